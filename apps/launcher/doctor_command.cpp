@@ -24,8 +24,8 @@ bool wait_for_line(const sigset_t& mask_while_waiting) {
 }
 
 // Ctrl-C at the question means no and ends the command: from here on it only answers the question.
-launch::Answer ask_on_terminal(const std::string& text) {
-  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return launch::Answer::kNobodyThere;
+launch::Answer confirm_on_terminal(const std::string& text) {
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return launch::Answer::kNoTerminal;
   sigset_t interrupt, before;
   ::sigemptyset(&interrupt);
   ::sigaddset(&interrupt, SIGINT);
@@ -62,7 +62,7 @@ int doctor_command(const Arguments& arguments) {
   auto result = launch::run_doctor(
       options, {.is_this_machine = [&](const auto& host) { return hosts.is_here(host); },
                 .remote = [&](const auto& questions, auto waits) { return hosts.ask(questions, waits); },
-                .ask = ask_on_terminal,
+                .ask = confirm_on_terminal,
                 .tell = tell});
   if (options.json) std::fputs(launch::report_json(result.reports).c_str(), stdout);
   return result.exit_code;

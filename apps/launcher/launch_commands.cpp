@@ -25,12 +25,12 @@ int agent_command(const Arguments& arguments) {
   auto options = read_agent_options(arguments);
   if (!options) return 0;
   if (!options->stacks.empty()) return launch::print_stacks(options->stacks);
-  if (options->sweep.empty()) {
+  if (options->cleanup_job.empty()) {
     launch::put_under_guard();
     return launch::run_agent_on_standard_streams(*options);
   }
   std::signal(SIGHUP, SIG_IGN);  // the cleanup ends by itself, even if no process waits for it any more
-  launch::cleanup_this_host(options->sweep);
+  launch::cleanup_this_host(options->cleanup_job);
   return 0;
 }
 

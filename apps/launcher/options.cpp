@@ -329,9 +329,9 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
   CommandLine line("dslaunch agent", "usage: started by another dslaunch on each node of a job", "");
   line.value("--listener", agent.listener, "descriptor of the master port's socket", "FD");
   line.flag("--devices", agent.tell_devices, "list the devices of this host");
-  line.flag("--mark", agent.say_mark, "write a marker before anything else");
+  line.flag("--mark", agent.write_preamble, "write a marker before anything else");
   line.value("--stacks", agent.stacks, "only print the stacks of these processes", "PID,...");
-  line.value("--sweep", agent.sweep, "only end the processes of this job on this host", "JOB");
+  line.value("--sweep", agent.cleanup_job, "only end the processes of this job on this host", "JOB");
   if (!line.parse(arguments)) return std::nullopt;
   return agent;
 }

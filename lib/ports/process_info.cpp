@@ -180,7 +180,7 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   info.readable = access((folder + "/environ").c_str(), R_OK) == 0;
   std::string environment = environment_of(pid);
   info.job_id = variable_in(environment, kJobIdVariable);
-  info.agent_mark = variable_in(environment, kAgentVariable);
+  info.agent_tag = variable_in(environment, kAgentVariable);
   info.launcher_sign = launcher_sign_in(environment, arguments);
   info.service = foreign_service_of(folder);
   return info;

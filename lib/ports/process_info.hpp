@@ -14,7 +14,7 @@ namespace dslaunch::ports {
 
 // Set in the environment of each process of a job. Not a secret.
 inline constexpr const char* kJobIdVariable = "DSLAUNCH_JOB_ID";
-// Likewise: the agent that started the process (launch/process/agent_mark.hpp).
+// Likewise: the agent that started the process (launch/process/agent_tag.hpp).
 inline constexpr const char* kAgentVariable = "DSLAUNCH_AGENT";
 
 // Identifies a process, and no later process with the same pid.
@@ -32,7 +32,7 @@ struct ProcessInfo {
   ProcessIdentity identity;
   uid_t uid = 0;                          // of its files in /proc: root for a process that hides itself
   uid_t real_uid = 0, effective_uid = 0;  // who started it, and whose rights it has
-  bool readable = false;                  // false: we may not inspect it, so job_id and agent_mark are unknown
+  bool readable = false;                  // false: we may not inspect it, so job_id and agent_tag are unknown
   std::string name;                       // of the program file, at most 15 characters
   std::string command;                    // command line on one line, shortened; "[name]" where there is none
   std::optional<std::chrono::seconds> age;
@@ -43,9 +43,9 @@ struct ProcessInfo {
   pid_t session = 0;  // pid of the session's leader, likewise
   bool ignores_sighup = false;
   LauncherSign launcher_sign = LauncherSign::kNone;
-  std::string job_id;      // DSLAUNCH_JOB_ID in its environment; empty: none or unreadable
-  std::string agent_mark;  // DSLAUNCH_AGENT, likewise
-  std::string service;     // the systemd service that it belongs to ("nginx.service"); empty: none
+  std::string job_id;     // DSLAUNCH_JOB_ID in its environment; empty: none or unreadable
+  std::string agent_tag;  // DSLAUNCH_AGENT, likewise
+  std::string service;    // the systemd service that it belongs to ("nginx.service"); empty: none
 };
 
 // nullopt when the process is gone.

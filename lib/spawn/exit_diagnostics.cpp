@@ -11,11 +11,10 @@
 namespace dslaunch::spawn {
 namespace {
 
-std::string trouble_of_dev_shm() {
+std::string dev_shm_hint() {
   struct statvfs status;
   if (::statvfs("/dev/shm", &status) != 0 || status.f_blocks == 0) return {};
-  return shared_memory_trouble(uint64_t{status.f_blocks} * status.f_frsize,
-                               uint64_t{status.f_bavail} * status.f_frsize);
+  return shared_memory_hint(uint64_t{status.f_blocks} * status.f_frsize, uint64_t{status.f_bavail} * status.f_frsize);
 }
 
 std::string joined(std::initializer_list<std::string> parts) {
@@ -30,7 +29,7 @@ constexpr const char* kMemoryAdvice = "use fewer ranks, a smaller micro batch or
 
 }  // namespace
 
-std::string shared_memory_trouble(uint64_t size_bytes, uint64_t free_bytes) {
+std::string shared_memory_hint(uint64_t size_bytes, uint64_t free_bytes) {
   constexpr uint64_t kMebi = 1U << 20, kSmall = 64 * kMebi;
   bool nearly_full = free_bytes < std::max(size_bytes / 20, std::min(kMebi, size_bytes / 2));
   if (nearly_full) {
@@ -83,7 +82,7 @@ std::string ExitDiagnostics::explain(const ExitCause& cause, pid_t pid, const st
     return counted.empty() ? std::string() : joined({counted, kMemoryAdvice});
   }
   if (cause.number == SIGBUS) {
-    if (std::string trouble = trouble_of_dev_shm(); !trouble.empty()) return joined({trouble, said});
+    if (std::string trouble = dev_shm_hint(); !trouble.empty()) return joined({trouble, said});
   }
   return joined({meaning_of_signal(cause.number), said});
 }

@@ -26,6 +26,6 @@ class ExitDiagnostics {
 std::string meaning_of_signal(int signal);
 
 // Describes /dev/shm's sizes when it is nearly full or so small that our programs soon fill it; otherwise empty.
-std::string shared_memory_trouble(uint64_t size_bytes, uint64_t free_bytes);
+std::string shared_memory_hint(uint64_t size_bytes, uint64_t free_bytes);
 
 }  // namespace dslaunch::spawn

@@ -12,22 +12,22 @@ namespace dslaunch::spawn {
 
 class Greeting {
  public:
-  // `mark`: bytes that no greeting contains, such as a text with a NUL. The mark is removed too.
-  explicit Greeting(std::string mark) : mark_(std::move(mark)) {}
+  // `preamble`: bytes that no greeting contains, such as a text with a NUL. The mark is removed too.
+  explicit Greeting(std::string preamble) : preamble_(std::move(preamble)) {}
 
   // Returns the program's own part of the bytes that have just arrived.
   std::string pass(std::string_view bytes) {
     if (over_) return std::string(bytes);
     held_ += bytes;
-    if (auto at = held_.find(mark_); at != std::string::npos) {
+    if (auto at = held_.find(preamble_); at != std::string::npos) {
       over_ = true;
       noise_.append(std::string_view(held_).substr(0, at));
-      return held_.substr(at + mark_.size());
+      return held_.substr(at + preamble_.size());
     }
     // Keep the last bytes: they may be the beginning of the mark.
-    size_t surely_noise = held_.size() - std::min(held_.size(), mark_.size() - 1);
-    noise_.append(std::string_view(held_).substr(0, surely_noise));
-    held_.erase(0, surely_noise);
+    size_t num_noise = held_.size() - std::min(held_.size(), preamble_.size() - 1);
+    noise_.append(std::string_view(held_).substr(0, num_noise));
+    held_.erase(0, num_noise);
     return {};
   }
   bool over() const { return over_; }
@@ -35,7 +35,7 @@ class Greeting {
   std::string text() const { return over_ ? noise_.text() : noise_.text() + held_; }
 
  private:
-  std::string mark_, held_;
+  std::string preamble_, held_;
   OutputTail noise_;
   bool over_ = false;
 };

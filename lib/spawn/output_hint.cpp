@@ -17,10 +17,10 @@ std::string between(const std::string& text, const std::string& before, const st
 
 }  // namespace
 
-std::string hint_in_last_words(const ExitCause& cause, const std::string& last_words) {
+std::string hint_in_output_tail(const ExitCause& cause, const std::string& output_tail) {
   if (cause.kind != ExitCause::Kind::kExited || cause.number != 127) return {};
   std::string library =
-      between(last_words, "error while loading shared libraries: ", ": cannot open shared object file");
+      between(output_tail, "error while loading shared libraries: ", ": cannot open shared object file");
   if (library.starts_with("libtorch") || library.starts_with("libc10")) {
     return fmt::format(
         "LibTorch's {} is not found on this host; install it with scripts/setup, or set DSLAUNCH_TORCH_LIB "
@@ -34,7 +34,7 @@ std::string hint_in_last_words(const ExitCause& cause, const std::string& last_w
         library);
   }
   for (const auto& [open, close] : {std::pair{"env: '", "'"}, {"env: \u2018", "\u2019"}}) {
-    std::string program = between(last_words, open, close);
+    std::string program = between(output_tail, open, close);
     if (!program.empty()) return fmt::format("'{}', which its #! line names, is not in any directory of PATH", program);
   }
   return {};

@@ -7,6 +7,6 @@
 namespace dslaunch::spawn {
 
 // Advice for a known last message (a shared library or an interpreter that is missing); empty: the message is unknown.
-std::string hint_in_last_words(const ExitCause& cause, const std::string& last_words);
+std::string hint_in_output_tail(const ExitCause& cause, const std::string& output_tail);
 
 }  // namespace dslaunch::spawn

@@ -138,7 +138,7 @@ ExitCause not_started(int code, std::string hint) {
   return ExitCause{.kind = ExitCause::Kind::kNotStarted, .number = code, .hint = std::move(hint)};
 }
 
-ExitCause explain_place(const ChildError& error, const ProcessSpec& spec) {
+ExitCause explain_binding_failure(const ChildError& error, const ProcessSpec& spec) {
   std::string what = error.stage == Stage::kCpus ? fmt::format("the CPUs {}", fmt::join(spec.cpus, ","))
                                                  : fmt::format("memory of NUMA node {}", spec.memory_node.value_or(-1));
   return not_started(to_int(ExitCode::kUnavailable),
@@ -176,7 +176,7 @@ std::string largest_word(const ProcessSpec& spec) {
 }
 
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
-  if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_place(error, spec);
+  if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_binding_failure(error, spec);
   if (error.stage == Stage::kFolder) {
     return not_started(to_int(ExitCode::kNotExecutable), fmt::format("cannot change to the directory {}: {}", spec.cwd,
                                                                      describe_errno(error.error_number)));

@@ -41,12 +41,12 @@ bool hides_environment(pid_t pid) {
 
 enum class Verdict { kOurs, kNotOurs, kHidden };  // kHidden: may be between two programs; the next check may show it
 
-Verdict look_for(const JobMarks& marks, pid_t pid) {
-  if (marks.empty()) return Verdict::kNotOurs;
+Verdict look_for(const JobTags& tags, pid_t pid) {
+  if (tags.empty()) return Verdict::kNotOurs;
   const std::string environment = ports::environment_of(pid);
   if (environment.empty() && hides_environment(pid)) return Verdict::kHidden;
   const bool has_all =
-      std::all_of(marks.begin(), marks.end(), [&](const std::string& mark) { return holds_entry(environment, mark); });
+      std::all_of(tags.begin(), tags.end(), [&](const std::string& tag) { return holds_entry(environment, tag); });
   return has_all ? Verdict::kOurs : Verdict::kNotOurs;
 }
 
@@ -65,7 +65,7 @@ std::vector<pid_t> select(std::vector<pid_t> pids, const std::function<Verdict(p
     return verdict != Verdict::kHidden;
   };
   std::erase_if(pids, decide);
-  for (const auto patience = Deadline::after(std::chrono::milliseconds(20)); !pids.empty() && !patience.passed();) {
+  for (const auto timeout = Deadline::after(std::chrono::milliseconds(20)); !pids.empty() && !timeout.passed();) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::erase_if(pids, decide);
   }
@@ -107,22 +107,22 @@ void become_subreaper() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw SystemError("prctl", "PR_SET_CHILD_SUBREAPER");
 }
 
-std::vector<pid_t> processes_with(const JobMarks& marks) {
-  return select(other_processes(), [&](pid_t pid) { return look_for(marks, pid); });
+std::vector<pid_t> processes_with(const JobTags& tags) {
+  return select(other_processes(), [&](pid_t pid) { return look_for(tags, pid); });
 }
 
-Swept cleanup_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
-                  const std::set<pid_t>& spared) {
+CleanupResult cleanup_job(const JobTags& tags, std::chrono::milliseconds timeout, bool children_too,
+                          const std::set<pid_t>& exempt) {
   using namespace std::chrono_literals;
   const auto ours = [&, parent = ::getpid()](pid_t pid) {
-    if (spared.contains(pid)) return Verdict::kNotOurs;
-    return children_too && is_living_child_of(pid, parent) ? Verdict::kOurs : look_for(marks, pid);
+    if (exempt.contains(pid)) return Verdict::kNotOurs;
+    return children_too && is_living_child_of(pid, parent) ? Verdict::kOurs : look_for(tags, pid);
   };
   std::set<pid_t> signalled;
   std::vector<HeldProcess> held;
-  Deadline patient = Deadline::after(patience);
+  Deadline patient = Deadline::after(timeout);
   // Bounded: a process in uninterruptible sleep in the kernel does not react even to SIGKILL.
-  for (Deadline give_up = Deadline::after(patience + 5s); !give_up.passed();) {
+  for (Deadline give_up = Deadline::after(timeout + 5s); !give_up.passed();) {
     if (children_too) reap_zombies();
     held.clear();
     int signal = patient.passed() ? SIGKILL : SIGTERM;

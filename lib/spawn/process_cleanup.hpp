@@ -20,20 +20,20 @@ using ports::kJobIdVariable;
 void become_subreaper();
 
 // NAME=VALUE entries. A process belongs to the job if its environment contains all of them.
-using JobMarks = std::vector<std::string>;
+using JobTags = std::vector<std::string>;
 
 // Living processes with these marks, other than the caller.
-std::vector<pid_t> processes_with(const JobMarks& marks);
+std::vector<pid_t> processes_with(const JobTags& tags);
 
-// Ends all these processes: SIGTERM, up to `patience`, then SIGKILL until none is left (new ones included). With
+// Ends all these processes: SIGTERM, up to `timeout`, then SIGKILL until none is left (new ones included). With
 // `children_too`, also ends all children of this process: right for an agent, which has no others. It then reaps
-// zombies that became our children. Processes that survive SIGKILL are waited for up to 5 s; `spared` are known
+// zombies that became our children. Processes that survive SIGKILL are waited for up to 5 s; `exempt` are known
 // survivors and left alone.
-struct Swept {
+struct CleanupResult {
   size_t num_signalled = 0;
   std::vector<StuckProcess> stuck;  // still running
 };
-Swept cleanup_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
-                  const std::set<pid_t>& spared = {});
+CleanupResult cleanup_job(const JobTags& tags, std::chrono::milliseconds timeout, bool children_too,
+                          const std::set<pid_t>& exempt = {});
 
 }  // namespace dslaunch::spawn

@@ -60,13 +60,13 @@ bool Agent::run() {
   return !failed_;
 }
 
-std::optional<JobEnded> Agent::await_last_word() {
+std::optional<JobEnded> Agent::await_job_ended() {
   while (auto message = channel_.next()) handle(*message);
-  while (!last_word_ && !launcher_gone_ && !told_to_go_) turn_after_ranks();
-  return last_word_;
+  while (!job_ended_ && !launcher_gone_ && !exit_requested_) poll_after_ranks();
+  return job_ended_;
 }
 
-void Agent::turn_after_ranks() {
+void Agent::poll_after_ranks() {
   PollSet polls;
   size_t control = polls.add(channel_.input(), POLLIN);
   polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
@@ -86,7 +86,7 @@ bool Agent::may_read_ranks() const {
 
 void Agent::say(const Message& message) {
   channel_.send(message);
-  heartbeats_.spoke();
+  heartbeats_.on_sent();
 }
 
 bool Agent::finished() const {
@@ -119,7 +119,7 @@ void Agent::poll_once() {
   }
   take_signals();
   if (polls.ready(control)) receive();
-  tell_stacks();
+  send_stacks();
   watch_clocks();
 }
 
@@ -135,26 +135,26 @@ void Agent::watch_clocks() {
   kill_when_due();
   give_up_stuck();
   if (launcher_gone_) return;
-  if (heartbeats_.due_to_speak()) say(Heartbeat{});
+  if (heartbeats_.heartbeat_due()) say(Heartbeat{});
   if (heartbeats_.lost()) lose_launcher("no heartbeat from the launcher: ending this node's ranks");
-  if (next_progress_report_.passed()) tell_who_is_missing();
+  if (next_progress_report_.passed()) report_missing();
   if (stage_ == Stage::kRunning && rank_watch_.next_look().passed()) {
     if (auto changed = rank_watch_.look(Deadline::Clock::now()); !changed.empty()) say(RankStates{std::move(changed)});
   }
 }
 
 // Until every rank has joined the store once.
-void Agent::tell_who_is_missing() {
+void Agent::report_missing() {
   RanksMissing missing{master_port_ ? master_port_->ranks_not_joined() : std::vector<int>{}};
   bool none = missing.ranks.empty();
-  if (!none || news_told_) say(missing);
-  news_told_ = !none;
+  if (!none || missing_reported_) say(missing);
+  missing_reported_ = !none;
   next_progress_report_ = none ? Deadline::never() : Deadline::after(kProgressReportInterval);
 }
 
 void Agent::receive() {
   bool there = channel_.receive();
-  if (there) heartbeats_.heard();
+  if (there) heartbeats_.on_received();
   try {
     while (auto message = channel_.next()) handle(*message);
   } catch (const std::exception& error) {
@@ -173,7 +173,7 @@ void Agent::lose_launcher(const char* how) {
     // The launcher may only be suspended, and should then learn why the ranks ended: pending messages are kept for
     // another silence limit.
     if (!finished()) say(AgentFailed{to_int(ExitCode::kUnavailable), how});
-    farewell_ = Deadline::after(kGraceWithoutLauncher + job_->silence_limit);
+    flush_deadline_ = Deadline::after(kGraceWithoutLauncher + job_->silence_limit);
   }
   stop(kGraceWithoutLauncher);
 }
@@ -187,7 +187,7 @@ void Agent::handle(const Message& message) {
   }
   if (const auto* wanted = std::get_if<StacksWanted>(&message)) collect_stacks(*wanted);
   if (const auto* ended = std::get_if<JobEnded>(&message)) {
-    last_word_ = *ended;
+    job_ended_ = *ended;
     if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot continue
   }
 }
@@ -197,12 +197,12 @@ void Agent::take_signals() {
   while (auto signal = signals_.take()) {
     if (*signal == SIGCHLD) {
       child_ended = true;
-    } else if (came_by_itself() && !job_) {
+    } else if (is_externally_started() && !job_) {
       leave(*signal);
-    } else if (came_by_itself()) {
+    } else if (is_externally_started()) {
       say(SignalTaken{*signal});
     } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
-      told_to_end(*signal);
+      on_termination_signal(*signal);
     }
   }
   if (child_ended) reap();
@@ -211,15 +211,15 @@ void Agent::take_signals() {
 // Other nodes may take long to connect; their wait must not keep this node here.
 void Agent::leave(int signal) {
   if (signal == SIGUSR1 || signal == SIGUSR2) return;
-  left_on_ = signal;
+  exit_signal_ = signal;
   launcher_gone_ = true;
   stop(0ms);
 }
 
 // A host shutdown, or a scheduler: the launcher ends all ranks, here too, with the grace that they need to save.
-void Agent::told_to_end(int signal) {
+void Agent::on_termination_signal(int signal) {
   if (finished()) {
-    told_to_go_ = true;  // nothing is left to wait for
+    exit_requested_ = true;  // nothing is left to wait for
     return;
   }
   if (launcher_gone_) return stop(kGraceWithoutLauncher);
@@ -229,25 +229,25 @@ void Agent::told_to_end(int signal) {
 }
 
 void Agent::finish() {
-  sweep();
+  cleanup();
   error_files_.reset();
   job_files_.reset();
   // Everything must reach the launcher, however slow its terminal is; only the launcher's last message, end or silence
   // releases the agent.
-  while (!launcher_gone_ && !last_word_ && channel_.num_unsent() > 0 && channel_.flush()) turn_after_ranks();
+  while (!launcher_gone_ && !job_ended_ && channel_.num_unsent() > 0 && channel_.flush()) poll_after_ranks();
   // Ranks on other nodes may still need the store; the launcher releases this agent when all are over.
-  if (master_port_ && job_->num_nodes > 1) await_last_word();
+  if (master_port_ && job_->num_nodes > 1) await_job_ended();
   master_port_.reset();
-  bid_farewell();
+  flush_remaining();
 }
 
 // The messages for a silent launcher, the last one after the ranks' output, may be more than the pipe holds.
-void Agent::bid_farewell() {
-  while (!farewell_.passed() && channel_.num_unsent() > 0 && channel_.flush()) {
+void Agent::flush_remaining() {
+  while (!flush_deadline_.passed() && channel_.num_unsent() > 0 && channel_.flush()) {
     PollSet polls;
     polls.add(channel_.output(), POLLOUT);
     polls.add(signals_.fd(), POLLIN);
-    polls.wait(farewell_);
+    polls.wait(flush_deadline_);
     while (auto signal = signals_.take()) {
       if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGUSR2) return;
     }

@@ -40,11 +40,11 @@ class Agent {
   // Until every rank of this node has ended and the launcher knows. True when nothing failed.
   bool run();
   // On an externally started node: waits for the launcher's last message. Empty when the launcher is gone.
-  std::optional<JobEnded> await_last_word();
+  std::optional<JobEnded> await_job_ended();
   // With an echo: until all its output is written, or the deadline passes; a signal discards the rest.
   void drain_echo(Deadline deadline) { options_.echo->drain(signals_, deadline); }
   // The signal that ended an externally started node before there was a job that the signal could be meant for.
-  std::optional<int> left_on() const { return left_on_; }
+  std::optional<int> exit_signal() const { return exit_signal_; }
   // The launcher has sent the job's description.
   bool knows_job() const { return job_.has_value(); }
   // The job has ended, with its exit code: from now on no signal changes it.
@@ -52,7 +52,7 @@ class Agent {
 
  private:
   void poll_once();
-  void turn_after_ranks();
+  void poll_after_ranks();
   Deadline next_wakeup() const;
   void say(const Message& message);
   void receive();
@@ -65,23 +65,23 @@ class Agent {
   void stop(std::chrono::milliseconds grace);
   void take_signals();
   void leave(int signal);
-  void told_to_end(int signal);
+  void on_termination_signal(int signal);
   void reap();
   void end_rank(RankProcess& rank, const spawn::EndedChild& ended);
   void read_outputs();
-  void carry(const RankOutput& output);
+  void forward_output(const RankOutput& output);
   bool may_read_ranks() const;
-  bool came_by_itself() const { return options_.echo != nullptr; }
+  bool is_externally_started() const { return options_.echo != nullptr; }
   void watch_clocks();
-  void tell_who_is_missing();
+  void report_missing();
   void collect_stacks(const StacksWanted& wanted);
-  void tell_stacks();
+  void send_stacks();
   void kill_when_due();
   void give_up_stuck();
   bool finished() const;
-  void sweep();
+  void cleanup();
   void finish();
-  void bid_farewell();
+  void flush_remaining();
 
   // Of all ranks together; only advances.
   enum class Stage {
@@ -112,20 +112,21 @@ class Agent {
   Deadline stuck_at_ = Deadline::never();  // processes that are not gone by then do not end by SIGKILL
   std::set<pid_t> stuck_;                  // ranks that are not waited for any longer
   Deadline next_progress_report_ = Deadline::never();
-  Deadline farewell_ = Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
-  bool news_told_ = false;                                             // some ranks were reported missing
-  bool launcher_gone_ = false, failed_ = false, told_to_go_ = false;
-  std::optional<JobEnded> last_word_;
-  std::optional<int> left_on_;
+  Deadline flush_deadline_ =
+      Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
+  bool missing_reported_ = false;                     // some ranks were reported missing
+  bool launcher_gone_ = false, failed_ = false, exit_requested_ = false;
+  std::optional<JobEnded> job_ended_;
+  std::optional<int> exit_signal_;
 };
 
 // `dslaunch agent`, as another dslaunch starts it.
 struct AgentCommand {
-  int listener = -1;          // descriptor of the master port's socket; -1: none
-  bool tell_devices = false;  // in the greeting
-  bool say_mark = false;      // before the first frame: a login shell's greeting may precede it
-  std::string stacks;         // processes whose stacks to print, instead of running a job; empty: none
-  std::string sweep;          // a job whose processes on this host to end, instead of running a job; empty: none
+  int listener = -1;            // descriptor of the master port's socket; -1: none
+  bool tell_devices = false;    // in the greeting
+  bool write_preamble = false;  // before the first frame: a login shell's greeting may precede it
+  std::string stacks;           // processes whose stacks to print, instead of running a job; empty: none
+  std::string cleanup_job;      // a job whose processes on this host to end, instead of running a job; empty: none
 };
 
 // Talks over standard input and output, and detaches both from all other use. Returns the exit code of the process.

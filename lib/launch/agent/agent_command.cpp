@@ -19,7 +19,7 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(null.get(), STDOUT_FILENO);
   if (command.listener >= 0) ::fcntl(command.listener, F_SETFD, FD_CLOEXEC);
-  if (command.say_mark && ::write(output.get(), kAgentMark.data(), kAgentMark.size()) < 0) {
+  if (command.write_preamble && ::write(output.get(), kAgentPreamble.data(), kAgentPreamble.size()) < 0) {
     throw SystemError("write", "to the launcher");
   }
   AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};

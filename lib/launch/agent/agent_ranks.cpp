@@ -21,29 +21,30 @@ namespace {
 using namespace std::chrono_literals;
 
 // For processes that the ranks left behind, after the ranks themselves have ended.
-constexpr auto kSweepTimeout = 2000ms;
+constexpr auto kCleanupTimeout = 2000ms;
 // From SIGKILL to the end of a process, which may have to release much memory or a device. Shorter than the launcher's
 // wait.
 constexpr auto kKillTime = 4000ms, kLookAgain = 200ms;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 
 // An agent ends only processes that its node has started: two nodes of a job may be one machine.
-spawn::JobMarks marks_of(const JobDescription& job, int attempt) {
+spawn::JobTags tags_of(const JobDescription& job, int attempt) {
   return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank),
           fmt::format("TORCHELASTIC_RESTART_COUNT={}", attempt)};
 }
 
 // Spares later attempts: an agent that stalled and was given up as lost may resume while the next attempt's ranks
 // already run. Processes of earlier attempts have had their grace period.
-spawn::Swept sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience,
-                            const std::set<pid_t>& stuck) {
-  spawn::Swept swept = spawn::cleanup_job(marks_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
+spawn::CleanupResult cleanup_attempts(const JobDescription& job, std::chrono::milliseconds patience,
+                                      const std::set<pid_t>& stuck) {
+  spawn::CleanupResult cleanup =
+      spawn::cleanup_job(tags_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
   for (int attempt = 0; attempt < job.restart_count; ++attempt) {
-    const spawn::Swept earlier = spawn::cleanup_job(marks_of(job, attempt), 0ms, /*children_too=*/false, stuck);
-    swept.num_signalled += earlier.num_signalled;
-    swept.stuck.insert(swept.stuck.end(), earlier.stuck.begin(), earlier.stuck.end());
+    const spawn::CleanupResult earlier = spawn::cleanup_job(tags_of(job, attempt), 0ms, /*children_too=*/false, stuck);
+    cleanup.num_signalled += earlier.num_signalled;
+    cleanup.stuck.insert(cleanup.stuck.end(), earlier.stuck.begin(), earlier.stuck.end());
   }
-  return swept;
+  return cleanup;
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ void Agent::describe_job(const JobDescription& job) {
   heartbeats_.begin(job.silence_limit, job.heartbeat_interval);
   {
     // A slow file server, drivers and resolvers take their time, and meanwhile the loop does not run.
-    const Heartbeats meanwhile(channel_, heartbeats_.speak_interval());
+    const Heartbeats meanwhile(channel_, heartbeats_.send_interval());
     prepare_job();
   }
   say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
@@ -95,7 +96,7 @@ void Agent::start_ranks(uint16_t master_port) {
 
 bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port) {
   NodeFacts facts{
-      .num_threads = binding.num_threads, .master_port = master_port, .error_file = {}, .agent_mark = own_agent_mark()};
+      .num_threads = binding.num_threads, .master_port = master_port, .error_file = {}, .agent_tag = own_agent_tag()};
   if (error_files_) facts.error_file = error_files_->path_of(rank.rank);
   auto started = spawn::start_process({.argv = rank.argv,
                                        .env = rank_environment(*job_, rank, facts),
@@ -145,7 +146,7 @@ void Agent::give_up_stuck() {
       stuck_at_ = Deadline::after(kLookAgain);
       continue;
     }
-    rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
+    rank.read_output([&](const RankOutput& output) { forward_output(output); }, 4 * kReadBytesPerTurn);
     rank.mark_ended();
     stuck_.insert(rank.pid());
     say(ProcessStuck{rank.rank(), std::move(*stuck)});
@@ -165,21 +166,21 @@ void Agent::reap() {
 void Agent::end_rank(RankProcess& rank, const spawn::EndedChild& ended) {
   spawn::ExitCause cause = ended.cause;
   // Its remaining output first.
-  rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
+  rank.read_output([&](const RankOutput& output) { forward_output(output); }, 4 * kReadBytesPerTurn);
   rank.mark_ended();
   rank_watch_.remove(rank.rank());
   if (!cause.success()) cause.hint = ends_.explain(cause, ended.pid, ended.cgroups);
   if (!cause.success() && cause.hint.empty() && error_files_) cause.hint = error_files_->message_of(rank.rank());
-  say(RankEnded{rank.rank(), std::move(cause), rank.told_to_stop()});
+  say(RankEnded{rank.rank(), std::move(cause), rank.stop_sent()});
 }
 
 void Agent::read_outputs() {
   for (auto& rank : ranks_) {
-    rank.read_output([&](const RankOutput& output) { carry(output); }, kReadBytesPerTurn);
+    rank.read_output([&](const RankOutput& output) { forward_output(output); }, kReadBytesPerTurn);
   }
 }
 
-void Agent::carry(const RankOutput& output) {
+void Agent::forward_output(const RankOutput& output) {
   say(output);
   rank_watch_.on_output(output.rank, Deadline::Clock::now());
   if (options_.echo) options_.echo->write(output.stream, output.bytes);
@@ -195,7 +196,7 @@ void Agent::collect_stacks(const StacksWanted& wanted) {
   stacks_.emplace(wanted.request, std::move(pids));
 }
 
-void Agent::tell_stacks() {
+void Agent::send_stacks() {
   if (!stacks_) return;
   if (const auto answer = stacks_->poll_once()) {
     say(*answer);
@@ -203,13 +204,13 @@ void Agent::tell_stacks() {
   }
 }
 
-void Agent::sweep() {
-  auto patience = std::min<std::chrono::milliseconds>(kSweepTimeout, kill_at_.left());
+void Agent::cleanup() {
+  auto patience = std::min<std::chrono::milliseconds>(kCleanupTimeout, kill_at_.left());
   if (stage_ == Stage::kKilled || launcher_gone_) patience = 0ms;
-  const spawn::Swept swept = job_ ? sweep_attempts(*job_, patience, stuck_) : spawn::Swept();
+  const spawn::CleanupResult cleanup = job_ ? cleanup_attempts(*job_, patience, stuck_) : spawn::CleanupResult();
   read_outputs();
-  for (const auto& stuck : swept.stuck) say(ProcessStuck{-1, stuck});
-  say(AgentDone{static_cast<int64_t>(swept.num_signalled)});
+  for (const auto& stuck : cleanup.stuck) say(ProcessStuck{-1, stuck});
+  say(AgentDone{static_cast<int64_t>(cleanup.num_signalled)});
 }
 
 }  // namespace dslaunch::launch

@@ -59,7 +59,7 @@ void check_worker(const std::string& expected, const std::string& worker,
   auto& process = std::get<spawn::Process>(started);
   Deadline deadline = Deadline::after(kVersionTime);
   std::string answer = read_until_end(process.out, deadline);
-  std::string complaint = read_until_end(process.err, Deadline::after(500ms));
+  std::string error_output = read_until_end(process.err, Deadline::after(500ms));
   // Its output is complete. A worker that does not end by itself would block this process forever.
   spawn::signal_group(process, SIGKILL);
   ::waitpid(process.pid, nullptr, 0);
@@ -67,7 +67,7 @@ void check_worker(const std::string& expected, const std::string& worker,
   if (answer.empty()) {
     refuse_worker(fmt::format(
         "{} does not start on this host: {}", worker,
-        complaint.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(complaint)));
+        error_output.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(error_output)));
   }
   refuse_worker(
       fmt::format("{} is '{}' on this host, but '{}' on the launching host", worker, first_line(answer), expected));

@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 
 void RankProcess::stop(int signal) {
   if (!running_) return;
-  told_to_stop_ = true;
+  stop_sent_ = true;
   spawn::signal_group(process_, signal);
   if (signal != SIGKILL) spawn::signal_group(process_, SIGCONT);
 }

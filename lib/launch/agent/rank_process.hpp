@@ -16,7 +16,7 @@ class RankProcess {
   int rank() const { return rank_; }
   pid_t pid() const { return process_.pid; }
   bool running() const { return running_; }
-  bool told_to_stop() const { return told_to_stop_; }
+  bool stop_sent() const { return stop_sent_; }
 
   // A rank stopped by SIGSTOP is continued so that it receives SIGTERM.
   void stop(int signal);
@@ -34,7 +34,7 @@ class RankProcess {
 
   int rank_;
   spawn::Process process_;
-  bool running_ = true, told_to_stop_ = false;
+  bool running_ = true, stop_sent_ = false;
 };
 
 }  // namespace dslaunch::launch

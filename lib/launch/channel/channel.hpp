@@ -13,8 +13,8 @@ namespace dslaunch::launch {
 class Channel {
  public:
   Channel(UniqueFd input, UniqueFd output);
-  // Input before kAgentMark is not a message: a login shell's greeting, the output of a .bashrc.
-  void expect_greeting() { greeting_.emplace(std::string(kAgentMark)); }
+  // Input before kAgentPreamble is not a message: a login shell's greeting, the output of a .bashrc.
+  void expect_greeting() { greeting_.emplace(std::string(kAgentPreamble)); }
   // The end of the input that came instead of the mark; empty once the mark has arrived.
   std::string noise() const { return greeting_ && !greeting_->over() ? greeting_->text() : std::string(); }
 

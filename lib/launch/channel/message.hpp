@@ -85,8 +85,8 @@ struct SignalRanks {
 // The last message to the agent of an externally started node: how the job ended.
 struct JobEnded {
   int exit_code = 0;
-  bool again = false;  // the job is restarted: connect again
-  std::string story;   // the first failure, for this host's terminal
+  bool again = false;   // the job is restarted: connect again
+  std::string summary;  // the first failure, for this host's terminal
 };
 
 // ---- both directions
@@ -163,7 +163,7 @@ struct ProcessStuck {
 
 // Last message: every rank has ended and its leftover processes are gone, except for stuck ones.
 struct AgentDone {
-  int64_t num_swept = 0;
+  int64_t num_leftovers = 0;
 };
 
 // The activity of a rank of an `exec`, as far as the kernel shows it.

@@ -83,7 +83,7 @@ void write(FieldWriter& to, const SignalTaken& m) {
 void write(FieldWriter& to, const JobEnded& m) {
   to.i64(m.exit_code);
   to.flag(m.again);
-  to.text(m.story);
+  to.text(m.summary);
 }
 void write(FieldWriter& to, const AgentReady& m) {
   to.u16(m.master_port);
@@ -110,7 +110,7 @@ void write(FieldWriter& to, const RankEnded& m) {
   to.flag(m.stopped_by_us);
 }
 void write(FieldWriter& to, const AgentDone& m) {
-  to.i64(m.num_swept);
+  to.i64(m.num_leftovers);
 }
 void write(FieldWriter& to, const RankStates& m) {
   to.count(m.changed.size());
@@ -218,7 +218,7 @@ void read(FieldReader& from, SignalTaken& m) {
 void read(FieldReader& from, JobEnded& m) {
   m.exit_code = from.int_between(0, kMaxExitCode);
   m.again = from.flag();
-  m.story = from.text();
+  m.summary = from.text();
 }
 void read(FieldReader& from, AgentReady& m) {
   m.master_port = from.u16();
@@ -245,7 +245,7 @@ void read(FieldReader& from, RankEnded& m) {
   m.stopped_by_us = from.flag();
 }
 void read(FieldReader& from, AgentDone& m) {
-  m.num_swept = from.i64();
+  m.num_leftovers = from.i64();
 }
 void read(FieldReader& from, RankStates& m) {
   for (uint32_t left = from.u32(); left > 0; --left) {

@@ -13,7 +13,7 @@ namespace dslaunch::launch {
 inline constexpr size_t kMaxFrameBytes = 64U << 20;
 
 // What an agent started through a remote shell writes before its first frame.
-inline constexpr std::string_view kAgentMark{"\0dslaunch agent\n", 16};
+inline constexpr std::string_view kAgentPreamble{"\0dslaunch agent\n", 16};
 
 // The complete frame. Throws InternalError when it would exceed kMaxFrameBytes.
 std::string encode(const Message& message);

@@ -80,7 +80,7 @@ class Rounds {
         return result();
       case Answer::kInterrupted:
         return {std::move(reports_), to_int(ExitCode::kInterrupted)};
-      case Answer::kNobodyThere:
+      case Answer::kNoTerminal:
         break;
     }
     throw UserError(ExitCode::kUsage,
@@ -95,8 +95,8 @@ class Rounds {
   }
 
   // With --json, the document has the same content.
-  DoctorResult shown(const std::string& last_words) {
-    if (!options_.json) world_.tell(render(reports_) + last_words);
+  DoctorResult shown(const std::string& closing_text) {
+    if (!options_.json) world_.tell(render(reports_) + closing_text);
     return result();
   }
 
@@ -137,20 +137,20 @@ class Rounds {
   std::vector<DoctorReport> visit_all(bool kill) {
     std::vector<DoctorReport> reports(hosts_.size());
     std::vector<RemoteQuestion> questions;
-    std::vector<size_t> places;
+    std::vector<size_t> indices;
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (options_.hosts.empty() || world_.is_this_machine(hosts_[i])) {
         reports[i] = visit_this_machine(kill ? chosen_[i] : std::vector<Finding>{});
       } else {
         questions.push_back(
             {hosts_[i], remote_words(kill && !chosen_[i].empty() ? options_for_killing(i) : options_for_looking())});
-        places.push_back(i);
+        indices.push_back(i);
       }
       reports[i].host = hosts_[i];
     }
     if (questions.empty()) return reports;
     auto answers = world_.remote(questions, kill ? options_.grace : std::chrono::milliseconds(0));
-    for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = report_of(questions[i].host, answers.at(i));
+    for (size_t i = 0; i < indices.size(); ++i) reports[indices[i]] = report_of(questions[i].host, answers.at(i));
     return reports;
   }
 

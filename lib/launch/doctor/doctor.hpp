@@ -34,7 +34,7 @@ struct RemoteQuestion {
 using RemoteDoctor = std::function<std::vector<RemoteAnswer>(const std::vector<RemoteQuestion>& questions,
                                                              std::chrono::milliseconds waits)>;
 
-enum class Answer { kYes, kNo, kInterrupted, kNobodyThere };
+enum class Answer { kYes, kNo, kInterrupted, kNoTerminal };
 // Shows the text, which is a question, and waits for the user's answer.
 using Ask = std::function<Answer(const std::string& text)>;
 

@@ -18,8 +18,8 @@ using namespace std::chrono_literals;
 // Examining takes moments, and so does the work after a SIGKILL.
 constexpr auto kAnswerTime = 60000ms;
 
-RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words,
-                     std::chrono::milliseconds time) {
+RemoteAnswer query_host(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words,
+                        std::chrono::milliseconds time) {
   std::vector<std::string> argv{agent_program(node, reach, own_program())};
   argv.insert(argv.end(), words.begin(), words.end());
   try {
@@ -62,7 +62,7 @@ std::vector<RemoteAnswer> HostRounds::ask(const std::vector<RemoteQuestion>& que
     auto node =
         std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == question.host; });
     DSL_CHECK(node != nodes_.end(), "doctor asks hosts of its own list");
-    answers[i] = ask_one(*node, reach_, question.words, kAnswerTime + waits);
+    answers[i] = query_host(*node, reach_, question.words, kAnswerTime + waits);
   });
   return answers;
 }

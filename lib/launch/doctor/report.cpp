@@ -71,9 +71,9 @@ std::string describe_process(const Finding& finding) {
   std::vector<std::string> facts{"user " + finding.user};
   if (finding.age) facts.push_back(ports::describe_age(*finding.age) + " old");
   if (*state_word(finding.state)) {
-    const auto& place = finding.wait_channel;
-    facts.push_back(place.empty() ? state_word(finding.state)
-                                  : fmt::format("{} ({})", state_word(finding.state), place));
+    const auto& channel = finding.wait_channel;
+    facts.push_back(channel.empty() ? state_word(finding.state)
+                                    : fmt::format("{} ({})", state_word(finding.state), channel));
   }
   if (!finding.job_id.empty()) facts.push_back("job " + finding.job_id);
   if (finding.gpu_bytes > 0) facts.push_back(describe_bytes(finding.gpu_bytes) + " of GPU memory");

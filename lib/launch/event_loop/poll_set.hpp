@@ -22,7 +22,7 @@ class PollSet {
       for (auto& poll : polls_) poll.revents = 0;
     }
   }
-  bool ready(size_t place) const { return polls_[place].revents != 0; }
+  bool ready(size_t index) const { return polls_[index].revents != 0; }
 
  private:
   std::vector<pollfd> polls_;

@@ -25,7 +25,7 @@ constexpr Row kTable[] = {
     {S::kStarting, E::kAllDone, S::kDone, A::kNone},
 
     {S::kRunning, E::kRankFailed, S::kStopping, A::kStop},
-    {S::kRunning, E::kRankLostPeer, S::kSettling, A::kAwaitRootCause},
+    {S::kRunning, E::kRankLostPeer, S::kAwaitingRootCause, A::kAwaitRootCause},
     {S::kRunning, E::kAgentFailed, S::kStopping, A::kStop},
     {S::kRunning, E::kAgentLost, S::kKilling, A::kKill},
     {S::kRunning, E::kInterrupt, S::kStopping, A::kStop},
@@ -34,15 +34,15 @@ constexpr Row kTable[] = {
     {S::kRunning, E::kTimeLimit, S::kStopping, A::kStop},
     {S::kRunning, E::kAllDone, S::kDone, A::kNone},
 
-    {S::kSettling, E::kRankFailed, S::kStopping, A::kStop},
-    {S::kSettling, E::kSettled, S::kStopping, A::kStop},
-    {S::kSettling, E::kAgentFailed, S::kStopping, A::kStop},
-    {S::kSettling, E::kAgentLost, S::kKilling, A::kKill},
-    {S::kSettling, E::kInterrupt, S::kStopping, A::kStop},
-    {S::kSettling, E::kEndNow, S::kKilling, A::kKill},
-    {S::kSettling, E::kTerminate, S::kStopping, A::kStop},
-    {S::kSettling, E::kTimeLimit, S::kStopping, A::kStop},
-    {S::kSettling, E::kAllDone, S::kDone, A::kNone},
+    {S::kAwaitingRootCause, E::kRankFailed, S::kStopping, A::kStop},
+    {S::kAwaitingRootCause, E::kNoRootCause, S::kStopping, A::kStop},
+    {S::kAwaitingRootCause, E::kAgentFailed, S::kStopping, A::kStop},
+    {S::kAwaitingRootCause, E::kAgentLost, S::kKilling, A::kKill},
+    {S::kAwaitingRootCause, E::kInterrupt, S::kStopping, A::kStop},
+    {S::kAwaitingRootCause, E::kEndNow, S::kKilling, A::kKill},
+    {S::kAwaitingRootCause, E::kTerminate, S::kStopping, A::kStop},
+    {S::kAwaitingRootCause, E::kTimeLimit, S::kStopping, A::kStop},
+    {S::kAwaitingRootCause, E::kAllDone, S::kDone, A::kNone},
 
     {S::kStopping, E::kInterrupt, S::kKilling, A::kKill},
     {S::kStopping, E::kEndNow, S::kKilling, A::kKill},
@@ -69,7 +69,7 @@ const char* name_of(JobState state) {
       return "starting";
     case JobState::kRunning:
       return "running";
-    case JobState::kSettling:
+    case JobState::kAwaitingRootCause:
       return "settling";
     case JobState::kStopping:
       return "stopping";

@@ -6,9 +6,9 @@ namespace dslaunch::launch {
 enum class JobState {
   kStarting,  // agents are being started and get the job's description
   kRunning,
-  kSettling,  // a rank ended because of something else: wait a moment for the root cause
-  kStopping,  // all ranks were told to stop
-  kKilling,   // all ranks are being killed
+  kAwaitingRootCause,  // a rank ended because of something else: wait a moment for the root cause
+  kStopping,           // all ranks were told to stop
+  kKilling,            // all ranks are being killed
   kDone,
 };
 
@@ -18,7 +18,7 @@ enum class JobEvent {
   kAgentLost,    // an agent's channel ended before it was done
   kRankFailed,
   kRankLostPeer,  // a rank ended only because another rank did, or by a SIGTERM that may be meant for the whole job
-  kSettled,       // no other rank failed in the meantime
+  kNoRootCause,   // no other rank failed in the meantime
   kInterrupt,     // Ctrl-C
   kEndNow,        // Ctrl-\, 'dslaunch stop --now': in any state, without a grace period
   kTerminate,     // SIGTERM, SIGHUP: the scheduler wants the job to stop

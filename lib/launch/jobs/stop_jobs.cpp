@@ -61,7 +61,7 @@ struct Stopped {
   std::vector<StuckOnHost> stuck;  // not ended by any signal; those of other hosts as recorded at the job's end
 };
 
-spawn::Swept cleanup_here(const KnownJob& job, std::chrono::milliseconds patience) {
+spawn::CleanupResult cleanup_here(const KnownJob& job, std::chrono::milliseconds patience) {
   return spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
 }
 
@@ -84,7 +84,7 @@ Stopped conclude(const KnownJob& job, const StopOptions& options) {
     stopped.stuck = still_stuck(record);
     return stopped;
   }
-  const spawn::Swept cleanup = cleanup_here(job, options.now ? 0ms : options.grace.value_or(kDefaultGrace));
+  const spawn::CleanupResult cleanup = cleanup_here(job, options.now ? 0ms : options.grace.value_or(kDefaultGrace));
   stopped.num_ended = cleanup.num_signalled - cleanup.stuck.size();
   for (const auto& process : cleanup.stuck) stopped.stuck.push_back({-1, record.supervisor.host, true, process});
   return stopped;

@@ -15,9 +15,9 @@ namespace {
 using namespace std::chrono_literals;
 
 // A lost host is likely to stay lost: do not wait long for it.
-constexpr auto kSweepTime = 4000ms;
+constexpr auto kCleanupTimeout = 4000ms;
 
-struct Sweep {
+struct Cleanup {
   std::string host;
   std::unique_ptr<spawn::AgentLink> link;
   spawn::LinkEnds ends;
@@ -25,37 +25,37 @@ struct Sweep {
 
 }  // namespace
 
-SweptNodes cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
-                         const std::string& own_program) {
-  SweptNodes swept;
+NodeCleanup cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
+                          const std::string& own_program) {
+  NodeCleanup result;
   ReachOptions reach = plan.reach;
-  reach.ssh.connect_timeout = std::min<std::chrono::milliseconds>(reach.ssh.connect_timeout, kSweepTime);
-  std::vector<Sweep> sweeps;
+  reach.ssh.connect_timeout = std::min<std::chrono::milliseconds>(reach.ssh.connect_timeout, kCleanupTimeout);
+  std::vector<Cleanup> cleanups;
   for (const auto& node : nodes) {
     if (node.reach == Reach::kPipe) {
-      swept.stuck_here = cleanup_this_host(plan.job_id);
+      result.stuck_here = cleanup_this_host(plan.job_id);
       continue;
     }
-    Sweep& sweep = sweeps.emplace_back();
-    sweep.host = node.host;
-    sweep.link = open_node_link(node, reach, own_program, {"--sweep", plan.job_id});
-    sweep.ends = sweep.link->take_ends();
+    Cleanup& cleanup = cleanups.emplace_back();
+    cleanup.host = node.host;
+    cleanup.link = open_node_link(node, reach, own_program, {"--sweep", plan.job_id});
+    cleanup.ends = cleanup.link->take_ends();
   }
-  Deadline patience = Deadline::after(kSweepTime);
-  for (auto& sweep : sweeps) {
-    sweep.ends.to_agent.reset();
-    bool over = sweep.link->wait(patience);
-    if (!over || sweep.link->failure()) swept.unreached.push_back(sweep.host);
-    if (!over) sweep.link->kill();
+  Deadline patience = Deadline::after(kCleanupTimeout);
+  for (auto& cleanup : cleanups) {
+    cleanup.ends.to_agent.reset();
+    bool over = cleanup.link->wait(patience);
+    if (!over || cleanup.link->failure()) result.unreached.push_back(cleanup.host);
+    if (!over) cleanup.link->kill();
   }
-  return swept;
+  return result;
 }
 
 std::vector<spawn::StuckProcess> cleanup_this_host(const std::string& job_id) {
-  auto swept = spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
+  auto result = spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
   remove_private_folders(job_id);
   remove_abandoned_private_folders();
-  return std::move(swept.stuck);
+  return std::move(result.stuck);
 }
 
 }  // namespace dslaunch::launch

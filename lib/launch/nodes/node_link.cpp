@@ -60,7 +60,7 @@ std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const 
       return spawn::open_ssh_link(ssh_target(node), agent, options.ssh);
     case Reach::kSrun:
       return spawn::open_program_link(srun_argv(node.host, agent), srun_options());
-    case Reach::kDialIn:
+    case Reach::kNodeJoin:
       break;
   }
   throw InternalError(__FILE__, __LINE__, "node.reach", "an externally started node has no transport");

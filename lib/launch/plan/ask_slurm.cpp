@@ -8,7 +8,7 @@
 
 namespace dslaunch::launch {
 
-void ask_for_gpus(hostfile::SlurmSituation& situation) {
+void query_gpus(hostfile::SlurmSituation& situation) {
   // No user input enters this command line; the quoted part is for the shell on the nodes.
   std::string command = fmt::format(
       "timeout -k 2 20 srun --overlap --quiet --nodes={0} --ntasks={0} --ntasks-per-node=1 --chdir=/ "

@@ -7,6 +7,6 @@ namespace dslaunch::launch {
 
 // Fills in the slots where the situation leaves them open; takes up to 20 s. Without an answer the situation is
 // unchanged: CPU nodes have no GPUs to report, and a broken srun is reported when the agents are started.
-void ask_for_gpus(hostfile::SlurmSituation& situation);
+void query_gpus(hostfile::SlurmSituation& situation);
 
 }  // namespace dslaunch::launch

@@ -32,12 +32,12 @@ const hostfile::RanksPerNode& ranks_of_this_node(const Source& source) {
 }
 
 // --num_gpus, or its equivalent in the environment.
-struct AskedRanks {
+struct RequestedRanks {
   std::optional<int> number;
   const char* name = "--num_gpus ";
 };
 
-AskedRanks asked_ranks(const LaunchOptions& options, const Source& source) {
+RequestedRanks requested_ranks(const LaunchOptions& options, const Source& source) {
   if (options.hosts.num_gpus) return {options.hosts.num_gpus};
   return {ranks_of_this_node(source).slots, "PET_NPROC_PER_NODE="};
 }
@@ -76,7 +76,7 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
   }
 }
 
-void check_num_gpus(const AskedRanks& asked, const DeviceSituation& situation) {
+void check_num_gpus(const RequestedRanks& asked, const DeviceSituation& situation) {
   if (!asked.number || *asked.number <= static_cast<int>(situation.visible.size())) return;
   std::string hidden = in_brackets(situation.trouble);
   if (hidden.empty() && situation.num_present > situation.visible.size()) {
@@ -90,7 +90,7 @@ void check_num_gpus(const AskedRanks& asked, const DeviceSituation& situation) {
 
 // --- where the list of hosts comes from ---------------------------------------------------------------------------
 
-hostfile::Allocation this_machine(const LaunchOptions& options, const AskedRanks& asked,
+hostfile::Allocation this_machine(const LaunchOptions& options, const RequestedRanks& asked,
                                   const DeviceSituation& situation, const std::string& device) {
   hostfile::Request request{.asked = options.hosts};
   request.asked.num_gpus = asked.number;
@@ -119,7 +119,7 @@ hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::Slur
 int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
                        const std::string& device) {
   hostfile::require_possible_slots(options.hosts);
-  if (const auto asked = asked_ranks(options, source); asked.number) return *asked.number;
+  if (const auto asked = requested_ranks(options, source); asked.number) return *asked.number;
   return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
 }
 
@@ -209,7 +209,7 @@ void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const 
                                     : nodes_like_this(*list.place, list.source,
                                                       slots_of_this_node(options, list.source, situation, here));
   if (list.place->num_nodes > 1) resolved.master_port = list.place->master_port;
-  resolved.reach.assign(resolved.allocation.hosts.size(), Reach::kDialIn);
+  resolved.reach.assign(resolved.allocation.hosts.size(), Reach::kNodeJoin);
   resolved.reach.at(0) = Reach::kPipe;
   bool open = options.device == DeviceChoice::kAuto && resolved.reach.size() > 1 && !situation.visible.empty();
   resolved.device = open ? "auto" : here;
@@ -217,7 +217,7 @@ void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const 
 
 void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
                          const DeviceSituation& situation, DeviceUser user) {
-  const AskedRanks asked = asked_ranks(options, source);
+  const RequestedRanks asked = requested_ranks(options, source);
   // The message has to contain the requested number, also when there is no device at all.
   if (options.device == DeviceChoice::kCuda) check_num_gpus(asked, situation);
   resolved.device = choose_device(options.device, situation, user);
@@ -237,7 +237,7 @@ Source find_source(const LaunchOptions& options) {
   Source source = hostfile::choose_source(
       options.hosts, {.environment = environment_of_this_process(), .exists = exists, .num_cpus = num_cpus});
   if (source.kind == SourceKind::kSlurmAllocation && source.slurm->slots_open) {
-    ask_for_gpus(*source.slurm);
+    query_gpus(*source.slurm);
     source.notice = describe(*source.slurm);
   }
   return source;

@@ -34,8 +34,8 @@ struct PlannedRank {
 enum class Reach {
   kPipe,  // this machine
   kSsh,
-  kSrun,    // inside a Slurm allocation
-  kDialIn,  // externally started, connects to us (--no_ssh, a task of srun, a pod)
+  kSrun,      // inside a Slurm allocation
+  kNodeJoin,  // externally started, connects to us (--no_ssh, a task of srun, a pod)
 };
 
 struct PlannedNode {
@@ -71,7 +71,7 @@ struct LaunchPlan {
   std::string venv;                                   // on every host; empty: none
   BindingRequest binding;
   ReachOptions reach;
-  bool ask_devices = false;  // this machine's agent, too, has to report its devices
+  bool query_devices = false;  // this machine's agent, too, has to report its devices
   int restart_count = 0, max_restarts = 0;
   Preflight preflight;                       // for hosts other than this machine
   std::map<std::string, std::string> files;  // sent to other machines, path -> content

@@ -124,7 +124,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.binding = options.binding;
   plan.max_restarts = options.max_restarts;
   plan.reach = options.reach;
-  plan.ask_devices = hosts.device == "auto";
+  plan.query_devices = hosts.device == "auto";
   plan.nodes = plan_nodes(hosts.allocation, hosts.device == "cuda" ? cuda_rule : DeviceRule::kNone, hosts.visible);
   for (auto& node : plan.nodes) node.reach = hosts.reach.at(node.node_rank);
   if (!plan.master_addr.empty() && !plan.has_remote_nodes()) check_master_address_is_here(plan.master_addr);

@@ -27,7 +27,7 @@ const char* name_of(Reach reach) {
       return "ssh";
     case Reach::kSrun:
       return "srun";
-    case Reach::kDialIn:
+    case Reach::kNodeJoin:
       return "comes by itself";
   }
   return "";

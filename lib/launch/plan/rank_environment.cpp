@@ -48,7 +48,7 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
   env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (job.kind == JobKind::kRun) env["GLIBC_TUNABLES"] = malloc_in_large_pages(env["GLIBC_TUNABLES"]);
   if (!node.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = node.error_file;
-  if (!node.agent_mark.empty()) env[ports::kAgentVariable] = node.agent_mark;
+  if (!node.agent_tag.empty()) env[ports::kAgentVariable] = node.agent_tag;
   for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;
   for (const auto& [name, value] : rank.env) env[name] = value;
   return env;

@@ -10,7 +10,7 @@
 namespace dslaunch::launch {
 namespace {
 
-struct AgentMark {
+struct AgentTag {
   ports::ProcessIdentity agent;
   uint64_t pid_namespace = 0;
 };
@@ -22,27 +22,27 @@ bool take_number(const char*& at, const char* end, Number& value) {
   return error == std::errc();
 }
 
-std::optional<AgentMark> parse_mark(const std::string& text) {
-  AgentMark mark;
+std::optional<AgentTag> parse_agent_tag(const std::string& text) {
+  AgentTag tag;
   const char *at = text.data(), *end = at + text.size();
   auto colon = [&] { return at != end && *at++ == ':'; };
-  bool whole = take_number(at, end, mark.agent.pid) && colon() && take_number(at, end, mark.agent.start_ticks) &&
-               colon() && take_number(at, end, mark.pid_namespace) && at == end;
-  return whole ? std::optional(mark) : std::nullopt;
+  bool whole = take_number(at, end, tag.agent.pid) && colon() && take_number(at, end, tag.agent.start_ticks) &&
+               colon() && take_number(at, end, tag.pid_namespace) && at == end;
+  return whole ? std::optional(tag) : std::nullopt;
 }
 
 }  // namespace
 
-std::string own_agent_mark() {
+std::string own_agent_tag() {
   auto self = ports::read_process(::getpid());
   if (!self) return {};
   return fmt::format("{}:{}:{}", self->identity.pid, self->identity.start_ticks, ports::own_namespace("pid"));
 }
 
 std::optional<ports::ProcessIdentity> agent_of(const ports::ProcessInfo& process) {
-  auto mark = process.job_id.empty() ? std::nullopt : parse_mark(process.agent_mark);
-  if (!mark || mark->pid_namespace == 0 || mark->pid_namespace != ports::own_namespace("pid")) return std::nullopt;
-  return mark->agent;
+  auto tag = process.job_id.empty() ? std::nullopt : parse_agent_tag(process.agent_tag);
+  if (!tag || tag->pid_namespace == 0 || tag->pid_namespace != ports::own_namespace("pid")) return std::nullopt;
+  return tag->agent;
 }
 
 JobLife job_life(const ports::ProcessInfo& process) {

@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 
 // "PID:START:NAMESPACE" of this process: start in clock ticks since boot, namespace the inode of its pid namespace; pid
 // and start are meaningful only within that namespace.
-std::string own_agent_mark();
+std::string own_agent_tag();
 
 // The agent that started a process of a job, dead or alive; empty: the process names none, or one in another container.
 std::optional<ports::ProcessIdentity> agent_of(const ports::ProcessInfo& process);

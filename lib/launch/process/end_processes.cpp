@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // SIGKILL works at once except for a process inside an uninterruptible call.
-constexpr auto kPatienceAfterKill = 5000ms;
+constexpr auto kTimeoutAfterKill = 5000ms;
 
 struct Target {
   ports::ProcessIdentity identity;
@@ -56,8 +56,8 @@ void wait_for_all(std::vector<Target>& targets, std::chrono::milliseconds patien
 
 // ", in nfs_wait_bit_killable"
 std::string in_wait_channel(pid_t pid) {
-  const std::string place = ports::wait_channel(pid);
-  return place.empty() ? std::string() : ", in " + place;
+  const std::string channel = ports::wait_channel(pid);
+  return channel.empty() ? std::string() : ", in " + channel;
 }
 
 std::string why_still_there(const ports::ProcessIdentity& identity) {
@@ -84,7 +84,7 @@ std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>&
   signal_all(targets, SIGCONT);  // a process stopped by SIGSTOP would not receive SIGTERM
   wait_for_all(targets, patience, "ended");
   signal_all(targets, SIGKILL);
-  wait_for_all(targets, kPatienceAfterKill, "killed");
+  wait_for_all(targets, kTimeoutAfterKill, "killed");
   std::vector<EndOutcome> outcomes;
   for (auto& target : targets) {
     if (target.open()) target.outcome = {false, why_still_there(target.identity)};

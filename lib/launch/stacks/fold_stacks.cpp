@@ -40,12 +40,12 @@ std::string without_numbers_of_processes(const std::string& text) {
 std::vector<StackGroup> fold_stacks(std::vector<RankStack> stacks) {
   std::sort(stacks.begin(), stacks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   std::vector<StackGroup> groups;
-  std::map<std::string, size_t> places;  // by the compared text
+  std::map<std::string, size_t> indices;  // by the compared text
   for (auto& stack : stacks) {
-    const auto [place, is_new] =
-        places.emplace(stack.source + "\n" + without_numbers_of_processes(stack.text), groups.size());
+    const auto [index, is_new] =
+        indices.emplace(stack.source + "\n" + without_numbers_of_processes(stack.text), groups.size());
     if (is_new) groups.emplace_back();
-    groups[place->second].ranks.push_back(std::move(stack));
+    groups[index->second].ranks.push_back(std::move(stack));
   }
   return groups;
 }

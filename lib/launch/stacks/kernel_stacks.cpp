@@ -81,7 +81,8 @@ std::string thread_text(const std::string& folder, bool is_main) {
   std::string text = fmt::format("{} '{}' {}", is_main ? "main thread" : "thread",
                                  printable(first_line(folder + "/comm")), process_state_text(stat[name_end + 2]));
   if (const auto call = system_call_in(first_line(folder + "/syscall")); !call.empty()) text += ", in " + call;
-  if (const auto place = first_line(folder + "/wchan"); !place.empty() && place != "0") text += " (" + place + ")";
+  if (const auto channel = first_line(folder + "/wchan"); !channel.empty() && channel != "0")
+    text += " (" + channel + ")";
   return text;
 }
 

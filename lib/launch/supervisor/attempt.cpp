@@ -28,13 +28,13 @@ OutputOptions output_options(const LaunchPlan& plan, const SupervisorOptions& op
           .console = options.live->console()};
 }
 
-std::string tell_failures(const Attempt& attempt) {
+std::string format_failures(const Attempt& attempt) {
   return fmt::format("dslaunch: {} of {} host{} failed:\n{}", attempt.host_failures.size(), attempt.nodes.size(),
                      attempt.nodes.size() == 1 ? "" : "s", spawn::failure_table(attempt.host_failures));
 }
 
 // It was reported when it happened; if ranks ran, later messages have followed it, so it is repeated.
-std::string tell_agent_failure(const Attempt& attempt) {
+std::string format_agent_failure(const Attempt& attempt) {
   const bool ran =
       std::any_of(attempt.records.begin(), attempt.records.end(), [](const auto& record) { return record.pid > 0; });
   const auto& [host, failure] = *attempt.agent_failure;
@@ -64,7 +64,8 @@ Attempt::Attempt(LaunchPlan the_plan, SupervisorOptions the_options)
 RankRecord& Attempt::record_of(const NodeSession& node, int rank) {
   const auto& ranks = node.plan().ranks;  // their numbers are consecutive
   if (ranks.empty() || rank < ranks.front().rank || rank > ranks.back().rank) {
-    throw Error(ExitCode::kUnavailable, fmt::format("its agent reported rank {}, which does not run on this host", rank));
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("its agent reported rank {}, which does not run on this host", rank));
   }
   return records[static_cast<size_t>(rank)];
 }
@@ -94,7 +95,7 @@ JobReport report_of(const Attempt& attempt) {
   report.outcome =
       decide_outcome(attempt.records, attempt.plan.kind, attempt.lifecycle.reason(), attempt.lifecycle.agent_error());
   report.reason = attempt.lifecycle.reason();
-  report.told_to_end = attempt.lifecycle.agent_error() == to_int(ExitCode::kRunAgain);
+  report.agent_terminated = attempt.lifecycle.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = attempt.records;
   report.lived = attempt.lived;
   report.stuck = attempt.stuck;
@@ -103,12 +104,12 @@ JobReport report_of(const Attempt& attempt) {
   // What happened to a host explains what happened to its ranks, not the other way round.
   bool hosts_fault = attempt.lifecycle.agent_error() != 0 && attempt.lifecycle.reason() == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
-  report.story = format_summary(attempt.plan, report);
+  report.summary = format_summary(attempt.plan, report);
   if (!hosts_fault) return report;
-  if (!attempt.host_failures.empty()) report.story += tell_failures(attempt);
+  if (!attempt.host_failures.empty()) report.summary += format_failures(attempt);
   if (attempt.agent_failure) {
     report.ended_by.push_back(*attempt.agent_failure);
-    report.story += tell_agent_failure(attempt);
+    report.summary += format_agent_failure(attempt);
   }
   report.ended_by.insert(report.ended_by.end(), attempt.host_failures.begin(), attempt.host_failures.end());
   return report;

@@ -51,7 +51,7 @@ struct Attempt {
   void report_errors();
   // For a reader, or a file, that accepts nothing while the job ends.
   std::chrono::milliseconds reader_patience() const {
-    return lifecycle.asked_for() ? Terminal::kAskedTimeout : Terminal::kTimeout;
+    return lifecycle.stop_requested() ? Terminal::kStopRequestedTimeout : Terminal::kTimeout;
   }
 
   LaunchPlan plan;

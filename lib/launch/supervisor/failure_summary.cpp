@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 std::string describe_cause(const RankRecord& record, JobKind kind) {
   if (!record.cause) return "its exit was not observed";
   spawn::ExitCause cause = *record.cause;
-  if (cause.hint.empty()) cause.hint = spawn::hint_in_last_words(cause, record.last_words);
+  if (cause.hint.empty()) cause.hint = spawn::hint_in_output_tail(cause, record.output_tail);
   std::string text = spawn::describe(cause);
   if (kind == JobKind::kRun && record.cause->kind == spawn::ExitCause::Kind::kExited) {
     std::string meaning = meaning_of_code(record.cause->number);
@@ -42,42 +42,42 @@ Json last_metrics(const LaunchPlan& plan) {
 }
 
 // What happened to a rank that did not fail first; equal texts are grouped: "ranks 0, 2: stopped by dslaunch".
-std::string exit_description(const RankRecord& record, JobKind kind, bool job_was_told) {
-  if (record.stuck) return "";  // see tell_stuck
+std::string exit_description(const RankRecord& record, JobKind kind, bool stop_was_requested) {
+  if (record.stuck) return "";  // see format_stuck
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
   if (record.cause->success()) return "";
-  if (ended_on_request(record, kind, job_was_told)) {
+  if (ended_on_request(record, kind, stop_was_requested)) {
     return fmt::format("stopped {} ({})", record.stopped_by_us ? "by dslaunch" : "by the signal",
                        describe_cause(record, kind));
   }
   return fmt::format("also failed: {}", describe_cause(record, kind));
 }
 
-std::string tell_others(const JobReport& report, JobKind kind) {
+std::string format_other_ranks(const JobReport& report, JobKind kind) {
   const auto& records = report.records;
   const std::optional<int> first = report.outcome.first_failure;
-  const bool job_was_told = report.reason != StopReason::kNone || report.told_to_end;
+  const bool stop_was_requested = report.reason != StopReason::kNone || report.agent_terminated;
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t i = 0; i < records.size(); ++i) {
     if (first && static_cast<int>(i) == *first) continue;
-    std::string text = exit_description(records[i], kind, job_was_told);
+    std::string text = exit_description(records[i], kind, stop_was_requested);
     if (text.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
     group->second.push_back(records[i].rank);
   }
-  std::string story;
+  std::string summary;
   for (const auto& [text, ranks] : groups) {
     std::string names = ranks.size() > kMaxRanksListed ? rank_ranges(ranks) : fmt::format("{}", fmt::join(ranks, ", "));
-    story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", names, text);
+    summary += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", names, text);
   }
-  return story;
+  return summary;
 }
 
-std::string tell_stuck(const std::vector<StuckOnHost>& all) {
-  std::string story;
-  for (const auto& stuck : all) story += fmt::format("dslaunch: {}\n", printable(describe(stuck)));
-  return story;
+std::string format_stuck(const std::vector<StuckOnHost>& all) {
+  std::string summary;
+  for (const auto& stuck : all) summary += fmt::format("dslaunch: {}\n", printable(describe(stuck)));
+  return summary;
 }
 
 std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
@@ -90,19 +90,19 @@ bool has_log(const LaunchPlan& plan, const RankRecord& record) {
   return record.has_log && !plan.log_root().empty();
 }
 
-std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
-  std::string story = fmt::format("dslaunch: {}\n", first_line(plan, first));
+std::string format_first_failure(const LaunchPlan& plan, const RankRecord& first) {
+  std::string summary = fmt::format("dslaunch: {}\n", first_line(plan, first));
   if (has_log(plan, first)) {
-    story += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
+    summary += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
   }
-  if (first.last_words.empty()) return story;
-  story += "dslaunch: the last lines of its standard error:\n";
-  for (size_t at = 0; at < first.last_words.size();) {
-    size_t end = std::min(first.last_words.find('\n', at), first.last_words.size());
-    story += "  | " + first.last_words.substr(at, end - at) + "\n";
+  if (first.output_tail.empty()) return summary;
+  summary += "dslaunch: the last lines of its standard error:\n";
+  for (size_t at = 0; at < first.output_tail.size();) {
+    size_t end = std::min(first.output_tail.find('\n', at), first.output_tail.size());
+    summary += "  | " + first.output_tail.substr(at, end - at) + "\n";
     at = end + 1;
   }
-  return story;
+  return summary;
 }
 
 Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
@@ -120,22 +120,22 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
 
 // Null: no rank failed.
 const RankRecord* first_failure(const JobReport& report) {
-  const std::optional<int> place = report.outcome.first_failure;
-  return place ? &report.records[static_cast<size_t>(*place)] : nullptr;
+  const std::optional<int> index = report.outcome.first_failure;
+  return index ? &report.records[static_cast<size_t>(*index)] : nullptr;
 }
 
 }  // namespace
 
 std::string recorded_cause(const LaunchPlan& plan, const JobReport& report) {
-  std::string cause = tell_cause(plan, report);
+  std::string cause = cause_text(plan, report);
   if (!cause.empty()) return cause;
   if (!report.ended_by.empty()) {
     const auto& [host, failure] = report.ended_by.front();
     return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
   }
-  std::string line = report.story.substr(0, report.story.find('\n'));
-  constexpr std::string_view kSpeaker = "dslaunch: ";
-  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
+  std::string line = report.summary.substr(0, report.summary.find('\n'));
+  constexpr std::string_view kPrefix = "dslaunch: ";
+  return line.starts_with(kPrefix) ? line.substr(kPrefix.size()) : line;
 }
 
 const char* reason_text(StopReason reason) {
@@ -157,15 +157,15 @@ const char* reason_text(StopReason reason) {
 }
 
 std::string format_summary(const LaunchPlan& plan, const JobReport& report) {
-  std::string story = tell_others(report, plan.kind) + tell_stuck(report.stuck);
-  if (const RankRecord* first = first_failure(report)) story += tell_first(plan, *first);
+  std::string summary = format_other_ranks(report, plan.kind) + format_stuck(report.stuck);
+  if (const RankRecord* first = first_failure(report)) summary += format_first_failure(plan, *first);
   if (report.reason != StopReason::kNone) {
-    story += fmt::format("dslaunch: the job ended: {}\n", reason_text(report.reason));
+    summary += fmt::format("dslaunch: the job ended: {}\n", reason_text(report.reason));
   }
-  return story;
+  return summary;
 }
 
-std::string tell_cause(const LaunchPlan& plan, const JobReport& report) {
+std::string cause_text(const LaunchPlan& plan, const JobReport& report) {
   if (report.reason != StopReason::kNone) return reason_text(report.reason);
   const RankRecord* first = first_failure(report);
   return first != nullptr ? first_line(plan, *first) : "";
@@ -176,7 +176,7 @@ std::string story_json(const LaunchPlan& plan, const JobReport& report) {
   if (const RankRecord* record = first_failure(report)) {
     first = rank_json(*record, plan);
     first["cause"] = describe_cause(*record, plan.kind);
-    first["last_lines"] = record->last_words;
+    first["last_lines"] = record->output_tail;
   }
   Json hosts = Json::array();
   for (const auto& [host, failure] : report.ended_by) {

@@ -11,7 +11,7 @@ namespace dslaunch::launch {
 std::string format_summary(const LaunchPlan& plan, const JobReport& report);
 
 // The line of the summary with the cause; "" for a success, and if nothing that happened to the ranks explains the end.
-std::string tell_cause(const LaunchPlan& plan, const JobReport& report);
+std::string cause_text(const LaunchPlan& plan, const JobReport& report);
 
 // One line for the job's record; "" after a success.
 std::string recorded_cause(const LaunchPlan& plan, const JobReport& report);

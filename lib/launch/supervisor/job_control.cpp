@@ -4,8 +4,8 @@
 
 namespace dslaunch::launch {
 
-void JobControl::happen(JobEvent event) {
-  carry_out(attempt_.lifecycle.happen(event, Deadline::Clock::now()));
+void JobControl::handle_event(JobEvent event) {
+  carry_out(attempt_.lifecycle.handle_event(event, Deadline::Clock::now()));
 }
 
 void JobControl::carry_out(const JobOrder& order) {
@@ -41,7 +41,7 @@ void JobControl::note_times(const JobOrder& order) {
 
 void JobControl::end_if_all_over() {
   bool all = std::all_of(attempt_.nodes.begin(), attempt_.nodes.end(), [](const auto& node) { return node.over(); });
-  if (all) happen(JobEvent::kAllDone);
+  if (all) handle_event(JobEvent::kAllDone);
 }
 
 void JobControl::send_to_all(const Message& message) {
@@ -52,7 +52,7 @@ void JobControl::stop_ranks(std::chrono::milliseconds grace) {
   send_to_all(StopRanks{grace});
   // A link that is still being opened has no ranks behind it.
   for (auto& node : attempt_.nodes) {
-    if (!node.has_come_to(NodeSession::Stage::kGreeted) && !node.closed()) {
+    if (!node.has_reached(NodeSession::Stage::kGreeted) && !node.closed()) {
       node.link().kill();
       node.close();
     }

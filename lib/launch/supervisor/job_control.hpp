@@ -12,7 +12,7 @@ class JobControl {
  public:
   explicit JobControl(Attempt& attempt) : attempt_(attempt) {}
 
-  void happen(JobEvent event);
+  void handle_event(JobEvent event);
   void carry_out(const JobOrder& order);
   // Call whenever a node's session may have been the last one.
   void end_if_all_over();

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A rank that lost a peer notices within moments of the peer's end; the kernel reports that end no later.
-constexpr auto kSettleTime = 500ms;
+constexpr auto kRootCauseTimeout = 500ms;
 // For an agent, beyond the ranks' own grace: to clean up and report it.
 constexpr auto kAgentSlack = 5000ms;
 
@@ -29,8 +29,8 @@ bool take_if_passed(Deadline& deadline, JobLifecycle::Time now) {
 JobLifecycle::JobLifecycle(const LaunchPlan& plan, Deadline time_limit)
     : kind_(plan.kind), timeout_(plan.timeout), grace_(plan.grace), time_limit_(time_limit) {}
 
-bool JobLifecycle::undisturbed() const {
-  return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
+bool JobLifecycle::end_not_begun() const {
+  return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kAwaitingRootCause;
 }
 
 // All ranks have been told to end, without a grace period.
@@ -38,12 +38,12 @@ bool JobLifecycle::nothing_to_end() const {
   return state_ == JobState::kKilling || state_ == JobState::kDone;
 }
 
-JobOrder JobLifecycle::happen(JobEvent event, Time now) {
-  const bool was_undisturbed = undisturbed();
+JobOrder JobLifecycle::handle_event(JobEvent event, Time now) {
+  const bool end_had_not_begun = end_not_begun();
   const JobStep step = next_step(state_, event);
   state_ = step.to;
-  JobOrder order{.say = {}, .begins_end = was_undisturbed && !undisturbed(), .action = step.action};
-  if (step.action == JobAction::kAwaitRootCause) settled_ = Deadline::at(now + kSettleTime);
+  JobOrder order{.say = {}, .begins_end = end_had_not_begun && !end_not_begun(), .action = step.action};
+  if (step.action == JobAction::kAwaitRootCause) root_cause_due_ = Deadline::at(now + kRootCauseTimeout);
   if (step.action == JobAction::kStop) order.grace = grace_;
   if (step.action == JobAction::kStop || step.action == JobAction::kKill) expect_end(order.grace, now);
   return order;
@@ -54,36 +54,36 @@ void JobLifecycle::expect_end(std::chrono::milliseconds grace, Time now) {
 }
 
 void JobLifecycle::blame_agent(int exit_code) {
-  if (agent_error_ == 0 && undisturbed()) agent_error_ = exit_code;
+  if (agent_error_ == 0 && end_not_begun()) agent_error_ = exit_code;
 }
 
-JobOrder JobLifecycle::agent_failed(SignalPlace agent, int exit_code, Time now) {
+JobOrder JobLifecycle::agent_failed(SignalSource agent, int exit_code, Time now) {
   blame_agent(exit_code);
   // A signal ended the agent, perhaps from a scheduler that signals this process too.
   if (exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(agent, now);
-  return happen(JobEvent::kAgentFailed, now);
+  return handle_event(JobEvent::kAgentFailed, now);
 }
 
-std::optional<JobOrder> JobLifecycle::take_signal(int signal, SignalPlace from, Time now) {
+std::optional<JobOrder> JobLifecycle::take_signal(int signal, SignalSource from, Time now) {
   if (signal == SIGINT && !interrupts_.take(from, now)) return std::nullopt;
   const bool by_keyboard = signal == SIGINT || signal == SIGQUIT;
   if (by_keyboard) discards_output_ = nothing_to_end();
-  if (by_keyboard && (signal == SIGQUIT || !undisturbed())) hurried_ = true;
+  if (by_keyboard && (signal == SIGQUIT || !end_not_begun())) hurried_ = true;
   if (signal == SIGQUIT) {
     return end_because(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once", JobEvent::kEndNow, now);
   }
   if (signal == SIGINT) {
     return end_because(
         StopReason::kInterrupt,
-        undisturbed() ? "stopping the ranks (Ctrl-C again ends them at once)" : "ending all ranks at once",
+        end_not_begun() ? "stopping the ranks (Ctrl-C again ends them at once)" : "ending all ranks at once",
         JobEvent::kInterrupt, now);
   }
   return end_because(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)),
                      JobEvent::kTerminate, now);
 }
 
-void JobLifecycle::carried_out(int signal, SignalPlace from, Time now) {
-  if (signal == SIGINT) interrupts_.acted_upon(from, now);
+void JobLifecycle::signal_handled(int signal, SignalSource from, Time now) {
+  if (signal == SIGINT) interrupts_.handled(from, now);
 }
 
 JobOrder JobLifecycle::take_stop(const StopRequest& stop, Time now) {
@@ -103,10 +103,10 @@ JobOrder JobLifecycle::take_stop(const StopRequest& stop, Time now) {
 
 // The first reason counts; a request that comes after a failure is only the late reason.
 JobOrder JobLifecycle::end_because(StopReason reason, const std::string& text, JobEvent event, Time now) {
-  const bool is_first = undisturbed();
+  const bool is_first = end_not_begun();
   if (is_first) reason_ = reason;
   if (reason_ == StopReason::kNone) note_late_reason(reason);
-  JobOrder order = happen(event, now);
+  JobOrder order = handle_event(event, now);
   if (is_first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) order.say = text;
   return order;
 }
@@ -122,7 +122,7 @@ void JobLifecycle::take_late_signal(int signal) {
 }
 
 void JobLifecycle::take_signal_in_pause(int signal) {
-  if (asks_for_end(signal, kind_)) note_late_reason(reason_of(signal));
+  if (is_stop_signal(signal, kind_)) note_late_reason(reason_of(signal));
 }
 
 std::optional<JobOrder> JobLifecycle::due(Time now) {
@@ -132,13 +132,13 @@ std::optional<JobOrder> JobLifecycle::due(Time now) {
                                    static_cast<double>(timeout_->count()) / 1000.0),
                        JobEvent::kTimeLimit, now);
   }
-  if (take_if_passed(settled_, now)) return happen(JobEvent::kSettled, now);
-  if (take_if_passed(overdue_, now)) return happen(JobEvent::kOverdue, now);
+  if (take_if_passed(root_cause_due_, now)) return handle_event(JobEvent::kNoRootCause, now);
+  if (take_if_passed(overdue_, now)) return handle_event(JobEvent::kOverdue, now);
   return std::nullopt;
 }
 
 Deadline JobLifecycle::next_due() const {
-  return std::min({time_limit_, settled_, overdue_});
+  return std::min({time_limit_, root_cause_due_, overdue_});
 }
 
 }  // namespace dslaunch::launch

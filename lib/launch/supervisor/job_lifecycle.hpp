@@ -30,7 +30,7 @@ class JobLifecycle {
 
   JobState state() const { return state_; }
   // The job's end has not begun.
-  bool undisturbed() const;
+  bool end_not_begun() const;
   // Why the job was ended from outside, if it was; and which request came while a failure was ending it, or later.
   StopReason reason() const { return reason_; }
   StopReason late_reason() const { return late_reason_; }
@@ -41,17 +41,18 @@ class JobLifecycle {
   // The user at the keyboard wants the end at once: a second Ctrl-C, or Ctrl-\.
   bool hurried() const { return hurried_; }
   // A stop was requested, possibly only while a failure was already ending the job.
-  bool asked_for() const { return reason_ != StopReason::kNone || late_reason_ != StopReason::kNone; }
+  bool stop_requested() const { return reason_ != StopReason::kNone || late_reason_ != StopReason::kNone; }
 
-  JobOrder happen(JobEvent event, Time now);
+  JobOrder handle_event(JobEvent event, Time now);
   // Records an agent's error. While the job is already ending, such an error is a consequence and not recorded.
   void blame_agent(int exit_code);
   // For a failure that the agent itself reports.
-  JobOrder agent_failed(SignalPlace agent, int exit_code, Time now);
-  // For a signal that asks for an end (see asks_for_end). Empty: the signal repeats one already taken. Call carried_out
-  // after carrying the order out: in a late loop, the remaining copies of the signal are already waiting.
-  std::optional<JobOrder> take_signal(int signal, SignalPlace from, Time now);
-  void carried_out(int signal, SignalPlace from, Time now);
+  JobOrder agent_failed(SignalSource agent, int exit_code, Time now);
+  // For a signal that asks for an end (see is_stop_signal). Empty: the signal repeats one already taken. Call
+  // signal_handled after carrying the order out: in a late loop, the remaining copies of the signal are already
+  // waiting.
+  std::optional<JobOrder> take_signal(int signal, SignalSource from, Time now);
+  void signal_handled(int signal, SignalSource from, Time now);
   JobOrder take_stop(const StopRequest& stop, Time now);
   // For a signal after the attempt: it does not change this attempt, but may change what comes next.
   void take_late_signal(int signal);
@@ -76,8 +77,8 @@ class JobLifecycle {
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   int agent_error_ = 0;
   bool discards_output_ = false, hurried_ = false;
-  InterruptEchoes interrupts_;
-  Deadline time_limit_, settled_ = Deadline::never(), overdue_ = Deadline::never();
+  InterruptDeduplicator interrupts_;
+  Deadline time_limit_, root_cause_due_ = Deadline::never(), overdue_ = Deadline::never();
 };
 
 }  // namespace dslaunch::launch

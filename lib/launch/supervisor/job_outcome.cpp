@@ -14,12 +14,12 @@ bool failed(const RankRecord& record) {
 
 // Indices of the ranks that failed, in the order of their ends.
 std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
-  std::vector<int> places;
+  std::vector<int> indices;
   for (size_t i = 0; i < records.size(); ++i) {
-    if (failed(records[i])) places.push_back(static_cast<int>(i));
+    if (failed(records[i])) indices.push_back(static_cast<int>(i));
   }
-  std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return records[a].order < records[b].order; });
-  return places;
+  std::stable_sort(indices.begin(), indices.end(), [&](int a, int b) { return records[a].order < records[b].order; });
+  return indices;
 }
 
 // A rank that failed by itself comes before one that only lost a peer. The lost peer may be slow to end, releasing a
@@ -27,15 +27,15 @@ std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
 // cause.
 std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind, bool job_was_told) {
   std::optional<int> follower, late;
-  for (int place : failures_in_order(records)) {
-    const RankRecord& record = records[place];
+  for (int index : failures_in_order(records)) {
+    const RankRecord& record = records[index];
     if (ended_on_request(record, kind, job_was_told)) continue;
     if (record.stopped_by_us) {
-      if (!late) late = place;
+      if (!late) late = index;
     } else if (!lost_peer(*record.cause, kind)) {
-      return place;
+      return index;
     } else if (!follower) {
-      follower = place;
+      follower = index;
     }
   }
   return follower && late ? late : follower;
@@ -60,9 +60,9 @@ bool ended_before_it_began(const RankRecord& record, JobKind kind) {
 int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
   const int run_again = to_int(ExitCode::kRunAgain);
   int code = 0;
-  for (int place : failures_in_order(records)) {
-    if (lost_peer(*records[place].cause, kind)) continue;
-    int own = ended_before_it_began(records[place], kind) ? run_again : code_of(records[place], kind);
+  for (int index : failures_in_order(records)) {
+    if (lost_peer(*records[index].cause, kind)) continue;
+    int own = ended_before_it_began(records[index], kind) ? run_again : code_of(records[index], kind);
     if (own != run_again) return own;
     code = run_again;
   }
@@ -77,7 +77,7 @@ int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
 
 }  // namespace
 
-bool asks_for_end(int signal, JobKind kind) {
+bool is_stop_signal(int signal, JobKind kind) {
   if (signal == SIGUSR1 || signal == SIGUSR2) return kind == JobKind::kRun;
   return signal != SIGTSTP;
 }
@@ -111,20 +111,21 @@ bool ended_on_request(const RankRecord& record, JobKind kind, bool job_was_told)
 }
 
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
-  const bool told_to_end = agent_error == to_int(ExitCode::kRunAgain);  // an agent was
-  JobOutcome outcome{.exit_code = 0,
-                     .first_failure = first_own_failure(records, kind, reason != StopReason::kNone || told_to_end)};
+  const bool agent_terminated = agent_error == to_int(ExitCode::kRunAgain);  // an agent was
+  JobOutcome outcome{
+      .exit_code = 0,
+      .first_failure = first_own_failure(records, kind, reason != StopReason::kNone || agent_terminated)};
   if (reason == StopReason::kInterrupt) {
     outcome.exit_code = to_int(ExitCode::kInterrupted);
   } else if (reason == StopReason::kQuit) {
     outcome.exit_code = to_int(ExitCode::kSignalBase) + SIGQUIT;
   } else if (reason == StopReason::kTimeLimit) {
     outcome.exit_code = to_int(ExitCode::kTimeout);
-  } else if (agent_error != 0 && !told_to_end) {
+  } else if (agent_error != 0 && !agent_terminated) {
     outcome.exit_code = agent_error;
-  } else if (outcome.first_failure && !told_to_end) {
+  } else if (outcome.first_failure && !agent_terminated) {
     outcome.exit_code = code_of(records[*outcome.first_failure], kind);
-  } else if (told_to_end || reason == StopReason::kTerminate || reason == StopReason::kCommand) {
+  } else if (agent_terminated || reason == StopReason::kTerminate || reason == StopReason::kCommand) {
     outcome.exit_code = code_after_terminate(records, kind);
   } else if (std::any_of(records.begin(), records.end(), [](const auto& r) { return !r.cause || failed(r); })) {
     outcome.exit_code = to_int(ExitCode::kInternal);  // never 0 unless every rank's was

@@ -17,9 +17,9 @@ struct RankRecord {
   std::optional<spawn::ExitCause> cause;     // empty: its end was not observed
   std::optional<spawn::StuckProcess> stuck;  // SIGKILL has not ended it
   bool stopped_by_us = false;
-  int order = -1;          // among the ends, from 0
-  std::string last_words;  // end of its standard error
-  bool has_log = true;     // its log could be created
+  int order = -1;           // among the ends, from 0
+  std::string output_tail;  // end of its standard error
+  bool has_log = true;      // its log could be created
 };
 
 // Why the job was ended from outside, if it was.
@@ -34,7 +34,7 @@ enum class StopReason {
 
 // For a signal to the launcher. SIGUSR1 and SIGUSR2, which schedulers send ahead of the end, ask dsworkers to stop;
 // other programs define their own meaning.
-bool asks_for_end(int signal, JobKind kind);
+bool is_stop_signal(int signal, JobKind kind);
 StopReason reason_of(int signal);
 
 // A worker that ended only because a peer did. Other programs may use the same number with their own meaning.

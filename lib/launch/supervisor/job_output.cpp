@@ -42,7 +42,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
     }
   }
   if (plan.restart_count == 0) idle_choices_ = idle_choices(plan.output, local_ranks);
-  if (options_.fold && num_visible > 1) folder_.emplace(std::move(prefixes), num_visible);
+  if (options_.fold && num_visible > 1) deduplicator_.emplace(std::move(prefixes), num_visible);
 }
 
 void JobOutput::open_logs() {
@@ -53,15 +53,15 @@ void JobOutput::open_logs() {
 
 void JobOutput::take(const RankOutput& output) {
   RankStreams& rank = ranks_[static_cast<size_t>(output.rank)];
-  if (!spares_files()) logs_.write(output.rank, output.stream, output.bytes);
+  if (!skips_files()) logs_.write(output.rank, output.stream, output.bytes);
   bool is_err = output.stream == Stream::kErr;
   if (is_err) rank.tail.append(output.bytes);
   if (!shows(output.rank, output.stream)) return;
   LineSplitter& splitter = is_err ? rank.err : rank.out;
-  if (!folder_) return show(output.stream, splitter.take(output.bytes));
+  if (!deduplicator_) return show(output.stream, splitter.take(output.bytes));
   auto now = Deadline::Clock::now();
-  splitter.cut(output.bytes, [&](std::string_view line) { folder_->add(output.rank, output.stream, line, now); });
-  show(folder_->take(now));
+  splitter.cut(output.bytes, [&](std::string_view line) { deduplicator_->add(output.rank, output.stream, line, now); });
+  show(deduplicator_->take(now));
 }
 
 bool JobOutput::shows(int rank, Stream stream) const {
@@ -71,16 +71,16 @@ bool JobOutput::shows(int rank, Stream stream) const {
 
 void JobOutput::finish(int rank) {
   RankStreams& streams = ranks_[static_cast<size_t>(rank)];
-  if (!folder_) {
+  if (!deduplicator_) {
     show(Stream::kOut, streams.out.finish());
     show(Stream::kErr, streams.err.finish());
     return;
   }
   auto now = Deadline::Clock::now();
-  if (std::string line = streams.out.finish_line(); !line.empty()) folder_->add(rank, Stream::kOut, line, now);
-  if (std::string line = streams.err.finish_line(); !line.empty()) folder_->add(rank, Stream::kErr, line, now);
-  show(folder_->take(now));
-  if (streams.visible) folder_->rank_ended();
+  if (std::string line = streams.out.finish_line(); !line.empty()) deduplicator_->add(rank, Stream::kOut, line, now);
+  if (std::string line = streams.err.finish_line(); !line.empty()) deduplicator_->add(rank, Stream::kErr, line, now);
+  show(deduplicator_->take(now));
+  if (streams.visible) deduplicator_->rank_ended();
 }
 
 std::string JobOutput::fmt_line(std::string_view text) {
@@ -88,18 +88,18 @@ std::string JobOutput::fmt_line(std::string_view text) {
 }
 
 void JobOutput::tell(std::string_view text) {
-  if (folder_) show(folder_->take_all());
+  if (deduplicator_) show(deduplicator_->take_all());
   end_open_line();
   reader_of(Stream::kErr).write(text);
   keep(Stream::kErr, text);
 }
 
 void JobOutput::poll_once() {
-  if (folder_) show(folder_->take(Deadline::Clock::now()));
+  if (deduplicator_) show(deduplicator_->take(Deadline::Clock::now()));
 }
 
 Deadline JobOutput::next_turn() const {
-  return folder_ ? folder_->next(Deadline::Clock::now()) : Deadline::never();
+  return deduplicator_ ? deduplicator_->next(Deadline::Clock::now()) : Deadline::never();
 }
 
 Terminal& JobOutput::reader_of(Stream stream) {
@@ -113,7 +113,7 @@ void JobOutput::show(Stream stream, std::string_view text) {
 
 // Records what was shown, or would have been.
 void JobOutput::keep(Stream stream, std::string_view text) {
-  if (options_.console != nullptr && !spares_files()) options_.console->append(text);
+  if (options_.console != nullptr && !skips_files()) options_.console->append(text);
   escapes_.take(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }

@@ -60,7 +60,7 @@ class JobOutput {
   Deadline next_turn() const;
 
   bool has_log(int rank) const { return logs_.has_log(rank); }
-  std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
+  std::string output_tail(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
   // Bytes that the readers have not accepted yet.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
   bool readers_keep_up() const { return num_pending() < kMaxPendingBytes; }
@@ -89,7 +89,7 @@ class JobOutput {
   };
   static std::string fmt_line(std::string_view text);
   bool shows(int rank, Stream stream) const;
-  bool spares_files() const { return gave_up_files_ && !options_.files->has_room(); }
+  bool skips_files() const { return gave_up_files_ && !options_.files->has_room(); }
   void show(Stream stream, std::string_view text);
   void keep(Stream stream, std::string_view text);
   void show(const std::vector<LineDeduplicator::Shown>& lines);
@@ -101,7 +101,7 @@ class JobOutput {
   RankLogs logs_;
   std::vector<std::string> idle_choices_;  // warnings for the user about options without effect
   std::deque<RankStreams> ranks_;          // by rank
-  std::optional<LineDeduplicator> folder_;
+  std::optional<LineDeduplicator> deduplicator_;
   std::optional<Stream> open_line_;  // the last shown bytes did not end a line here, as a single rank's bytes may
   EscapeState escapes_;              // of everything shown
   const std::string job_id_;

@@ -15,7 +15,7 @@ struct JobReport {
   JobOutcome outcome;
   StopReason reason = StopReason::kNone;
   StopReason late_reason = StopReason::kNone;  // came while a failure was already ending the attempt, or later
-  bool told_to_end = false;                    // an agent was told to end, by a signal on its host
+  bool agent_terminated = false;               // an agent was told to end, by a signal on its host
   std::vector<RankRecord> records;             // by rank
   std::chrono::milliseconds lived{0};          // from the start of the ranks to the first failure
   using HostFailure = std::pair<std::string, spawn::LinkFailure>;
@@ -25,7 +25,7 @@ struct JobReport {
   std::vector<HostFailure> ended_by;
   std::vector<StuckOnHost> stuck;  // processes that no signal has ended, ranks among them
   std::string error;               // the cause, if neither a rank, a host nor a request from outside ended the job
-  std::string story;               // the failure summary for people; empty after a success
+  std::string summary;             // the failure summary for people; empty after a success
 };
 
 }  // namespace dslaunch::launch

@@ -9,7 +9,7 @@
 namespace dslaunch::launch {
 
 void LaunchContext::gather(Deadline time_limit) {
-  if (!nodes_come_by_themselves()) return;
+  if (!has_external_nodes()) return;
   const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
   gather_nodes(*place, gathered, patience);
   apply_offers(hosts, gathered.hellos);
@@ -17,7 +17,7 @@ void LaunchContext::gather(Deadline time_limit) {
 
 void LaunchContext::leave_out(const std::vector<std::string>& lost) {
   // Node rank 0 of externally started nodes is this process; another node on its host has the same name.
-  const size_t first = nodes_come_by_themselves() ? 1 : 0;
+  const size_t first = has_external_nodes() ? 1 : 0;
   for (size_t i = hosts.allocation.hosts.size(); i-- > first;) {
     const std::string& name = hosts.allocation.hosts[i].name;
     if (std::find(lost.begin(), lost.end(), name) == lost.end()) continue;

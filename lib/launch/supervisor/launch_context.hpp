@@ -19,7 +19,7 @@ struct LaunchContext {
   Gathered gathered;
 
   // The other nodes' part of the job is started externally.
-  bool nodes_come_by_themselves() const { return place && place->num_nodes > 1; }
+  bool has_external_nodes() const { return place && place->num_nodes > 1; }
   // The nodes of --no_ssh: all, again for each attempt. TimeoutError when --join_timeout or `time_limit` passes.
   void gather(Deadline time_limit);
   void leave_out(const std::vector<std::string>& lost);

@@ -32,9 +32,9 @@ constexpr size_t kMaxGreetingBytes = 65536;
 constexpr auto kEchoTime = 2000ms;
 
 // A connection that a node opened to this process.
-class DialedLink final : public spawn::AgentLink {
+class JoinedNodeLink final : public spawn::AgentLink {
  public:
-  explicit DialedLink(UniqueFd connection) : connection_(std::move(connection)) {}
+  explicit JoinedNodeLink(UniqueFd connection) : connection_(std::move(connection)) {}
   spawn::LinkEnds take_ends() override {
     return {UniqueFd(::fcntl(connection_.get(), F_DUPFD_CLOEXEC, 3)),
             UniqueFd(::fcntl(connection_.get(), F_DUPFD_CLOEXEC, 3))};
@@ -78,8 +78,8 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
   return {};
 }
 
-UniqueFd hold_master_port(const NodePlace& place) {
-  auto held = hold_or_reclaim_port("", place.master_port, [](const std::string& what) { log::warning("{}", what); });
+UniqueFd hold_master_port(const NodePlace& index) {
+  auto held = hold_or_reclaim_port("", index.master_port, [](const std::string& what) { log::warning("{}", what); });
   if (auto* busy = std::get_if<ports::Busy>(&held)) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("--master_port: {}; choose another number on every node", ports::describe(*busy)));
@@ -97,7 +97,7 @@ std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int 
 }
 
 // Output of this node lost to a full disk is a failure here, as on the launcher; a failure of the job comes first.
-int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
+int report_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
   if (!echo.has_lost()) return exit_code;
   echo.tell("dslaunch: cannot write all output to this node's standard output or error: is its disk full?\n");
   agent.drain_echo(Deadline::never());
@@ -106,27 +106,27 @@ int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
 
 }  // namespace
 
-void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline) {
-  if (!gathered.listener.valid()) gathered.listener = hold_master_port(place);
+void gather_nodes(const NodePlace& index, Gathered& gathered, Deadline deadline) {
+  if (!gathered.listener.valid()) gathered.listener = hold_master_port(index);
   gathered.hellos.clear();
-  if (place.token.empty() && place.num_nodes > 1) {
+  if (index.token.empty() && index.num_nodes > 1) {
     log::warning("DSLAUNCH_TOKEN is not set: whatever connects to port {} first is accepted as a node of this job",
-                 place.master_port);
+                 index.master_port);
   }
   auto waiting = [](const std::vector<int>& missing) {
     log::info("waiting for node rank {}", fmt::join(missing, ", "));
   };
-  auto nodes = rendezvous::meet_nodes(gathered.listener.get(), place.token, place.num_nodes, deadline, waiting);
+  auto nodes = rendezvous::meet_nodes(gathered.listener.get(), index.token, index.num_nodes, deadline, waiting);
   std::vector<int> connections;
   for (auto& node : nodes) {
     connections.push_back(node.connection.get());
-    gathered.links.push_back(std::make_unique<DialedLink>(std::move(node.connection)));
+    gathered.links.push_back(std::make_unique<JoinedNodeLink>(std::move(node.connection)));
   }
-  if (const auto missing = missing_nodes(nodes, place.num_nodes); !missing.empty()) {
+  if (const auto missing = missing_nodes(nodes, index.num_nodes); !missing.empty()) {
     throw TimeoutError(
         fmt::format("{} of {} nodes have not connected: node rank {}; is the same command started there, "
                     "with the same --master_addr and --master_port?",
-                    missing.size(), place.num_nodes, fmt::join(missing, ", ")));
+                    missing.size(), index.num_nodes, fmt::join(missing, ", ")));
   }
   const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMaxGreetingTime));
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -138,47 +138,47 @@ JobEnded failure_message(const DescribedError& why) {
   return {to_int(why.code), false, fmt::format("dslaunch: error: node rank 0: {}\n", why.text)};
 }
 
-void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word) {
+void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& job_ended) {
   ::signal(SIGPIPE, SIG_IGN);  // an agent may be gone by now
   for (auto& link : links) {
     if (!link) continue;
     spawn::LinkEnds ends = link->take_ends();
     Channel channel(std::move(ends.from_agent), std::move(ends.to_agent));
     channel.receive();  // closing a socket with unread input discards what was sent last
-    channel.send(last_word);
+    channel.send(job_ended);
   }
   links.clear();
 }
 
-int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options) {
-  auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
+int serve_as_node(const NodePlace& index, const AgentHello& offer, const LaunchOptions& options) {
+  auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", index.master_addr, index.master_port); };
   FileThread files;
   NodeEcho echo(files);
-  rendezvous::MasterEndpoint way{place.master_addr, place.master_port, place.token,
-                                 place.node_rank,   place.num_nodes,   {}};
+  rendezvous::MasterEndpoint way{index.master_addr, index.master_port, index.token,
+                                 index.node_rank,   index.num_nodes,   {}};
   for (;;) {
     UniqueFd connection = rendezvous::connect_to_master(way, deadline_after(options.join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
-    if (auto signal = agent.left_on()) {
+    if (auto signal = agent.exit_signal()) {
       log::info("{}: this node exits before the job has started", spawn::signal_name(*signal));
       return to_int(ExitCode::kSignalBase) + *signal;
     }
-    auto last_word = agent.await_last_word();
-    agent.drain_echo(last_word ? Deadline::never() : Deadline::after(kEchoTime));
-    if (!last_word) {
+    auto job_ended = agent.await_job_ended();
+    agent.drain_echo(job_ended ? Deadline::never() : Deadline::after(kEchoTime));
+    if (!job_ended) {
       throw UserError(
           ExitCode::kUnavailable,
           fmt::format(
-              "lost the connection to node rank 0 ({}:{}): {}", place.master_addr, place.master_port,
+              "lost the connection to node rank 0 ({}:{}): {}", index.master_addr, index.master_port,
               agent.knows_job() ? "this node's ranks were ended" : "its own messages say why, or it was stopped"));
     }
-    echo.tell(last_word->story);
+    echo.tell(job_ended->summary);
     agent.drain_echo(Deadline::never());
     way.lost_after = options.reach.silence_limit;  // from now on
-    if (last_word->again) continue;
-    const int exit_code = tell_lost_output(echo, agent, last_word->exit_code);
+    if (job_ended->again) continue;
+    const int exit_code = report_lost_output(echo, agent, job_ended->exit_code);
     agent.ignore_signals();
     return exit_code;
   }

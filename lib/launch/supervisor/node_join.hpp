@@ -27,8 +27,8 @@ void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline)
 
 // The message that externally started nodes receive, and exit with, when node rank 0 cannot continue.
 JobEnded failure_message(const DescribedError& why);
-// Sends `last_word` over links that no supervisor uses yet, and closes them; a null link is in use by a supervisor.
-void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word);
+// Sends `job_ended` over links that no supervisor uses yet, and closes them; a null link is in use by a supervisor.
+void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& job_ended);
 
 // Any other node: connects to node rank 0 and is its agent, again for each restart, until node rank 0 ends or cannot be
 // reached for --lost_after (UserError 69). Returns the job's exit code.

@@ -14,7 +14,7 @@ using Stage = NodeSession::Stage;
 
 // A hint for the user when sshd started a login shell but the agent never greeted.
 std::string start_file_hint(const NodeSession& node) {
-  if (node.has_come_to(Stage::kGreeted) || node.plan().reach != Reach::kSsh) return {};
+  if (node.has_reached(Stage::kGreeted) || node.plan().reach != Reach::kSsh) return {};
   return fmt::format("; a shell start-up file on that host (such as ~/.bashrc) may exit or block: try ssh {} true",
                      node.host());
 }
@@ -24,7 +24,7 @@ spawn::LinkFailure unreported_failure(const NodeSession& node) {
   std::string noise = node.noise();
   for (char& c : noise) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
   if (noise.empty()) {
-    if (!node.has_come_to(Stage::kGreeted)) {
+    if (!node.has_reached(Stage::kGreeted)) {
       return {ExitCode::kUnavailable, "connection", "its shell exited without starting the agent", true};
     }
     return {ExitCode::kUnavailable, "connection", "lost connection to the agent while its ranks were running"};
@@ -59,7 +59,7 @@ spawn::LinkFailure failure_of(NodeSession& node) {
 void NodeMonitor::closed(NodeSession& node) {
   if (node.closed()) return;
   node.close();
-  if (!node.has_come_to(Stage::kDone)) lose(node, failure_of(node));
+  if (!node.has_reached(Stage::kDone)) lose(node, failure_of(node));
   control_.end_if_all_over();
 }
 
@@ -85,7 +85,7 @@ void NodeMonitor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
   attempt_.lifecycle.blame_agent(to_int(failure.code));
   if (!attempt_.described) return start_up_.check();
   attempt_.output.say(fmt::format("lost {}: {}", node.host(), failure.text));
-  control_.happen(JobEvent::kAgentLost);
+  control_.handle_event(JobEvent::kAgentLost);
 }
 
 void NodeMonitor::check_deadlines() {
@@ -104,7 +104,7 @@ std::string NodeMonitor::overdue_text(NodeSession& node, bool unprepared) const 
     return fmt::format("its agent did not greet within {} s of the start of the connection (--connect_timeout){}",
                        static_cast<double>(attempt_.plan.reach.greeting_timeout.count()) / 1000, start_file_hint(node));
   }
-  if (unprepared && !node.has_come_to(Stage::kReady)) {
+  if (unprepared && !node.has_reached(Stage::kReady)) {
     return fmt::format(
         "its agent was not ready within {} s: it checks the working directory, the worker, the model, the GPUs and "
         "the names of the other hosts, and one of these does not respond there",
@@ -118,7 +118,7 @@ Deadline NodeMonitor::next_due() const {
   for (const auto& node : attempt_.nodes) {
     if (node.over()) continue;
     next = std::min(next, node.heartbeats().next());
-    if (!node.has_come_to(Stage::kGreeted)) next = std::min(next, node.greeting_due);
+    if (!node.has_reached(Stage::kGreeted)) next = std::min(next, node.greeting_due);
   }
   return next;
 }

@@ -27,17 +27,17 @@ void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds 
 
 void NodeSession::send(const Message& message) {
   channel_.send(message);
-  heartbeats_.spoke();
+  heartbeats_.on_sent();
 }
 
 void NodeSession::flush() {
-  if (!closed_ && heartbeats_.due_to_speak()) send(Heartbeat{});
+  if (!closed_ && heartbeats_.heartbeat_due()) send(Heartbeat{});
   channel_.flush();
 }
 
 bool NodeSession::receive() {
   bool there = channel_.receive();
-  if (there) heartbeats_.heard();
+  if (there) heartbeats_.on_received();
   return there;
 }
 

@@ -26,7 +26,7 @@ class NodeSession {
   // Reads what has arrived; next() then returns the messages. False when the peer has closed its end.
   bool receive();
   // Instead of receive(), in an iteration that does not read: the agent's messages wait unread, so it is not silent.
-  void pause_reading() { heartbeats_.heard(); }
+  void pause_reading() { heartbeats_.on_received(); }
   std::optional<Message> next() { return channel_.next(); }
   std::string noise() const { return channel_.noise(); }
   int input() const { return channel_.input(); }
@@ -42,18 +42,18 @@ class NodeSession {
   bool closed() const { return closed_; }
   // No further message is expected: closed, or all was sent. The node may still be up: the agent that holds the store
   // stays until all nodes are over, and an externally started node waits for the launcher's last message.
-  bool over() const { return closed_ || has_come_to(Stage::kDone); }
+  bool over() const { return closed_ || has_reached(Stage::kDone); }
   // Output of a shell around the agent, after the agent's last message, is ignored; an externally started node forwards
   // its signals until the job ends.
-  bool accepts_messages() const { return !closed_ && (!has_come_to(Stage::kDone) || plan_->reach == Reach::kDialIn); }
+  bool accepts_messages() const { return !closed_ && (!has_reached(Stage::kDone) || plan_->reach == Reach::kNodeJoin); }
 
   // The agent's progress, as the agent reports it. A stage may be skipped; a session never returns to an earlier stage.
-  enum class Stage { kComing, kGreeted, kReady, kDone };
-  bool has_come_to(Stage stage) const { return stage_ >= stage; }
-  void come_to(Stage stage) { stage_ = std::max(stage_, stage); }
+  enum class Stage { kConnecting, kGreeted, kReady, kDone };
+  bool has_reached(Stage stage) const { return stage_ >= stage; }
+  void advance_to(Stage stage) { stage_ = std::max(stage_, stage); }
 
   Deadline greeting_due = Deadline::never();
-  bool greeting_overdue() const { return !has_come_to(Stage::kGreeted) && greeting_due.passed(); }
+  bool greeting_overdue() const { return !has_reached(Stage::kGreeted) && greeting_due.passed(); }
 
   AgentHello hello;          // valid once the agent has greeted
   uint16_t master_port = 0;  // the port that the agent holds, once it is ready
@@ -63,7 +63,7 @@ class NodeSession {
   std::unique_ptr<spawn::AgentLink> link_;
   Channel channel_;
   HeartbeatMonitor heartbeats_;
-  Stage stage_ = Stage::kComing;
+  Stage stage_ = Stage::kConnecting;
   bool closed_ = false;
 };
 

@@ -24,13 +24,13 @@ void RankMonitor::ended(const NodeSession& node, const RankEnded& ended) {
   record.cause = ended.cause;
   record.stopped_by_us = ended.stopped_by_us;
   record.order = num_ended_++;
-  record.last_words = attempt_.output.last_words(ended.rank);
+  record.output_tail = attempt_.output.output_tail(ended.rank);
   record.has_log = attempt_.output.has_log(ended.rank);
   stalls_.rank_ended(ended.rank, Deadline::Clock::now());
   attempt_.output.finish(ended.rank);
   if (ended.cause.success() || ended.stopped_by_us) return;
   const bool follows = lost_peer(ended.cause, attempt_.plan.kind) || ended_as_by_sigterm(ended.cause);
-  control_.happen(follows ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
+  control_.handle_event(follows ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
 }
 
 void RankMonitor::states_changed(const NodeSession& node, const RankStates& states) {

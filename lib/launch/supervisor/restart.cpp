@@ -47,7 +47,7 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
     decision.text = fmt::format("no restart: it would end with exit code {} again", report.outcome.exit_code);
     return decision;
   }
-  if (report.told_to_end || (kind == JobKind::kRun && report.outcome.exit_code == to_int(ExitCode::kRunAgain))) {
+  if (report.agent_terminated || (kind == JobKind::kRun && report.outcome.exit_code == to_int(ExitCode::kRunAgain))) {
     decision.text = "no restart: the job was stopped on request";
     return decision;
   }

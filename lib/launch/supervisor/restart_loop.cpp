@@ -17,10 +17,10 @@ namespace {
 using namespace std::chrono_literals;
 
 // For the record of a requested end.
-constexpr auto kAskedFileTimeout = 10000ms;
+constexpr auto kStopRequestedFileTimeout = 10000ms;
 
 // Losing a document or the ranks' output to a full disk fails the job too; the job's own failure takes precedence.
-void tell_lost_output(Supervisor& supervisor, JobReport& report) {
+void report_lost_output(Supervisor& supervisor, JobReport& report) {
   if (!supervisor.output().files_keep_up()) {
     supervisor.output().warn(
         "the job's output files stopped accepting data: the end of the output may be missing there");
@@ -70,9 +70,9 @@ int RestartLoop::run_all() {
     if (plan_.restart_count > 0) live_.on_attempt(plan_);
     end = attempt();
   } while (!end);
-  const bool asked_for = end->reason != StopReason::kNone || end->late_reason != StopReason::kNone;
+  const bool stop_requested = end->reason != StopReason::kNone || end->late_reason != StopReason::kNone;
   live_.on_end(end->outcome.exit_code, recorded_cause(plan_, *end),
-               asked_for ? kAskedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout));
+               stop_requested ? kStopRequestedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout));
   return end->outcome.exit_code;
 }
 
@@ -81,7 +81,7 @@ void RestartLoop::make_ready() {
   if (plan_.restart_count == 0 && !plan_.reach.push) return;
   // Its thread uses a copy of the plan: plan_ may change meanwhile.
   RestartSignalGuard between(signals_, [this, plan = plan_](int signal) -> std::optional<int> {
-    if (!asks_for_end(signal, plan.kind)) return std::nullopt;
+    if (!is_stop_signal(signal, plan.kind)) return std::nullopt;
     planner_.leave();
     return unsupervised_end_.before_attempt(plan, signal);
   });
@@ -120,7 +120,7 @@ std::optional<JobReport> RestartLoop::attempt() {
 
 // Reports how an attempt ended, and decides whether another one follows.
 RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
-  if (!report.story.empty()) supervisor.output().tell(report.story);
+  if (!report.summary.empty()) supervisor.output().tell(report.summary);
   report.late_reason = supervisor.shutdown().late_reason();
   auto decision =
       decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
@@ -163,16 +163,16 @@ std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
 StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& report, std::chrono::milliseconds wait) {
   const StopReason instead = supervisor.pause_before_restart(wait);
   if (instead != StopReason::kNone) return instead;
-  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
+  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = true, .summary = report.summary});
   supervisor.shutdown().drain_output();
   return supervisor.shutdown().late_reason();
 }
 
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
   if (context_.writes_document()) supervisor.output().print(story_json(plan_, report));
-  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
+  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .summary = report.summary});
   supervisor.shutdown().drain_output();
-  tell_lost_output(supervisor, report);
+  report_lost_output(supervisor, report);
   supervisor.shutdown().drain_output();
   supervisor.shutdown().ignore_signals();
 }

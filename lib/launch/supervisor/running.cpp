@@ -93,7 +93,7 @@ void Running::check_deadlines() {
   while (const auto order = attempt_.lifecycle.due(Deadline::Clock::now())) control_.carry_out(*order);
   if (next_progress_report_.passed()) {
     next_progress_report_ = Deadline::after(kProgressReportInterval);
-    mention_missing();
+    report_missing();
   }
   rank_monitor_.report_stalls();
   node_monitor_.check_deadlines();
@@ -130,27 +130,27 @@ void Running::handle(NodeSession& node, const Message& message) {
 
 void Running::agent_done(NodeSession& node) {
   // Otherwise the agent ended without being told to: it has left, and will be lost.
-  if (node.has_come_to(Stage::kReady) || !attempt_.lifecycle.undisturbed()) node.come_to(Stage::kDone);
+  if (node.has_reached(Stage::kReady) || !attempt_.lifecycle.end_not_begun()) node.advance_to(Stage::kDone);
   control_.end_if_all_over();
 }
 
 void Running::take_signal(int signal, const NodeSession* from) {
   if (signal == SIGTSTP) {
     attempt_.output.mention("a job on several machines cannot be suspended: --detach starts one in the background");
-  } else if (!asks_for_end(signal, attempt_.plan.kind)) {
+  } else if (!is_stop_signal(signal, attempt_.plan.kind)) {
     if (user_signals_[signal].take(from)) control_.send_to_all(SignalRanks{signal});
   } else if (const auto order = attempt_.lifecycle.take_signal(signal, from, Deadline::Clock::now())) {
     control_.carry_out(*order);
-    attempt_.lifecycle.carried_out(signal, from, Deadline::Clock::now());
+    attempt_.lifecycle.signal_handled(signal, from, Deadline::Clock::now());
   }
 }
 
-void Running::mention_missing() {
+void Running::report_missing() {
   if (attempt_.lifecycle.state() == JobState::kStarting) {
     std::vector<std::string> waiting;
     for (const auto& node : attempt_.nodes) {
-      if (node.has_come_to(Stage::kReady) || node.closed()) continue;
-      waiting.push_back(describe_waiting(node.host(), node.has_come_to(Stage::kGreeted)));
+      if (node.has_reached(Stage::kReady) || node.closed()) continue;
+      waiting.push_back(describe_waiting(node.host(), node.has_reached(Stage::kGreeted)));
     }
     if (!waiting.empty()) attempt_.output.mention(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
   } else if (attempt_.lifecycle.state() == JobState::kRunning && !rank_monitor_.not_joined().empty()) {

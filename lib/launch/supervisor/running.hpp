@@ -35,7 +35,7 @@ class Running {
   void agent_done(NodeSession& node);
   void take_signal(int signal, const NodeSession* from = nullptr);  // null: this process
   void check_deadlines();
-  void mention_missing();
+  void report_missing();
 
   Attempt& attempt_;
   JobControl& control_;
@@ -44,7 +44,7 @@ class Running {
   RankMonitor rank_monitor_;
   StackService stacks_;
   SlowOutputWatch slow_output_;
-  std::map<int, UserSignalEchoes> user_signals_;  // by signal
+  std::map<int, UserSignalDeduplicator> user_signals_;  // by signal
   Deadline next_progress_report_;
 };
 

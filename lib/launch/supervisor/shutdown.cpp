@@ -19,17 +19,17 @@ constexpr auto kLinkTimeout = 3000ms;
 // For files that are not waited for any longer: enough for files that are not stalled.
 constexpr auto kFileMoment = 500ms;
 // After a requested stop, and after an urgent one.
-constexpr auto kAskedFileTimeout = 10000ms, kHurriedFileTimeout = 1000ms;
+constexpr auto kStopRequestedFileTimeout = 10000ms, kHurriedFileTimeout = 1000ms;
 // Before a wait for files is reported.
 constexpr auto kFileNewsTime = 1500ms;
 
 }  // namespace
 
 void Shutdown::close_links() {
-  const std::vector<PlannedNode> unswept = close_started_links();
-  const SweptNodes swept = cleanup_nodes(unswept, attempt_.plan, attempt_.options.program);
-  for (const auto& process : swept.stuck_here) note_stuck_here(unswept, process);
-  for (const auto& host : swept.unreached) {
+  const std::vector<PlannedNode> not_cleaned = close_started_links();
+  const NodeCleanup cleanup = cleanup_nodes(not_cleaned, attempt_.plan, attempt_.options.program);
+  for (const auto& process : cleanup.stuck_here) note_stuck_here(not_cleaned, process);
+  for (const auto& host : cleanup.unreached) {
     attempt_.output.say(
         fmt::format("cannot reach {} to clean up there; its agent ends the ranks itself after {} s without a "
                     "heartbeat from the launcher",
@@ -41,16 +41,16 @@ void Shutdown::close_links() {
 // clean up after them.
 std::vector<PlannedNode> Shutdown::close_started_links() {
   for (auto& node : attempt_.nodes) {
-    if (node.plan().reach != Reach::kDialIn) node.close();
+    if (node.plan().reach != Reach::kNodeJoin) node.close();
   }
   const Deadline patience = Deadline::after(kLinkTimeout);  // one for all
-  std::vector<PlannedNode> unswept;
+  std::vector<PlannedNode> not_cleaned;
   for (auto& node : attempt_.nodes) {
-    if (node.plan().reach == Reach::kDialIn) continue;
+    if (node.plan().reach == Reach::kNodeJoin) continue;
     if (!node.link().wait(patience)) node.link().kill();
-    if (!node.has_come_to(NodeSession::Stage::kDone) && attempt_.described) unswept.push_back(node.plan());
+    if (!node.has_reached(NodeSession::Stage::kDone) && attempt_.described) not_cleaned.push_back(node.plan());
   }
-  return unswept;
+  return not_cleaned;
 }
 
 // For this machine's nodes, whose agents could not report it.
@@ -68,22 +68,22 @@ void Shutdown::note_stuck_here(const std::vector<PlannedNode>& nodes, const spaw
 }
 
 // The supervisor cannot continue. The agents see its end by that of their channels, and clean up if given the time.
-void Shutdown::leave_nothing_behind(const JobEnded& last_word) noexcept {
+void Shutdown::shut_down_after_error(const JobEnded& job_ended) noexcept {
   try {
-    dismiss_nodes(attempt_.options.links, last_word);  // those that have no session yet
-    dismiss(last_word);
+    dismiss_nodes(attempt_.options.links, job_ended);  // those that have no session yet
+    dismiss(job_ended);
     close_links();
   } catch (const std::exception&) {
     // The original error is reported; the links end with this process.
   }
 }
 
-void Shutdown::dismiss(const JobEnded& last_word) {
+void Shutdown::dismiss(const JobEnded& job_ended) {
   Deadline patience = Deadline::after(kLinkTimeout);
   for (auto& node : attempt_.nodes) {
-    if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
+    if (node.plan().reach != Reach::kNodeJoin || node.closed()) continue;
     node.receive();  // closing a socket with unread input discards what was sent last
-    node.send(last_word);
+    node.send(job_ended);
     while (node.num_unsent() > 0 && !patience.passed()) {
       PollSet polls;
       polls.add(node.output(), POLLOUT);
@@ -101,11 +101,12 @@ StopReason Shutdown::late_reason() {
 
 std::chrono::milliseconds Shutdown::files_patience() const {
   if (attempt_.lifecycle.hurried()) return kHurriedFileTimeout;
-  return attempt_.lifecycle.asked_for() ? kAskedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout);
+  return attempt_.lifecycle.stop_requested() ? kStopRequestedFileTimeout
+                                             : std::chrono::milliseconds(FileThread::kTimeout);
 }
 
 // A slow reader gets everything, and so do files that do not stall for too long; one more Ctrl-C discards the rest.
-// After a requested stop a reader that accepts nothing delays the end by Terminal::kAskedTimeout, once.
+// After a requested stop a reader that accepts nothing delays the end by Terminal::kStopRequestedTimeout, once.
 void Shutdown::drain_output() {
   JobOutput& output = attempt_.output;
   JobLifecycle& lifecycle = attempt_.lifecycle;
@@ -119,16 +120,16 @@ void Shutdown::drain_output() {
     const bool awaits_readers = output.num_pending() > 0 && !readers_are_over_;
     if (!awaits_files && !awaits_readers) break;
     if (awaits_files) files.wake_when_idle();
-    const bool was_asked_for = lifecycle.asked_for();
-    const Deadline readers_due = was_asked_for && awaits_readers ? output.readers_patience() : Deadline::never();
+    const bool stop_was_requested = lifecycle.stop_requested();
+    const Deadline readers_due = stop_was_requested && awaits_readers ? output.readers_patience() : Deadline::never();
     poll_output(awaits_readers, awaits_files ? std::min({files_due_, readers_due, news}) : readers_due);
     if (awaits_files && news.passed()) {
-      mention_files();
+      report_pending_files();
       news = Deadline::never();
     }
     output.out().flush();
     output.err().flush();
-    if (was_asked_for && output.readers_patience().passed()) {
+    if (stop_was_requested && output.readers_patience().passed()) {
       output.drop_slow_readers();
       readers_are_over_ = true;
     }
@@ -147,10 +148,9 @@ void Shutdown::poll_output(bool awaits_readers, Deadline due) {
   polls.wait(due);
 }
 
-void Shutdown::mention_files() {
-  attempt_.output.mention(
-      fmt::format("waiting up to {} s for the job's output files (Ctrl-C stops waiting)",
-                  std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
+void Shutdown::report_pending_files() {
+  attempt_.output.mention(fmt::format("waiting up to {} s for the job's output files (Ctrl-C stops waiting)",
+                                      std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
 }
 
 }  // namespace dslaunch::launch

@@ -16,10 +16,10 @@ class Shutdown {
   // Except for links to externally started nodes, which wait for dismiss(). Cleans up after agents that could not.
   void close_links();
   // The supervisor cannot continue.
-  void leave_nothing_behind(const JobEnded& last_word) noexcept;
+  void shut_down_after_error(const JobEnded& job_ended) noexcept;
 
   // Sends the last message to externally started nodes.
-  void dismiss(const JobEnded& last_word);
+  void dismiss(const JobEnded& job_ended);
   // Returns once readers and files have everything, or have had their time.
   void drain_output();
   // A request to stop that came after the attempt or while a failure was ending it, also while output was drained.
@@ -32,7 +32,7 @@ class Shutdown {
   void note_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process);
   std::chrono::milliseconds files_patience() const;
   void poll_output(bool awaits_readers, Deadline due);
-  void mention_files();
+  void report_pending_files();
 
   Attempt& attempt_;
   // A reader accepted none of the final output within its timeout: readers are not waited for any longer.

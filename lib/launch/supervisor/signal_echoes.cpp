@@ -5,25 +5,25 @@ namespace dslaunch::launch {
 using namespace std::chrono_literals;
 
 // Nobody presses twice in this time.
-constexpr auto kOnePlace = 50ms;
+constexpr auto kSameSourceInterval = 50ms;
 // From the first node that a scheduler signals to the last.
-constexpr auto kAllPlaces = 2000ms;
+constexpr auto kAllSourcesInterval = 2000ms;
 
-bool InterruptEchoes::take(SignalPlace from, SignalTime now) {
-  const auto place = places_.find(from);
-  if (place != places_.end() && now - place->second < kOnePlace) return false;
-  const bool is_another_place = place == places_.end() && !places_.empty();
-  if (!is_another_place || now - began_ >= kAllPlaces) {
-    places_.clear();
+bool InterruptDeduplicator::take(SignalSource from, SignalTime now) {
+  const auto source = sources_.find(from);
+  if (source != sources_.end() && now - source->second < kSameSourceInterval) return false;
+  const bool is_another_source = source == sources_.end() && !sources_.empty();
+  if (!is_another_source || now - began_ >= kAllSourcesInterval) {
+    sources_.clear();
     began_ = now;
   }
-  places_[from] = now;
-  return places_.size() == 1;
+  sources_[from] = now;
+  return sources_.size() == 1;
 }
 
 // The counts of several places are comparable only while the last new signal is recent.
-bool UserSignalEchoes::take(SignalPlace from, SignalTime now) {
-  if (now - newest_ >= kAllPlaces) {
+bool UserSignalDeduplicator::take(SignalSource from, SignalTime now) {
+  if (now - newest_ >= kAllSourcesInterval) {
     counts_.clear();
     most_ = 0;
   }

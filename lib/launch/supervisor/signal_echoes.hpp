@@ -8,32 +8,32 @@
 namespace dslaunch::launch {
 
 // Where a signal arrived; null: in this process.
-using SignalPlace = const void*;
+using SignalSource = const void*;
 using SignalTime = Deadline::Clock::time_point;
 
 // SIGINT. A new request is a repeat at the same place, not immediately, or an arrival at another place some time later.
-class InterruptEchoes {
+class InterruptDeduplicator {
  public:
   // Records an arrival. True for a new signal, false for a repeat of the last one.
-  bool take(SignalPlace from, SignalTime now = Deadline::Clock::now());
+  bool take(SignalSource from, SignalTime now = Deadline::Clock::now());
   // The signal from `from` has been acted upon. In a late loop its remaining copies are already waiting, so the
   // interval counts from now.
-  void acted_upon(SignalPlace from, SignalTime now = Deadline::Clock::now()) { places_[from] = now; }
+  void handled(SignalSource from, SignalTime now = Deadline::Clock::now()) { sources_[from] = now; }
 
  private:
-  std::map<SignalPlace, SignalTime> places_;  // where the last signal arrived
+  std::map<SignalSource, SignalTime> sources_;  // where the last signal arrived
   SignalTime began_;
 };
 
 // For a signal passed on to the ranks (SIGUSR1, SIGUSR2), which may be sent often: the place with the most arrivals has
 // received all of them.
-class UserSignalEchoes {
+class UserSignalDeduplicator {
  public:
   // As above.
-  bool take(SignalPlace from, SignalTime now = Deadline::Clock::now());
+  bool take(SignalSource from, SignalTime now = Deadline::Clock::now());
 
  private:
-  std::map<SignalPlace, int> counts_;
+  std::map<SignalSource, int> counts_;
   int most_ = 0;
   SignalTime newest_;
 };

@@ -5,7 +5,7 @@
 namespace dslaunch::launch {
 
 void SlowOutputWatch::check() {
-  if (attempt_.lifecycle.undisturbed()) return;
+  if (attempt_.lifecycle.end_not_begun()) return;
   // While everything is killed, the ranks' remaining output is small enough to be kept for the files.
   const bool killing = attempt_.lifecycle.state() == JobState::kKilling;
   if (!attempt_.output.readers_keep_up()) attempt_.output.drop_slow_readers(killing);
@@ -13,7 +13,7 @@ void SlowOutputWatch::check() {
 }
 
 Deadline SlowOutputWatch::next_due() const {
-  const bool awaits_readers = !attempt_.lifecycle.undisturbed() && !attempt_.output.readers_keep_up();
+  const bool awaits_readers = !attempt_.lifecycle.end_not_begun() && !attempt_.output.readers_keep_up();
   return awaits_readers ? std::min(files_progress_due_, attempt_.output.readers_patience()) : files_progress_due_;
 }
 

@@ -12,10 +12,10 @@ void StackService::request(const JobSocket::PendingStacksRequest& asked) {
     return;
   }
   request_.emplace(asked.client, ++num_requests_);
-  for (auto& node : attempt_.nodes) ask_agent(node, asked.request);
+  for (auto& node : attempt_.nodes) query_agent(node, asked.request);
 }
 
-void StackService::ask_agent(NodeSession& node, const StacksRequest& request) {
+void StackService::query_agent(NodeSession& node, const StacksRequest& request) {
   std::vector<int> running;
   for (const auto& planned : node.plan().ranks) {
     const bool is_wanted =

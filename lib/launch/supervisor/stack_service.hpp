@@ -25,7 +25,7 @@ class StackService {
   Deadline next_due() const { return request_ ? request_->deadline() : Deadline::never(); }
 
  private:
-  void ask_agent(NodeSession& node, const StacksRequest& request);
+  void query_agent(NodeSession& node, const StacksRequest& request);
 
   Attempt& attempt_;
   std::optional<StackRequest> request_;  // not answered yet

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 // From the first report of an idle rank to the line: the other ranks are examined every 2 s.
-constexpr milliseconds kSettling = 3s;
+constexpr milliseconds kMargin = 3s;
 constexpr std::array<milliseconds, 2> kToldAgainAfter{5min, 15min};
 // A job that pauses repeatedly does so on purpose; then only longer pauses are reported.
 constexpr size_t kStallsBeforeDoubling = 3;
@@ -64,7 +64,7 @@ void StallWatch::begin(Time now) {
   is_stalled_ = true;
   since_ = now - IdleWindow::kLength;
   num_told_ = 0;
-  next_line_ = since_ + quiet_time(num_stalls_over_) + kSettling;
+  next_line_ = since_ + quiet_time(num_stalls_over_) + kMargin;
 }
 
 void StallWatch::on_change(Time now) {

@@ -70,7 +70,7 @@ void StartUp::open_links() {
 
 std::unique_ptr<spawn::AgentLink> StartUp::open_link(const PlannedNode& node) const {
   std::vector<std::string> words;
-  if (node.reach != Reach::kPipe || attempt_.plan.ask_devices) words.emplace_back("--devices");
+  if (node.reach != Reach::kPipe || attempt_.plan.query_devices) words.emplace_back("--devices");
   if (node.reach != Reach::kPipe) words.emplace_back("--mark");
   int listener = node.node_rank == 0 ? attempt_.options.listener : -1;
   if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
@@ -91,18 +91,18 @@ void StartUp::greeted(NodeSession& node, const AgentHello& hello) {
                             hello.program_version, hello.version, DSL_VERSION, kWireVersion));
   }
   node.hello = hello;
-  node.come_to(Stage::kGreeted);
+  node.advance_to(Stage::kGreeted);
 }
 
 void StartUp::check() {
   if (attempt_.lifecycle.state() != JobState::kStarting || attempt_.described) return;
   bool decided = std::all_of(attempt_.nodes.begin(), attempt_.nodes.end(),
-                             [](const auto& node) { return node.has_come_to(Stage::kGreeted) || node.closed(); });
+                             [](const auto& node) { return node.has_reached(Stage::kGreeted) || node.closed(); });
   if (!decided) return;
   if (attempt_.host_failures.empty()) {
     describe_job();
   } else {
-    control_.happen(JobEvent::kAgentLost);
+    control_.handle_event(JobEvent::kAgentLost);
   }
 }
 
@@ -135,13 +135,13 @@ void StartUp::mention_lost_gpus() {
 }
 
 void StartUp::ready(NodeSession& node, const AgentReady& ready) {
-  node.come_to(Stage::kReady);
+  node.advance_to(Stage::kReady);
   node.master_port = ready.master_port;
   bool all = std::all_of(attempt_.nodes.begin(), attempt_.nodes.end(),
-                         [](const auto& other) { return other.has_come_to(Stage::kReady); });
+                         [](const auto& other) { return other.has_reached(Stage::kReady); });
   if (!all) return;
   prepared_ = Deadline::never();
-  control_.happen(JobEvent::kAgentsReady);
+  control_.handle_event(JobEvent::kAgentsReady);
 }
 
 bool StartUp::take_preparation_overdue() {

@@ -16,7 +16,7 @@ namespace dslaunch::launch {
 namespace {
 
 // An externally started node stays connected until it is dismissed: it needs heartbeats, and forwards its signals.
-void hear_pausing_node(NodeSession& node, JobLifecycle& lifecycle) {
+void receive_while_paused(NodeSession& node, JobLifecycle& lifecycle) {
   if (!node.accepts_messages()) return;
   node.flush();
   bool there = node.receive() && !node.lost();
@@ -46,7 +46,7 @@ JobReport Supervisor::run() {
     start_up_.open_links();
     running_.until_done();
   } catch (const std::exception& error) {
-    shutdown_.leave_nothing_behind(failure_message(described(error)));
+    shutdown_.shut_down_after_error(failure_message(described(error)));
     throw;
   }
   shutdown_.close_links();
@@ -77,7 +77,7 @@ StopReason Supervisor::pause_before_restart(std::chrono::milliseconds length) {
     attempt_.report_errors();
     attempt_.output.out().flush();
     attempt_.output.err().flush();
-    for (auto& node : attempt_.nodes) hear_pausing_node(node, attempt_.lifecycle);
+    for (auto& node : attempt_.nodes) receive_while_paused(node, attempt_.lifecycle);
   }
   return attempt_.lifecycle.late_reason();
 }

@@ -55,7 +55,7 @@ void UnsupervisedEnd::await_files(JobKind kind) {
     polls.add(files.fd(), POLLIN);
     polls.wait(due);
     for (const auto& trouble : live_.take_troubles()) log::warning("{}", trouble);
-    if (const auto signal = signals_.take(); signal && asks_for_end(*signal, kind)) return;
+    if (const auto signal = signals_.take(); signal && is_stop_signal(*signal, kind)) return;
   }
 }
 
@@ -64,14 +64,14 @@ int UnsupervisedEnd::before_attempt(const LaunchPlan& plan, int signal) {
   report.reason = reason_of(signal);
   report.records = records_of(plan);
   report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
-  report.story = format_summary(plan, report);
+  report.summary = format_summary(plan, report);
   if (plan.restart_count > 0) {
-    report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
+    report.summary = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.summary;
   }
   live_.files().wait(Deadline::after(kUnsupervisedTimeout));  // the job's own messages come first
-  if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.story);
+  if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.summary);
   live_.on_end(report.outcome.exit_code, recorded_cause(plan, report));
-  write_if_read(STDERR_FILENO, report.story);
+  write_if_read(STDERR_FILENO, report.summary);
   if (context_.writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
   return report.outcome.exit_code;
 }

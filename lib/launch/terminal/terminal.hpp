@@ -22,7 +22,7 @@ bool have_one_reader(int a, int b);
 class Terminal {
  public:
   // For a reader that accepts nothing: where it must not delay the end, and where that end was requested.
-  static constexpr std::chrono::milliseconds kTimeout{5000}, kAskedTimeout{1000};
+  static constexpr std::chrono::milliseconds kTimeout{5000}, kStopRequestedTimeout{1000};
 
   // Without a thread (which outlives this) a file is written at once.
   explicit Terminal(int fd, FileThread* thread = nullptr);

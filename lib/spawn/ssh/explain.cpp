@@ -18,11 +18,11 @@ bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// The rest of the line after `mark`; empty when the text does not contain it.
-std::string after(const std::string& text, std::string_view mark) {
-  auto begin = text.find(mark);
+// The rest of the line after `marker`; empty when the text does not contain it.
+std::string after(const std::string& text, std::string_view marker) {
+  auto begin = text.find(marker);
   if (begin == std::string::npos) return {};
-  begin += mark.size();
+  begin += marker.size();
   auto end = text.find_first_of("\r\n", begin);
   return text.substr(begin, end == std::string::npos ? end : end - begin);
 }

@@ -43,10 +43,10 @@ Exchange exchange(LinkEnds ends, std::string_view input, std::string& output, De
                   const RemoteStart& start) {
   NoSigpipe guard;
   std::string buffer(64 << 10, '\0');
-  bool begun = start.mark.empty();
+  bool begun = start.marker.empty();
   for (;;) {
     if (input.empty()) ends.to_agent.reset();
-    begun = begun || output.find(start.mark) != std::string::npos;
+    begun = begun || output.find(start.marker) != std::string::npos;
     pollfd polls[] = {{ends.from_agent.get(), POLLIN, 0}, {ends.to_agent.get(), POLLOUT, 0}};
     int ready = ::poll(polls, 2, begun ? deadline.poll_timeout() : std::min(deadline, start.due).poll_timeout());
     if (ready == 0) return begun ? Exchange::kLate : Exchange::kNotBegun;

@@ -23,7 +23,7 @@ struct RemoteResult {
 // Detects that the command has begun, after the connection and the login shell: bytes in its output that nothing writes
 // earlier. If they do not arrive by `due`, the command is cut.
 struct RemoteStart {
-  std::string mark;  // empty: the start is not detected
+  std::string marker;  // empty: the start is not detected
   Deadline due = Deadline::never();
 };
 

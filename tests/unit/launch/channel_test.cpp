@@ -51,7 +51,7 @@ TEST_CASE("messages before the other side's end are still delivered", "[launch][
   CHECK_FALSE(pair.right->receive());
   auto message = pair.right->next();
   REQUIRE(message.has_value());
-  CHECK(std::get<AgentDone>(*message).num_swept == 7);
+  CHECK(std::get<AgentDone>(*message).num_leftovers == 7);
 }
 
 TEST_CASE("sending to a side that is gone is silent", "[launch][channel]") {

@@ -19,8 +19,8 @@ LaunchPlan plan_of(JobKind kind) {
 std::vector<RankRecord> one_killed() {
   ExitCause killed{.kind = ExitCause::Kind::kSignaled, .number = 9};
   ExitCause lost{.kind = ExitCause::Kind::kExited, .number = 71};
-  return {{.rank = 0, .host = "a", .pid = 10, .cause = lost, .order = 0, .last_words = "noise"},
-          {.rank = 1, .host = "b", .pid = 11, .cause = killed, .order = 1, .last_words = "first\nlast words"},
+  return {{.rank = 0, .host = "a", .pid = 10, .cause = lost, .order = 0, .output_tail = "noise"},
+          {.rank = 1, .host = "b", .pid = 11, .cause = killed, .order = 1, .output_tail = "first\nlast words"},
           {.rank = 2, .host = "b", .pid = 12, .cause = lost, .stopped_by_us = true, .order = 2}};
 }
 
@@ -32,14 +32,14 @@ JobReport report_of(const std::vector<RankRecord>& records, JobKind kind, StopRe
   return report;
 }
 
-std::string story(const std::vector<RankRecord>& records, JobKind kind, StopReason reason = StopReason::kNone) {
+std::string summary(const std::vector<RankRecord>& records, JobKind kind, StopReason reason = StopReason::kNone) {
   return format_summary(plan_of(kind), report_of(records, kind, reason));
 }
 
 }  // namespace
 
 TEST_CASE("the story ends with the first failing rank, its host, cause and last words", "[launch][failure_summary]") {
-  std::string text = story(one_killed(), JobKind::kRun);
+  std::string text = summary(one_killed(), JobKind::kRun);
   CHECK_THAT(text, Catch::Contains("rank 1 on b failed first: killed by SIGKILL (signal 9)"));
   CHECK_THAT(text, Catch::Contains("/runs/j/logs/b.1.log"));
   CHECK_THAT(text, Catch::EndsWith("  | first\n  | last words\n"));
@@ -50,8 +50,8 @@ TEST_CASE("a rank that failed by itself while all were being stopped is not said
           "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};
-  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("rank 2: also failed: exit code 65"));
-  CHECK_THAT(story(one_killed(), JobKind::kExec), Catch::Contains("rank 2: also failed: exit code 71"));
+  CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("rank 2: also failed: exit code 65"));
+  CHECK_THAT(summary(one_killed(), JobKind::kExec), Catch::Contains("rank 2: also failed: exit code 71"));
 }
 
 TEST_CASE("the first failing rank is said to have been slow where it was stopped before its end",
@@ -60,26 +60,26 @@ TEST_CASE("the first failing rank is said to have been slow where it was stopped
   records[1].cause = ExitCause{.number = 76};
   records[1].stopped_by_us = true;
   CHECK_THAT(
-      story(records, JobKind::kRun),
+      summary(records, JobKind::kRun),
       Catch::Contains("rank 1 on b failed first (slow to exit, it was stopped with the other ranks): exit code 76"));
 }
 
 TEST_CASE("our codes are explained for workers only", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 76}, .order = 0}};
-  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("training cannot continue"));
-  CHECK_THAT(story(records, JobKind::kExec), !Catch::Contains("training cannot continue"));
+  CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("training cannot continue"));
+  CHECK_THAT(summary(records, JobKind::kExec), !Catch::Contains("training cannot continue"));
 }
 
 TEST_CASE("a job that was stopped says by what, last", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 0}};
-  CHECK_THAT(story(records, JobKind::kRun, StopReason::kInterrupt), Catch::EndsWith("interrupted by Ctrl-C\n"));
+  CHECK_THAT(summary(records, JobKind::kRun, StopReason::kInterrupt), Catch::EndsWith("interrupted by Ctrl-C\n"));
 }
 
 TEST_CASE("a job without failure has no story", "[launch][failure_summary]") {
   std::vector<RankRecord> records{{.rank = 0, .host = "a", .cause = ExitCause{}, .order = 0}};
-  CHECK(story(records, JobKind::kRun).empty());
+  CHECK(summary(records, JobKind::kRun).empty());
 }
 
 TEST_CASE("the same as JSON", "[launch][failure_summary]") {
@@ -98,10 +98,10 @@ TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and t
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .order = 0},
       {.rank = 1, .host = "b", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 1}};
-  CHECK(story(records, JobKind::kExec, StopReason::kTerminate) ==
+  CHECK(summary(records, JobKind::kExec, StopReason::kTerminate) ==
         "dslaunch: rank 0: stopped by the signal (exit code 75)\ndslaunch: rank 1: stopped by dslaunch (exit code 75)\n"
         "dslaunch: the job ended: stopped by a signal\n");
-  CHECK_THAT(story(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
+  CHECK_THAT(summary(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
 }
 
 TEST_CASE("a rank that no signal ends is told with host, process and what keeps it", "[launch][failure_summary]") {

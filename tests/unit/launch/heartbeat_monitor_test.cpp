@@ -21,7 +21,7 @@ TEST_CASE("who says nothing for as long as the limit is lost", "[launch][heartbe
   HeartbeatMonitor pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
-  pulse.heard(begin);
+  pulse.on_received(begin);
   CHECK(asked_until_lost(pulse, begin) == 4200ms);
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("a launcher that expects heartbeats looks often enough to count the si
           "[launch][heartbeat_monitor]") {
   HeartbeatMonitor pulse;
   pulse.begin(20s, 0s);
-  CHECK_FALSE(pulse.due_to_speak());
+  CHECK_FALSE(pulse.heartbeat_due());
   auto begin = Deadline::Clock::now();
   pulse.lost(begin);
   CHECK(pulse.next().when() - begin < 2 * HeartbeatMonitor::interval_for(20s));

@@ -60,7 +60,7 @@ TEST_CASE("a hostfile is read once on each of the nodes that the user starts", "
     options.hosts.master_port = 29511;
     const ResolvedHosts hosts = resolve(options);
     CHECK(hosts.allocation.world_size() == 4);
-    CHECK(hosts.reach == std::vector{Reach::kPipe, Reach::kDialIn});
+    CHECK(hosts.reach == std::vector{Reach::kPipe, Reach::kNodeJoin});
     CHECK(hosts.master_port == 29511);
   }
   SECTION("on another node") {

@@ -9,7 +9,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-constexpr SignalPlace kHere = nullptr;
+constexpr SignalSource kHere = nullptr;
 const int kNode = 0;
 const JobLifecycle::Time kStart{1000h};
 
@@ -24,7 +24,7 @@ LaunchPlan plan_of(JobKind kind = JobKind::kRun) {
 // A job whose ranks run.
 JobLifecycle running(Deadline time_limit = Deadline::never(), JobKind kind = JobKind::kRun) {
   JobLifecycle course(plan_of(kind), time_limit);
-  CHECK(course.happen(JobEvent::kAgentsReady, kStart).action == JobAction::kStartRanks);
+  CHECK(course.handle_event(JobEvent::kAgentsReady, kStart).action == JobAction::kStartRanks);
   return course;
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[lau
 TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted upon", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(course.take_signal(SIGINT, kHere, kStart));
-  course.carried_out(SIGINT, kHere, kStart + 900ms);
+  course.signal_handled(SIGINT, kHere, kStart + 900ms);
   CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 901ms));
   CHECK(course.state() == JobState::kStopping);
 }
@@ -92,7 +92,7 @@ TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[lau
 
 TEST_CASE("what ended the job first is its reason, what comes behind a failure is late", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
-  CHECK(course.happen(JobEvent::kRankFailed, kStart).begins_end);
+  CHECK(course.handle_event(JobEvent::kRankFailed, kStart).begins_end);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
   CHECK(is(*course.take_signal(SIGINT, kHere, kStart), JobAction::kKill, "at once"));
   CHECK(course.reason() == StopReason::kNone);
@@ -105,7 +105,7 @@ TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][jo
   course.blame_agent(70);
   CHECK(course.agent_error() == 69);
   course = running();
-  course.happen(JobEvent::kRankFailed, kStart);
+  course.handle_event(JobEvent::kRankFailed, kStart);
   course.blame_agent(69);
   CHECK(course.agent_error() == 0);
 }
@@ -127,15 +127,15 @@ TEST_CASE("each time that passes has its say once", "[launch][job_lifecycle]") {
 
 TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
-  CHECK(course.happen(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitRootCause);
-  CHECK(course.undisturbed());
+  CHECK(course.handle_event(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitRootCause);
+  CHECK(course.end_not_begun());
   CHECK_FALSE(course.due(kStart + 499ms));
   CHECK(course.due(kStart + 500ms)->action == JobAction::kStop);
 }
 
 TEST_CASE("signals behind the end change only what comes next", "[launch][job_lifecycle]") {
   JobLifecycle course = running(Deadline::never(), JobKind::kExec);
-  course.happen(JobEvent::kAllDone, kStart);
+  course.handle_event(JobEvent::kAllDone, kStart);
   course.take_late_signal(SIGUSR1);
   CHECK((course.late_reason() == StopReason::kNone && !course.discards_output()));
   course.take_signal_in_pause(SIGUSR1);
@@ -166,7 +166,7 @@ TEST_CASE("readers are spared by a new key press when all is being ended, by not
 TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   course.take_signal(SIGTERM, kHere, kStart);
-  course.carried_out(SIGTERM, kHere, kStart);
+  course.signal_handled(SIGTERM, kHere, kStart);
   CHECK(course.take_signal(SIGINT, kHere, kStart + 1ms));  // 'stop --now' where no socket answers
   CHECK(course.state() == JobState::kKilling);
   CHECK(course.reason() == StopReason::kTerminate);
@@ -184,7 +184,7 @@ TEST_CASE("an end before the ranks start has a reason too", "[launch][job_lifecy
 
 TEST_CASE("the settling is waited for, and SIGUSR1 is late for a worker", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
-  course.happen(JobEvent::kRankLostPeer, kStart);
+  course.handle_event(JobEvent::kRankLostPeer, kStart);
   CHECK(course.next_due().when() == kStart + 500ms);
   course.take_late_signal(SIGUSR1);
   CHECK((course.late_reason() == StopReason::kTerminate && !course.discards_output()));

@@ -61,12 +61,12 @@ TEST_CASE("a worker without its libraries is a program that is not to be had; of
 
 TEST_CASE("a scheduler's warnings end a run and are passed on to programs", "[launch][job_outcome]") {
   for (int signal : {SIGUSR1, SIGUSR2}) {
-    CHECK(asks_for_end(signal, JobKind::kRun));
-    CHECK_FALSE(asks_for_end(signal, JobKind::kExec));
+    CHECK(is_stop_signal(signal, JobKind::kRun));
+    CHECK_FALSE(is_stop_signal(signal, JobKind::kExec));
   }
   for (JobKind kind : {JobKind::kRun, JobKind::kExec}) {
-    CHECK(asks_for_end(SIGTERM, kind));
-    CHECK_FALSE(asks_for_end(SIGTSTP, kind));
+    CHECK(is_stop_signal(SIGTERM, kind));
+    CHECK_FALSE(is_stop_signal(SIGTSTP, kind));
   }
 }
 

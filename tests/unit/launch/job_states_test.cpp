@@ -38,9 +38,9 @@ TEST_CASE("the first failure stops all ranks and later ones change nothing", "[l
 
 TEST_CASE("a rank that lost a peer leaves a moment for the culprit to show", "[launch][job_states]") {
   CHECK(live({E::kAgentsReady, E::kRankLostPeer}) ==
-        std::pair(S::kSettling, std::vector{A::kStartRanks, A::kAwaitRootCause}));
+        std::pair(S::kAwaitingRootCause, std::vector{A::kStartRanks, A::kAwaitRootCause}));
   CHECK(live({E::kAgentsReady, E::kRankLostPeer, E::kRankFailed}).first == S::kStopping);
-  CHECK(live({E::kAgentsReady, E::kRankLostPeer, E::kSettled}).first == S::kStopping);
+  CHECK(live({E::kAgentsReady, E::kRankLostPeer, E::kNoRootCause}).first == S::kStopping);
 }
 
 TEST_CASE("the first Ctrl-C stops and the second kills", "[launch][job_states]") {
@@ -78,7 +78,7 @@ TEST_CASE("ranks are never started once something went wrong", "[launch][job_sta
 }
 
 TEST_CASE("every state but the last ends when all agents are done, and the last stays", "[launch][job_states]") {
-  for (S state : {S::kStarting, S::kRunning, S::kSettling, S::kStopping, S::kKilling}) {
+  for (S state : {S::kStarting, S::kRunning, S::kAwaitingRootCause, S::kStopping, S::kKilling}) {
     CHECK(next_step(state, E::kAllDone).to == S::kDone);
     CHECK(std::string(name_of(state)) != "");
   }
@@ -88,7 +88,7 @@ TEST_CASE("every state but the last ends when all agents are done, and the last 
 }
 
 TEST_CASE("a lost agent ends the job in every living state", "[launch][job_states]") {
-  for (S state : {S::kStarting, S::kRunning, S::kSettling, S::kStopping}) {
+  for (S state : {S::kStarting, S::kRunning, S::kAwaitingRootCause, S::kStopping}) {
     CHECK(next_step(state, E::kAgentLost).action == A::kKill);
   }
 }

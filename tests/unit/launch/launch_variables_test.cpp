@@ -29,7 +29,7 @@ TEST_CASE("all that a launch sets for its ranks is known as its own", "[launch][
   const std::set<std::string> of_the_user{"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "GLIBC_TUNABLES"};
   for (JobKind kind : {JobKind::kRun, JobKind::kExec}) {
     job.kind = kind;
-    auto env = rank_environment(job, job.ranks[0], {.master_port = 1, .error_file = "e", .agent_mark = "1:2:3"});
+    auto env = rank_environment(job, job.ranks[0], {.master_port = 1, .error_file = "e", .agent_tag = "1:2:3"});
     for (const auto& [name, value] : env) {
       CAPTURE(name);
       CHECK(instead_of_setting(name, true).empty() == of_the_user.contains(name));

@@ -57,7 +57,7 @@ class Rank {
 };
 
 std::string dead_agent() {
-  std::string mark = own_agent_mark();
+  std::string mark = own_agent_tag();
   // Our number with another start is a process that is gone.
   return std::to_string(getpid()) + ":1" + mark.substr(mark.rfind(':'));
 }
@@ -88,7 +88,7 @@ TEST_CASE("a port is reclaimed from a dead job of ours, and that is said", "[lau
 }
 
 TEST_CASE("nobody is touched when one of the holders is alive or not of a job", "[launch][port_reclaim]") {
-  for (const std::string& other : {own_agent_mark(), std::string(), std::string("garbage")}) {
+  for (const std::string& other : {own_agent_tag(), std::string(), std::string("garbage")}) {
     CAPTURE(other);
     auto held = any_port("127.0.0.1");
     Rank dead(dead_agent(), held.listener.get()), living(other, held.listener.get());

@@ -20,7 +20,7 @@ static JobDescription two_ranks(JobKind kind) {
 TEST_CASE("a program gets all of torchrun's variables", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kExec);
   auto env = rank_environment(job, job.ranks[1],
-                              {.num_threads = 4, .master_port = 1234, .error_file = "/e.json", .agent_mark = "7:8:9"});
+                              {.num_threads = 4, .master_port = 1234, .error_file = "/e.json", .agent_tag = "7:8:9"});
   const std::map<std::string, std::string> expected{{"RANK", "1"},
                                                     {"LOCAL_RANK", "1"},
                                                     {"WORLD_SIZE", "2"},

@@ -49,7 +49,7 @@ TEST_CASE("what somebody stopped, and what would fail the same way, is not resta
   }
   CHECK_FALSE(decide_restart(failed_with(75), JobKind::kRun, allowing(2), 0, 1).restart);
   JobReport told = failed_with(143);
-  told.told_to_end = true;
+  told.agent_terminated = true;
   CHECK_FALSE(decide_restart(told, JobKind::kExec, allowing(2), 0, 1).restart);
   for (int code : {64, 65, 66, 73, 76, 77, 78}) {
     CHECK_FALSE(decide_restart(failed_with(code), JobKind::kRun, allowing(2), 0, 1).restart);

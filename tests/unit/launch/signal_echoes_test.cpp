@@ -8,13 +8,13 @@ using namespace dslaunch::launch;
 namespace {
 
 const int kNodes[2] = {};
-constexpr SignalPlace kHere = nullptr;
+constexpr SignalSource kHere = nullptr;
 const SignalTime kStart{1000h};
 
 }  // namespace
 
 TEST_CASE("what arrives from one place at once is one, later it is the next", "[launch][signal]") {
-  InterruptEchoes arrivals;
+  InterruptDeduplicator arrivals;
   CHECK(arrivals.take(kHere, kStart));
   CHECK_FALSE(arrivals.take(kHere, kStart + 1ms));
   CHECK(arrivals.take(kHere, kStart + 200ms));
@@ -22,15 +22,15 @@ TEST_CASE("what arrives from one place at once is one, later it is the next", "[
 }
 
 TEST_CASE("a late loop finds the rest of a signal waiting", "[launch][signal]") {
-  InterruptEchoes arrivals;
+  InterruptDeduplicator arrivals;
   CHECK(arrivals.take(kHere, kStart));
-  arrivals.acted_upon(kHere, kStart + 900ms);
+  arrivals.handled(kHere, kStart + 900ms);
   CHECK_FALSE(arrivals.take(kHere, kStart + 901ms));
   CHECK(arrivals.take(kHere, kStart + 1100ms));
 }
 
 TEST_CASE("a signal to all nodes is one, and the next one to all is the next", "[launch][signal]") {
-  InterruptEchoes arrivals;
+  InterruptDeduplicator arrivals;
   for (auto round = kStart; round <= kStart + 20s; round += 10s) {
     CHECK(arrivals.take(&kNodes[1], round));
     CHECK_FALSE(arrivals.take(kHere, round + 3ms));
@@ -40,14 +40,14 @@ TEST_CASE("a signal to all nodes is one, and the next one to all is the next", "
 }
 
 TEST_CASE("a signal at another place a while later is one of its own", "[launch][signal]") {
-  InterruptEchoes arrivals;
+  InterruptDeduplicator arrivals;
   CHECK(arrivals.take(&kNodes[1], kStart));
   CHECK(arrivals.take(kHere, kStart + 3s));
   CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 3s + 5ms));
 }
 
 TEST_CASE("a user's signal from one place is a new one each time, to all nodes it is one", "[launch][signal]") {
-  UserSignalEchoes arrivals;
+  UserSignalDeduplicator arrivals;
   for (int i = 0; i < 10; ++i) CHECK(arrivals.take(kHere, kStart + i * 1ms));
   for (int i = 0; i < 10; ++i) {
     CHECK_FALSE(arrivals.take(&kNodes[0], kStart + 20ms + i * 1ms));

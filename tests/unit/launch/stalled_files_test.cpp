@@ -52,7 +52,7 @@ LaunchPlan plan_in(const test::TempDir& folder) {
   plan.reach.silence_limit = 1000ms;
   PlannedNode node;
   node.host = "node0";
-  node.reach = Reach::kDialIn;
+  node.reach = Reach::kNodeJoin;
   node.ranks.resize(1);
   plan.nodes.push_back(node);
   std::filesystem::create_directories(folder / "job");

@@ -92,14 +92,14 @@ struct FarNodes {
       const auto word = agent.hear<JobEnded>();
       REQUIRE(word);
       CHECK(word->exit_code == exit_code);
-      CHECK_THAT(word->story, Catch::Matchers::Contains(words));
+      CHECK_THAT(word->summary, Catch::Matchers::Contains(words));
     }
   }
 
   static LaunchPlan plan_of_nodes(int num_nodes) {
     LaunchPlan plan = plan_of(num_nodes);
     for (auto& node : plan.nodes) {
-      node.reach = Reach::kDialIn;
+      node.reach = Reach::kNodeJoin;
       node.ranks.resize(1);
       node.ranks[0].rank = node.node_rank;
     }
@@ -214,7 +214,7 @@ TEST_CASE("an agent of another protocol is the failure itself, not one that left
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.ended_by.size() == 1);
   CHECK_THAT(report.ended_by[0].second.text, Catch::Matchers::Contains("(protocol 1)"));
-  CHECK_THAT(report.story, Catch::Matchers::Contains("(protocol 1)"));
+  CHECK_THAT(report.summary, Catch::Matchers::Contains("(protocol 1)"));
 }
 
 TEST_CASE("a pause before a restart ends with a signal that a node passes on", "[launch][supervisor]") {
@@ -262,8 +262,8 @@ TEST_CASE("what ended a job is told last, also where it was an agent while ranks
   const JobReport report = nodes.supervise();
   far.join();
   CHECK(report.outcome.exit_code == 69);
-  CHECK_THAT(report.story, Catch::Matchers::StartsWith("dslaunch: ranks 0, 1: stopped by dslaunch"));
-  CHECK_THAT(report.story, Catch::Matchers::EndsWith("dslaunch: the job ended: node1: out of everything\n"));
+  CHECK_THAT(report.summary, Catch::Matchers::StartsWith("dslaunch: ranks 0, 1: stopped by dslaunch"));
+  CHECK_THAT(report.summary, Catch::Matchers::EndsWith("dslaunch: the job ended: node1: out of everything\n"));
 }
 
 TEST_CASE("a rank that its agent cannot end holds up no job, and is told", "[launch][supervisor]") {
@@ -286,6 +286,6 @@ TEST_CASE("a rank that its agent cannot end holds up no job, and is told", "[lau
   CHECK(report.outcome.exit_code == 3);
   REQUIRE(report.stuck.size() == 1);
   CHECK((report.stuck[0].rank == 1 && report.stuck[0].host == "node1" && !report.stuck[0].is_here));
-  CHECK_THAT(report.story, Catch::Matchers::Contains("rank 1 on node1: process 4711 is stuck in the kernel"));
+  CHECK_THAT(report.summary, Catch::Matchers::Contains("rank 1 on node1: process 4711 is stuck in the kernel"));
   CHECK(report.host_failures.empty());
 }

@@ -105,7 +105,7 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK(hello.addresses == std::vector<std::string>{"10.0.0.1", "fd00::1"});
   CHECK(round_trip(RanksMissing{{3, 5}}).ranks == std::vector<int>{3, 5});
   JobEnded ended_job = round_trip(JobEnded{137, true, kOdd});
-  CHECK((ended_job.exit_code == 137 && ended_job.again && ended_job.story == kOdd));
+  CHECK((ended_job.exit_code == 137 && ended_job.again && ended_job.summary == kOdd));
   round_trip(Heartbeat{});
   CHECK(round_trip(SignalTaken{10}).signal == 10);
   CHECK(round_trip(AgentReady{1}).master_port == 1);
@@ -114,7 +114,7 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK(round_trip(RankStarted{5, 1LL << 40}).pid == 1LL << 40);
   auto output = round_trip(RankOutput{1, Stream::kErr, kOdd});
   CHECK((output.rank == 1 && output.stream == Stream::kErr && output.bytes == kOdd));
-  CHECK(round_trip(AgentDone{3}).num_swept == 3);
+  CHECK(round_trip(AgentDone{3}).num_leftovers == 3);
   const std::vector<RankActivity> activities{{1, RankState::kStopped, 4711}, {7, RankState::kBusy, 0}};
   CHECK(round_trip(RankStates{activities}).changed == activities);
   const auto wanted = round_trip(StacksWanted{7, {0, 3}});

@@ -69,10 +69,10 @@ TEST_CASE("the kernel's lines are matched by pid", "[spawn][kernel_log]") {
 
 TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
   constexpr uint64_t kMebi = 1U << 20;
-  CHECK_THAT(shared_memory_trouble(1024 * kMebi, 0), Contains("is full (0 of 1024 MiB left)"));
-  CHECK_THAT(shared_memory_trouble(1024 * kMebi, 10 * kMebi), Contains("is full"));
-  CHECK_THAT(shared_memory_trouble(64 * kMebi, 60 * kMebi), Contains("only 64 MiB"));
-  CHECK(shared_memory_trouble(16384 * kMebi, 8192 * kMebi).empty());
+  CHECK_THAT(shared_memory_hint(1024 * kMebi, 0), Contains("is full (0 of 1024 MiB left)"));
+  CHECK_THAT(shared_memory_hint(1024 * kMebi, 10 * kMebi), Contains("is full"));
+  CHECK_THAT(shared_memory_hint(64 * kMebi, 60 * kMebi), Contains("only 64 MiB"));
+  CHECK(shared_memory_hint(16384 * kMebi, 8192 * kMebi).empty());
 }
 
 TEST_CASE("an interpreter that is missing is named", "[spawn][spawn_error]") {
@@ -122,15 +122,16 @@ TEST_CASE("a missing library is told from the last words", "[spawn][output_hint]
   const std::string words =
       "train: error while loading shared libraries: libcudart.so.13: cannot open shared object file: No such file or "
       "directory";
-  CHECK_THAT(hint_in_last_words(exited(127), words), Contains("libcudart.so.13") && Contains("LD_LIBRARY_PATH"));
-  CHECK_THAT(hint_in_last_words(exited(127),
-                                "dsworker: error while loading shared libraries: libtorch_cpu.so: cannot open "
-                                "shared object file: No such file or directory"),
+  CHECK_THAT(hint_in_output_tail(exited(127), words), Contains("libcudart.so.13") && Contains("LD_LIBRARY_PATH"));
+  CHECK_THAT(hint_in_output_tail(exited(127),
+                                 "dsworker: error while loading shared libraries: libtorch_cpu.so: cannot open "
+                                 "shared object file: No such file or directory"),
              Contains("DSLAUNCH_TORCH_LIB"));
-  CHECK_THAT(hint_in_last_words(exited(127), "/usr/bin/env: 'python9': No such file or directory"),
+  CHECK_THAT(hint_in_output_tail(exited(127), "/usr/bin/env: 'python9': No such file or directory"),
              Contains("'python9'") && Contains("PATH"));
-  CHECK_THAT(hint_in_last_words(exited(127), "/usr/bin/env: \u2018python9\u2019: No such file"), Contains("'python9'"));
-  CHECK(hint_in_last_words(exited(1), words).empty());
-  CHECK(hint_in_last_words(exited(127), "sh: 1: foo: not found").empty());
-  CHECK(hint_in_last_words(killed_by(9), words).empty());
+  CHECK_THAT(hint_in_output_tail(exited(127), "/usr/bin/env: \u2018python9\u2019: No such file"),
+             Contains("'python9'"));
+  CHECK(hint_in_output_tail(exited(1), words).empty());
+  CHECK(hint_in_output_tail(exited(127), "sh: 1: foo: not found").empty());
+  CHECK(hint_in_output_tail(killed_by(9), words).empty());
 }

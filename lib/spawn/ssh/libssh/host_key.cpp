@@ -24,7 +24,7 @@ std::string fingerprint(ssh_session session) {
 }
 
 // "FILE:LINE" of a host's entry in known_hosts, hashed names included; empty when there is none.
-std::string place_of(ssh_session session, const std::string& host) {
+std::string known_hosts_entry_of(ssh_session session, const std::string& host) {
   for (auto option : {SSH_OPTIONS_KNOWNHOSTS, SSH_OPTIONS_GLOBAL_KNOWNHOSTS}) {
     char* path = nullptr;
     if (ssh_options_get(session, option, &path) != SSH_OK) continue;
@@ -56,7 +56,7 @@ void SshSession::check_host_key() {
       return;
     case SSH_KNOWN_HOSTS_CHANGED:
     case SSH_KNOWN_HOSTS_OTHER: {
-      std::string place = place_of(session_, name);
+      std::string place = known_hosts_entry_of(session_, name);
       refuse(
           fmt::format("the host key of {} has CHANGED: it shows {}, known_hosts{} holds another: the host was "
                       "reinstalled, or the connection is "

@@ -68,7 +68,7 @@ std::string expand(const std::string& command, const std::string& alias, const s
   return text;
 }
 
-std::map<std::string, std::string> environment_without_questions() {
+std::map<std::string, std::string> noninteractive_environment() {
   auto env = environment_of_this_process();
   env["SSH_ASKPASS_REQUIRE"] = "never";
   return env;
@@ -87,7 +87,7 @@ Proxy::Proxy(const std::string& command, const std::string& alias, const std::st
   // A file instead of a pipe: no reader has to drain it.
   errors_.reset(::memfd_create("proxy-errors", MFD_CLOEXEC));
   if (!errors_.valid()) throw SystemError("memfd_create", "for a proxy's errors");
-  ProcessSpec spec{.argv = {"/bin/sh", "-c", command_}, .env = environment_without_questions(), .cwd = ""};
+  ProcessSpec spec{.argv = {"/bin/sh", "-c", command_}, .env = noninteractive_environment(), .cwd = ""};
   spec.in = spec.out = theirs.get();
   spec.err = errors_.get();
   auto started = start_process(spec);

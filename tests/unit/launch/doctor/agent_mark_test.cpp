@@ -12,7 +12,7 @@ using namespace dslaunch::launch;
 static ports::ProcessInfo rank_with(const std::string& mark) {
   ports::ProcessInfo info;
   info.job_id = "job-1";
-  info.agent_mark = mark;
+  info.agent_tag = mark;
   return info;
 }
 
@@ -21,7 +21,7 @@ TEST_CASE("a job lives as long as the agent that its ranks name", "[launch][doct
   REQUIRE(pipe(ready) == 0);
   pid_t agent = fork();
   if (agent == 0) {
-    std::string mark = own_agent_mark();
+    std::string mark = own_agent_tag();
     if (write(ready[1], mark.data(), mark.size()) < 0) _exit(1);
     pause();
     _exit(0);
@@ -41,7 +41,7 @@ TEST_CASE("a job lives as long as the agent that its ranks name", "[launch][doct
 
 TEST_CASE("a later process with the agent's number is not the agent", "[launch][doctor]") {
   auto self = ports::read_process(getpid());
-  std::string mark = own_agent_mark();
+  std::string mark = own_agent_tag();
   std::string space = mark.substr(mark.rfind(':'));
   CHECK(job_life(rank_with(mark)) == JobLife::kAlive);
   CHECK(job_life(rank_with(std::to_string(getpid()) + ":" + std::to_string(self->identity.start_ticks + 1) + space)) ==
@@ -49,7 +49,7 @@ TEST_CASE("a later process with the agent's number is not the agent", "[launch][
 }
 
 TEST_CASE("an agent of another pid namespace cannot be judged, nor can none", "[launch][doctor]") {
-  std::string mark = own_agent_mark();
+  std::string mark = own_agent_tag();
   CHECK(job_life(rank_with(mark.substr(0, mark.rfind(':')) + ":1")) == JobLife::kUnknown);
   for (const char* text : {"", "1", "1:2", "1:2:", "a:b:c", "1:2:3:4", ":::"}) {
     CAPTURE(text);

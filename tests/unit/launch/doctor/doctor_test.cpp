@@ -39,7 +39,7 @@ struct Elsewhere {
     waits.push_back(time);
     std::vector<RemoteAnswer> told;
     for (const auto& question : questions) {
-      last_words[question.host] = question.words;
+      output_tail[question.host] = question.words;
       DoctorReport report;
       report.findings = stale.at(question.host);
       told.push_back({report_json({report}), ""});
@@ -50,7 +50,7 @@ struct Elsewhere {
   const std::map<std::string, std::vector<Finding>> stale{
       {"a", {stale_process(7)}}, {"b", {stale_process(8)}}, {"c", {stale_file()}}, {"d", {}}};
   std::vector<std::chrono::milliseconds> waits;
-  std::map<std::string, std::vector<std::string>> last_words;
+  std::map<std::string, std::vector<std::string>> output_tail;
 };
 
 }  // namespace
@@ -66,7 +66,7 @@ TEST_CASE("each host is told of the jobs whose supervisor is gone, when it looks
   for (bool kill : {false, true}) {
     Elsewhere hosts;
     run_doctor({.hosts = {"a"}, .kill = kill, .yes = kill, .lost_jobs = {"J", "K"}}, hosts.world());
-    const auto& words = hosts.last_words.at("a");
+    const auto& words = hosts.output_tail.at("a");
     CHECK(std::count(words.begin(), words.end(), "--lost_job") == 2);
     CHECK(std::count(words.begin(), words.end(), "K") == 1);
   }
@@ -77,10 +77,10 @@ TEST_CASE("each host ends the processes that were shown of it, and none of anoth
   run_doctor({.hosts = {"a", "b", "c", "d"}, .kill = true}, hosts.world());
   const std::map<std::string, std::string> shown{{"a", "7:100"}, {"b", "8:100"}, {"c", "none"}};
   for (const auto& [host, processes] : shown) {
-    const auto& words = hosts.last_words.at(host);
+    const auto& words = hosts.output_tail.at(host);
     REQUIRE(std::count(words.begin(), words.end(), "--only") == 1);
     CHECK(*std::next(std::find(words.begin(), words.end(), "--only")) == processes);
   }
-  const auto& words = hosts.last_words.at("d");
+  const auto& words = hosts.output_tail.at("d");
   CHECK(std::count(words.begin(), words.end(), "--kill") == 0);
 }

@@ -20,8 +20,8 @@ ports::ProcessInfo rank_of_agent(bool alive) {
   ports::ProcessInfo rank;
   rank.identity = {99999, 5};
   rank.job_id = kJob;
-  const std::string mark = own_agent_mark();
-  rank.agent_mark = alive ? mark : std::to_string(::getpid()) + ":1" + mark.substr(mark.rfind(':'));
+  const std::string mark = own_agent_tag();
+  rank.agent_tag = alive ? mark : std::to_string(::getpid()) + ":1" + mark.substr(mark.rfind(':'));
   return rank;
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("agents belong to the job of the ranks that name them, supervisors to 
 TEST_CASE("a job that cannot be judged stands in neither", "[launch][doctor]") {
   test::TempDir root;
   auto rank = rank_of_agent(true);
-  rank.agent_mark.clear();
+  rank.agent_tag.clear();
   CHECK(JobRegister(root.path(), {rank}).standing_of(rank).life == JobLife::kUnknown);
   rank.job_id.clear();
   CHECK(JobRegister(root.path(), {rank}).standing_of(rank).life == JobLife::kNone);
