@@ -53,7 +53,7 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   }
 }
 
-launch::BindingRequest binding_request(const BorrowedOptions& raw) {
+launch::BindingRequest binding_request(const CompatOptions& raw) {
   bool cores = raw.bind_cores || !raw.core_list.empty();
   if (cores && !raw.numa_binding.empty()) usage_error("--numa_binding and --bind_cores_to_rank exclude each other");
   if (!raw.numa_binding.empty()) return {launch::read_numa_binding(raw.numa_binding), ""};
@@ -63,7 +63,7 @@ launch::BindingRequest binding_request(const BorrowedOptions& raw) {
 
 }  // namespace
 
-void add_borrowed_options(CommandLine& line, BorrowedOptions& raw) {
+void add_compat_options(CommandLine& line, CompatOptions& raw) {
   line.group("Cores");
   line.flag("--bind_cores_to_rank", raw.bind_cores, "bind each rank to an equal share of its host's cores");
   line.value("--bind_core_list", raw.core_list, "the cores to share", "0-7,16-23");
@@ -81,7 +81,7 @@ void add_borrowed_options(CommandLine& line, BorrowedOptions& raw) {
   }
 }
 
-void finish_borrowed_options(LaunchOptions& to, const BorrowedOptions& raw) {
+void finish_compat_options(LaunchOptions& to, const CompatOptions& raw) {
   read_nnodes(to, raw.nnodes);
   read_ranks_of_node(to, raw.ranks_of_node);
   to.binding = binding_request(raw);

@@ -9,14 +9,14 @@
 namespace dslaunch::launcher {
 
 // The option values as given.
-struct BorrowedOptions {
+struct CompatOptions {
   std::string nnodes, ranks_of_node, core_list, numa_binding;
   bool bind_cores = false, ignored = false;
 };
 
-void add_borrowed_options(CommandLine& line, BorrowedOptions& raw);
+void add_compat_options(CommandLine& line, CompatOptions& raw);
 
 // Call after the other options were read. Throws UserError(64).
-void finish_borrowed_options(launch::LaunchOptions& to, const BorrowedOptions& raw);
+void finish_compat_options(launch::LaunchOptions& to, const CompatOptions& raw);
 
 }  // namespace dslaunch::launcher

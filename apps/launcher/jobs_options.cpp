@@ -33,8 +33,8 @@ std::optional<JobsOptions> read_jobs_options(const Arguments& arguments) {
   return options;
 }
 
-std::optional<LogsWords> read_logs_options(const Arguments& arguments) {
-  LogsWords words;
+std::optional<LogsArguments> read_logs_options(const Arguments& arguments) {
+  LogsArguments words;
   CommandLine line("dslaunch logs", "usage: dslaunch logs [options] JOB",
                    std::string("  dslaunch logs last              the job's console output\n"
                                "  dslaunch logs -f last --rank 3  one rank's output, until the job has ended\n") +
@@ -62,8 +62,8 @@ std::optional<std::string> read_attach_options(const Arguments& arguments) {
   return job;
 }
 
-std::optional<StacksWords> read_stacks_options(const Arguments& arguments) {
-  StacksWords words;
+std::optional<StacksArguments> read_stacks_options(const Arguments& arguments) {
+  StacksArguments words;
   std::optional<std::string> ranks;
   CommandLine line(
       "dslaunch stacks", "usage: dslaunch stacks [options] [JOB]",
@@ -86,8 +86,8 @@ std::optional<StacksWords> read_stacks_options(const Arguments& arguments) {
   return words;
 }
 
-std::optional<StopWords> read_stop_options(const Arguments& arguments) {
-  StopWords words;
+std::optional<StopArguments> read_stop_options(const Arguments& arguments) {
+  StopArguments words;
   CommandLine line("dslaunch stop", "usage: dslaunch stop [options] JOB...",
                    std::string("  dslaunch stop last             SIGTERM to the ranks, SIGKILL after the job's grace\n"
                                "  dslaunch stop --grace 60 last  more time to save\n"

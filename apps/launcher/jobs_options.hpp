@@ -13,15 +13,15 @@ struct JobsOptions {
   std::vector<std::string> jobs;  // empty: list the jobs
   bool all = false, json = false;
 };
-struct LogsWords {
+struct LogsArguments {
   std::string job;
   launch::LogsOptions logs;
 };
-struct StacksWords {
+struct StacksArguments {
   std::string job;  // empty: the newest running job
   launch::StacksOptions stacks;
 };
-struct StopWords {
+struct StopArguments {
   std::vector<std::string> jobs;
   launch::StopOptions stop;
 };
@@ -29,9 +29,9 @@ struct StopWords {
 // Each parses the words of one command. Throws UserError(64) for invalid options. Empty: help was requested and
 // printed.
 std::optional<JobsOptions> read_jobs_options(const Arguments& arguments);
-std::optional<LogsWords> read_logs_options(const Arguments& arguments);
+std::optional<LogsArguments> read_logs_options(const Arguments& arguments);
 std::optional<std::string> read_attach_options(const Arguments& arguments);
-std::optional<StacksWords> read_stacks_options(const Arguments& arguments);
-std::optional<StopWords> read_stop_options(const Arguments& arguments);
+std::optional<StacksArguments> read_stacks_options(const Arguments& arguments);
+std::optional<StopArguments> read_stop_options(const Arguments& arguments);
 
 }  // namespace dslaunch::launcher

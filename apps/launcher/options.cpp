@@ -30,7 +30,7 @@ struct RawLaunch {
   std::string device = "auto";
   std::vector<std::string> env;
   std::string venv_script;
-  BorrowedOptions borrowed;
+  CompatOptions compat;
   RawOutput output;
   std::optional<std::chrono::milliseconds> connect_timeout;
   int stages = 1, tensor_parallel = 1;
@@ -70,7 +70,7 @@ void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   add_host_options(line, to.hosts, raw);
   add_reach_options(line, to, raw);
-  add_borrowed_options(line, raw.borrowed);
+  add_compat_options(line, raw.compat);
   line.group("Launch");
   line.value("--master_addr", to.hosts.master_addr, "address of the ranks' rendezvous", "ADDR");
   line.value("--master_port", to.hosts.master_port, "its port; default: a free one chosen by the kernel", "PORT");
@@ -140,7 +140,7 @@ void check_nodes(const LaunchOptions& to) {
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   const hostfile::HostOptions& hosts = to.hosts;
   to.device = device_choice(raw.device);
-  finish_borrowed_options(to, raw.borrowed);
+  finish_compat_options(to, raw.compat);
   if (raw.connect_timeout) to.reach.ssh.connect_timeout = to.reach.greeting_timeout = *raw.connect_timeout;
   if (to.timeout == 0ms) to.timeout.reset();
   to.output = read_output_choices(raw.output);

@@ -8,7 +8,7 @@
 namespace dslaunch::hostfile {
 namespace {
 
-void check_by_hand(const HostOptions& asked) {
+void check_node_rank(const HostOptions& asked) {
   if (asked.no_ssh && !asked.node_rank) {
     throw UserError(
         ExitCode::kUsage,
@@ -30,7 +30,7 @@ bool only_localhost(const std::string& filter) {
 
 // Filters and counts select among hosts that dslaunch starts itself. Here each node has its own dslaunch, and an
 // excluded one could not be told that it is excluded.
-void refuse_choice(const HostOptions& asked, const std::string& source, const std::string& instead) {
+void reject_filter(const HostOptions& asked, const std::string& source, const std::string& instead) {
   const std::string& filter = asked.include.empty() ? asked.exclude : asked.include;
   if (filter.empty()) return;
   throw UserError(
@@ -39,17 +39,18 @@ void refuse_choice(const HostOptions& asked, const std::string& source, const st
                   asked.include.empty() ? "--exclude" : "--include", filter, source, instead));
 }
 
-ClusterPlace place_in_step(const SlurmSituation& slurm, const HostOptions& asked) {
-  ClusterPlace place;
-  place.source = slurm.allocation.source;
-  place.node_rank = slurm.node_rank;
-  place.num_nodes = slurm.num_nodes;
+ClusterMembership membership_in_step(const SlurmSituation& slurm, const HostOptions& asked) {
+  ClusterMembership membership;
+  membership.source = slurm.allocation.source;
+  membership.node_rank = slurm.node_rank;
+  membership.num_nodes = slurm.num_nodes;
   if (slurm.slots_are_gpus || !slurm.slots_open) {
-    place.ranks.slots = static_cast<int>(slurm.allocation.hosts[static_cast<size_t>(slurm.node_rank)].slots.size());
+    membership.ranks.slots =
+        static_cast<int>(slurm.allocation.hosts[static_cast<size_t>(slurm.node_rank)].slots.size());
   }
-  place.master_addr = asked.master_addr.empty() ? slurm.first_node : asked.master_addr;
-  place.master_port = asked.master_port == 0 ? slurm.meeting_port : asked.master_port;
-  return place;
+  membership.master_addr = asked.master_addr.empty() ? slurm.first_node : asked.master_addr;
+  membership.master_port = asked.master_port == 0 ? slurm.rendezvous_port : asked.master_port;
+  return membership;
 }
 
 Source slurm_source(SlurmSituation slurm, const HostOptions& asked) {
@@ -57,25 +58,25 @@ Source slurm_source(SlurmSituation slurm, const HostOptions& asked) {
   source.kind = slurm.kind == SlurmKind::kTask ? SourceKind::kSlurmTask : SourceKind::kSlurmAllocation;
   source.notice = describe(slurm);
   if (source.kind == SourceKind::kSlurmTask) {
-    refuse_choice(asked, slurm.allocation.source, "choose nodes with srun's --nodes and --nodelist");
+    reject_filter(asked, slurm.allocation.source, "choose nodes with srun's --nodes and --nodelist");
     if (asked.num_nodes && *asked.num_nodes != slurm.num_nodes) {
       throw UserError(ExitCode::kContradiction,
                       fmt::format("--num_nodes {} but srun has started dslaunch on {} nodes (step {}.{}): leave out "
                                   "--num_nodes, or give srun --nodes={}",
                                   *asked.num_nodes, slurm.num_nodes, slurm.job_id, slurm.step_id, *asked.num_nodes));
     }
-    source.place = place_in_step(slurm, asked);
+    source.membership = membership_in_step(slurm, asked);
   }
   source.slurm = std::move(slurm);
   return source;
 }
 
-Source place_source(ClusterPlace place, const HostOptions& asked) {
-  refuse_choice(asked, place.source, "CUDA_VISIBLE_DEVICES chooses the devices of a node");
+Source external_node_source(ClusterMembership membership, const HostOptions& asked) {
+  reject_filter(asked, membership.source, "CUDA_VISIBLE_DEVICES chooses the devices of a node");
   Source source;
-  source.kind = SourceKind::kPlace;
-  source.notice = fmt::format("{}: node {} of {}", place.source, place.node_rank, place.num_nodes);
-  source.place = std::move(place);
+  source.kind = SourceKind::kExternalNode;
+  source.notice = fmt::format("{}: node {} of {}", membership.source, membership.node_rank, membership.num_nodes);
+  source.membership = std::move(membership);
   return source;
 }
 
@@ -89,7 +90,7 @@ void set_ranks_per_node(Source& source, const HostOptions& asked, const Surround
 }
 
 // The hostfile that Kubeflow's MPI runtime mounts, then DeepSpeed's.
-std::optional<std::string> unspoken_hostfile(const Surroundings& here) {
+std::optional<std::string> default_hostfile_notice(const Surroundings& here) {
   auto named = text_of(here.environment, "OMPI_MCA_orte_default_hostfile");
   if (named && here.exists(*named)) return named;
   if (!here.default_hostfile.empty() && here.exists(here.default_hostfile)) return here.default_hostfile;
@@ -99,7 +100,7 @@ std::optional<std::string> unspoken_hostfile(const Surroundings& here) {
 }  // namespace
 
 Source choose_source(const HostOptions& asked, const Surroundings& here) {
-  check_by_hand(asked);
+  check_node_rank(asked);
   Source source;
   source.hostfile = asked.hostfile;
   if (asked.no_ssh) {
@@ -114,9 +115,10 @@ Source choose_source(const HostOptions& asked, const Surroundings& here) {
   if (only_localhost(asked.include) || only_localhost(asked.exclude)) return source;
   SlurmSituation slurm = read_slurm(here.environment);
   if (slurm.kind != SlurmKind::kNone) return slurm_source(std::move(slurm), asked);
-  if (auto place = read_kubeflow(here.environment, asked, here.num_cpus)) return place_source(*place, asked);
-  if (auto place = read_mpi(here.environment, asked)) return place_source(*place, asked);
-  source.hostfile = unspoken_hostfile(here);
+  if (auto membership = read_kubeflow(here.environment, asked, here.num_cpus))
+    return external_node_source(*membership, asked);
+  if (auto membership = read_mpi(here.environment, asked)) return external_node_source(*membership, asked);
+  source.hostfile = default_hostfile_notice(here);
   if (source.hostfile) {
     source.kind = SourceKind::kHostfile;
     source.notice = fmt::format("hosts from {}, since it exists and nothing else names hosts", *source.hostfile);

@@ -32,8 +32,8 @@ enum class SourceKind {
   kHostfile,         // `hostfile` is set: connect to its hosts
   kByHand,           // the user starts dslaunch on every node; hosts from `hostfile` if set
   kSlurmAllocation,  // `slurm` is set: one agent per node through srun
-  kSlurmTask,        // `slurm` and `place` are set: this is one node of a step
-  kPlace,            // `place` is set: this is one node of an externally started job
+  kSlurmTask,        // `slurm` and `membership` are set: this is one node of a step
+  kExternalNode,     // `membership` is set: this is one node of an externally started job
   kThisMachine,
 };
 
@@ -41,7 +41,7 @@ struct Source {
   SourceKind kind = SourceKind::kThisMachine;
   std::optional<std::string> hostfile;
   std::optional<SlurmSituation> slurm;
-  std::optional<ClusterPlace> place;
+  std::optional<ClusterMembership> membership;
   RanksPerNode ranks;  // of kThisMachine, and of this node of kByHand if no hostfile is set: PET_NPROC_PER_NODE
   std::string notice;  // one line to print first if the user did not state the choice explicitly
 };

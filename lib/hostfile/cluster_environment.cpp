@@ -62,24 +62,24 @@ Endpoint parse_endpoint(const NamedText& text) {
   return endpoint;
 }
 
-void read_meeting_point(const Environment& environment, const HostOptions& asked, ClusterPlace& place) {
+void read_master_endpoint(const Environment& environment, const HostOptions& asked, ClusterMembership& membership) {
   auto address = agreed(environment, "PET_MASTER_ADDR", "MASTER_ADDR");
   auto port = agreed(environment, "PET_MASTER_PORT", "MASTER_PORT");
-  if (port) place.master_port = static_cast<uint16_t>(*number_of(environment, port->name, 1, 65535));
+  if (port) membership.master_port = static_cast<uint16_t>(*number_of(environment, port->name, 1, 65535));
   if (address) {
-    place.master_addr = address->value;
+    membership.master_addr = address->value;
   } else if (auto endpoint = named_text(environment, "PET_RDZV_ENDPOINT")) {
     Endpoint parsed = parse_endpoint(*endpoint);
-    place.master_addr = parsed.host;
-    if (!place.master_port) place.master_port = parsed.port;
+    membership.master_addr = parsed.host;
+    if (!membership.master_port) membership.master_port = parsed.port;
   }
-  if (!asked.master_addr.empty()) place.master_addr = asked.master_addr;
-  if (asked.master_port != 0) place.master_port = asked.master_port;
-  if (place.num_nodes == 1 || !place.master_addr.empty()) return;
+  if (!asked.master_addr.empty()) membership.master_addr = asked.master_addr;
+  if (asked.master_port != 0) membership.master_port = asked.master_port;
+  if (membership.num_nodes == 1 || !membership.master_addr.empty()) return;
   contradiction(
       fmt::format("{} says {} nodes but MASTER_ADDR is not set: set it (or --master_addr) to the host of node "
                   "rank 0, the same on every node",
-                  place.source, place.num_nodes));
+                  membership.source, membership.num_nodes));
 }
 
 void check_rank(const NamedNumber& rank, const std::string& size_name, int size) {
@@ -118,19 +118,20 @@ bool counts_pods(const Environment& environment) {
          text_of(environment, "WORLD_SIZE") && !text_of(environment, "LOCAL_RANK");
 }
 
-std::optional<ClusterPlace> read_pod_count(const Environment& environment, const HostOptions& asked, int num_cpus) {
+std::optional<ClusterMembership> read_pod_count(const Environment& environment, const HostOptions& asked,
+                                                int num_cpus) {
   if (!counts_pods(environment)) return std::nullopt;
   NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMaxProcesses)};
   NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMaxProcesses)};
   check_rank(rank, size.name, size.value);
   require_same(size, "--num_nodes", asked.num_nodes);
-  ClusterPlace place;
-  place.source = "kubernetes (WORLD_SIZE)";
-  place.num_nodes = size.value;
-  place.node_rank = rank.value;
-  place.ranks = read_ranks_per_node(environment, asked, num_cpus);
-  read_meeting_point(environment, asked, place);
-  return place;
+  ClusterMembership membership;
+  membership.source = "kubernetes (WORLD_SIZE)";
+  membership.num_nodes = size.value;
+  membership.node_rank = rank.value;
+  membership.ranks = read_ranks_per_node(environment, asked, num_cpus);
+  read_master_endpoint(environment, asked, membership);
+  return membership;
 }
 
 // PET_NODE_RANK is the node's; RANK is the pod's in a PyTorchJob; a job without an operator has only the index of an
@@ -176,8 +177,8 @@ void refuse_ranks(const NamedNumber& proof, const NamedNumber& size) {
       proof.name, proof.value, size.name, size.value));
 }
 
-std::optional<ClusterPlace> read_manager(const Environment& environment, const HostOptions& asked,
-                                         const Manager& manager) {
+std::optional<ClusterMembership> read_manager(const Environment& environment, const HostOptions& asked,
+                                              const Manager& manager) {
   auto rank = first_number(environment, manager.rank, 0, kMaxProcesses);
   if (!rank) return std::nullopt;
   auto size = first_number(environment, manager.size, 1, kMaxProcesses);
@@ -193,12 +194,12 @@ std::optional<ClusterPlace> read_manager(const Environment& environment, const H
   auto local_rank = first_number(environment, manager.local_rank, 0, kMaxProcesses);
   if (local_rank && local_rank->value > 0) refuse_ranks(*local_rank, *size);
   require_same(*size, "--num_nodes", asked.num_nodes);
-  ClusterPlace place;
-  place.source = fmt::format("{} ({})", manager.name, size->name);
-  place.num_nodes = size->value;
-  place.node_rank = rank->value;
-  read_meeting_point(environment, asked, place);
-  return place;
+  ClusterMembership membership;
+  membership.source = fmt::format("{} ({})", manager.name, size->name);
+  membership.num_nodes = size->value;
+  membership.node_rank = rank->value;
+  read_master_endpoint(environment, asked, membership);
+  return membership;
 }
 
 }  // namespace
@@ -215,24 +216,24 @@ RanksPerNode read_ranks_per_node(const Environment& environment, const HostOptio
   return {.slots = slots};
 }
 
-std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus) {
+std::optional<ClusterMembership> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus) {
   auto nnodes = read_nnodes(environment);
   if (!nnodes) return read_pod_count(environment, asked, num_cpus);
   require_same(*nnodes, "--num_nodes", asked.num_nodes);
   NamedNumber rank = read_pet_rank(environment, *nnodes);
   check_rank(rank, nnodes->name, nnodes->value);
-  ClusterPlace place;
-  place.source = "kubeflow (PET_NNODES)";
-  place.num_nodes = nnodes->value;
-  place.node_rank = rank.value;
-  place.ranks = read_ranks_per_node(environment, asked, num_cpus);
-  read_meeting_point(environment, asked, place);
-  return place;
+  ClusterMembership membership;
+  membership.source = "kubeflow (PET_NNODES)";
+  membership.num_nodes = nnodes->value;
+  membership.node_rank = rank.value;
+  membership.ranks = read_ranks_per_node(environment, asked, num_cpus);
+  read_master_endpoint(environment, asked, membership);
+  return membership;
 }
 
-std::optional<ClusterPlace> read_mpi(const Environment& environment, const HostOptions& asked) {
+std::optional<ClusterMembership> read_mpi(const Environment& environment, const HostOptions& asked) {
   for (const Manager& manager : kManagers) {
-    if (auto place = read_manager(environment, asked, manager)) return place;
+    if (auto membership = read_manager(environment, asked, manager)) return membership;
   }
   return std::nullopt;
 }

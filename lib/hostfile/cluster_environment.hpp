@@ -16,7 +16,7 @@ struct RanksPerNode {
   bool cpu_ranks = false;    // "cpu": ranks on the CPU, even if there are devices
 };
 
-struct ClusterPlace {
+struct ClusterMembership {
   std::string source;  // "kubeflow (PET_NNODES)", "open mpi (OMPI_COMM_WORLD_SIZE)", ...
   int node_rank = 0;
   int num_nodes = 1;
@@ -37,11 +37,11 @@ RanksPerNode read_ranks_per_node(const Environment& environment, const HostOptio
 // WORLD_SIZE without LOCAL_RANK count pods (PyTorchJobs of older operators set only these). Empty if none of these is
 // set. Throws UserError(78) with names and values for a set of variables that is incomplete, contradictory or different
 // from `asked`, and for an elastic job (PET_NNODES=2:4), whose number of nodes varies while dslaunch needs a fixed one.
-std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus);
+std::optional<ClusterMembership> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus);
 
 // For mpirun with one process per node: the variables of Open MPI, Intel MPI, MPICH and PALS. Throws UserError(78) when
 // the manager starts several processes per node (each would be a separate launcher; use `mpirun ... dsworker` to start
 // ranks), when MASTER_ADDR is missing for several nodes, or when the variables contradict each other or `asked`.
-std::optional<ClusterPlace> read_mpi(const Environment& environment, const HostOptions& asked);
+std::optional<ClusterMembership> read_mpi(const Environment& environment, const HostOptions& asked);
 
 }  // namespace dslaunch::hostfile

@@ -242,23 +242,23 @@ void refuse_several_tasks(const TaskCounts& tasks, const NodeList& nodes) {
 
 int read_node_rank(const Environment& environment, const NodeList& nodes) {
   int num_nodes = static_cast<int>(nodes.names.size());
-  auto place = first_number(environment, {"SLURM_NODEID", "SLURM_PROCID"}, 0, kMaxProcesses);
-  if (!place || place->value >= num_nodes) {
-    contradiction(fmt::format("{}={} does not fit the {} nodes of {}", place ? place->name : "SLURM_NODEID",
-                              place ? std::to_string(place->value) : "(not set)", num_nodes, nodes.variable));
+  auto membership = first_number(environment, {"SLURM_NODEID", "SLURM_PROCID"}, 0, kMaxProcesses);
+  if (!membership || membership->value >= num_nodes) {
+    contradiction(fmt::format("{}={} does not fit the {} nodes of {}", membership ? membership->name : "SLURM_NODEID",
+                              membership ? std::to_string(membership->value) : "(not set)", num_nodes, nodes.variable));
   }
   auto here = text_of(environment, "SLURMD_NODENAME");
-  if (here && nodes.names[static_cast<size_t>(place->value)] != *here) {
-    contradiction(
-        fmt::format("SLURMD_NODENAME={} but {}={} is node {} of {}: the nodes would not agree on where rank 0 is",
-                    *here, place->name, place->value, nodes.names[static_cast<size_t>(place->value)], nodes.variable));
+  if (here && nodes.names[static_cast<size_t>(membership->value)] != *here) {
+    contradiction(fmt::format(
+        "SLURMD_NODENAME={} but {}={} is node {} of {}: the nodes would not agree on where rank 0 is", *here,
+        membership->name, membership->value, nodes.names[static_cast<size_t>(membership->value)], nodes.variable));
   }
-  return place->value;
+  return membership->value;
 }
 
 // The same on every node, and in every version of this program, without communication; different for jobs that share a
 // node, and below the kernel's ephemeral ports.
-uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
+uint16_t rendezvous_port(const std::string& job_id, const std::string& step_id) {
   constexpr uint32_t kFirst = 20000, kCount = 32768 - kFirst;
   uint32_t hash = 2166136261u;  // 32-bit FNV-1a
   for (unsigned char c : fmt::format("{}.{}", job_id, step_id)) hash = (hash ^ c) * 16777619u;
@@ -409,7 +409,7 @@ SlurmSituation read_slurm(const Environment& environment) {
     situation.step_id =
         text_of(environment, "SLURM_STEP_ID").value_or(text_of(environment, "SLURM_STEPID").value_or(""));
     situation.node_rank = read_node_rank(environment, nodes);
-    situation.meeting_port = meeting_port(situation.job_id, situation.step_id);
+    situation.rendezvous_port = rendezvous_port(situation.job_id, situation.step_id);
   }
   return situation;
 }

@@ -37,10 +37,10 @@ struct SlurmSituation {
   std::string job_id;        // for an array, the id of the array task
   std::string step_id;       // for a task
   int num_nodes = 0;
-  int node_rank = 0;          // for a task: this node's index in the allocation; else 0
-  std::string first_node;     // of the allocation: the ranks meet there
-  int restart_count = 0;      // how often Slurm has requeued the job
-  uint16_t meeting_port = 0;  // for a task: a port that every node derives from job and step, 20000 .. 32767
+  int node_rank = 0;             // for a task: this node's index in the allocation; else 0
+  std::string first_node;        // of the allocation: the ranks meet there
+  int restart_count = 0;         // how often Slurm has requeued the job
+  uint16_t rendezvous_port = 0;  // for a task: a port that every node derives from job and step, 20000 .. 32767
 };
 
 // Throws UserError(78), with the variables and their values, for: inconsistent counts and lists (a list with fewer

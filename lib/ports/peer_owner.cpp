@@ -63,8 +63,8 @@ std::optional<ConnectedSocket> socket_of(int fd) {
 
 PeerOwner owner_of(uint64_t inode, uid_t uid) {
   // Without an inode no process owns the socket: it waits for its last packets, and the kernel reports root.
-  if (inode == 0) return {PeerOwner::Place::kGone, 0};
-  return {PeerOwner::Place::kHere, uid};
+  if (inode == 0) return {PeerOwner::Location::kGone, 0};
+  return {PeerOwner::Location::kHere, uid};
 }
 
 struct DiagRequest {
@@ -164,7 +164,8 @@ PeerOwner owner_of_peer(int fd) {
   if (!owner) owner = peer_owner_from_proc(fd);
   PeerOwner answer = owner.value_or(PeerOwner{});
   // A peer that reset the connection no longer has a socket, wherever it was.
-  if (answer.place == PeerOwner::Place::kElsewhere && !is_connected(fd)) answer.place = PeerOwner::Place::kGone;
+  if (answer.location == PeerOwner::Location::kElsewhere && !is_connected(fd))
+    answer.location = PeerOwner::Location::kGone;
   return answer;
 }
 

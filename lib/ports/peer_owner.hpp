@@ -7,12 +7,12 @@
 namespace dslaunch::ports {
 
 struct PeerOwner {
-  enum class Place {
+  enum class Location {
     kHere,       // `uid` created it
     kGone,       // closed meanwhile: no user owns it any more
     kElsewhere,  // on another machine or in another network namespace; or neither netlink nor /proc answers
   };
-  Place place = Place::kElsewhere;
+  Location location = Location::kElsewhere;
   uid_t uid = 0;  // as seen from our user namespace: users of another namespace appear as the kernel's overflow uid
 };
 

@@ -197,8 +197,8 @@ std::vector<pid_t> all_processes() {
 }
 
 std::string wait_channel(pid_t pid) {
-  std::string place = read_file(fmt::format("/proc/{}/wchan", pid));
-  return place == "0" ? std::string() : one_line(std::move(place));
+  std::string channel = read_file(fmt::format("/proc/{}/wchan", pid));
+  return channel == "0" ? std::string() : one_line(std::move(channel));
 }
 
 bool exists(const ProcessIdentity& identity) {

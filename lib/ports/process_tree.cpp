@@ -102,27 +102,27 @@ LauncherSign rank_sign(const Lineage& lineage) {
   return by_hand ? LauncherSign::kNone : sign;
 }
 
-Parenthood process_tree(const Lineage& lineage) {
+ParentStatus parent_status(const Lineage& lineage) {
   const ProcessInfo& child = lineage.child;
-  if (child.parent == 0) return Parenthood::kUnclear;
-  if (!lineage.parent) return Parenthood::kOrphaned;
+  if (child.parent == 0) return ParentStatus::kUnclear;
+  if (!lineage.parent) return ParentStatus::kOrphaned;
   const ProcessInfo& parent = *lineage.parent;
-  if (cannot_be_a_fork(child, parent)) return Parenthood::kOrphaned;
+  if (cannot_be_a_fork(child, parent)) return ParentStatus::kOrphaned;
   const bool leader_gone = lineage.group_leader_gone || lineage.session_leader_gone;
   switch (kind_of(parent, child)) {
     case ParentKind::kAdopter:
-      return Parenthood::kOrphaned;
+      return ParentStatus::kOrphaned;
     case ParentKind::kShell:
     case ParentKind::kInit:
-      if (rank_sign(lineage) != LauncherSign::kNone) return Parenthood::kOrphaned;
+      if (rank_sign(lineage) != LauncherSign::kNone) return ParentStatus::kOrphaned;
       [[fallthrough]];
     case ParentKind::kProgram:
-      if (leader_gone) return Parenthood::kOrphaned;
-      return child.session == parent.session ? Parenthood::kStarted : Parenthood::kUnclear;
+      if (leader_gone) return ParentStatus::kOrphaned;
+      return child.session == parent.session ? ParentStatus::kStarted : ParentStatus::kUnclear;
     case ParentKind::kOrdinary:
       break;
   }
-  return parent.identity.pid == 1 && leader_gone ? Parenthood::kOrphaned : Parenthood::kStarted;
+  return parent.identity.pid == 1 && leader_gone ? ParentStatus::kOrphaned : ParentStatus::kStarted;
 }
 
 }  // namespace dslaunch::ports

@@ -7,7 +7,7 @@
 
 namespace dslaunch::ports {
 
-enum class Parenthood {
+enum class ParentStatus {
   kStarted,   // its parent started it, or nothing contradicts that
   kOrphaned,  // the process that started it is gone; its present parent only adopted it
   kUnclear,   // its parent is a container's pid 1, which could have started it, or is outside this container
@@ -21,7 +21,7 @@ struct Lineage {
   bool group_leader_gone = false, session_leader_gone = false;
 };
 
-Parenthood process_tree(const Lineage& lineage);
+ParentStatus parent_status(const Lineage& lineage);
 
 // The evidence that the child is a rank of a launcher; kNone: it is not known to be one. A start script that is a
 // container's pid 1 passes --local_rank by hand, so under a shell as pid 1 that argument alone does not count.

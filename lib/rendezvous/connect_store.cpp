@@ -42,11 +42,11 @@ std::unique_ptr<Store> connect_beside_torchrun(const LaunchEnv& env, Deadline de
   if (env.rank == 0) {
     address.token = random_bytes(32);
     auto store = serve(env, 0, address, deadline);
-    leave_note_in_torch_store(env.master_addr, env.master_port, key,
-                              fmt::format("{} {}", address.port, to_hex(address.token)), deadline);
+    set_in_torch_store(env.master_addr, env.master_port, key, fmt::format("{} {}", address.port, to_hex(address.token)),
+                       deadline);
     return store;
   }
-  const std::string note = find_note_in_torch_store(env.master_addr, env.master_port, key, deadline);
+  const std::string note = wait_in_torch_store(env.master_addr, env.master_port, key, deadline);
   const char* const end = note.data() + note.size();
   const auto [space, error] = std::from_chars(note.data(), end, address.port);
   const bool parted = error == std::errc() && space != end && *space == ' ';

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kOneHandshake{5000};
 constexpr std::chrono::milliseconds kMaxPause{500};
 
-std::string place(const StoreAddress& address) {
+std::string endpoint_text(const StoreAddress& address) {
   return fmt::format("{}:{}", address.host, address.port);
 }
 
@@ -25,20 +25,20 @@ std::string place(const StoreAddress& address) {
       throw TokenRefused(ExitCode::kUnavailable,
                          fmt::format("the store at {} belongs to another job: it refused our token. Choose another "
                                      "--master_port, or end that job",
-                                     place(address)));
+                                     endpoint_text(address)));
     case wire::Admission::kWrongVersion:
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("the store at {} has another protocol version than ours ({}): install the same "
                                   "dslaunch on all hosts",
-                                  place(address), wire::kVersion));
+                                  endpoint_text(address), wire::kVersion));
     case wire::Admission::kWrongWorld:
       throw UserError(ExitCode::kContradiction,
                       fmt::format("rank {} of {} does not fit the store at {}, which serves a world of {}", env.rank,
-                                  env.world_size, place(address), answer.world_size));
+                                  env.world_size, endpoint_text(address), answer.world_size));
     case wire::Admission::kRankTaken:
       throw UserError(ExitCode::kContradiction,
                       fmt::format("rank {} has already joined the store at {}: two processes have RANK={}", env.rank,
-                                  place(address), env.rank));
+                                  endpoint_text(address), env.rank));
     case wire::Admission::kAdmitted:
       break;
   }
@@ -50,7 +50,7 @@ std::string place(const StoreAddress& address) {
       ExitCode::kUnavailable,
       fmt::format("the process that listens at {} is not a dslaunch store ({}). `dslaunch doctor --port {}` shows "
                   "which it is",
-                  place(address), why, address.port));
+                  endpoint_text(address), why, address.port));
 }
 
 // False: the connection ended before this side sent its proof, so another attempt does no harm.
@@ -73,7 +73,7 @@ bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Dead
   if (send_all(fd, wire::encode(claim), deadline) != IoOutcome::kDone ||
       receive_exactly(fd, block, wire::kServerProofBytes, deadline) != IoOutcome::kDone) {
     throw PeerError(address.serving_rank, "", "the handshake",
-                    fmt::format("the store at {} closed the connection", place(address)));
+                    fmt::format("the store at {} closed the connection", endpoint_text(address)));
   }
   wire::ServerProof verdict;
   try {
@@ -114,12 +114,12 @@ UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline 
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("cannot connect to the store at {} ({}): the loopback interface of this machine is "
                                   "down; 'ip link set lo up' as root starts it",
-                                  place(address), failure));
+                                  endpoint_text(address), failure));
     }
     pause.wait(deadline);
   } while (!deadline.passed());
   throw TimeoutError(
-      fmt::format("rank {} found no store at {} ({}). {}", env.rank, place(address), failure,
+      fmt::format("rank {} found no store at {} ({}). {}", env.rank, endpoint_text(address), failure,
                   address.serving_rank >= 0
                       ? fmt::format("Rank {} serves it: it never started, or MASTER_ADDR or MASTER_PORT is "
                                     "not the same on all ranks",

@@ -13,7 +13,7 @@
 
 namespace dslaunch::rendezvous {
 
-struct MetNode {
+struct JoinedNode {
   int node_rank = 0;
   UniqueFd connection;  // non-blocking; the caller owns all further traffic on it
 };
@@ -23,8 +23,8 @@ struct MetNode {
 // that is already connected) is answered with the reason; a node that disconnects while others are missing counts as
 // missing again. `on_wait` gets the missing node ranks every 10 s. Returns the nodes by node rank; not all of them when
 // the deadline has passed. One thread.
-std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token, int num_nodes, Deadline deadline,
-                                const std::function<void(const std::vector<int>&)>& on_wait);
+std::vector<JoinedNode> await_nodes(int listener, const std::vector<uint8_t>& token, int num_nodes, Deadline deadline,
+                                    const std::function<void(const std::vector<int>&)>& on_wait);
 
 // How another node reaches node rank 0.
 struct MasterEndpoint {
@@ -39,6 +39,6 @@ struct MasterEndpoint {
 
 // Tries until the deadline. Calls `on_wait` every 10 s. Throws TimeoutError; UserError: 69, 78 when node rank 0 refuses
 // this node, 69 when node rank 0 has ended.
-UniqueFd connect_to_master(const MasterEndpoint& way, Deadline deadline, const std::function<void()>& on_wait);
+UniqueFd connect_to_master(const MasterEndpoint& master, Deadline deadline, const std::function<void()>& on_wait);
 
 }  // namespace dslaunch::rendezvous

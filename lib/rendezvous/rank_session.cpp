@@ -60,12 +60,12 @@ class RankSessions::Session final : public StoreConnection::Session {
     switch (phase_) {
       case Phase::kHello:
         if (input.size() < wire::kHelloBytes) return 0;
-        all_.board_.count_request();
+        all_.registry_.count_request();
         accept_hello(input.substr(0, wire::kHelloBytes));
         return wire::kHelloBytes;
       case Phase::kProof:
         if (input.size() < wire::kClientProofBytes) return 0;
-        all_.board_.count_request();
+        all_.registry_.count_request();
         accept_proof(input.substr(0, wire::kClientProofBytes));
         return wire::kClientProofBytes;
       case Phase::kFrames:
@@ -74,7 +74,7 @@ class RankSessions::Session final : public StoreConnection::Session {
     if (input.size() < wire::kLengthBytes) return 0;
     size_t length = wire::decode_length(input.substr(0, wire::kLengthBytes));
     if (input.size() - wire::kLengthBytes < length) return 0;
-    all_.board_.count_request();  // before the answer: a client that has it may read the count
+    all_.registry_.count_request();  // before the answer: a client that has it may read the count
     accept_frame(wire::decode(input.substr(wire::kLengthBytes, length)));
     return wire::kLengthBytes + length;
   }
@@ -164,10 +164,10 @@ class RankSessions::Session final : public StoreConnection::Session {
   std::string host_;
 };
 
-RankSessions::RankSessions(asio::io_context& io, RankRegistry& board, int world_size, std::vector<uint8_t> token,
+RankSessions::RankSessions(asio::io_context& io, RankRegistry& registry, int world_size, std::vector<uint8_t> token,
                            std::vector<std::string> rank_hosts)
     : io_(io),
-      board_(board),
+      registry_(registry),
       world_size_(static_cast<uint32_t>(world_size)),
       token_(std::move(token)),
       state_(world_size, std::move(rank_hosts)) {}
@@ -179,7 +179,7 @@ std::unique_ptr<StoreConnection::Session> RankSessions::open(StoreConnection& co
 void RankSessions::admit(Session& session) {
   // Before the answer: joined_ranks() must include a rank that knows it was admitted.
   state_.join(session.rank(), session.host());
-  board_.join(session.rank());
+  registry_.join(session.rank());
   by_rank_[session.rank()] = &session;
   session.welcome();
   for (const auto& lost : state_.lost_ranks()) {
@@ -190,7 +190,7 @@ void RankSessions::admit(Session& session) {
 void RankSessions::lose(int rank, const std::string& reason) {
   auto news = state_.lose(rank, reason);
   if (!news) return;
-  board_.part();
+  registry_.leave();
   if (++announced_losses_ > kMaxAnnouncedLosses) return;
   std::string bytes = wire::encode(wire::Frame{wire::Type::kRankLost, 0, encode_lost_rank(*news)});
   for (auto sessions = by_rank_; auto& [to, session] : sessions) {
@@ -201,7 +201,7 @@ void RankSessions::lose(int rank, const std::string& reason) {
 void RankSessions::leave(int rank) {
   bool was_present = state_.is_present(rank);
   state_.leave(rank);
-  if (was_present) board_.part();
+  if (was_present) registry_.leave();
 }
 
 void RankSessions::wait_for_key(Session& session, const wire::Frame& frame) {
@@ -245,7 +245,7 @@ void RankSessions::expire_after(uint64_t timeout_ms, StoreState::Ticket ticket) 
   });
 }
 
-void RankSessions::say_goodbye() {
+void RankSessions::announce_shutdown() {
   stopping_ = true;
   timers_.clear();
   std::string bytes = wire::encode(wire::Frame{wire::Type::kServerLeaves, 0, {}});
@@ -262,7 +262,7 @@ void RankRegistry::join(int rank) {
   changed_.notify_all();
 }
 
-void RankRegistry::part() {
+void RankRegistry::leave() {
   std::lock_guard lock(mutex_);
   --num_connected_;
   changed_.notify_all();

@@ -21,7 +21,7 @@ namespace dslaunch::rendezvous {
 class RankRegistry {
  public:
   void join(int rank);
-  void part();  // a connected rank has left or is lost
+  void leave();  // a connected rank has left or is lost
   void count_request() { ++num_requests_; }
   uint64_t num_requests() const { return num_requests_; }
   std::vector<int> joined_ranks() const;
@@ -37,12 +37,12 @@ class RankRegistry {
 
 class RankSessions {
  public:
-  RankSessions(boost::asio::io_context& io, RankRegistry& board, int world_size, std::vector<uint8_t> token,
+  RankSessions(boost::asio::io_context& io, RankRegistry& registry, int world_size, std::vector<uint8_t> token,
                std::vector<std::string> rank_hosts);
 
   std::unique_ptr<StoreConnection::Session> open(StoreConnection& connection);
   // Tells the ranks that the end of their connections is not a loss, and closes the connections.
-  void say_goodbye();
+  void announce_shutdown();
 
  private:
   class Session;
@@ -56,7 +56,7 @@ class RankSessions {
   void expire_after(uint64_t timeout_ms, StoreState::Ticket ticket);
 
   boost::asio::io_context& io_;
-  RankRegistry& board_;
+  RankRegistry& registry_;
   const uint32_t world_size_;
   const std::vector<uint8_t> token_;
   StoreState state_;

@@ -143,7 +143,7 @@ void StoreServer::Impl::shut_down() {
   acceptor_.close();
   accept_timer_.cancel();
   overdue_timer_.cancel();
-  ranks_.say_goodbye();
+  ranks_.announce_shutdown();
   torch_.close_all("the store is shutting down");
   for (auto unproven = unproven_; auto& [id, entry] : unproven) entry.connection->close("the store is shutting down");
   auto last_call = std::make_shared<asio::steady_timer>(io_, kLastCall);
@@ -222,10 +222,10 @@ bool StoreServer::Impl::admits_address(const StoreConnection& connection) {
 // here (on another host of the job, or behind the NAT of a container's network) the user is unknown: the address check
 // must suffice.
 bool StoreServer::Impl::admits_user(StoreConnection& connection) {
-  using Place = ports::PeerOwner::Place;
-  const auto [place, uid] = connection.peer_owner();
-  if (place == Place::kElsewhere) return true;
-  if (place == Place::kGone) return false;
+  using Location = ports::PeerOwner::Location;
+  const auto [location, uid] = connection.peer_owner();
+  if (location == Location::kElsewhere) return true;
+  if (location == Location::kGone) return false;
   if (uid == 0 || uid == ::geteuid()) return true;
   if (users_told_.size() < kMaxRefusalsTold && users_told_.insert(uid).second) {
     log::warning("store on port {}: refused a torch client of user {} at {}: this job belongs to user {}", port_, uid,

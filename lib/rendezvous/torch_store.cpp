@@ -12,7 +12,7 @@ namespace {
 
 using torch_wire::Type;
 
-constexpr uint64_t kMaxNoteBytes = 4096;
+constexpr uint64_t kMaxTorchValueBytes = 4096;
 
 wire::Writer request(Type type) {
   return wire::Writer().u8(static_cast<uint8_t>(type));
@@ -66,8 +66,8 @@ class TorchStoreConnection {
 
 }  // namespace
 
-void leave_note_in_torch_store(const std::string& host, uint16_t port, const std::string& key, const std::string& value,
-                               Deadline deadline) {
+void set_in_torch_store(const std::string& host, uint16_t port, const std::string& key, const std::string& value,
+                        Deadline deadline) {
   TorchStoreConnection store(host, port, deadline);
   store.send(request_with_key(Type::kSet, key) + torch_wire::encode_value(value));
   // A set has no answer; reading the value back shows that it has arrived before this side closes.
@@ -75,8 +75,7 @@ void leave_note_in_torch_store(const std::string& host, uint16_t port, const std
   store.receive(8 + value.size(), "answer");
 }
 
-std::string find_note_in_torch_store(const std::string& host, uint16_t port, const std::string& key,
-                                     Deadline deadline) {
+std::string wait_in_torch_store(const std::string& host, uint16_t port, const std::string& key, Deadline deadline) {
   TorchStoreConnection store(host, port, deadline);
   store.send(request(Type::kWait).u64(1).bytes(torch_wire::encode_value(key)).take());
   if (store.receive(1, "address of dslaunch's store")[0] != static_cast<char>(torch_wire::WaitAnswer::kStopWaiting)) {
@@ -85,7 +84,7 @@ std::string find_note_in_torch_store(const std::string& host, uint16_t port, con
   store.send(request_with_key(Type::kGet, key));
   std::string header = store.receive(8, "answer");
   uint64_t length = wire::Reader(header).u64();
-  DSL_CHECK(length <= kMaxNoteBytes, fmt::format("the launcher's store holds {} bytes under '{}'", length, key));
+  DSL_CHECK(length <= kMaxTorchValueBytes, fmt::format("the launcher's store holds {} bytes under '{}'", length, key));
   return store.receive(length, "answer");
 }
 

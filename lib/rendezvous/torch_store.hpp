@@ -7,9 +7,9 @@
 
 namespace dslaunch::rendezvous {
 
-void leave_note_in_torch_store(const std::string& host, uint16_t port, const std::string& key, const std::string& value,
-                               Deadline deadline);
+void set_in_torch_store(const std::string& host, uint16_t port, const std::string& key, const std::string& value,
+                        Deadline deadline);
 // Waits for the note. Throws TimeoutError naming the key.
-std::string find_note_in_torch_store(const std::string& host, uint16_t port, const std::string& key, Deadline deadline);
+std::string wait_in_torch_store(const std::string& host, uint16_t port, const std::string& key, Deadline deadline);
 
 }  // namespace dslaunch::rendezvous

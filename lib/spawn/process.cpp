@@ -105,7 +105,7 @@ int try_candidates(const ChildImage& image) {
 }
 
 // Both settings survive exec. Plain system calls: glibc does not guarantee its own wrappers in a forked child.
-void place(const ChildImage& image) {
+void bind(const ChildImage& image) {
   const auto& cpus = image.cpus;
   if (!cpus.empty() && ::syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
     give_up(image, Stage::kCpus, errno);
@@ -123,7 +123,7 @@ void place(const ChildImage& image) {
   if (::getppid() != image.parent) ::_exit(127);  // the parent died before the line above took effect
   ::setsid();
   restore_signals();
-  place(image);
+  bind(image);
   ::dup2(image.in, STDIN_FILENO);
   ::dup2(image.out, STDOUT_FILENO);
   ::dup2(image.err, STDERR_FILENO);

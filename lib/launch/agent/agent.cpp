@@ -126,7 +126,7 @@ void Agent::poll_once() {
 Deadline Agent::next_wakeup() const {
   Deadline next = stage_ == Stage::kStopping ? kill_at_ : stuck_at_;
   if (launcher_gone_) return next;  // no launcher to send to or hear from
-  if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_look());
+  if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_check());
   if (stacks_) next = std::min(next, stacks_->deadline());
   return std::min({next, next_progress_report_, heartbeats_.next()});
 }
@@ -138,7 +138,7 @@ void Agent::watch_clocks() {
   if (heartbeats_.heartbeat_due()) say(Heartbeat{});
   if (heartbeats_.lost()) lose_launcher("no heartbeat from the launcher: ending this node's ranks");
   if (next_progress_report_.passed()) report_missing();
-  if (stage_ == Stage::kRunning && rank_watch_.next_look().passed()) {
+  if (stage_ == Stage::kRunning && rank_watch_.next_check().passed()) {
     if (auto changed = rank_watch_.look(Deadline::Clock::now()); !changed.empty()) say(RankStates{std::move(changed)});
   }
 }

@@ -35,10 +35,10 @@ spawn::JobTags tags_of(const JobDescription& job, int attempt) {
 
 // Spares later attempts: an agent that stalled and was given up as lost may resume while the next attempt's ranks
 // already run. Processes of earlier attempts have had their grace period.
-spawn::CleanupResult cleanup_attempts(const JobDescription& job, std::chrono::milliseconds patience,
+spawn::CleanupResult cleanup_attempts(const JobDescription& job, std::chrono::milliseconds timeout,
                                       const std::set<pid_t>& stuck) {
   spawn::CleanupResult cleanup =
-      spawn::cleanup_job(tags_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
+      spawn::cleanup_job(tags_of(job, job.restart_count), timeout, /*children_too=*/true, stuck);
   for (int attempt = 0; attempt < job.restart_count; ++attempt) {
     const spawn::CleanupResult earlier = spawn::cleanup_job(tags_of(job, attempt), 0ms, /*children_too=*/false, stuck);
     cleanup.num_signalled += earlier.num_signalled;
@@ -205,9 +205,9 @@ void Agent::send_stacks() {
 }
 
 void Agent::cleanup() {
-  auto patience = std::min<std::chrono::milliseconds>(kCleanupTimeout, kill_at_.left());
-  if (stage_ == Stage::kKilled || launcher_gone_) patience = 0ms;
-  const spawn::CleanupResult cleanup = job_ ? cleanup_attempts(*job_, patience, stuck_) : spawn::CleanupResult();
+  auto timeout = std::min<std::chrono::milliseconds>(kCleanupTimeout, kill_at_.left());
+  if (stage_ == Stage::kKilled || launcher_gone_) timeout = 0ms;
+  const spawn::CleanupResult cleanup = job_ ? cleanup_attempts(*job_, timeout, stuck_) : spawn::CleanupResult();
   read_outputs();
   for (const auto& stuck : cleanup.stuck) say(ProcessStuck{-1, stuck});
   say(AgentDone{static_cast<int64_t>(cleanup.num_signalled)});

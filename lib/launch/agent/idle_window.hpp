@@ -12,7 +12,7 @@ class IdleWindow {
   using Time = std::chrono::steady_clock::time_point;
   using Milliseconds = std::chrono::milliseconds;
   static constexpr Milliseconds kLength{20000};
-  static constexpr Milliseconds kLeastUse = kLength / 100;
+  static constexpr Milliseconds kMinUse = kLength / 100;
 
   explicit IdleWindow(Time start) : quiet_since_(start) {}
 
@@ -26,7 +26,7 @@ class IdleWindow {
   bool is_idle(Time now) const {
     const auto used = std::accumulate(uses_.begin(), uses_.end(), Milliseconds(0),
                                       [](Milliseconds sum, const Use& use) { return sum + use.cpu_time; });
-    return now - quiet_since_ >= kLength && used < kLeastUse;
+    return now - quiet_since_ >= kLength && used < kMinUse;
   }
 
  private:

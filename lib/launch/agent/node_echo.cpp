@@ -28,14 +28,14 @@ void NodeEcho::add_to(PollSet& polls) {
 }
 
 void NodeEcho::poll_once() {
-  files_.take_troubles();  // a terminal's files have none: see has_lost()
+  files_.take_errors();  // a terminal's files have none: see has_lost()
   out_.flush();
   err_.flush();
 }
 
 void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
-  const Deadline patience = Deadline::after(FileThread::kTimeout);
-  auto awaits_files = [&] { return !files_.idle() && !patience.passed(); };
+  const Deadline files_deadline = Deadline::after(FileThread::kTimeout);
+  auto awaits_files = [&] { return !files_.idle() && !files_deadline.passed(); };
   for (poll_once(); !deadline.passed(); poll_once()) {
     const bool waits = awaits_files();  // asked once: the thread may finish at any moment
     if (!waits && out_.num_pending() + err_.num_pending() == 0) return;
@@ -43,7 +43,7 @@ void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
     PollSet polls;
     size_t signal = polls.add(signals.fd(), POLLIN);
     add_to(polls);
-    polls.wait(waits ? std::min(patience, deadline) : deadline);
+    polls.wait(waits ? std::min(files_deadline, deadline) : deadline);
     if (polls.ready(signal) && signals.take().value_or(SIGCHLD) != SIGCHLD) return;
   }
 }

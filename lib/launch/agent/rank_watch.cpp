@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kBetweenLooks = 2s;
+constexpr auto kCheckInterval = 2s;
 // A longer gap between two looks: this process was stopped, or the machine asleep, so ranks may have been too.
 constexpr auto kMaxGap = 10s;
 
@@ -40,7 +40,7 @@ uint64_t use_of(const std::vector<ports::TreeProcess>& tree, std::map<pid_t, uin
 
 void RankWatch::add(int rank, pid_t pid, Time now) {
   ranks_.emplace(rank, Watched{.pid = pid, .window = IdleWindow(now), .tree_ticks = {}, .told = {.rank = rank}});
-  if (!last_look_) last_look_ = now;
+  if (!last_check_) last_check_ = now;
 }
 
 void RankWatch::remove(int rank) {
@@ -58,12 +58,12 @@ void RankWatch::on_unread(Time now) {
   for (auto& [rank, watched] : ranks_) watched.window.restart(now);
 }
 
-Deadline RankWatch::next_look() const {
-  return ranks_.empty() || !last_look_ ? Deadline::never() : Deadline::at(*last_look_ + kBetweenLooks);
+Deadline RankWatch::next_check() const {
+  return ranks_.empty() || !last_check_ ? Deadline::never() : Deadline::at(*last_check_ + kCheckInterval);
 }
 
 std::vector<RankActivity> RankWatch::look(Time now) {
-  if (now - std::exchange(last_look_, now).value_or(now) > kMaxGap) on_unread(now);
+  if (now - std::exchange(last_check_, now).value_or(now) > kMaxGap) on_unread(now);
   std::vector<Watched*> quiet;
   std::vector<pid_t> roots;
   std::vector<RankActivity> changed;
@@ -96,7 +96,7 @@ bool RankWatch::computes_itself(Watched& rank, Time now) {
   const uint64_t ticks = stat ? stat->cpu_ticks : 0;
   const auto used = time_of(difference(ticks, std::exchange(rank.own_ticks, ticks)));
   const bool has_printed = std::exchange(rank.has_printed, false);
-  if (!has_printed && used < std::chrono::milliseconds(kBetweenLooks) / 100) return false;
+  if (!has_printed && used < std::chrono::milliseconds(kCheckInterval) / 100) return false;
   rank.tree_ticks.clear();
   rank.window.add(now, used);
   return true;

@@ -25,7 +25,7 @@ class RankWatch {
   // The agent does not read the ranks' output: they may be blocked on it.
   void on_unread(Time now);
 
-  Deadline next_look() const;
+  Deadline next_check() const;
   // Ranks whose state has changed since the previous look.
   std::vector<RankActivity> look(Time now);
 
@@ -44,7 +44,7 @@ class RankWatch {
   static RankActivity judge(Watched& rank, const std::vector<ports::TreeProcess>& tree, Time now);
 
   std::map<int, Watched> ranks_;
-  std::optional<Time> last_look_;
+  std::optional<Time> last_check_;
 };
 
 }  // namespace dslaunch::launch

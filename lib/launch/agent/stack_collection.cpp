@@ -33,7 +33,7 @@ StackCollection::StackCollection(int64_t request, std::map<int, pid_t> pids)
   try {
     start(numbers);
   } catch (const Error& error) {  // no descriptor left: the job continues without an answer
-    trouble_ = error.what();
+    error_ = error.what();
   }
 }
 
@@ -43,7 +43,7 @@ void StackCollection::start(const std::vector<pid_t>& numbers) {
                             .env = environment_of_this_process(),
                             .cwd = {}});
   if (auto* cause = std::get_if<spawn::ExitCause>(&started)) {
-    trouble_ = cause->hint;
+    error_ = cause->hint;
     return;
   }
   process_ = std::move(std::get<spawn::Process>(started));
@@ -76,8 +76,8 @@ std::optional<RankStacks> StackCollection::poll_once() {
 }
 
 RankStacks StackCollection::answer() const {
-  RankStacks answer{.request = request_, .stacks = {}, .trouble = trouble_};
-  if (pids_.empty() || !trouble_.empty()) return answer;
+  RankStacks answer{.request = request_, .stacks = {}, .trouble = error_};
+  if (pids_.empty() || !error_.empty()) return answer;
   const auto stacks = stacks_from_json(out_);
   if (!stacks) {
     answer.trouble = process_.out.valid()

@@ -37,7 +37,7 @@ class StackCollection {
   spawn::Process process_;
   bool is_reaped_ = true;
   Deadline deadline_;
-  std::string out_, trouble_;
+  std::string out_, error_;
 };
 
 }  // namespace dslaunch::launch

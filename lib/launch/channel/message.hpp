@@ -106,7 +106,7 @@ struct AgentHello {
   std::vector<std::string> addresses;  // numeric, all of the machine's: its ranks may connect from any of them
   // From an externally started node: what it offers.
   std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
-  std::string device_trouble;        // why some of its GPUs are missing there, if the driver reports a reason
+  std::string device_error;          // why some of its GPUs are missing there, if the driver reports a reason
   int num_slots = 0;                 // 0: the launcher knows
   std::string command;  // the command it was started with (see job_command.hpp); empty: the launcher started it
   uint64_t command_hash = 0;

@@ -67,7 +67,7 @@ void write(FieldWriter& to, const AgentHello& m) {
   to.text(m.address);
   to.texts(m.addresses);
   to.texts(m.devices);
-  to.text(m.device_trouble);
+  to.text(m.device_error);
   to.i64(m.num_slots);
   to.text(m.command);
   to.u64(m.command_hash);
@@ -203,7 +203,7 @@ void read(FieldReader& from, AgentHello& m) {
   m.address = from.text();
   m.addresses = from.texts();
   m.devices = from.texts();
-  m.device_trouble = from.text();
+  m.device_error = from.text();
   m.num_slots = from.not_negative();
   m.command = from.text();
   m.command_hash = from.u64();

@@ -54,7 +54,7 @@ class ExecPlanner final : public JobPlanner {
  private:
   // A job that never began may be started again with the same command.
   void let_go() {
-    if (!recorded_in_.empty() && !began_ && !appends_) forget_exec(recorded_in_);
+    if (!recorded_in_.empty() && !began_ && !appends_) remove_exec_record(recorded_in_);
     recorded_in_.clear();
     FolderLock gone = std::move(lock_);
   }

@@ -24,7 +24,7 @@ HostList read_hosts(const LaunchOptions& options) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
   HostList list = list_hosts(options, std::move(source));
-  if (options.detach && list.place && list.place->num_nodes > 1) {
+  if (options.detach && list.membership && list.membership->num_nodes > 1) {
     throw UserError(ExitCode::kUsage,
                     "--detach cannot be used with --no_ssh: what started this command on every node supervises it");
   }
@@ -36,7 +36,7 @@ int serve(const HostList& list, const LaunchOptions& options, const JobCommand& 
   AgentHello offer = offer_of_this_node(options, list);
   offer.command = command.text;
   offer.command_hash = command.hash;
-  return serve_as_node(*list.place, offer, options);
+  return serve_as_node(*list.membership, offer, options);
 }
 
 LaunchPlan first_plan(JobPlanner& planner, const LaunchContext& context) {
@@ -83,10 +83,10 @@ int run_attempts(LaunchPlan plan, LaunchContext& context, JobPlanner& planner, L
 // In the process that supervises the job. `starter`: the process that waits for its start, see detach().
 int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
   const HostList list = read_hosts(options);
-  const bool is_other_node = list.place && list.place->node_rank > 0;
+  const bool is_other_node = list.membership && list.membership->node_rank > 0;
   if (is_other_node && !options.dry_run) return serve(list, options, planner.command());
   LaunchContext context{.options = options,
-                        .place = list.place,
+                        .membership = list.membership,
                         .hosts = resolve_hosts(options, list, planner.device_user()),
                         .gathered = {}};
   if (options.dry_run) return print_plan(first_plan(planner, context), options);

@@ -8,7 +8,7 @@ namespace dslaunch::launch {
 namespace {
 
 using ports::LauncherSign;
-using ports::Parenthood;
+using ports::ParentStatus;
 
 // Each row returns its evidence, or an empty string if it does not match.
 using Row = std::string (*)(const Evidence&);
@@ -34,15 +34,15 @@ std::string in_a_service(const Evidence& e) {
   return service.empty() ? "" : fmt::format("it is part of the service {}", service);
 }
 
-bool has(Parenthood wanted, const Evidence& e) {
-  return ports::process_tree(e.lineage) == wanted;
+bool has(ParentStatus wanted, const Evidence& e) {
+  return ports::parent_status(e.lineage) == wanted;
 }
 
 // A process of a job is started by its agent or by another process of the job: if the job is gone and the parent is
 // neither of these, the parent is a subreaper.
 bool has_its_parent(const Evidence& e) {
   const bool adopted = e.job.life == JobLife::kGone && !e.parent_is_of_job;
-  return has(Parenthood::kStarted, e) && !adopted;
+  return has(ParentStatus::kStarted, e) && !adopted;
 }
 
 std::string parent_is_stale(const Evidence& e) {
@@ -60,7 +60,7 @@ std::string job_is_gone(const Evidence& e) {
 }
 
 std::string parent_is_unclear(const Evidence& e) {
-  return has(Parenthood::kUnclear, e) ? fmt::format("{} may be its real parent", describe_parent(e.lineage)) : "";
+  return has(ParentStatus::kUnclear, e) ? fmt::format("{} may be its real parent", describe_parent(e.lineage)) : "";
 }
 
 // ---- from here on the process is orphaned

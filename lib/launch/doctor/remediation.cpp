@@ -30,12 +30,12 @@ std::vector<Finding> choose(const DoctorReport& report, const RemediationChoice&
   return chosen;
 }
 
-std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chrono::milliseconds patience) {
+std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chrono::milliseconds timeout) {
   std::vector<ports::ProcessIdentity> processes;
   for (const auto& finding : chosen) {
     if (!finding.is_file()) processes.push_back(finding.process);
   }
-  auto outcomes = end_processes(processes, patience);
+  auto outcomes = end_processes(processes, timeout);
   std::vector<Remediated> remediated;
   size_t next = 0;
   for (const auto& finding : chosen) {

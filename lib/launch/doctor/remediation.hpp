@@ -17,7 +17,7 @@ struct RemediationChoice {
 // The findings to end or remove, in the report's order. Never a spared one.
 std::vector<Finding> choose(const DoctorReport& report, const RemediationChoice& choice);
 
-// Ends and removes the findings. Blocks for up to `patience` plus five seconds.
-std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chrono::milliseconds patience);
+// Ends and removes the findings. Blocks for up to `timeout` plus five seconds.
+std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chrono::milliseconds timeout);
 
 }  // namespace dslaunch::launch

@@ -33,7 +33,7 @@ struct FileThread::Shared {
   std::condition_variable asked, done;
   std::deque<Piece> pieces;  // the first one is in progress
   size_t num_bytes = 0;
-  std::vector<std::string> troubles;
+  std::vector<std::string> errors;
   bool wake_when_idle = false;
   bool over = false;
 
@@ -63,14 +63,14 @@ void FileThread::work_through(Shared& shared) {
     lock.lock();
     shared.num_bytes -= piece.num_bytes;
     shared.pieces.pop_front();
-    if (!trouble.empty()) shared.troubles.push_back(std::move(trouble));
+    if (!trouble.empty()) shared.errors.push_back(std::move(trouble));
     const bool idle = shared.pieces.empty();
     if (idle) shared.done.notify_all();
-    if (!shared.troubles.empty() || (idle && std::exchange(shared.wake_when_idle, false))) shared.wake();
+    if (!shared.errors.empty() || (idle && std::exchange(shared.wake_when_idle, false))) shared.wake();
   }
 }
 
-void FileThread::ask(size_t num_bytes, Work work) {
+void FileThread::submit(size_t num_bytes, Work work) {
   num_bytes += kPieceBytes;
   std::lock_guard lock(shared_->mutex);
   shared_->num_bytes += num_bytes;
@@ -88,11 +88,11 @@ size_t FileThread::num_pending_bytes() const {
   return shared_->num_bytes;
 }
 
-std::vector<std::string> FileThread::take_troubles() {
+std::vector<std::string> FileThread::take_errors() {
   eventfd_t ignored;
   ::eventfd_read(shared_->event.get(), &ignored);
   std::lock_guard lock(shared_->mutex);
-  return std::exchange(shared_->troubles, {});
+  return std::exchange(shared_->errors, {});
 }
 
 bool FileThread::wait(Deadline deadline) {

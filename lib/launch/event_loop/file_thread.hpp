@@ -30,18 +30,18 @@ class FileThread {
 
   // All of these by one thread at a time, the owner's; meanwhile another thread may call wait() too. `num_bytes`: the
   // memory that the work holds until it is done.
-  void ask(size_t num_bytes, Work work);
+  void submit(size_t num_bytes, Work work);
   // Whether all work is done.
   bool idle() const;
   size_t num_pending_bytes() const;
   // Without room, producers of more work have to wait.
   bool has_room() const { return num_pending_bytes() < kMaxPendingBytes; }
   // The errors since the last call.
-  std::vector<std::string> take_troubles();
+  std::vector<std::string> take_errors();
   // Until all work is done. False: not before the deadline.
   bool wait(Deadline deadline);
 
-  // Readable after an error and, after wake_when_idle(), when all work is done; until take_troubles().
+  // Readable after an error and, after wake_when_idle(), when all work is done; until take_errors().
   int fd() const;
   void wake_when_idle();
 

@@ -17,7 +17,7 @@ struct ConsoleLog::File {
   std::string path;
   UniqueFd fd;
   std::atomic<uint64_t> size = 0;
-  bool trouble_told = false;  // owned by the file thread
+  bool error_reported = false;  // owned by the file thread
 
   std::string append(std::string_view bytes);
   void measure();
@@ -28,7 +28,7 @@ std::string ConsoleLog::File::append(std::string_view bytes) {
   const int error = write_all(fd.get(), bytes);
   // After an append, the offset is the end of the file; fstat would cost a round trip to a file server.
   if (off_t end = ::lseek(fd.get(), 0, SEEK_CUR); end >= 0) size = static_cast<uint64_t>(end);
-  if (error == 0 || std::exchange(trouble_told, true)) return {};
+  if (error == 0 || std::exchange(error_reported, true)) return {};
   return fmt::format("cannot write to {}: {}", path, describe_errno(error));
 }
 
@@ -52,7 +52,7 @@ ConsoleLog::ConsoleLog(const std::string& path, FileThread& thread) : thread_(th
 }
 
 void ConsoleLog::append(std::string_view bytes) {
-  thread_.ask(bytes.size(), [file = file_, bytes = std::string(bytes)] { return file->append(bytes); });
+  thread_.submit(bytes.size(), [file = file_, bytes = std::string(bytes)] { return file->append(bytes); });
 }
 
 uint64_t ConsoleLog::size() const {
@@ -60,7 +60,7 @@ uint64_t ConsoleLog::size() const {
 }
 
 void ConsoleLog::measure() {
-  thread_.ask(0, [file = file_] {
+  thread_.submit(0, [file = file_] {
     file->measure();
     return std::string();
   });
@@ -68,7 +68,7 @@ void ConsoleLog::measure() {
 
 std::shared_ptr<ConsolePart> ConsoleLog::fetch(uint64_t position, size_t most) {
   auto part = std::make_shared<ConsolePart>();
-  thread_.ask(0, [file = file_, part, position, most] {
+  thread_.submit(0, [file = file_, part, position, most] {
     part->bytes = file->read(position, most);
     part->there = true;
     return std::string();

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
 // Limit in the record. Every file can add one, and a record that grew with every line could no longer be written.
-constexpr size_t kMaxTroubles = 4;
+constexpr size_t kMaxErrors = 4;
 
 // For clients that still read when the job has ended.
 constexpr auto kEndMessageTimeout = 2000ms;
@@ -71,33 +71,33 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
     record_.socket = path;
     if (plan.output.save_pid) write_private_file(folder_.pid_file(), fmt::format("{}\n", ::getpid()));
   } catch (const Error& error) {
-    troubles_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
+    errors_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
   }
   // Written synchronously: there are no agents yet that a slow file system could delay.
   std::string trouble = write_file(folder_.record_file(), record_to_json(record_));
   on_record_ = trouble.empty();
   if (on_record_) return;
-  record_.troubles.push_back(trouble);  // the same error at the next record is not reported again
-  troubles_.push_back(std::move(trouble));
+  record_.errors.push_back(trouble);  // the same error at the next record is not reported again
+  errors_.push_back(std::move(trouble));
 }
 
 LiveJob::~LiveJob() = default;
 
-std::vector<std::string> LiveJob::take_troubles() {
-  if (note_troubles()) write_record();
-  return std::exchange(troubles_, {});
+std::vector<std::string> LiveJob::take_errors() {
+  if (record_errors()) write_record();
+  return std::exchange(errors_, {});
 }
 
 // True: new errors were added to the record. They also go to the terminal; in the background, only those who query the
 // job see them.
-bool LiveJob::note_troubles() {
-  auto& noted = record_.troubles;
+bool LiveJob::record_errors() {
+  auto& noted = record_.errors;
   const size_t num_before = noted.size();
-  for (auto& trouble : files_.take_troubles()) {
+  for (auto& trouble : files_.take_errors()) {
     const bool is_known = std::find(noted.begin(), noted.end(), trouble) != noted.end();
     if (is_known) continue;
-    if (noted.size() < kMaxTroubles) noted.push_back(trouble);
-    troubles_.push_back(std::move(trouble));
+    if (noted.size() < kMaxErrors) noted.push_back(trouble);
+    errors_.push_back(std::move(trouble));
   }
   return noted.size() > num_before;
 }
@@ -155,29 +155,29 @@ void LiveJob::on_stuck(const StuckOnHost& stuck) {
   write_record();
 }
 
-void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono::milliseconds file_patience) {
+void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono::milliseconds file_timeout) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
   const bool stalled = !files_.idle();  // the writes have already had their time
-  note_troubles();
+  record_errors();
   write_record();
   if (folder_.there()) {
-    files_.ask(0, [path = folder_.pid_file()] {
+    files_.submit(0, [path = folder_.pid_file()] {
       ::unlink(path.c_str());
       return std::string();
     });
   }
-  files_.wait(Deadline::after(stalled ? kEndMessageTimeout : file_patience));
+  files_.wait(Deadline::after(stalled ? kEndMessageTimeout : file_timeout));
   if (socket_) {
     socket_->end(*record_.end);
-    Deadline patience = Deadline::after(kEndMessageTimeout);
+    Deadline deadline = Deadline::after(kEndMessageTimeout);
     do {
       PollSet polls;
       add_to(polls);
-      polls.wait(socket_->has_unsent() ? patience : Deadline::after(0ms));
+      polls.wait(socket_->has_unsent() ? deadline : Deadline::after(0ms));
       serve(polls);
-      take_troubles();  // nobody is left to get the warnings
-    } while (socket_->has_unsent() && !patience.passed());
+      take_errors();  // nobody is left to get the warnings
+    } while (socket_->has_unsent() && !deadline.passed());
     socket_.reset();
   }
   notify_starter(exit_code);
@@ -187,9 +187,9 @@ void LiveJob::write_record() {
   if (!folder_.there()) return;
   // On a full disk there may be room for the job's end, but not for the rest.
   JobRecord shorter = record_;
-  shorter.troubles.clear();
+  shorter.errors.clear();
   std::string text = record_to_json(record_), least = record_to_json(shorter);
-  files_.ask(text.size() + least.size(), [path = folder_.record_file(), text, least] {
+  files_.submit(text.size() + least.size(), [path = folder_.record_file(), text, least] {
     return write_file(path, text).empty() ? std::string() : write_file(path, least);
   });
   // Without a terminal, our own log lines are appended to the console directly.

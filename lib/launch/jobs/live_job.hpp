@@ -37,7 +37,7 @@ class LiveJob {
   // The thread that writes records, console and logs, in the order of events.
   FileThread& files() { return files_; }
   // Warnings since the last call, one per line.
-  std::vector<std::string> take_troubles();
+  std::vector<std::string> take_errors();
 
   // In the supervisor's loop. Never blocks.
   void add_to(PollSet& polls);
@@ -54,9 +54,9 @@ class LiveJob {
   void on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us);
   void on_stuck(const StuckOnHost& stuck);
   // Call once, when no process of the job is left. Clients that read get everything; clients that do not read delay the
-  // call by at most 2 s, and stalled file writes by at most `file_patience`.
+  // call by at most 2 s, and stalled file writes by at most `file_timeout`.
   void on_end(int exit_code, const std::string& first_cause,
-              std::chrono::milliseconds file_patience = FileThread::kTimeout);
+              std::chrono::milliseconds file_timeout = FileThread::kTimeout);
 
  private:
   struct RankView {
@@ -68,7 +68,7 @@ class LiveJob {
   };
 
   void write_record();
-  bool note_troubles();
+  bool record_errors();
   std::string status() const;
   void notify_starter(int exit_code);
 
@@ -81,7 +81,7 @@ class LiveJob {
   std::vector<RankView> ranks_;  // by rank
   int num_started_ = 0;          // in this attempt
   bool on_record_ = false;
-  std::vector<std::string> troubles_;
+  std::vector<std::string> errors_;
 };
 
 }  // namespace dslaunch::launch

@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kKeptFor = 24h * 30;
 
 // Nobody could see or stop the job, for example because a disk is full.
 [[noreturn]] void refuse_to_detach(LiveJob& live, const JobFolder& folder) {
-  std::string trouble = fmt::format("{}", fmt::join(live.take_troubles(), "; "));
+  std::string trouble = fmt::format("{}", fmt::join(live.take_errors(), "; "));
   std::error_code ignored;
   std::filesystem::remove_all(folder.path, ignored);
   refuse_to_detach(trouble);

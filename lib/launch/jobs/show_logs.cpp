@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Polling interval for network file systems, which do not notify of changes.
-constexpr auto kLookInterval = 500ms;
+constexpr auto kCheckInterval = 500ms;
 
 std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
   if (!rank) return job.folder.console_file();
@@ -79,7 +79,7 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
     PollSet polls;
     polls.add(changes.get(), POLLIN);
     polls.add(supervisor ? supervisor->fd() : -1, POLLIN);
-    polls.wait(Deadline::after(kLookInterval));
+    polls.wait(Deadline::after(kCheckInterval));
     char events[4096];
     while (::read(changes.get(), events, sizeof events) > 0) {
     }
@@ -100,7 +100,7 @@ Error unrecorded_end(const KnownJob& job) {
 }
 
 void warn_lost_output(const KnownJob& job) {
-  for (const auto& trouble : reload_job(job).record.troubles) {
+  for (const auto& trouble : reload_job(job).record.errors) {
     log::warning("the job's output is incomplete: {}", printable(trouble));
   }
 }

@@ -61,8 +61,8 @@ struct Stopped {
   std::vector<StuckOnHost> stuck;  // not ended by any signal; those of other hosts as recorded at the job's end
 };
 
-spawn::CleanupResult cleanup_here(const KnownJob& job, std::chrono::milliseconds patience) {
-  return spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
+spawn::CleanupResult cleanup_here(const KnownJob& job, std::chrono::milliseconds timeout) {
+  return spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, timeout, false);
 }
 
 // Processes that no signal had ended at the job's end; those on this host may have ended since.

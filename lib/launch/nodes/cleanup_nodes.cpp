@@ -41,10 +41,10 @@ NodeCleanup cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPla
     cleanup.link = open_node_link(node, reach, own_program, {"--sweep", plan.job_id});
     cleanup.ends = cleanup.link->take_ends();
   }
-  Deadline patience = Deadline::after(kCleanupTimeout);
+  Deadline deadline = Deadline::after(kCleanupTimeout);
   for (auto& cleanup : cleanups) {
     cleanup.ends.to_agent.reset();
-    bool over = cleanup.link->wait(patience);
+    bool over = cleanup.link->wait(deadline);
     if (!over || cleanup.link->failure()) result.unreached.push_back(cleanup.host);
     if (!over) cleanup.link->kill();
   }

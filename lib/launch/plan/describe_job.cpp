@@ -54,18 +54,18 @@ namespace {
 
 std::string devices_of(const PlannedNode& node, const AgentHello& hello) {
   return fmt::format("{} has {}{}", node.host, hello.devices.size(),
-                     hello.device_trouble.empty() ? "" : fmt::format(" ({})", hello.device_trouble));
+                     hello.device_error.empty() ? "" : fmt::format(" ({})", hello.device_error));
 }
 
-void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
+void resolve_auto_device(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
   std::vector<std::string> with, without;
-  bool in_trouble = false;
+  bool any_error = false;
   for (const auto& node : plan.nodes) {
     const auto& hello = hellos.at(node.node_rank);
     (hello.devices.empty() ? without : with).push_back(devices_of(node, hello));
-    in_trouble |= hello.devices.empty() && !hello.device_trouble.empty();
+    any_error |= hello.devices.empty() && !hello.device_error.empty();
   }
-  if (with.empty() && in_trouble) {
+  if (with.empty() && any_error) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("no host has GPUs that answer ({}); use --device cpu to run without GPUs",
                                 fmt::join(without, ", ")));
@@ -92,10 +92,10 @@ void check_slots(const PlannedNode& node, const AgentHello& hello) {
 
 }  // namespace
 
-void settle_devices(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
+void resolve_devices(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
   if (!plan.has_remote_nodes()) return;
   bool undecided = plan.device == "auto";
-  if (undecided) settle_auto(plan, hellos);
+  if (undecided) resolve_auto_device(plan, hellos);
   if (plan.device != "cuda") return;
   for (auto& node : plan.nodes) {
     const AgentHello& hello = hellos.at(node.node_rank);

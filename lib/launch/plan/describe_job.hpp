@@ -23,6 +23,6 @@ std::string numeric_address_of(const AgentHello& hello);
 // Call once all agents have sent their greeting: "auto" becomes cuda when every node has devices and cpu when none has,
 // and the GPU ranks on other machines are assigned their devices. `hellos` is indexed by node. Throws UserError(69)
 // when the nodes' devices are inconsistent, or a node has fewer devices than slots in use.
-void settle_devices(LaunchPlan& plan, const std::vector<AgentHello>& hellos);
+void resolve_devices(LaunchPlan& plan, const std::vector<AgentHello>& hellos);
 
 }  // namespace dslaunch::launch

@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr int kMaxSlips = 100;
+constexpr int kMaxErrors = 100;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t';
@@ -25,7 +25,7 @@ bool in_name(char c) {
 }
 
 // A syntax error and its position; thrown and caught within this file, at most once per line.
-struct Slip {
+struct SyntaxError {
   size_t offset;
   std::string what;
 };
@@ -37,14 +37,14 @@ class LineReader {
   // Empty for a line without an assignment. Throws Slip.
   std::optional<std::pair<std::string, std::string>> read() {
     if (size_t zero = line_.find('\0'); zero != std::string_view::npos) {
-      throw Slip{zero, "a zero byte; is this a text file?"};
+      throw SyntaxError{zero, "a zero byte; is this a text file?"};
     }
     skip_blanks();
     if (at_end() || peek() == '#') return std::nullopt;
     skip_export();
     std::string name = read_name();
     skip_blanks();
-    if (at_end() || peek() != '=') throw Slip{at_, fmt::format("'=' is missing; write {}=VALUE", name)};
+    if (at_end() || peek() != '=') throw SyntaxError{at_, fmt::format("'=' is missing; write {}=VALUE", name)};
     ++at_;
     skip_blanks();
     return std::pair{std::move(name), read_value()};
@@ -70,10 +70,10 @@ class LineReader {
 
   std::string read_name() {
     size_t begin = at_;
-    if (at_end() || !begins_name(peek())) throw Slip{at_, "expected a variable name: NAME=VALUE"};
+    if (at_end() || !begins_name(peek())) throw SyntaxError{at_, "expected a variable name: NAME=VALUE"};
     while (!at_end() && in_name(peek())) ++at_;
     if (!at_end() && peek() != '=' && !is_blank(peek())) {
-      throw Slip{at_, fmt::format("'{}' is not allowed in a variable name", peek())};
+      throw SyntaxError{at_, fmt::format("'{}' is not allowed in a variable name", peek())};
     }
     return std::string(line_.substr(begin, at_ - begin));
   }
@@ -86,8 +86,9 @@ class LineReader {
     size_t behind = at_;
     skip_blanks();
     if (at_end() || peek() == '#') return value;
-    throw Slip{behind, fmt::format("unexpected text after the value, which ends with the quote that began in column {}",
-                                   begin + 1)};
+    throw SyntaxError{
+        behind,
+        fmt::format("unexpected text after the value, which ends with the quote that began in column {}", begin + 1)};
   }
 
   std::string read_plain() {
@@ -101,7 +102,7 @@ class LineReader {
   }
 
   [[noreturn]] void refuse_open_quote(size_t begin) const {
-    throw Slip{begin, fmt::format("the quote {} is not closed on this line", line_[begin])};
+    throw SyntaxError{begin, fmt::format("the quote {} is not closed on this line", line_[begin])};
   }
 
   std::string read_single_quoted() {
@@ -154,21 +155,21 @@ bool is_variable_name(std::string_view text) {
 
 Assignments parse_env_file(std::string_view text, const std::string& path) {
   Assignments assignments;
-  std::string slips;
-  int num_slips = 0;
+  std::string errors;
+  int num_errors = 0;
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (int number = 1; !text.empty(); ++number) {
     try {
       if (auto assignment = LineReader(take_line(text)).read()) assignments.push_back(std::move(*assignment));
-    } catch (const Slip& slip) {
-      slips += fmt::format("{}{}:{}:{}: {}", slips.empty() ? "" : "\n", path, number, slip.offset + 1, slip.what);
-      if (++num_slips == kMaxSlips && !text.empty()) {
-        slips += fmt::format("\n{}: the lines after line {} were not read", path, number);
+    } catch (const SyntaxError& error) {
+      errors += fmt::format("{}{}:{}:{}: {}", errors.empty() ? "" : "\n", path, number, error.offset + 1, error.what);
+      if (++num_errors == kMaxErrors && !text.empty()) {
+        errors += fmt::format("\n{}: the lines after line {} were not read", path, number);
         break;
       }
     }
   }
-  if (!slips.empty()) throw UserError(ExitCode::kBadInput, slips);
+  if (!errors.empty()) throw UserError(ExitCode::kBadInput, errors);
   return assignments;
 }
 

@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 constexpr auto kResolveTime = 5000ms;
 
 const hostfile::RanksPerNode& ranks_of_this_node(const Source& source) {
-  return source.place ? source.place->ranks : source.ranks;
+  return source.membership ? source.membership->ranks : source.ranks;
 }
 
 // --num_gpus, or its equivalent in the environment.
@@ -131,33 +131,34 @@ std::optional<hostfile::Allocation> listed_hosts(const LaunchOptions& options, c
 }
 
 // Empty: this process starts the other nodes' part of the job itself.
-std::optional<NodePlace> place_among_nodes(const LaunchOptions& options, const Source& source) {
-  NodePlace place;
-  if (source.place) {
-    place.node_rank = source.place->node_rank;
-    place.num_nodes = source.place->num_nodes;
-    place.master_addr = source.place->master_addr;
-    place.master_port = source.place->master_port.value_or(rendezvous::kDefaultMasterPort);
+std::optional<NodeMembership> place_among_nodes(const LaunchOptions& options, const Source& source) {
+  NodeMembership membership;
+  if (source.membership) {
+    membership.node_rank = source.membership->node_rank;
+    membership.num_nodes = source.membership->num_nodes;
+    membership.master_addr = source.membership->master_addr;
+    membership.master_port = source.membership->master_port.value_or(rendezvous::kDefaultMasterPort);
   } else if (source.kind == SourceKind::kByHand) {
-    place.node_rank = *options.hosts.node_rank;
-    place.num_nodes = options.hosts.num_nodes.value_or(1);
-    place.master_addr = options.hosts.master_addr;
-    place.master_port = options.hosts.master_port == 0 ? rendezvous::kDefaultMasterPort : options.hosts.master_port;
+    membership.node_rank = *options.hosts.node_rank;
+    membership.num_nodes = options.hosts.num_nodes.value_or(1);
+    membership.master_addr = options.hosts.master_addr;
+    membership.master_port =
+        options.hosts.master_port == 0 ? rendezvous::kDefaultMasterPort : options.hosts.master_port;
   } else {
     return std::nullopt;
   }
-  place.token = shared_token();
-  return place;
+  membership.token = shared_token();
+  return membership;
 }
 
 // Externally started nodes: all assumed to equal this one until they report otherwise.
-hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& source, int num_slots) {
-  hostfile::Allocation allocation{source.place ? source.place->source : "--no_ssh", {}};
-  for (int node = 0; node < place.num_nodes; ++node) {
+hostfile::Allocation nodes_like_this(const NodeMembership& membership, const Source& source, int num_slots) {
+  hostfile::Allocation allocation{source.membership ? source.membership->source : "--no_ssh", {}};
+  for (int node = 0; node < membership.num_nodes; ++node) {
     hostfile::Host host;
     host.name = source.slurm ? source.slurm->allocation.hosts.at(node).name : fmt::format("node{}", node);
     // The other nodes report their names when they connect.
-    if (!source.slurm && node == place.node_rank && hostfile::is_host_name(host_name())) host.name = host_name();
+    if (!source.slurm && node == membership.node_rank && hostfile::is_host_name(host_name())) host.name = host_name();
     host.slots = hostfile::first_slots(num_slots);
     allocation.hosts.push_back(std::move(host));
   }
@@ -193,8 +194,8 @@ std::string device_elsewhere(DeviceChoice choice) {
 }
 
 // Hosts that a hostfile or Slurm lists, possibly including this machine.
-void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
-                   DeviceUser user) {
+void resolve_listed_hosts(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
+                          DeviceUser user) {
   size_t local = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe);
   resolved.device = local == 0 ? device_elsewhere(options.device) : choose_device(options.device, situation, user);
   if (local > 0 && resolved.device == "cuda") refuse_missing_devices(resolved, situation);
@@ -202,21 +203,21 @@ void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const 
 }
 
 // Node rank 0 is this machine, whatever its name; the other nodes connect to it.
-void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const HostList& list,
-                   const DeviceSituation& situation, DeviceUser user) {
+void resolve_external_nodes(ResolvedHosts& resolved, const LaunchOptions& options, const HostList& list,
+                            const DeviceSituation& situation, DeviceUser user) {
   std::string here = choose_device(options.device, situation, user);
   resolved.allocation = list.listed ? *list.listed
-                                    : nodes_like_this(*list.place, list.source,
+                                    : nodes_like_this(*list.membership, list.source,
                                                       slots_of_this_node(options, list.source, situation, here));
-  if (list.place->num_nodes > 1) resolved.master_port = list.place->master_port;
+  if (list.membership->num_nodes > 1) resolved.master_port = list.membership->master_port;
   resolved.reach.assign(resolved.allocation.hosts.size(), Reach::kNodeJoin);
   resolved.reach.at(0) = Reach::kPipe;
   bool open = options.device == DeviceChoice::kAuto && resolved.reach.size() > 1 && !situation.visible.empty();
   resolved.device = open ? "auto" : here;
 }
 
-void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
-                         const DeviceSituation& situation, DeviceUser user) {
+void resolve_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
+                          const DeviceSituation& situation, DeviceUser user) {
   const RequestedRanks asked = requested_ranks(options, source);
   // The message has to contain the requested number, also when there is no device at all.
   if (options.device == DeviceChoice::kCuda) check_num_gpus(asked, situation);
@@ -244,32 +245,32 @@ Source find_source(const LaunchOptions& options) {
 }
 
 HostList list_hosts(const LaunchOptions& options, Source source) {
-  HostList list{.source = std::move(source), .listed = {}, .place = {}};
-  list.place = place_among_nodes(options, list.source);
+  HostList list{.source = std::move(source), .listed = {}, .membership = {}};
+  list.membership = place_among_nodes(options, list.source);
   list.listed = listed_hosts(options, list.source);
-  if (!list.place) return list;
-  NodePlace& place = *list.place;
+  if (!list.membership) return list;
+  NodeMembership& membership = *list.membership;
   if (list.listed) {
-    place.num_nodes = static_cast<int>(list.listed->hosts.size());
-    if (place.master_addr.empty()) place.master_addr = list.listed->hosts.at(0).name;
+    membership.num_nodes = static_cast<int>(list.listed->hosts.size());
+    if (membership.master_addr.empty()) membership.master_addr = list.listed->hosts.at(0).name;
   }
-  if (place.node_rank < place.num_nodes) return list;
-  throw UserError(ExitCode::kUsage,
-                  fmt::format("--node_rank {}: there are {} nodes, counted from 0", place.node_rank, place.num_nodes));
+  if (membership.node_rank < membership.num_nodes) return list;
+  throw UserError(ExitCode::kUsage, fmt::format("--node_rank {}: there are {} nodes, counted from 0",
+                                                membership.node_rank, membership.num_nodes));
 }
 
 ResolvedHosts resolve_hosts(const LaunchOptions& options, const HostList& list, DeviceUser user) {
   ResolvedHosts resolved;
   DeviceSituation situation = situation_for(options, list.source);
-  if (list.place) {
-    settle_coming(resolved, options, list, situation, user);
+  if (list.membership) {
+    resolve_external_nodes(resolved, options, list, situation, user);
   } else if (list.listed) {
     resolved.allocation = *list.listed;
     const bool by_slurm = list.source.kind == SourceKind::kSlurmAllocation;
     resolved.reach = by_slurm ? reach_through_srun(resolved.allocation) : reach_through_ssh(resolved.allocation);
-    settle_listed(resolved, options, situation, user);
+    resolve_listed_hosts(resolved, options, situation, user);
   } else {
-    settle_this_machine(resolved, options, list.source, situation, user);
+    resolve_this_machine(resolved, options, list.source, situation, user);
   }
   const bool takes_part = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe) > 0;
   if (takes_part && resolved.device != "cpu" && !situation.trouble.empty()) {
@@ -283,7 +284,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const HostList& list
   AgentHello offer;
   DeviceSituation situation = situation_for(options, list.source);
   offer.devices = situation.visible;
-  offer.device_trouble = situation.trouble;
+  offer.device_error = situation.trouble;
   if (list.listed) return offer;
   // Node rank 0 decides about GPUs that do not answer, so that all nodes get the error.
   std::string device = options.device == DeviceChoice::kAuto && situation.none_answers()

@@ -15,7 +15,7 @@
 namespace dslaunch::launch {
 
 // The position of this process among the nodes when every node runs its own, externally started dslaunch.
-struct NodePlace {
+struct NodeMembership {
   int node_rank = 0, num_nodes = 1;
   std::string master_addr;
   uint16_t master_port = 0;
@@ -27,7 +27,7 @@ struct NodePlace {
 struct HostList {
   hostfile::Source source;
   std::optional<hostfile::Allocation> listed;  // by the hostfile or Slurm; empty: nothing lists the hosts
-  std::optional<NodePlace> place;              // empty: the usual launch from one host
+  std::optional<NodeMembership> membership;    // empty: the usual launch from one host
 };
 
 struct ResolvedHosts {

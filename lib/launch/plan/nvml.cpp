@@ -35,9 +35,9 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   GpuSurvey survey() const {
-    if (!open_) return {{}, is_none_for_us(begun_) ? "" : trouble_of_driver(begun_)};
+    if (!open_) return {{}, is_none_for_us(begun_) ? "" : driver_error(begun_)};
     unsigned count = 0;
-    if (int status = count_(&count); status != kSuccess) return {{}, trouble_of_driver(status)};
+    if (int status = count_(&count); status != kSuccess) return {{}, driver_error(status)};
     GpuSurvey found;
     unsigned num_lost = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -82,7 +82,7 @@ class Nvml {
     return words_ != nullptr ? words_(status) : fmt::format("error {}", status);
   }
 
-  std::string trouble_of_driver(int status) const {
+  std::string driver_error(int status) const {
     return fmt::format("the NVIDIA driver does not answer: NVML says \"{}\"{}", words_of(status),
                        status == kVersionMismatch
                            ? " (the driver was upgraded and the kernel has the old one: reboot, or reload it)"

@@ -91,7 +91,7 @@ std::string venv_folder(const LaunchOptions& options) {
 }
 
 // Resolves the settings of this machine's ranks, as its agent will.
-void settle_here(LaunchPlan& plan) {
+void bind_ranks_here(LaunchPlan& plan) {
   for (auto& node : plan.nodes) {
     if (node.reach != Reach::kPipe) continue;
     JobDescription job = describe_job(plan, node, {}, "");
@@ -132,7 +132,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
 }
 
 int print_plan(LaunchPlan plan, const LaunchOptions& options) {
-  settle_here(plan);
+  bind_ranks_here(plan);
   std::string text = options.json ? plan_json(plan) : plan_text(plan);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return 0;

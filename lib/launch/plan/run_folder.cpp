@@ -167,7 +167,7 @@ bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overw
       fmt::format("{} already holds a run: --overwrite replaces its logs, another --run_dir keeps it", folder));
 }
 
-void forget_exec(const std::string& folder) {
+void remove_exec_record(const std::string& folder) {
   std::error_code ignored;
   fs::remove(fs::path(folder) / kExecRecord, ignored);
 }

@@ -35,6 +35,6 @@ bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overw
 [[nodiscard]] FolderLock prepare_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite);
 
 // Call when no rank of the recorded job has started: removes the record, since the directory holds no run of that job.
-void forget_exec(const std::string& folder);
+void remove_exec_record(const std::string& folder);
 
 }  // namespace dslaunch::launch

@@ -7,13 +7,13 @@
 
 namespace dslaunch::launch {
 
-std::string working_folder(std::string_view way_out) {
+std::string working_folder(std::string_view hint) {
   std::error_code error;
   const auto here = std::filesystem::current_path(error);
   if (!error) return here.string();
   throw UserError(ExitCode::kNoInput, fmt::format("cannot find the current directory ({}): has it been removed? cd to "
                                                   "another directory{}",
-                                                  error.message(), way_out));
+                                                  error.message(), hint));
 }
 
 std::string absolute_path(const std::string& path) {

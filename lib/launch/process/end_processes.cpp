@@ -42,8 +42,8 @@ void signal_all(std::vector<Target>& targets, int number) {
   for (auto& target : targets) signal(target, number);
 }
 
-void wait_for_all(std::vector<Target>& targets, std::chrono::milliseconds patience, const char* how) {
-  for (Deadline deadline = Deadline::after(patience);;) {
+void wait_for_all(std::vector<Target>& targets, std::chrono::milliseconds timeout, const char* how) {
+  for (Deadline deadline = Deadline::after(timeout);;) {
     std::vector<const spawn::HeldProcess*> left;
     for (auto& target : targets) {
       if (target.open() && target.process->has_ended()) target.outcome = {true, how};
@@ -75,14 +75,14 @@ std::string why_still_there(const ports::ProcessIdentity& identity) {
 }  // namespace
 
 std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>& processes,
-                                      std::chrono::milliseconds patience) {
+                                      std::chrono::milliseconds timeout) {
   spawn::raise_descriptor_limit();  // one for each
   std::vector<Target> targets;
   targets.reserve(processes.size());
   for (const auto& identity : processes) targets.push_back(hold(identity));
   signal_all(targets, SIGTERM);
   signal_all(targets, SIGCONT);  // a process stopped by SIGSTOP would not receive SIGTERM
-  wait_for_all(targets, patience, "ended");
+  wait_for_all(targets, timeout, "ended");
   signal_all(targets, SIGKILL);
   wait_for_all(targets, kTimeoutAfterKill, "killed");
   std::vector<EndOutcome> outcomes;

@@ -1,6 +1,6 @@
 // Ends processes that were examined before: SIGTERM to all, one wait for all, SIGKILL for the rest. Each is held by a
 // descriptor, and its start time is compared again before each signal, so that a later process with the same pid is
-// never hit. Blocks for up to `patience` and five seconds. Any thread.
+// never hit. Blocks for up to `timeout` and five seconds. Any thread.
 #pragma once
 #include <chrono>
 #include <string>
@@ -17,6 +17,6 @@ struct EndOutcome {
 
 // One outcome per process, in the given order.
 std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>& processes,
-                                      std::chrono::milliseconds patience);
+                                      std::chrono::milliseconds timeout);
 
 }  // namespace dslaunch::launch

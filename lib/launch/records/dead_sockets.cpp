@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A socket needs only moments between its bind and its rename.
-constexpr std::time_t kOldestNew = 60;
+constexpr std::time_t kMaxNewAge = 60;
 
 // A socket works on its own host only: on other hosts it looks dead.
 bool is_of_this_host_alone(const std::string& folder) {
@@ -41,7 +41,7 @@ bool is_of_this_host_alone(const std::string& folder) {
 bool may_be_dead(const std::string& name, const struct stat& file) {
   std::string_view job = name;
   if (job.ends_with(kNewEnding)) {
-    if (std::time(nullptr) - file.st_mtime < kOldestNew) return false;
+    if (std::time(nullptr) - file.st_mtime < kMaxNewAge) return false;
     job.remove_suffix(kNewEnding.size());
   }
   if (!job.ends_with(kSocketEnding)) return false;

@@ -55,8 +55,8 @@ JobRecord read_record(const Json& json) {
   record.socket = text_or_empty(json.at("socket"));
   record.state = json.at("state").get<std::string>();
   record.restart_count = json.at("restart_count").get<int>();
-  record.troubles = json.value("troubles", std::vector<std::string>());  // records of older versions have none
-  record.stuck = stuck_from_json(json.value("stuck", Json::array()));    // likewise
+  record.errors = json.value("troubles", std::vector<std::string>());  // records of older versions have none
+  record.stuck = stuck_from_json(json.value("stuck", Json::array()));  // likewise
   if (json.at("end").is_object()) record.end = read_end(json.at("end"));
   return record;
 }
@@ -128,7 +128,7 @@ std::string record_to_json(const JobRecord& record) {
         {"start_ticks", record.supervisor.start_ticks},
         {"pid_namespace", record.supervisor.pid_namespace}}},
       {"socket", or_null(record.socket)},
-      {"troubles", record.troubles},
+      {"troubles", record.errors},
       {"stuck", stuck_to_json(record.stuck)},
       {"end", nullptr},
   };

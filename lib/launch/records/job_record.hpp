@@ -40,7 +40,7 @@ struct JobRecord {
   int restart_count = 0;
   // Which parts of the job's console and logs are lost, and why: for jobs without a terminal to report it on. A few
   // lines.
-  std::vector<std::string> troubles;
+  std::vector<std::string> errors;
   std::vector<StuckOnHost> stuck;  // processes that SIGKILL did not end: each is listed once, even if it has ended
                                    // since
   std::optional<JobEnd> end;

@@ -50,7 +50,7 @@ struct Attempt {
   // Prints what could not be written to the job's files and record.
   void report_errors();
   // For a reader, or a file, that accepts nothing while the job ends.
-  std::chrono::milliseconds reader_patience() const {
+  std::chrono::milliseconds reader_timeout() const {
     return lifecycle.stop_requested() ? Terminal::kStopRequestedTimeout : Terminal::kTimeout;
   }
 

@@ -10,7 +10,7 @@ void JobControl::handle_event(JobEvent event) {
 
 void JobControl::carry_out(const JobOrder& order) {
   if (!order.say.empty()) attempt_.output.mention(order.say);
-  if (order.begins_end) attempt_.output.set_patience(attempt_.reader_patience());
+  if (order.begins_end) attempt_.output.set_timeout(attempt_.reader_timeout());
   note_times(order);
   attempt_.options.live->on_state(attempt_.lifecycle.state());
   switch (order.action) {

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // The limit for all lines without an end together, both streams of every rank.
-constexpr size_t kMaxPartialBytes = 512U << 20, kMaxLineBytes = 64U << 20, kLeastLineBytes = 256U << 10;
+constexpr size_t kMaxPartialBytes = 512U << 20, kMaxLineBytes = 64U << 20, kMinLineBytes = 256U << 10;
 
 bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
@@ -28,7 +28,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
   const size_t num_streams = 2 * static_cast<size_t>(std::max(1, plan.world_size()));
-  const size_t longest = std::clamp(kMaxPartialBytes / num_streams, kLeastLineBytes, kMaxLineBytes);
+  const size_t longest = std::clamp(kMaxPartialBytes / num_streams, kMinLineBytes, kMaxLineBytes);
   std::vector<std::string> prefixes;
   std::set<int> local_ranks;
   int num_visible = 0;
@@ -47,7 +47,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
 
 void JobOutput::open_logs() {
   logs_.open();
-  if (std::string trouble = logs_.take_trouble(); !trouble.empty()) warn(trouble);
+  if (std::string trouble = logs_.take_error(); !trouble.empty()) warn(trouble);
   for (const auto& line : idle_choices_) warn(line);
 }
 
@@ -150,7 +150,7 @@ void JobOutput::show(const std::vector<LineDeduplicator::Shown>& lines) {
 void JobOutput::drop_slow_readers(bool at_once) {
   bool gave_up = false;
   for (Terminal* terminal : {&out_, &err_}) {
-    if (at_once ? terminal->num_pending() == 0 : !terminal->patience().passed()) continue;
+    if (at_once ? terminal->num_pending() == 0 : !terminal->reader_deadline().passed()) continue;
     if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
     terminal->give_up();
     escapes_.lose();
@@ -162,9 +162,9 @@ void JobOutput::drop_slow_readers(bool at_once) {
                    options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
 }
 
-void JobOutput::set_patience(std::chrono::milliseconds time) {
-  out_.set_patience(time);
-  err_.set_patience(time);
+void JobOutput::set_timeout(std::chrono::milliseconds time) {
+  out_.set_timeout(time);
+  err_.set_timeout(time);
 }
 
 void JobOutput::give_up_files() {
@@ -172,8 +172,8 @@ void JobOutput::give_up_files() {
   warn("the job's output files stopped accepting data: ranks' output is lost until they accept data again");
 }
 
-Deadline JobOutput::readers_patience() const {
-  return std::min(out_.patience(), err_.patience());
+Deadline JobOutput::readers_deadline() const {
+  return std::min(out_.reader_deadline(), err_.reader_deadline());
 }
 
 }  // namespace dslaunch::launch

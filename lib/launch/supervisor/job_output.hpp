@@ -69,9 +69,9 @@ class JobOutput {
   // Drops what waits for readers, and what ranks write from now on until the readers have read dslaunch's own messages:
   // at once, or only for readers that accepted nothing within their timeout. Warns once.
   void drop_slow_readers(bool at_once = false);
-  Deadline readers_patience() const;
+  Deadline readers_deadline() const;
   // The readers' timeout from now on; it starts again whenever they have accepted something.
-  void set_patience(std::chrono::milliseconds time);
+  void set_timeout(std::chrono::milliseconds time);
   // For stalled files: drops what ranks write while the files have no room. Warns once.
   void give_up_files();
   // True when the files have accepted everything.

@@ -10,8 +10,8 @@ namespace dslaunch::launch {
 
 void LaunchContext::gather(Deadline time_limit) {
   if (!has_external_nodes()) return;
-  const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
-  gather_nodes(*place, gathered, patience);
+  const Deadline deadline = std::min(deadline_after(options.join_timeout), time_limit);
+  gather_nodes(*membership, gathered, deadline);
   apply_offers(hosts, gathered.hellos);
 }
 
@@ -31,8 +31,8 @@ SupervisorOptions LaunchContext::supervisor_options() {
   how.json = writes_document();
   how.quiet = options.quiet;
   how.program = own_program();
-  if (!place) return how;
-  how.token = place->token;
+  if (!membership) return how;
+  how.token = membership->token;
   how.listener = gathered.listener.get();
   how.links.resize(1);  // node rank 0 is this machine
   for (auto& link : gathered.links) how.links.push_back(std::move(link));

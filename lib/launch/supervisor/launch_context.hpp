@@ -14,12 +14,12 @@ namespace dslaunch::launch {
 
 struct LaunchContext {
   const LaunchOptions& options;
-  std::optional<NodePlace> place;  // of this process among externally started nodes
+  std::optional<NodeMembership> membership;  // of this process among externally started nodes
   ResolvedHosts hosts;
   Gathered gathered;
 
   // The other nodes' part of the job is started externally.
-  bool has_external_nodes() const { return place && place->num_nodes > 1; }
+  bool has_external_nodes() const { return membership && membership->num_nodes > 1; }
   // The nodes of --no_ssh: all, again for each attempt. TimeoutError when --join_timeout or `time_limit` passes.
   void gather(Deadline time_limit);
   void leave_out(const std::vector<std::string>& lost);

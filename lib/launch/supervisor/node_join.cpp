@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A node greets at once; all nodes together have the rest of the join time for it, within these bounds.
-constexpr auto kLeastGreetingTime = 5000ms, kMaxGreetingTime = 20000ms;
+constexpr auto kMinGreetingTimeout = 5000ms, kMaxGreetingTimeout = 20000ms;
 constexpr size_t kMaxGreetingBytes = 65536;
 // For this node's own reader, once the launcher is gone.
 constexpr auto kEchoTime = 2000ms;
@@ -78,7 +78,7 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
   return {};
 }
 
-UniqueFd hold_master_port(const NodePlace& index) {
+UniqueFd hold_master_port(const NodeMembership& index) {
   auto held = hold_or_reclaim_port("", index.master_port, [](const std::string& what) { log::warning("{}", what); });
   if (auto* busy = std::get_if<ports::Busy>(&held)) {
     throw UserError(ExitCode::kUnavailable,
@@ -87,10 +87,11 @@ UniqueFd hold_master_port(const NodePlace& index) {
   return std::move(std::get<ports::HeldPort>(held).listener);
 }
 
-std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int num_nodes) {
+std::vector<int> missing_nodes(const std::vector<rendezvous::JoinedNode>& joined, int num_nodes) {
   std::vector<int> missing;
   for (int node = 1; node < num_nodes; ++node) {
-    const bool came = std::any_of(met.begin(), met.end(), [&](const auto& each) { return each.node_rank == node; });
+    const bool came =
+        std::any_of(joined.begin(), joined.end(), [&](const auto& each) { return each.node_rank == node; });
     if (!came) missing.push_back(node);
   }
   return missing;
@@ -106,7 +107,7 @@ int report_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
 
 }  // namespace
 
-void gather_nodes(const NodePlace& index, Gathered& gathered, Deadline deadline) {
+void gather_nodes(const NodeMembership& index, Gathered& gathered, Deadline deadline) {
   if (!gathered.listener.valid()) gathered.listener = hold_master_port(index);
   gathered.hellos.clear();
   if (index.token.empty() && index.num_nodes > 1) {
@@ -116,7 +117,7 @@ void gather_nodes(const NodePlace& index, Gathered& gathered, Deadline deadline)
   auto waiting = [](const std::vector<int>& missing) {
     log::info("waiting for node rank {}", fmt::join(missing, ", "));
   };
-  auto nodes = rendezvous::meet_nodes(gathered.listener.get(), index.token, index.num_nodes, deadline, waiting);
+  auto nodes = rendezvous::await_nodes(gathered.listener.get(), index.token, index.num_nodes, deadline, waiting);
   std::vector<int> connections;
   for (auto& node : nodes) {
     connections.push_back(node.connection.get());
@@ -128,7 +129,7 @@ void gather_nodes(const NodePlace& index, Gathered& gathered, Deadline deadline)
                     "with the same --master_addr and --master_port?",
                     missing.size(), index.num_nodes, fmt::join(missing, ", ")));
   }
-  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMaxGreetingTime));
+  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kMinGreetingTimeout, kMaxGreetingTimeout));
   for (size_t i = 0; i < nodes.size(); ++i) {
     gathered.hellos.push_back(peek_hello(connections[i], nodes[i].node_rank, greetings));
   }
@@ -150,14 +151,14 @@ void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const 
   links.clear();
 }
 
-int serve_as_node(const NodePlace& index, const AgentHello& offer, const LaunchOptions& options) {
+int serve_as_node(const NodeMembership& index, const AgentHello& offer, const LaunchOptions& options) {
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", index.master_addr, index.master_port); };
   FileThread files;
   NodeEcho echo(files);
-  rendezvous::MasterEndpoint way{index.master_addr, index.master_port, index.token,
-                                 index.node_rank,   index.num_nodes,   {}};
+  rendezvous::MasterEndpoint master{index.master_addr, index.master_port, index.token,
+                                    index.node_rank,   index.num_nodes,   {}};
   for (;;) {
-    UniqueFd connection = rendezvous::connect_to_master(way, deadline_after(options.join_timeout), waiting);
+    UniqueFd connection = rendezvous::connect_to_master(master, deadline_after(options.join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
@@ -176,7 +177,7 @@ int serve_as_node(const NodePlace& index, const AgentHello& offer, const LaunchO
     }
     echo.tell(job_ended->summary);
     agent.drain_echo(Deadline::never());
-    way.lost_after = options.reach.silence_limit;  // from now on
+    master.lost_after = options.reach.silence_limit;  // from now on
     if (job_ended->again) continue;
     const int exit_code = report_lost_output(echo, agent, job_ended->exit_code);
     agent.ignore_signals();

@@ -23,7 +23,7 @@ struct Gathered {
 };
 // Reports missing nodes every 10 s. Throws UserError(69) for a port that is taken and for a node without a greeting,
 // TimeoutError naming the nodes that have not connected; `gathered` then has the links to those that have.
-void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline);
+void gather_nodes(const NodeMembership& membership, Gathered& gathered, Deadline deadline);
 
 // The message that externally started nodes receive, and exit with, when node rank 0 cannot continue.
 JobEnded failure_message(const DescribedError& why);
@@ -32,6 +32,6 @@ void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const 
 
 // Any other node: connects to node rank 0 and is its agent, again for each restart, until node rank 0 ends or cannot be
 // reached for --lost_after (UserError 69). Returns the job's exit code.
-int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options);
+int serve_as_node(const NodeMembership& membership, const AgentHello& offer, const LaunchOptions& options);
 
 }  // namespace dslaunch::launch

@@ -63,7 +63,7 @@ RankLogs::File RankLogs::create_own(const std::string& path) {
     return create(path, append, "--run_dir");
   } catch (const Error& error) {
     if (!plan_.run_dir.empty()) throw;
-    if (!std::exchange(files_->trouble_told, true)) trouble_ = error.what();
+    if (!std::exchange(files_->error_reported, true)) error_ = error.what();
     return {};
   }
 }
@@ -115,8 +115,9 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
 }
 
 void RankLogs::write(int rank, Stream stream, std::string_view bytes) {
-  thread_.ask(bytes.size(),
-              [files = files_, rank, stream, bytes = std::string(bytes)] { return files->write(rank, stream, bytes); });
+  thread_.submit(bytes.size(), [files = files_, rank, stream, bytes = std::string(bytes)] {
+    return files->write(rank, stream, bytes);
+  });
 }
 
 std::string RankLogs::Files::write(int rank, Stream stream, std::string_view bytes) {
@@ -134,7 +135,7 @@ std::string RankLogs::Files::write(File& file, std::string_view bytes) {
   if (error == 0) return {};
   // A full disk must not end a job that can still train; its checkpoints will report the full disk, more loudly.
   file.fd.reset();
-  if (std::exchange(trouble_told, true)) return {};
+  if (std::exchange(error_reported, true)) return {};
   return fmt::format("cannot write to the log {}: {}", file.path, describe_errno(error));
 }
 
@@ -142,8 +143,8 @@ bool RankLogs::redirected(int rank, Stream stream) const {
   return plan_.output.redirects.has(local_ranks_[static_cast<size_t>(rank)], stream);
 }
 
-std::string RankLogs::take_trouble() {
-  return std::exchange(trouble_, {});
+std::string RankLogs::take_error() {
+  return std::exchange(error_, {});
 }
 
 }  // namespace dslaunch::launch

@@ -28,7 +28,7 @@ class RankLogs {
   // Whether the stream goes to files only.
   bool redirected(int rank, Stream stream) const;
   // One line about a file that could not be created, once; empty otherwise.
-  std::string take_trouble();
+  std::string take_error();
 
  private:
   struct File {
@@ -42,7 +42,7 @@ class RankLogs {
   // Owned by the file thread once there is something to write.
   struct Files {
     std::vector<RankFiles> ranks;
-    bool trouble_told = false;
+    bool error_reported = false;
 
     std::string write(int rank, Stream stream, std::string_view bytes);
     std::string write(File& file, std::string_view bytes);
@@ -57,7 +57,7 @@ class RankLogs {
   std::vector<int> local_ranks_;  // by rank
   std::vector<bool> has_log_;     // by rank
   std::shared_ptr<Files> files_ = std::make_shared<Files>();
-  std::string trouble_;
+  std::string error_;
 };
 
 }  // namespace dslaunch::launch

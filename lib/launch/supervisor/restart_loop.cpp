@@ -135,7 +135,7 @@ std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
   AttemptProgress progress{.lived = report.lived, .last_step = {}};
   if (plan_.kind == JobKind::kRun) {
     auto step = std::make_shared<std::optional<int64_t>>();
-    live_.files().ask(0, [step, run_dir = plan_.run_dir] {
+    live_.files().submit(0, [step, run_dir = plan_.run_dir] {
       *step = last_recorded_step(run_dir);
       return std::string();
     });

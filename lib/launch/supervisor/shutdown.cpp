@@ -21,7 +21,7 @@ constexpr auto kFileMoment = 500ms;
 // After a requested stop, and after an urgent one.
 constexpr auto kStopRequestedFileTimeout = 10000ms, kHurriedFileTimeout = 1000ms;
 // Before a wait for files is reported.
-constexpr auto kFileNewsTime = 1500ms;
+constexpr auto kFileReportInterval = 1500ms;
 
 }  // namespace
 
@@ -43,11 +43,11 @@ std::vector<PlannedNode> Shutdown::close_started_links() {
   for (auto& node : attempt_.nodes) {
     if (node.plan().reach != Reach::kNodeJoin) node.close();
   }
-  const Deadline patience = Deadline::after(kLinkTimeout);  // one for all
+  const Deadline deadline = Deadline::after(kLinkTimeout);  // one for all
   std::vector<PlannedNode> not_cleaned;
   for (auto& node : attempt_.nodes) {
     if (node.plan().reach == Reach::kNodeJoin) continue;
-    if (!node.link().wait(patience)) node.link().kill();
+    if (!node.link().wait(deadline)) node.link().kill();
     if (!node.has_reached(NodeSession::Stage::kDone) && attempt_.described) not_cleaned.push_back(node.plan());
   }
   return not_cleaned;
@@ -79,15 +79,15 @@ void Shutdown::shut_down_after_error(const JobEnded& job_ended) noexcept {
 }
 
 void Shutdown::dismiss(const JobEnded& job_ended) {
-  Deadline patience = Deadline::after(kLinkTimeout);
+  Deadline deadline = Deadline::after(kLinkTimeout);
   for (auto& node : attempt_.nodes) {
     if (node.plan().reach != Reach::kNodeJoin || node.closed()) continue;
     node.receive();  // closing a socket with unread input discards what was sent last
     node.send(job_ended);
-    while (node.num_unsent() > 0 && !patience.passed()) {
+    while (node.num_unsent() > 0 && !deadline.passed()) {
       PollSet polls;
       polls.add(node.output(), POLLOUT);
-      polls.wait(patience);
+      polls.wait(deadline);
       node.flush();
     }
     node.close();
@@ -99,7 +99,7 @@ StopReason Shutdown::late_reason() {
   return attempt_.lifecycle.late_reason();
 }
 
-std::chrono::milliseconds Shutdown::files_patience() const {
+std::chrono::milliseconds Shutdown::file_timeout() const {
   if (attempt_.lifecycle.hurried()) return kHurriedFileTimeout;
   return attempt_.lifecycle.stop_requested() ? kStopRequestedFileTimeout
                                              : std::chrono::milliseconds(FileThread::kTimeout);
@@ -111,9 +111,9 @@ void Shutdown::drain_output() {
   JobOutput& output = attempt_.output;
   JobLifecycle& lifecycle = attempt_.lifecycle;
   FileThread& files = attempt_.options.live->files();
-  if (files_due_.is_never()) files_due_ = Deadline::after(files_patience());
-  output.set_patience(attempt_.reader_patience());
-  Deadline news = Deadline::after(kFileNewsTime);
+  if (files_due_.is_never()) files_due_ = Deadline::after(file_timeout());
+  output.set_timeout(attempt_.reader_timeout());
+  Deadline news = Deadline::after(kFileReportInterval);
   while (!lifecycle.discards_output()) {
     const bool awaits_files = !files.idle() && !files_due_.passed();  // asked once: the thread may finish at any moment
     attempt_.report_errors();                                         // all of them, once nothing waits
@@ -121,7 +121,7 @@ void Shutdown::drain_output() {
     if (!awaits_files && !awaits_readers) break;
     if (awaits_files) files.wake_when_idle();
     const bool stop_was_requested = lifecycle.stop_requested();
-    const Deadline readers_due = stop_was_requested && awaits_readers ? output.readers_patience() : Deadline::never();
+    const Deadline readers_due = stop_was_requested && awaits_readers ? output.readers_deadline() : Deadline::never();
     poll_output(awaits_readers, awaits_files ? std::min({files_due_, readers_due, news}) : readers_due);
     if (awaits_files && news.passed()) {
       report_pending_files();
@@ -129,7 +129,7 @@ void Shutdown::drain_output() {
     }
     output.out().flush();
     output.err().flush();
-    if (stop_was_requested && output.readers_patience().passed()) {
+    if (stop_was_requested && output.readers_deadline().passed()) {
       output.drop_slow_readers();
       readers_are_over_ = true;
     }

@@ -14,7 +14,7 @@ void SlowOutputWatch::check() {
 
 Deadline SlowOutputWatch::next_due() const {
   const bool awaits_readers = !attempt_.lifecycle.end_not_begun() && !attempt_.output.readers_keep_up();
-  return awaits_readers ? std::min(files_progress_due_, attempt_.output.readers_patience()) : files_progress_due_;
+  return awaits_readers ? std::min(files_progress_due_, attempt_.output.readers_deadline()) : files_progress_due_;
 }
 
 // Files without room block the ranks, which then cannot save; files that make progress may take their time.
@@ -25,7 +25,7 @@ void SlowOutputWatch::check_files() {
   if (has_room || files_progress_due_.passed()) {
     files_progress_due_ = Deadline::never();
   } else if (files_progress_due_.is_never() || pending < files_pending_) {
-    files_progress_due_ = Deadline::after(attempt_.reader_patience());
+    files_progress_due_ = Deadline::after(attempt_.reader_timeout());
   }
   files_pending_ = pending;
 }

@@ -110,7 +110,7 @@ void StartUp::check() {
 void StartUp::describe_job() {
   std::vector<AgentHello> hellos;
   for (const auto& node : attempt_.nodes) hellos.push_back(node.hello);
-  settle_devices(attempt_.plan, hellos);
+  resolve_devices(attempt_.plan, hellos);
   mention_lost_gpus();
   // A given address need not be detected, which is not always possible.
   std::string master = choose_master_address(
@@ -129,8 +129,8 @@ void StartUp::describe_job() {
 void StartUp::mention_lost_gpus() {
   if (attempt_.plan.device != "cuda") return;
   for (const auto& node : attempt_.nodes) {
-    if (node.plan().reach == Reach::kPipe || node.hello.device_trouble.empty()) continue;
-    attempt_.output.mention(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_trouble));
+    if (node.plan().reach == Reach::kPipe || node.hello.device_error.empty()) continue;
+    attempt_.output.mention(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_error));
   }
 }
 

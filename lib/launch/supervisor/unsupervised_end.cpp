@@ -21,9 +21,9 @@ void write_if_read(int fd, std::string_view text) {
   terminal.write(text);
   while (terminal.num_pending() > 0) {
     PollSet polls;
-    const size_t place = polls.add(terminal.fd(), POLLOUT);
+    const size_t membership = polls.add(terminal.fd(), POLLOUT);
     polls.wait(Deadline::after(kUnsupervisedTimeout));
-    if (!polls.ready(place)) return;
+    if (!polls.ready(membership)) return;
     terminal.flush();
   }
 }
@@ -54,7 +54,7 @@ void UnsupervisedEnd::await_files(JobKind kind) {
     polls.add(signals_.fd(), POLLIN);
     polls.add(files.fd(), POLLIN);
     polls.wait(due);
-    for (const auto& trouble : live_.take_troubles()) log::warning("{}", trouble);
+    for (const auto& trouble : live_.take_errors()) log::warning("{}", trouble);
     if (const auto signal = signals_.take(); signal && is_stop_signal(*signal, kind)) return;
   }
 }

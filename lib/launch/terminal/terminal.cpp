@@ -68,7 +68,7 @@ Terminal::Terminal(int fd, FileThread* thread)
 void Terminal::write(std::string_view bytes) {
   if (file_) {
     file_->num_unwritten += bytes.size();
-    return thread_->ask(bytes.size(), [file = file_, bytes = std::string(bytes)] {
+    return thread_->submit(bytes.size(), [file = file_, bytes = std::string(bytes)] {
       file->write(bytes);
       return std::string();
     });
@@ -87,7 +87,7 @@ void Terminal::give_up() {
   pending_ = in_line_ && !is_given_up_ ? "\n" : "";
   begin_ = 0;
   is_given_up_ = true;
-  renew_patience();
+  restart_timeout();
 }
 
 void Terminal::flush() {
@@ -98,7 +98,7 @@ void Terminal::flush() {
     ssize_t wrote = ::write(fd_, pending_.data() + begin_, std::min<size_t>(num_pending(), PIPE_BUF));
     if (wrote >= 0) {
       begin_ += wrote;
-      patience_ = Deadline::never();
+      reader_deadline_ = Deadline::never();
       if (wrote > 0) in_line_ = pending_[begin_ - 1] != '\n';
     } else if (errno == EAGAIN) {
       break;
@@ -111,8 +111,8 @@ void Terminal::flush() {
   }
   if (num_pending() == 0) {
     is_given_up_ = is_given_up_ && !takes_some(fd_);
-  } else if (patience_.is_never()) {
-    renew_patience();
+  } else if (reader_deadline_.is_never()) {
+    restart_timeout();
   }
   if (begin_ > pending_.size() / 2) {
     pending_.erase(0, begin_);

@@ -30,12 +30,12 @@ class Terminal {
   void write(std::string_view bytes);
   // Writes as much as the reader accepts now.
   void flush();
-  // The timeout since the reader last accepted something, or since renew_patience(); never if nothing is pending.
-  Deadline patience() const { return num_pending() > 0 ? patience_ : Deadline::never(); }
-  void renew_patience() { patience_ = num_pending() > 0 ? Deadline::after(patience_time_) : Deadline::never(); }
-  void set_patience(std::chrono::milliseconds time) {
-    patience_time_ = time;
-    renew_patience();
+  // The timeout since the reader last accepted something, or since restart_timeout(); never if nothing is pending.
+  Deadline reader_deadline() const { return num_pending() > 0 ? reader_deadline_ : Deadline::never(); }
+  void restart_timeout() { reader_deadline_ = num_pending() > 0 ? Deadline::after(timeout_) : Deadline::never(); }
+  void set_timeout(std::chrono::milliseconds time) {
+    timeout_ = time;
+    restart_timeout();
   }
   // Drops pending bytes; an incomplete line is ended. The next write has its own timeout.
   void give_up();
@@ -66,8 +66,8 @@ class Terminal {
   int fd_;
   std::string pending_;
   size_t begin_ = 0;
-  std::chrono::milliseconds patience_time_ = kTimeout;
-  Deadline patience_ = Deadline::never();
+  std::chrono::milliseconds timeout_ = kTimeout;
+  Deadline reader_deadline_ = Deadline::never();
   bool is_given_up_ = false, in_line_ = false;  // in_line_: the last byte written did not end a line
   bool has_lost_ = false;
 };

@@ -35,12 +35,12 @@ std::string said(const std::string& errors) {
 LinkFailure explain_host_key(const SshTarget& target, const SshOptions& options, const std::string& errors) {
   LinkFailure failure{.code = ExitCode::kPermission, .phase = "host key"};
   if (has(errors, "REMOTE HOST IDENTIFICATION HAS CHANGED")) {
-    std::string place = after(errors, "Offending ");  // "ED25519 key in /home/me/.ssh/known_hosts:3"
+    std::string entry = after(errors, "Offending ");  // "ED25519 key in /home/me/.ssh/known_hosts:3"
     failure.text = fmt::format(
         "the host key of {} has CHANGED{}: the host was reinstalled, or the connection is intercepted. Ask its "
         "administrator; then "
         "remove the old key with ssh-keygen -R {} and connect once with: {}",
-        target.host, place.empty() ? "" : " (" + place + ")", target.host, ssh_line(target, options));
+        target.host, entry.empty() ? "" : " (" + entry + ")", target.host, ssh_line(target, options));
     return failure;
   }
   failure.text = fmt::format("the host key of {} is not known{}: connect once with '{}' and compare its fingerprint",

@@ -55,12 +55,12 @@ TEST_CASE("each source gives way to the ones before it", "[hostfile][choose_sour
   CHECK_THAT(source.notice, Contains("slurm job 7: 2 nodes"));
 
   source = choose_source({}, joined({kPet, kMpi}), everything_exists);
-  CHECK(source.kind == SourceKind::kPlace);
-  CHECK(source.place->source == "kubeflow (PET_NNODES)");
+  CHECK(source.kind == SourceKind::kExternalNode);
+  CHECK(source.membership->source == "kubeflow (PET_NNODES)");
 
   source = choose_source({}, kMpi, everything_exists);
-  CHECK(source.kind == SourceKind::kPlace);
-  CHECK(source.place->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
+  CHECK(source.kind == SourceKind::kExternalNode);
+  CHECK(source.membership->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
 
   source = choose_source({}, {}, everything_exists);
   CHECK(source.kind == SourceKind::kHostfile);
@@ -117,19 +117,19 @@ TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][cho
                               {"SLURM_GPUS_ON_NODE", "8"}}});
   Source source = choose_source({}, task, nothing_exists);
   CHECK(source.kind == SourceKind::kSlurmTask);
-  REQUIRE(source.place);
-  CHECK(source.place->node_rank == 1);
-  CHECK(source.place->num_nodes == 2);
-  CHECK(source.place->ranks.slots == 8);
-  CHECK(source.place->master_addr == "n1");
-  CHECK(source.place->master_port == source.slurm->meeting_port);
+  REQUIRE(source.membership);
+  CHECK(source.membership->node_rank == 1);
+  CHECK(source.membership->num_nodes == 2);
+  CHECK(source.membership->ranks.slots == 8);
+  CHECK(source.membership->master_addr == "n1");
+  CHECK(source.membership->master_port == source.slurm->rendezvous_port);
 
   HostOptions options;
   options.master_addr = "ib-n1";
   options.master_port = 4000;
   source = choose_source(options, task, nothing_exists);
-  CHECK(source.place->master_addr == "ib-n1");
-  CHECK(source.place->master_port == 4000);
+  CHECK(source.membership->master_addr == "ib-n1");
+  CHECK(source.membership->master_port == 4000);
 
   options.num_nodes = 1;
   test::expect_error(ExitCode::kContradiction, {"--num_nodes 1", "2 nodes", "step 7.0"},

@@ -69,56 +69,57 @@ TEST_CASE("a plain environment names no place", "[hostfile][cluster]") {
 }
 
 TEST_CASE("a pod of a TrainJob knows its place", "[hostfile][cluster]") {
-  auto place = read_kubeflow(kTrainJob, {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->source == "kubeflow (PET_NNODES)");
-  CHECK(place->node_rank == 2);
-  CHECK(place->num_nodes == 4);
-  CHECK(place->ranks.slots == 1);
-  CHECK(place->master_addr == "gpt-node-0-0.gpt");
-  CHECK(place->master_port == 29500);
+  auto membership = read_kubeflow(kTrainJob, {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->source == "kubeflow (PET_NNODES)");
+  CHECK(membership->node_rank == 2);
+  CHECK(membership->num_nodes == 4);
+  CHECK(membership->ranks.slots == 1);
+  CHECK(membership->master_addr == "gpt-node-0-0.gpt");
+  CHECK(membership->master_port == 29500);
 }
 
 TEST_CASE("a pod of a PyTorchJob counts nodes by PET_NNODES, not by WORLD_SIZE", "[hostfile][cluster]") {
-  auto place = read_kubeflow(kPyTorchJob, {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->num_nodes == 3);
-  CHECK(place->node_rank == 2);
-  CHECK(place->ranks.slots == 8);
-  CHECK(place->master_port == 23456);
-  place = read_kubeflow(without(kPyTorchJob, "PET_NODE_RANK"), {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->node_rank == 2);
+  auto membership = read_kubeflow(kPyTorchJob, {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->num_nodes == 3);
+  CHECK(membership->node_rank == 2);
+  CHECK(membership->ranks.slots == 8);
+  CHECK(membership->master_port == 23456);
+  membership = read_kubeflow(without(kPyTorchJob, "PET_NODE_RANK"), {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->node_rank == 2);
 }
 
 TEST_CASE("a pod of an older operator has RANK and WORLD_SIZE only", "[hostfile][cluster]") {
   Environment pod{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"MASTER_ADDR", "m"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  auto place = read_kubeflow(pod, {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->num_nodes == 2);
-  CHECK(place->node_rank == 1);
-  CHECK_FALSE(place->ranks.slots);
-  CHECK_FALSE(place->master_port);
+  auto membership = read_kubeflow(pod, {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->num_nodes == 2);
+  CHECK(membership->node_rank == 1);
+  CHECK_FALSE(membership->ranks.slots);
+  CHECK_FALSE(membership->master_port);
   refused(with(pod, {{"RANK", "2"}}), {"RANK=2 does not fit WORLD_SIZE=2"});
 }
 
 TEST_CASE("an indexed job's completion index is the node's rank", "[hostfile][cluster]") {
-  auto place = read_kubeflow({{"PET_NNODES", "4"}, {"JOB_COMPLETION_INDEX", "3"}, {"MASTER_ADDR", "m"}}, {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->node_rank == 3);
+  auto membership =
+      read_kubeflow({{"PET_NNODES", "4"}, {"JOB_COMPLETION_INDEX", "3"}, {"MASTER_ADDR", "m"}}, {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->node_rank == 3);
 }
 
 TEST_CASE("PET_NPROC_PER_NODE takes torchrun's words", "[hostfile][cluster]") {
   for (const char* word : {"auto", "gpu", ""}) {
-    auto place = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", word}}), {}, kCpus);
-    REQUIRE(place);
-    CHECK_FALSE(place->ranks.slots);
-    CHECK_FALSE(place->ranks.cpu_ranks);
+    auto membership = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", word}}), {}, kCpus);
+    REQUIRE(membership);
+    CHECK_FALSE(membership->ranks.slots);
+    CHECK_FALSE(membership->ranks.cpu_ranks);
   }
-  auto place = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", "cpu"}}), {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->ranks.slots == kCpus);
-  CHECK(place->ranks.cpu_ranks);
+  auto membership = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", "cpu"}}), {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->ranks.slots == kCpus);
+  CHECK(membership->ranks.cpu_ranks);
   refused(with(kTrainJob, {{"PET_NPROC_PER_NODE", "many"}}), {"PET_NPROC_PER_NODE='many'"});
   refused(with(kTrainJob, {{"PET_NPROC_PER_NODE", "0"}}), {"PET_NPROC_PER_NODE='0'"});
 }
@@ -128,12 +129,12 @@ TEST_CASE("an elastic job is refused unless its bounds are one number", "[hostfi
   for (const char* bad : {"4:2", "0:2", "1:2:3", "a", ":", "2:", "-1", "0"}) {
     refused(with(kTrainJob, {{"PET_NNODES", bad}}), {std::string("PET_NNODES='") + bad});
   }
-  auto place =
+  auto membership =
       read_kubeflow({{"PET_NNODES", "4:4"}, {"PET_NODE_RANK", "1"}, {"PET_RDZV_ENDPOINT", "w-0:23456"}}, {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->num_nodes == 4);
-  CHECK(place->master_addr == "w-0");
-  CHECK(place->master_port == 23456);
+  REQUIRE(membership);
+  CHECK(membership->num_nodes == 4);
+  CHECK(membership->master_addr == "w-0");
+  CHECK(membership->master_port == 23456);
   refused({{"PET_NNODES", "4:4"}, {"PET_RDZV_ENDPOINT", "w-0:23456"}}, {"PET_NODE_RANK", "elasticPolicy"});
 }
 
@@ -152,10 +153,10 @@ TEST_CASE("a rendezvous endpoint is a host with or without a port", "[hostfile][
 }
 
 TEST_CASE("a single node needs neither rank nor address", "[hostfile][cluster]") {
-  auto place = read_kubeflow({{"PET_NNODES", "1"}}, {}, kCpus);
-  REQUIRE(place);
-  CHECK(place->node_rank == 0);
-  CHECK(place->master_addr.empty());
+  auto membership = read_kubeflow({{"PET_NNODES", "1"}}, {}, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->node_rank == 0);
+  CHECK(membership->master_addr.empty());
 }
 
 TEST_CASE("contradicting variables are refused with names and values", "[hostfile][cluster]") {
@@ -178,30 +179,30 @@ TEST_CASE("options that differ from the environment are refused", "[hostfile][cl
   asked.num_gpus = 1;
   asked.master_addr = "elsewhere";
   asked.master_port = 1234;
-  auto place = read_kubeflow(kTrainJob, asked, kCpus);
-  REQUIRE(place);
-  CHECK(place->master_addr == "elsewhere");
-  CHECK(place->master_port == 1234);
+  auto membership = read_kubeflow(kTrainJob, asked, kCpus);
+  REQUIRE(membership);
+  CHECK(membership->master_addr == "elsewhere");
+  CHECK(membership->master_port == 1234);
 }
 
 TEST_CASE("mpirun with one process a node gives the node's place", "[hostfile][cluster]") {
-  auto place = read_mpi(kOpenMpi, {});
-  REQUIRE(place);
-  CHECK(place->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
-  CHECK(place->node_rank == 1);
-  CHECK(place->num_nodes == 2);
-  CHECK(place->master_addr == "n1");
-  CHECK_FALSE(place->master_port);
-  CHECK_FALSE(place->ranks.slots);
-  place = read_mpi(kIntelMpi, {});
-  REQUIRE(place);
-  CHECK(place->source == "pmi (PMI_SIZE)");
-  CHECK(place->node_rank == 1);
-  CHECK(place->master_port == 4000);
+  auto membership = read_mpi(kOpenMpi, {});
+  REQUIRE(membership);
+  CHECK(membership->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
+  CHECK(membership->node_rank == 1);
+  CHECK(membership->num_nodes == 2);
+  CHECK(membership->master_addr == "n1");
+  CHECK_FALSE(membership->master_port);
+  CHECK_FALSE(membership->ranks.slots);
+  membership = read_mpi(kIntelMpi, {});
+  REQUIRE(membership);
+  CHECK(membership->source == "pmi (PMI_SIZE)");
+  CHECK(membership->node_rank == 1);
+  CHECK(membership->master_port == 4000);
   // DeepSpeed's own mpich runner passes the sizes itself.
-  place = read_mpi({{"PMIX_RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_SIZE", "1"}, {"MASTER_ADDR", "a"}}, {});
-  REQUIRE(place);
-  CHECK(place->num_nodes == 2);
+  membership = read_mpi({{"PMIX_RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_SIZE", "1"}, {"MASTER_ADDR", "a"}}, {});
+  REQUIRE(membership);
+  CHECK(membership->num_nodes == 2);
 }
 
 TEST_CASE("mpirun with several processes a node is refused with the fix", "[hostfile][cluster]") {

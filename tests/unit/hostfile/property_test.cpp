@@ -219,7 +219,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 // Every line of the message after the first names a place inside of the text.
 void check_places_in_file(const std::string& message, const std::string& text) {
-  static const std::regex place("  hosts:([0-9]+):([0-9]+): [^\n]+");
+  static const std::regex membership("  hosts:([0-9]+):([0-9]+): [^\n]+");
   auto told = lines_of(message), lines = lines_of(text);
   if (told.size() == 1) {  // only a file of comments has no place to name
     CHECK(message.find("names no host") != std::string::npos);
@@ -229,7 +229,7 @@ void check_places_in_file(const std::string& message, const std::string& text) {
     if (told[i].starts_with("  and ")) continue;
     std::smatch match;
     INFO(told[i]);
-    REQUIRE(std::regex_match(told[i], match, place));
+    REQUIRE(std::regex_match(told[i], match, membership));
     size_t line = std::stoul(match[1]), column = std::stoul(match[2]);
     REQUIRE(line >= 1);
     REQUIRE(line <= lines.size());
@@ -239,10 +239,10 @@ void check_places_in_file(const std::string& message, const std::string& text) {
 }
 
 void check_column(const std::string& message, size_t length) {
-  static const std::regex place("column ([0-9]+): ");
+  static const std::regex membership("column ([0-9]+): ");
   std::smatch match;
   INFO(message);
-  REQUIRE(std::regex_search(message, match, place));
+  REQUIRE(std::regex_search(message, match, membership));
   CHECK(std::stoul(match[1]) >= 1);
   CHECK(std::stoul(match[1]) <= length + 1);
 }
@@ -477,10 +477,10 @@ TEST_CASE("no environment ends in anything but a choice or our own error", "[hos
     if (random.chance(20)) options.num_nodes = random.between(1, 4);
     try {
       Source source = choose_source(options, {environment, [](const std::string&) { return false; }});
-      if (source.place) {
-        CHECK(source.place->node_rank >= 0);
-        CHECK(source.place->node_rank < source.place->num_nodes);
-        CHECK((source.place->num_nodes == 1 || !source.place->master_addr.empty()));
+      if (source.membership) {
+        CHECK(source.membership->node_rank >= 0);
+        CHECK(source.membership->node_rank < source.membership->num_nodes);
+        CHECK((source.membership->num_nodes == 1 || !source.membership->master_addr.empty()));
       }
       if (source.slurm) {
         CHECK(source.slurm->allocation.hosts.size() == static_cast<size_t>(source.slurm->num_nodes));

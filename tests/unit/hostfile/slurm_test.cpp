@@ -230,14 +230,14 @@ TEST_CASE("what srun starts on each node is a task with its place", "[hostfile][
   CHECK(situation.first_node == "n1");
   CHECK(situation.step_id == "0");
   CHECK(text(situation) == "n1*4 n2*4");
-  CHECK(situation.meeting_port == 22799);  // an agreement between versions: FNV-1a of "6.0"
+  CHECK(situation.rendezvous_port == 22799);  // an agreement between versions: FNV-1a of "6.0"
 
   SlurmSituation first = read_slurm(with(
       kTaskInBatch, {{"SLURMD_NODENAME", "n1"}, {"SLURM_NODEID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_GTIDS", "0"}}));
   CHECK(first.kind == SlurmKind::kTask);
   CHECK(first.node_rank == 0);
-  CHECK(first.meeting_port == situation.meeting_port);
-  CHECK(read_slurm(with(kTaskInBatch, {{"SLURM_STEP_ID", "1"}})).meeting_port != situation.meeting_port);
+  CHECK(first.rendezvous_port == situation.rendezvous_port);
+  CHECK(read_slurm(with(kTaskInBatch, {{"SLURM_STEP_ID", "1"}})).rendezvous_port != situation.rendezvous_port);
 }
 
 TEST_CASE("the step's variables win over the job's", "[hostfile][slurm]") {

@@ -27,7 +27,7 @@ LaunchPlan two_nodes() {
 
 AgentHello with_devices(std::vector<std::string> devices, std::string trouble = "") {
   AgentHello hello;
-  hello.device_trouble = std::move(trouble);
+  hello.device_error = std::move(trouble);
   hello.devices = std::move(devices);
   return hello;
 }
@@ -77,36 +77,36 @@ TEST_CASE("what the hosts have decides between GPUs and CPUs", "[launch][describ
   LaunchPlan plan = two_nodes();
   plan.device = "auto";
   SECTION("all have some") {
-    settle_devices(plan, {with_devices({"GPU-a"}), with_devices({"4", "5", "6", "7"})});
+    resolve_devices(plan, {with_devices({"GPU-a"}), with_devices({"4", "5", "6", "7"})});
     CHECK(plan.device == "cuda");
     CHECK(plan.argv.back() == "cuda");
     CHECK(plan.nodes[0].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "GPU-a");
     CHECK(plan.nodes[1].ranks[1].env.at("CUDA_VISIBLE_DEVICES") == "7");
   }
   SECTION("none has any") {
-    settle_devices(plan, {with_devices({}), with_devices({})});
+    resolve_devices(plan, {with_devices({}), with_devices({})});
     CHECK(plan.device == "cpu");
     CHECK(plan.argv.back() == "cpu");
     CHECK(plan.nodes[1].ranks[0].env.empty());
   }
   SECTION("some have none") {
     test::expect_error(ExitCode::kUnavailable, {"there has 4", "here has 0"}, [&] {
-      settle_devices(plan, {with_devices({}), with_devices({"0", "1", "2", "3"})});
+      resolve_devices(plan, {with_devices({}), with_devices({"0", "1", "2", "3"})});
     });
   }
   SECTION("some have none that answer") {
     test::expect_error(ExitCode::kUnavailable, {"there has 4", "here has 0 (the driver is broken)"}, [&] {
-      settle_devices(plan, {with_devices({}, "the driver is broken"), with_devices({"0", "1", "2", "3"})});
+      resolve_devices(plan, {with_devices({}, "the driver is broken"), with_devices({"0", "1", "2", "3"})});
     });
   }
   SECTION("none has any that answers: no CPU job by accident") {
     test::expect_error(ExitCode::kUnavailable, {"there has 0 (the driver is broken)", "--device cpu"}, [&] {
-      settle_devices(plan, {with_devices({}), with_devices({}, "the driver is broken")});
+      resolve_devices(plan, {with_devices({}), with_devices({}, "the driver is broken")});
     });
   }
   SECTION("fewer than slots are used") {
     test::expect_error(ExitCode::kUnavailable, {"slot 3 of there", "has 2 (GPU 2 is lost)"}, [&] {
-      settle_devices(plan, {with_devices({"0"}), with_devices({"0", "1"}, "GPU 2 is lost")});
+      resolve_devices(plan, {with_devices({"0"}), with_devices({"0", "1"}, "GPU 2 is lost")});
     });
   }
 }

@@ -36,7 +36,7 @@ struct Desk {
     socket.add_to(polls);
     polls.add(files.fd(), POLLIN);
     polls.wait(Deadline::after(20ms));
-    files.take_troubles();
+    files.take_errors();
     for (const auto& stop : socket.serve(polls, [] { return std::string("{\"state\": \"running\"}"); })) {
       stops.push_back(stop);
     }
@@ -135,7 +135,7 @@ TEST_CASE("an attached client gets what is added as soon as it is in the file", 
   REQUIRE(client.send(AttachRequest{0}));
   REQUIRE(desk.answer(client).has_value());
   std::promise<void> gate;
-  desk.files.ask(0, [gate = gate.get_future().share()] {
+  desk.files.submit(0, [gate = gate.get_future().share()] {
     gate.wait();
     return std::string();
   });

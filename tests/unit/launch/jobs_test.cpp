@@ -56,7 +56,7 @@ TEST_CASE("a job's record comes back as it was written", "[launch][jobs]") {
   CHECK(record_from_json(record_to_json(record)) == record);
   record.end = JobEnd{137, 1790000100, "why"};
   record.run_dir = record.socket = "";
-  record.troubles = {"cannot write to a: full", "cannot write to b: full"};
+  record.errors = {"cannot write to a: full", "cannot write to b: full"};
   record.stuck = {{1, "node2", false, {4711, 99, 'D', "rpc_wait_bit"}}, {-1, "node1", true, {4712, 98, 'R', ""}}};
   CHECK(record_from_json(record_to_json(record)) == record);
   CHECK_FALSE(record_from_json("").has_value());

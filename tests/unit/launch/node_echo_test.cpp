@@ -19,7 +19,7 @@ namespace {
 class StalledFile {
  public:
   StalledFile() : fd(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) {
-    thread.ask(0, [gate = gate_.get_future().share()] {
+    thread.submit(0, [gate = gate_.get_future().share()] {
       gate.wait();
       return std::string();
     });

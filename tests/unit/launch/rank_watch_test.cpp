@@ -135,9 +135,9 @@ TEST_CASE("a rank that has ended is not looked at", "[launch][rank_watch]") {
   const Child sleeps([] { ::pause(); });
   RankWatch watch;
   watch.add(0, sleeps.pid(), kStart);
-  CHECK_FALSE(watch.next_look().is_never());
+  CHECK_FALSE(watch.next_check().is_never());
   watch.remove(0);
-  CHECK(watch.next_look().is_never());
+  CHECK(watch.next_check().is_never());
 }
 
 TEST_CASE("after a gap between the looks, nobody is idle for a while", "[launch][rank_watch]") {

@@ -118,7 +118,7 @@ TEST_CASE("an exec does not touch another job's run directory", "[launch][run_fo
   CHECK(exec_in(folder, {"job 3", ""}, true) == begins);
   CHECK(exec_in(folder, {"job 4", ""}) == refused);  // outside of Slurm no two jobs are one
   CHECK(exec_in(folder, {"job 5", "7"}) == refused);
-  forget_exec(folder);
+  remove_exec_record(folder);
   CHECK(exec_in(folder, {"job 5", "7"}) == begins);
   temp.write("run/exec.json", "damaged");
   CHECK(exec_in(folder, {"job 5", "7"}) == refused);
@@ -133,7 +133,7 @@ TEST_CASE("an exec replaces logs and nothing of its program's", "[launch][run_fo
   CHECK(exec_in(temp.path(), {"job 1", ""}).code == 73);  // the checkpoints
   fs::rename(temp / "checkpoints", temp / "mine");
   CHECK(exec_in(temp.path(), {"job 1", ""}).code == 0);  // an empty log is none
-  forget_exec(temp.path());
+  remove_exec_record(temp.path());
   fs::rename(temp / "mine", temp / "checkpoints");
   temp.write("metrics.jsonl", "{}\n");
   temp.write("logs/node1.0.log", "x");

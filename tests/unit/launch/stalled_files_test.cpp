@@ -212,7 +212,7 @@ TEST_CASE("standard output that is a file is left to the thread of files", "[lau
   UniqueFd file(::open((folder / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   std::promise<void> gate;
   FileThread thread;
-  thread.ask(0, [gate = gate.get_future().share()] {
+  thread.submit(0, [gate = gate.get_future().share()] {
     gate.wait();
     return std::string("waited");
   });
@@ -226,5 +226,5 @@ TEST_CASE("standard output that is a file is left to the thread of files", "[lau
   REQUIRE(thread.wait(Deadline::after(5s)));
   CHECK_FALSE(terminal.has_lost());
   CHECK(test::read_file(folder / "out") == "one two");
-  CHECK(thread.take_troubles() == std::vector<std::string>{"waited"});
+  CHECK(thread.take_errors() == std::vector<std::string>{"waited"});
 }

@@ -100,7 +100,7 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
                                            1ULL << 63});
   CHECK((hello.program_version == "1.2" && hello.pid == 4711 && hello.host_name == "vm"));
   CHECK((hello.address == "10.0.0.1" && hello.devices.size() == 2 && hello.num_slots == 2 &&
-         hello.device_trouble == "GPU 2 is lost"));
+         hello.device_error == "GPU 2 is lost"));
   CHECK((hello.command == "exec -- a" && hello.command_hash == 1ULL << 63));
   CHECK(hello.addresses == std::vector<std::string>{"10.0.0.1", "fd00::1"});
   CHECK(round_trip(RanksMissing{{3, 5}}).ranks == std::vector<int>{3, 5});

@@ -12,7 +12,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::ports;
-using Place = PeerOwner::Place;
+using Location = PeerOwner::Location;
 
 namespace {
 
@@ -43,10 +43,10 @@ Connection connect_pair(const char* listen_address, int family) {
 void check_owner(const Connection& connection, uid_t uid) {
   auto proc = peer_owner_from_proc(connection.server.get());
   REQUIRE(proc);
-  CHECK(proc->place == Place::kHere);
+  CHECK(proc->location == Location::kHere);
   CHECK(proc->uid == uid);
   if (auto netlink = peer_owner_from_netlink(connection.server.get())) {
-    CHECK(netlink->place == Place::kHere);
+    CHECK(netlink->location == Location::kHere);
     CHECK(netlink->uid == uid);
   }
   CHECK(owner_of_peer(connection.server.get()).uid == uid);
@@ -85,5 +85,5 @@ TEST_CASE("a peer that has closed is not taken for root's", "[ports][peer_owner]
     ::setsockopt(connection.client.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     connection.client.reset();
   }
-  CHECK(owner_of_peer(connection.server.get()).place == Place::kGone);
+  CHECK(owner_of_peer(connection.server.get()).location == Location::kGone);
 }

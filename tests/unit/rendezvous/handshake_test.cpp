@@ -45,12 +45,12 @@ TEST_CASE("who proves the token and fits the world is admitted, with a proof of 
 }
 
 TEST_CASE("who does not belong here hears why, and no proof", "[rendezvous][handshake]") {
-  Visit stranger, old, elsewhere, beyond;
-  stranger.client_token = dslaunch::random_bytes(32);
+  Visit unknown_peer, old, elsewhere, beyond;
+  unknown_peer.client_token = dslaunch::random_bytes(32);
   old.version = 77;
   elsewhere.world_size = kWorld + 1;
   beyond.rank = kWorld;
-  CHECK(stranger.judged().admission == Admission::kWrongToken);
+  CHECK(unknown_peer.judged().admission == Admission::kWrongToken);
   CHECK(old.judged().admission == Admission::kWrongVersion);
   CHECK(elsewhere.judged().admission == Admission::kWrongWorld);
   CHECK(beyond.judged().admission == Admission::kWrongWorld);

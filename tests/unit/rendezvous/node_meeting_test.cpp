@@ -15,7 +15,7 @@ TEST_CASE("a node of another version is told so, and the others still meet", "[r
   auto listener = listen_on(0, true);
   const uint16_t port = ports::bound_port(listener.get());
   auto meeting =
-      std::async(std::launch::async, [&] { return meet_nodes(listener.get(), token, 2, soon(), [](auto&) {}); });
+      std::async(std::launch::async, [&] { return await_nodes(listener.get(), token, 2, soon(), [](auto&) {}); });
 
   auto other = connect_once("127.0.0.1", port, soon());
   REQUIRE(other.ok());

@@ -56,12 +56,12 @@ void SshSession::check_host_key() {
       return;
     case SSH_KNOWN_HOSTS_CHANGED:
     case SSH_KNOWN_HOSTS_OTHER: {
-      std::string place = known_hosts_entry_of(session_, name);
+      std::string entry = known_hosts_entry_of(session_, name);
       refuse(
           fmt::format("the host key of {} has CHANGED: it shows {}, known_hosts{} holds another: the host was "
                       "reinstalled, or the connection is "
                       "intercepted. Ask its administrator; then remove the old key with: ssh-keygen -R '{}'",
-                      name, fingerprint(session_), place.empty() ? "" : fmt::format(" ({})", place), name));
+                      name, fingerprint(session_), entry.empty() ? "" : fmt::format(" ({})", entry), name));
       break;
     }
     case SSH_KNOWN_HOSTS_UNKNOWN:
