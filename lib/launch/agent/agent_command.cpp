@@ -26,7 +26,7 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
   if (command.tell_devices) {
     DeviceSituation situation = look_for_devices();
     options.hello.devices = std::move(situation.visible);
-    options.hello.device_error = std::move(situation.trouble);
+    options.hello.device_error = std::move(situation.error);
   }
   Agent agent(Channel(std::move(input), std::move(output)), std::move(options));
   bool good = agent.run();

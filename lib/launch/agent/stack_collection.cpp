@@ -76,13 +76,13 @@ std::optional<RankStacks> StackCollection::poll_once() {
 }
 
 RankStacks StackCollection::answer() const {
-  RankStacks answer{.request = request_, .stacks = {}, .trouble = error_};
+  RankStacks answer{.request = request_, .stacks = {}, .error = error_};
   if (pids_.empty() || !error_.empty()) return answer;
   const auto stacks = stacks_from_json(out_);
   if (!stacks) {
-    answer.trouble = process_.out.valid()
-                         ? fmt::format("the program that reads the stacks timed out after {} s", kCollectorTime / 1s)
-                         : "the program that reads the stacks failed";
+    answer.error = process_.out.valid()
+                       ? fmt::format("the program that reads the stacks timed out after {} s", kCollectorTime / 1s)
+                       : "the program that reads the stacks failed";
     return answer;
   }
   for (const auto& [rank, pid] : pids_) {

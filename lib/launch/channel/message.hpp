@@ -194,7 +194,7 @@ struct StacksWanted {
 struct RankStacks {
   int64_t request = 0;
   std::vector<RankStack> stacks;  // of those of the ranks that are running
-  std::string trouble;            // why there are none; otherwise empty
+  std::string error;              // why there are none; otherwise empty
 };
 
 using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,

@@ -135,7 +135,7 @@ void write(FieldWriter& to, const RankStacks& m) {
     to.text(each.text);
     to.text(each.note);
   }
-  to.text(m.trouble);
+  to.text(m.error);
 }
 void write(FieldWriter& to, const ProcessStuck& m) {
   to.i64(m.rank);
@@ -269,7 +269,7 @@ void read(FieldReader& from, RankStacks& m) {
     each.text = from.text();
     each.note = from.text();
   }
-  m.trouble = from.text();
+  m.error = from.text();
 }
 void read(FieldReader& from, ProcessStuck& m) {
   m.rank = from.int_between(-1, std::numeric_limits<int>::max());

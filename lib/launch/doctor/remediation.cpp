@@ -40,9 +40,9 @@ std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chron
   size_t next = 0;
   for (const auto& finding : chosen) {
     if (finding.is_file()) {
-      std::string trouble = remove_leftover(finding);
+      std::string error = remove_leftover(finding);
       remediated.push_back(
-          {finding, trouble.empty(), trouble.empty() ? "removed" : fmt::format("cannot be removed: {}", trouble)});
+          {finding, error.empty(), error.empty() ? "removed" : fmt::format("cannot be removed: {}", error)});
     } else {
       const auto& outcome = outcomes[next++];
       remediated.push_back({finding, outcome.gone, outcome.text});

@@ -58,12 +58,12 @@ void FileThread::work_through(Shared& shared) {
     if (shared.over) return;
     Piece& piece = shared.pieces.front();  // stays valid: new pieces are added at the back
     lock.unlock();
-    std::string trouble = piece.work();
+    std::string error = piece.work();
     piece.work = nullptr;  // this may close a file, which may stall too
     lock.lock();
     shared.num_bytes -= piece.num_bytes;
     shared.pieces.pop_front();
-    if (!trouble.empty()) shared.errors.push_back(std::move(trouble));
+    if (!error.empty()) shared.errors.push_back(std::move(error));
     const bool idle = shared.pieces.empty();
     if (idle) shared.done.notify_all();
     if (!shared.errors.empty() || (idle && std::exchange(shared.wake_when_idle, false))) shared.wake();

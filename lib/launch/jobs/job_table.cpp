@@ -146,7 +146,7 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   if (!record.run_dir.empty()) text += fmt::format("run dir    {}\n", printable(record.run_dir));
   if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", printable(record.log_root));
   text += fmt::format("console    {}\n", job.folder.console_file());
-  for (const auto& trouble : record.errors) text += fmt::format("error      {}\n", printable(trouble));
+  for (const auto& error : record.errors) text += fmt::format("error      {}\n", printable(error));
   for (const auto& stuck : record.stuck) text += fmt::format("stuck      {}\n", printable(describe(stuck)));
   text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
                       job.condition == Condition::kLost ? ", exited" : "");

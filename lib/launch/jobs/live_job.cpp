@@ -74,11 +74,11 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
     errors_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
   }
   // Written synchronously: there are no agents yet that a slow file system could delay.
-  std::string trouble = write_file(folder_.record_file(), record_to_json(record_));
-  on_record_ = trouble.empty();
+  std::string error = write_file(folder_.record_file(), record_to_json(record_));
+  on_record_ = error.empty();
   if (on_record_) return;
-  record_.errors.push_back(trouble);  // the same error at the next record is not reported again
-  errors_.push_back(std::move(trouble));
+  record_.errors.push_back(error);  // the same error at the next record is not reported again
+  errors_.push_back(std::move(error));
 }
 
 LiveJob::~LiveJob() = default;
@@ -93,11 +93,11 @@ std::vector<std::string> LiveJob::take_errors() {
 bool LiveJob::record_errors() {
   auto& noted = record_.errors;
   const size_t num_before = noted.size();
-  for (auto& trouble : files_.take_errors()) {
-    const bool is_known = std::find(noted.begin(), noted.end(), trouble) != noted.end();
+  for (auto& error : files_.take_errors()) {
+    const bool is_known = std::find(noted.begin(), noted.end(), error) != noted.end();
     if (is_known) continue;
-    if (noted.size() < kMaxErrors) noted.push_back(trouble);
-    errors_.push_back(std::move(trouble));
+    if (noted.size() < kMaxErrors) noted.push_back(error);
+    errors_.push_back(std::move(error));
   }
   return noted.size() > num_before;
 }

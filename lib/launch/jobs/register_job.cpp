@@ -23,19 +23,19 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxFinishedJobs = 100;
 constexpr std::chrono::seconds kKeptFor = 24h * 30;
 
-[[noreturn]] void refuse_to_detach(const std::string& trouble) {
+[[noreturn]] void refuse_to_detach(const std::string& error) {
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("--detach needs a directory for the job's output: {}; set XDG_STATE_HOME to a writable "
                               "directory",
-                              trouble));
+                              error));
 }
 
 // Nobody could see or stop the job, for example because a disk is full.
 [[noreturn]] void refuse_to_detach(LiveJob& live, const JobFolder& folder) {
-  std::string trouble = fmt::format("{}", fmt::join(live.take_errors(), "; "));
+  std::string error = fmt::format("{}", fmt::join(live.take_errors(), "; "));
   std::error_code ignored;
   std::filesystem::remove_all(folder.path, ignored);
-  refuse_to_detach(trouble);
+  refuse_to_detach(error);
 }
 
 JobFolder make_folder(const LaunchPlan& plan) {

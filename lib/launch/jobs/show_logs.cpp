@@ -37,14 +37,14 @@ std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
 UniqueFd open_log(const KnownJob& job, const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   struct stat found {};
-  std::string trouble;
+  std::string error;
   if (!file.valid()) {
-    trouble = describe_errno(errno);
+    error = describe_errno(errno);
   } else if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) {
-    trouble = "it is not a regular file";
+    error = "it is not a regular file";
   }
-  if (trouble.empty()) return file;
-  throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, trouble));
+  if (error.empty()) return file;
+  throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, error));
 }
 
 // Copies from the current position to the end.
@@ -100,8 +100,8 @@ Error unrecorded_end(const KnownJob& job) {
 }
 
 void warn_lost_output(const KnownJob& job) {
-  for (const auto& trouble : reload_job(job).record.errors) {
-    log::warning("the job's output is incomplete: {}", printable(trouble));
+  for (const auto& error : reload_job(job).record.errors) {
+    log::warning("the job's output is incomplete: {}", printable(error));
   }
 }
 

@@ -69,13 +69,13 @@ DeviceSituation look_for_devices() {
   const GpuSurvey survey = survey_gpus();
   std::optional<std::string> variable;
   if (const char* value = std::getenv("CUDA_VISIBLE_DEVICES")) variable = value;
-  return {survey.gpus.size(), visible_devices(survey.gpus, variable), wants_none(variable) ? "" : survey.trouble};
+  return {survey.gpus.size(), visible_devices(survey.gpus, variable), wants_none(variable) ? "" : survey.error};
 }
 
 std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user) {
   if (choice == DeviceChoice::kCpu) return "cpu";
   if (situation.none_answers()) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("{}; use --device cpu to run without GPUs", situation.trouble));
+    throw UserError(ExitCode::kUnavailable, fmt::format("{}; use --device cpu to run without GPUs", situation.error));
   }
   if (situation.visible.empty()) {
     if (choice == DeviceChoice::kAuto) return "cpu";

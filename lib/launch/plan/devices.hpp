@@ -21,7 +21,7 @@ struct Gpu {
 // What the driver reports about this machine's GPUs; all empty without a driver. (nvml.cpp)
 struct GpuSurvey {
   std::vector<Gpu> gpus;
-  std::string trouble{};  // set when the driver is present but does not answer, or not for every GPU; empty: no error
+  std::string error{};  // set when the driver is present but does not answer, or not for every GPU; empty: no error
 };
 GpuSurvey survey_gpus();
 
@@ -43,10 +43,10 @@ std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std
 struct DeviceSituation {
   size_t num_present = 0;            // installed in the machine
   std::vector<std::string> visible;  // by slot
-  std::string trouble{};             // GpuSurvey's, unless CUDA_VISIBLE_DEVICES selects no GPU
+  std::string error{};               // GpuSurvey's, unless CUDA_VISIBLE_DEVICES selects no GPU
 
   // No GPU is usable because of an error.
-  bool none_answers() const { return visible.empty() && !trouble.empty(); }
+  bool none_answers() const { return visible.empty() && !error.empty(); }
 };
 DeviceSituation look_for_devices();
 

@@ -72,13 +72,13 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("slot {} of {} ({}) has no GPU: {} of the {} GPU(s) of this machine are visible{}",
                                 host.slots.back(), host.name, allocation.source, situation.visible.size(),
-                                situation.num_present, in_brackets(situation.trouble)));
+                                situation.num_present, in_brackets(situation.error)));
   }
 }
 
 void check_num_gpus(const RequestedRanks& asked, const DeviceSituation& situation) {
   if (!asked.number || *asked.number <= static_cast<int>(situation.visible.size())) return;
-  std::string hidden = in_brackets(situation.trouble);
+  std::string hidden = in_brackets(situation.error);
   if (hidden.empty() && situation.num_present > situation.visible.size()) {
     hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the rest)", situation.num_present);
   }
@@ -273,8 +273,8 @@ ResolvedHosts resolve_hosts(const LaunchOptions& options, const HostList& list, 
     resolve_this_machine(resolved, options, list.source, situation, user);
   }
   const bool takes_part = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe) > 0;
-  if (takes_part && resolved.device != "cpu" && !situation.trouble.empty()) {
-    log::warning("{}; continuing without it", situation.trouble);
+  if (takes_part && resolved.device != "cpu" && !situation.error.empty()) {
+    log::warning("{}; continuing without it", situation.error);
   }
   resolved.visible = std::move(situation.visible);
   return resolved;
@@ -284,7 +284,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const HostList& list
   AgentHello offer;
   DeviceSituation situation = situation_for(options, list.source);
   offer.devices = situation.visible;
-  offer.device_error = situation.trouble;
+  offer.device_error = situation.error;
   if (list.listed) return offer;
   // Node rank 0 decides about GPUs that do not answer, so that all nodes get the error.
   std::string device = options.device == DeviceChoice::kAuto && situation.none_answers()

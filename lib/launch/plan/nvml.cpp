@@ -49,10 +49,10 @@ class Nvml {
         name_(device, name, sizeof name);
         found.gpus.push_back({uuid, name, pci_bus_id(device)});
       } else if (status != kNoPermission && ++num_lost == 1) {  // a container is denied access to GPUs of others
-        found.trouble = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
+        found.error = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
       }
     }
-    if (num_lost > 1) found.trouble += fmt::format("; {} more do not answer either", num_lost - 1);
+    if (num_lost > 1) found.error += fmt::format("; {} more do not answer either", num_lost - 1);
     return found;
   }
 

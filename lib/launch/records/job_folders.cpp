@@ -65,7 +65,7 @@ std::variant<KnownJob, std::string> read_job(const std::string& path) {
   KnownJob job;
   job.folder.path = path;
   auto record = read_record(job.folder);
-  if (auto* trouble = std::get_if<std::string>(&record)) return std::move(*trouble);
+  if (auto* error = std::get_if<std::string>(&record)) return std::move(*error);
   job.record = std::move(std::get<JobRecord>(record));
   job.condition = condition_of(job.record);
   // The job may have ended between reading the record and checking the supervisor.
@@ -153,8 +153,8 @@ std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJ
     if (!has_record(path)) continue;
     auto job = read_job(path);
     if (auto* known = std::get_if<KnownJob>(&job)) jobs.push_back(std::move(*known));
-    if (auto* trouble = std::get_if<std::string>(&job); trouble != nullptr && unreadable != nullptr) {
-      unreadable->push_back({JobFolder{path}, std::move(*trouble)});
+    if (auto* error = std::get_if<std::string>(&job); error != nullptr && unreadable != nullptr) {
+      unreadable->push_back({JobFolder{path}, std::move(*error)});
     }
   }
   std::sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {

@@ -47,7 +47,7 @@ struct KnownJob {
 // A directory whose record cannot be used: damaged, another user's, or of a newer dslaunch.
 struct UnreadableJob {
   JobFolder folder;
-  std::string trouble;  // the reason, as the end of a sentence
+  std::string error;  // the reason, as the end of a sentence
 };
 
 // Newest first. Skips directories that are not a job's; `unreadable`, if not null, gets the jobs whose record cannot be

@@ -87,7 +87,7 @@ void Attempt::say_of(const NodeSession& node, const std::string& what) {
 }
 
 void Attempt::report_errors() {
-  for (const auto& trouble : options.live->take_errors()) output.warn(trouble);
+  for (const auto& error : options.live->take_errors()) output.warn(error);
 }
 
 JobReport report_of(const Attempt& attempt) {

@@ -47,7 +47,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
 
 void JobOutput::open_logs() {
   logs_.open();
-  if (std::string trouble = logs_.take_error(); !trouble.empty()) warn(trouble);
+  if (std::string error = logs_.take_error(); !error.empty()) warn(error);
   for (const auto& line : idle_choices_) warn(line);
 }
 

@@ -45,8 +45,8 @@ class JobOutput {
   void mention(std::string_view news) {
     if (log::level() <= log::Level::kInfo) say(news);
   }
-  void warn(const std::string& trouble) {
-    if (log::level() <= log::Level::kWarning) say("warning: " + trouble);
+  void warn(const std::string& error) {
+    if (log::level() <= log::Level::kWarning) say("warning: " + error);
   }
   // dslaunch's own text, whole lines, on standard error: after everything that the ranks have written so far.
   void tell(std::string_view text);

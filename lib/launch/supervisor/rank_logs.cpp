@@ -122,11 +122,11 @@ void RankLogs::write(int rank, Stream stream, std::string_view bytes) {
 
 std::string RankLogs::Files::write(int rank, Stream stream, std::string_view bytes) {
   RankFiles& files = ranks[static_cast<size_t>(rank)];
-  std::string trouble;
+  std::string error;
   for (File* file : {&files.both, &files.each, &files.split[static_cast<size_t>(stream)]}) {
-    if (std::string news = write(*file, bytes); !news.empty()) trouble = std::move(news);
+    if (std::string news = write(*file, bytes); !news.empty()) error = std::move(news);
   }
-  return trouble;
+  return error;
 }
 
 std::string RankLogs::Files::write(File& file, std::string_view bytes) {

@@ -33,7 +33,7 @@ void StackRequest::take(const std::vector<PlannedRank>& ranks, const RankStacks&
     if (found != stacks.stacks.end()) {
       stacks_.push_back(*found);
     } else {
-      missing_[planned.rank] = stacks.trouble.empty() ? "it has just ended" : stacks.trouble;
+      missing_[planned.rank] = stacks.error.empty() ? "it has just ended" : stacks.error;
     }
   }
 }

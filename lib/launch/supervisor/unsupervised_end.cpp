@@ -54,7 +54,7 @@ void UnsupervisedEnd::await_files(JobKind kind) {
     polls.add(signals_.fd(), POLLIN);
     polls.add(files.fd(), POLLIN);
     polls.wait(due);
-    for (const auto& trouble : live_.take_errors()) log::warning("{}", trouble);
+    for (const auto& error : live_.take_errors()) log::warning("{}", error);
     if (const auto signal = signals_.take(); signal && is_stop_signal(*signal, kind)) return;
   }
 }

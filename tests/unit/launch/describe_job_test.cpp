@@ -25,9 +25,9 @@ LaunchPlan two_nodes() {
   return plan;
 }
 
-AgentHello with_devices(std::vector<std::string> devices, std::string trouble = "") {
+AgentHello with_devices(std::vector<std::string> devices, std::string error = "") {
   AgentHello hello;
-  hello.device_error = std::move(trouble);
+  hello.device_error = std::move(error);
   hello.devices = std::move(devices);
   return hello;
 }

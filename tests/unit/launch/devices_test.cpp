@@ -48,7 +48,7 @@ TEST_CASE("the choice of a device follows what is visible", "[launch][devices]")
   const DeviceSituation none_left{1, {}, "GPU 0 of 2 is lost"};  // CUDA_VISIBLE_DEVICES named the other place
   for (const auto choice : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
     for (const auto& situation : {broken, none_left}) {
-      test::expect_error(ExitCode::kUnavailable, {situation.trouble, "--device cpu"},
+      test::expect_error(ExitCode::kUnavailable, {situation.error, "--device cpu"},
                          [&] { choose_device(choice, situation, DeviceUser::kAnyProgram); });
     }
   }

@@ -121,7 +121,7 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK((wanted.request == 7 && wanted.ranks == std::vector<int>{0, 3}));
   const RankStacks stacks{7, {{3, 4711, "gdb", kOdd, "a note"}}, "trouble"};
   const auto read_stacks = round_trip(stacks);
-  CHECK((read_stacks.request == 7 && read_stacks.stacks == stacks.stacks && read_stacks.trouble == "trouble"));
+  CHECK((read_stacks.request == 7 && read_stacks.stacks == stacks.stacks && read_stacks.error == "trouble"));
   const spawn::StuckProcess stuck{4711, 1ULL << 40, 'D', kOdd};
   CHECK((round_trip(ProcessStuck{5, stuck}).process == stuck && round_trip(ProcessStuck{-1, stuck}).rank == -1));
   spawn::ExitCause cause{spawn::ExitCause::Kind::kSignaled, 11, true, kOdd};
