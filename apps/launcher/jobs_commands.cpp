@@ -33,7 +33,7 @@ std::vector<launch::KnownJob> all_jobs() {
   auto jobs = launch::list_jobs(root, &unreadable);
   for (const auto& job : unreadable) {
     log::warning("cannot read {}: {}; the job is not shown (remove the directory when none of its processes runs)",
-                 printable(job.folder.record_file()), job.error);
+                 printable(job.dir.record_file()), job.error);
   }
   return jobs;
 }

@@ -118,9 +118,9 @@ bool ignores_sighup(const std::string& status) {
 }
 
 // A service that doctor itself runs in (an sshd without logind, for example) says nothing about the processes in it.
-std::string foreign_service_of(const std::string& folder) {
+std::string foreign_service_of(const std::string& dir) {
   static const std::string own = service_in(read_file("/proc/self/cgroup"));
-  std::string service = service_in(read_file(folder + "/cgroup"));
+  std::string service = service_in(read_file(dir + "/cgroup"));
   return service == own ? std::string() : service;
 }
 
@@ -136,11 +136,11 @@ std::optional<uint64_t> socket_inode(const std::string& link) {
 
 std::set<uint64_t> open_sockets_of(const std::string& pid) {
   std::set<uint64_t> inodes;
-  const std::string folder = "/proc/" + pid + "/fd";
-  Directory directory = open_directory(folder);
+  const std::string dir = "/proc/" + pid + "/fd";
+  Directory directory = open_directory(dir);
   if (!directory) return inodes;
   while (const dirent* entry = readdir(directory.get())) {
-    if (auto inode = socket_inode(folder + "/" + entry->d_name)) inodes.insert(*inode);
+    if (auto inode = socket_inode(dir + "/" + entry->d_name)) inodes.insert(*inode);
   }
   return inodes;
 }
@@ -156,18 +156,18 @@ std::string environment_of(pid_t pid) {
 }
 
 std::optional<ProcessInfo> read_process(pid_t pid) {
-  const std::string folder = "/proc/" + std::to_string(pid);
+  const std::string dir = "/proc/" + std::to_string(pid);
   struct stat owner;
   auto parsed = read_process_stat(pid);
-  if (!parsed || stat(folder.c_str(), &owner) != 0) return std::nullopt;
+  if (!parsed || stat(dir.c_str(), &owner) != 0) return std::nullopt;
   ProcessInfo info;
   info.identity = {pid, parsed->start_ticks};
   info.uid = owner.st_uid;
-  const std::string status = read_file(folder + "/status");
+  const std::string status = read_file(dir + "/status");
   read_users(status, info);
   info.ignores_sighup = ignores_sighup(status);
   info.name = one_line(parsed->name);
-  const std::string arguments = read_file(folder + "/cmdline");
+  const std::string arguments = read_file(dir + "/cmdline");
   info.command = one_line(arguments);
   if (info.command.empty()) info.command = "[" + info.name + "]";
   info.age = age_from(parsed->start_ticks);
@@ -177,12 +177,12 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   info.session = parsed->session;
   constexpr uint32_t kKernelThread = 0x00200000;  // PF_KTHREAD
   info.kernel_thread = (parsed->flags & kKernelThread) != 0;
-  info.readable = access((folder + "/environ").c_str(), R_OK) == 0;
+  info.readable = access((dir + "/environ").c_str(), R_OK) == 0;
   std::string environment = environment_of(pid);
   info.job_id = variable_in(environment, kJobIdVariable);
   info.agent_tag = variable_in(environment, kAgentVariable);
   info.launcher_sign = launcher_sign_in(environment, arguments);
-  info.service = foreign_service_of(folder);
+  info.service = foreign_service_of(dir);
   return info;
 }
 

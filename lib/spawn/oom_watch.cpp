@@ -40,7 +40,7 @@ std::optional<CgroupMount> find_mount(const std::string& mountinfo, bool version
 }
 
 // The directory of a cgroup with this path in the hierarchy, if that part is mounted.
-std::optional<std::string> folder_of(const CgroupMount& mount, std::string path) {
+std::optional<std::string> dir_of(const CgroupMount& mount, std::string path) {
   if (path.find("/..") != std::string::npos) return std::nullopt;  // outside this container
   if (mount.root != "/") {
     if (path != mount.root && !path.starts_with(mount.root + "/")) return std::nullopt;
@@ -71,12 +71,12 @@ std::string oom_events_path(const std::string& proc_cgroup, const std::string& m
     if (controllers.empty()) version_2 = path;
     if (!holds_word(controllers, "memory")) continue;
     auto mount = find_mount(mountinfo, false);
-    auto folder = mount ? folder_of(*mount, path) : std::nullopt;
-    return folder ? *folder + "/memory.oom_control" : std::string();
+    auto dir = mount ? dir_of(*mount, path) : std::nullopt;
+    return dir ? *dir + "/memory.oom_control" : std::string();
   }
   auto mount = version_2.empty() ? std::nullopt : find_mount(mountinfo, true);
-  auto folder = mount ? folder_of(*mount, version_2) : std::nullopt;
-  return folder ? *folder + "/memory.events" : std::string();
+  auto dir = mount ? dir_of(*mount, version_2) : std::nullopt;
+  return dir ? *dir + "/memory.events" : std::string();
 }
 
 OomWatch::OomWatch() : own_cgroup_(read_text("/proc/self/cgroup")) {

@@ -28,7 +28,7 @@ constexpr const char* kDefaultPath = "/usr/bin:/bin";
 constexpr const char* kStream = "for a child's stream";
 
 // The child sends this over the close-on-exec pipe when it could not become the program.
-enum class Stage : int { kCpus, kMemory, kFolder, kExec };
+enum class Stage : int { kCpus, kMemory, kDir, kExec };
 struct ChildError {
   Stage stage;
   int error_number;
@@ -130,7 +130,7 @@ void bind(const ChildImage& image) {
   if (original_limit) ::setrlimit(RLIMIT_NOFILE, &*original_limit);
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   if (image.inherited >= 0) ::fcntl(image.inherited, F_SETFD, 0);
-  if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kFolder, errno);
+  if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kDir, errno);
   give_up(image, Stage::kExec, try_candidates(image));
 }
 
@@ -149,8 +149,8 @@ ExitCause explain_binding_failure(const ChildError& error, const ProcessSpec& sp
 // The first file with this name, resolved from the process's working directory; empty when there is none.
 std::string found_program(const ProcessSpec& spec) {
   auto path = spec.env.find("PATH");
-  std::string folders = path == spec.env.end() ? kDefaultPath : path->second;
-  for (std::string candidate : program_candidates(spec.argv[0], folders)) {
+  std::string dirs = path == spec.env.end() ? kDefaultPath : path->second;
+  for (std::string candidate : program_candidates(spec.argv[0], dirs)) {
     if (!candidate.starts_with("/") && !spec.cwd.empty()) candidate.insert(0, spec.cwd + "/");
     if (::access(candidate.c_str(), F_OK) == 0) return candidate;
   }
@@ -177,7 +177,7 @@ std::string largest_word(const ProcessSpec& spec) {
 
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_binding_failure(error, spec);
-  if (error.stage == Stage::kFolder) {
+  if (error.stage == Stage::kDir) {
     return not_started(to_int(ExitCode::kNotExecutable), fmt::format("cannot change to the directory {}: {}", spec.cwd,
                                                                      describe_errno(error.error_number)));
   }

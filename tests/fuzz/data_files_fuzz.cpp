@@ -45,7 +45,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-const Folder& folder() {
+const Folder& dir() {
   static const Folder once;
   return once;
 }
@@ -70,7 +70,7 @@ void read_safetensors(std::string_view text) {
   const uint64_t length = std::min(text.find('\n'), text.size());
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
   bytes += text;
-  const SafetensorsFile file(folder().write("f.safetensors", bytes));
+  const SafetensorsFile file(dir().write("f.safetensors", bytes));
   for (const auto& entry : file.entries()) {
     require(entry.begin <= entry.end && entry.end <= bytes.size());
     file.tensor(entry);
@@ -79,8 +79,8 @@ void read_safetensors(std::string_view text) {
 
 void read_megatron(std::string_view index) {
   constexpr size_t kBytes = 128;
-  folder().write("f.idx", index);
-  for (const auto& tokens : read_megatron_tokens(folder().write("f.bin", std::string(kBytes, '\0')))) {
+  dir().write("f.idx", index);
+  for (const auto& tokens : read_megatron_tokens(dir().write("f.bin", std::string(kBytes, '\0')))) {
     const auto extent = num_bytes_of(tokens.shape, tokens.dtype);
     require(extent && *extent <= static_cast<int64_t>(kBytes));
   }

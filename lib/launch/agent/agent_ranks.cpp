@@ -65,10 +65,10 @@ void Agent::describe_job(const JobDescription& job) {
 void Agent::prepare_job() {
   JobDescription& job = *job_;
   check_descriptors(job);
-  check_folder(job);
+  check_working_dir(job);
   complete_environment(job);
   bindings_ = bind_ranks(job);
-  remove_abandoned_private_folders();  // left by agents that were killed on this host
+  remove_abandoned_private_dirs();  // left by agents that were killed on this host
   job_files_ = std::make_unique<JobFiles>(job.job_id, job.files);
   for (auto& rank : job.ranks) {
     // The worker that belongs to this dslaunch, wherever that was installed on this host.

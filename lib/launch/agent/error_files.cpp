@@ -10,14 +10,14 @@ namespace dslaunch::launch {
 
 ErrorFiles::ErrorFiles(const std::string& job_id) {
   try {
-    folder_.emplace(job_id);
+    dir_.emplace(job_id);
   } catch (const UserError&) {
     // Ranks also run without error files.
   }
 }
 
 std::string ErrorFiles::path_of(int rank) const {
-  return folder_ ? folder_->path() + "/" + std::to_string(rank) + ".json" : std::string();
+  return dir_ ? dir_->path() + "/" + std::to_string(rank) + ".json" : std::string();
 }
 
 std::string ErrorFiles::message_of(int rank) const {

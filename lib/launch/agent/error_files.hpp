@@ -18,7 +18,7 @@ class ErrorFiles {
   std::string message_of(int rank) const;
 
  private:
-  std::optional<PrivateFolder> folder_;
+  std::optional<PrivateDir> dir_;
 };
 
 // The first line of the message in torch's JSON; empty when `text` has another format.

@@ -20,11 +20,11 @@ std::string name_of_copy(size_t number, const std::string& path) {
 
 JobFiles::JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files) {
   if (files.empty()) return;
-  folder_.emplace(job_id);
+  dir_.emplace(job_id);
   for (const auto& [path, content] : files) {
     const std::string name = name_of_copy(copies_.size(), path);
-    folder_->write(name, content);
-    copies_[path] = folder_->path() + "/" + name;
+    dir_->write(name, content);
+    copies_[path] = dir_->path() + "/" + name;
   }
 }
 

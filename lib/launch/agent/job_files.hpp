@@ -19,7 +19,7 @@ class JobFiles {
   std::vector<std::string> localize(std::vector<std::string> words) const;
 
  private:
-  std::optional<PrivateFolder> folder_;        // empty: there are no files
+  std::optional<PrivateDir> dir_;              // empty: there are no files
   std::map<std::string, std::string> copies_;  // path on the launching host -> path here
 };
 

@@ -38,12 +38,12 @@ class ExecPlanner final : public JobPlanner {
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override {
     LaunchPlan plan = plan_exec(options_, hosts, restart);
     if (restart > 0 || plan.run_dir.empty()) return plan;
-    appends_ = plan.append_logs = check_exec_folder(plan.run_dir, job_of(plan), options_.overwrite);
+    appends_ = plan.append_logs = check_exec_dir(plan.run_dir, job_of(plan), options_.overwrite);
     return plan;
   }
   void prepare(const LaunchPlan& plan) override {
     if (plan.restart_count > 0 || plan.run_dir.empty()) return;
-    lock_ = prepare_exec_folder(plan.run_dir, job_of(plan), options_.overwrite);
+    lock_ = prepare_exec_dir(plan.run_dir, job_of(plan), options_.overwrite);
     recorded_in_ = plan.run_dir;
   }
   void attempt_ended(const JobReport& report) override {

@@ -88,8 +88,7 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
 std::string content_to_send(const std::string& path) {
   SmallFile file = read_small_file(path);
   if (file.outcome.ok()) return std::move(file.bytes);
-  throw UserError(ExitCode::kNoInput,
-                  fmt::format("cannot send {} to the other hosts: {}", path, file.outcome.error()));
+  throw UserError(ExitCode::kNoInput, fmt::format("cannot send {} to the other hosts: {}", path, file.outcome.error()));
 }
 
 void find_torch(LaunchPlan& plan) {
@@ -138,7 +137,7 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
   plan.run_dir = absolute_path(run_.launch.run_dir);
   plan.append_logs = !run_.resume.empty();
-  if (restart == 0) check_run_folder(plan.run_dir, earlier_run(run_));
+  if (restart == 0) check_run_dir(plan.run_dir, earlier_run(run_));
   plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
   if (begin_from_) plan.argv.insert(plan.argv.end(), {"--begin_from", *begin_from_});
   if (plan.has_remote_nodes()) prepare_for_other_machines(plan);
@@ -147,7 +146,7 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
 
 void TrainPlanner::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
-  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
+  lock_ = prepare_run_dir(plan.run_dir, earlier_run(run_), plan.job_id);
   for (const auto& note : notes_) log::info("{}", note);
   // The devices of other hosts are not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;

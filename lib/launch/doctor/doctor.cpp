@@ -47,8 +47,8 @@ DoctorQuery query_of(const DoctorOptions& options) {
   return {.ports = options.ports.empty() ? usual_ports() : options.ports,
           .leftover_processes = options.ports.empty(),
           .lost_jobs = options.lost_jobs,
-          .shared_memory_folder = "/dev/shm",
-          .temporary_folders = temporary_folders()};
+          .shared_memory_dir = "/dev/shm",
+          .temporary_dirs = temporary_dirs()};
 }
 
 RemediationChoice choice_of(const DoctorOptions& options) {

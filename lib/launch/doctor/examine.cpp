@@ -52,10 +52,10 @@ class Examination {
     inspect_children_of_stale();
     for (const auto& [pid, candidate] : candidates_) report_.findings.push_back(classify_candidate(candidate));
     find_stuck_processes();
-    add(leftover_shared_memory(query_.shared_memory_folder));
-    for (const auto& folder : query_.temporary_folders) {
-      add(leftover_pid_files(folder));
-      add(leftover_private_folders(folder, [this](const std::string& job) { return is_supervised(job); }));
+    add(leftover_shared_memory(query_.shared_memory_dir));
+    for (const auto& dir : query_.temporary_dirs) {
+      add(leftover_pid_files(dir));
+      add(leftover_private_dirs(dir, [this](const std::string& job) { return is_supervised(job); }));
     }
     return std::move(report_);
   }
@@ -249,12 +249,12 @@ DoctorReport examine(const DoctorQuery& query) {
   return Examination(query).run();
 }
 
-std::vector<std::string> temporary_folders() {
+std::vector<std::string> temporary_dirs() {
   std::error_code error;
-  std::vector<std::string> folders{"/tmp"};
+  std::vector<std::string> dirs{"/tmp"};
   auto own = std::filesystem::temp_directory_path(error);
-  if (!error && !std::filesystem::equivalent(own, folders[0], error)) folders.push_back(own.string());
-  return folders;
+  if (!error && !std::filesystem::equivalent(own, dirs[0], error)) dirs.push_back(own.string());
+  return dirs;
 }
 
 }  // namespace dslaunch::launch

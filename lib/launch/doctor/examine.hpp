@@ -8,6 +8,6 @@ namespace dslaunch::launch {
 DoctorReport examine(const DoctorQuery& query);
 
 // Directories that may contain pid files and private directories of jobs: TMPDIR, and /tmp for files of other programs.
-std::vector<std::string> temporary_folders();
+std::vector<std::string> temporary_dirs();
 
 }  // namespace dslaunch::launch

@@ -29,7 +29,7 @@ enum class FindingKind {
   kUnkillable,       // stuck inside the kernel (state D)
   kSharedMemory,     // a segment in /dev/shm
   kPidFile,          // names launchers or ranks that are gone
-  kPrivateFolder,    // directory with small files of a job that is gone: sent to its ranks, or their exceptions
+  kPrivateDir,       // directory with small files of a job that is gone: sent to its ranks, or their exceptions
 };
 
 struct Finding {
@@ -88,8 +88,8 @@ struct DoctorQuery {
   // is then whether anything is wrong on this host.
   bool leftover_processes = true;
   std::vector<std::string> lost_jobs{};  // their supervisors are gone, as another host reports
-  std::string shared_memory_folder = "/dev/shm";
-  std::vector<std::string> temporary_folders;  // where pid files and private directories may be
+  std::string shared_memory_dir = "/dev/shm";
+  std::vector<std::string> temporary_dirs;  // where pid files and private directories may be
 };
 
 }  // namespace dslaunch::launch

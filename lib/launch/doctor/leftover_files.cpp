@@ -34,10 +34,10 @@ struct Candidate {
 };
 
 // This user's entries of one kind that have not changed for a while.
-std::vector<Candidate> old_entries(const std::string& folder, mode_t type) {
+std::vector<Candidate> old_entries(const std::string& dir, mode_t type) {
   std::vector<Candidate> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
     Candidate candidate{entry->path().string(), entry->path().filename().string(), {}};
     if (::lstat(candidate.path.c_str(), &candidate.status) != 0) continue;
     const auto& status = candidate.status;
@@ -152,9 +152,9 @@ Finding classify_segment(const Candidate& segment, const SegmentName& name, cons
 
 }  // namespace
 
-std::vector<Finding> leftover_shared_memory(const std::string& folder) {
+std::vector<Finding> leftover_shared_memory(const std::string& dir) {
   std::vector<std::pair<Candidate, SegmentName>> segments;
-  for (const auto& candidate : old_entries(folder, S_IFREG)) {
+  for (const auto& candidate : old_entries(dir, S_IFREG)) {
     if (auto name = parse_segment(candidate.name)) segments.emplace_back(candidate, *name);
   }
   if (segments.empty()) return {};
@@ -169,9 +169,9 @@ std::vector<Finding> leftover_shared_memory(const std::string& folder) {
   return findings;
 }
 
-std::vector<Finding> leftover_pid_files(const std::string& folder) {
+std::vector<Finding> leftover_pid_files(const std::string& dir) {
   std::vector<Finding> findings;
-  for (const auto& candidate : old_entries(folder, S_IFREG)) {
+  for (const auto& candidate : old_entries(dir, S_IFREG)) {
     auto owner = number_behind(candidate.name, "");
     if (!owner || candidate.name != fmt::format("{}.deepspeed", *owner) || lives(*owner)) continue;
     pid_t inside = 0;
@@ -183,13 +183,13 @@ std::vector<Finding> leftover_pid_files(const std::string& folder) {
   return findings;
 }
 
-std::vector<Finding> leftover_private_folders(const std::string& folder,
-                                              const std::function<bool(const std::string& job_id)>& is_supervised) {
+std::vector<Finding> leftover_private_dirs(const std::string& dir,
+                                           const std::function<bool(const std::string& job_id)>& is_supervised) {
   std::vector<Finding> findings;
-  for (const auto& candidate : old_entries(folder, S_IFDIR)) {
-    auto job = job_of_private_folder(candidate.name);
-    if (!job || !private_folder_is_abandoned(candidate.path) || is_supervised(*job)) continue;
-    findings.push_back(leftover(FindingKind::kPrivateFolder, candidate, Verdict::kStale,
+  for (const auto& candidate : old_entries(dir, S_IFDIR)) {
+    auto job = job_of_private_dir(candidate.name);
+    if (!job || !private_dir_is_abandoned(candidate.path) || is_supervised(*job)) continue;
+    findings.push_back(leftover(FindingKind::kPrivateDir, candidate, Verdict::kStale,
                                 fmt::format("the agent of job {}, which created it, has exited", *job)));
     findings.back().job_id = *job;
   }

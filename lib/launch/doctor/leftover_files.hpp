@@ -10,13 +10,13 @@
 namespace dslaunch::launch {
 
 // Segments with names as torch (file_system sharing), NCCL, the OpenMP runtimes and dslaunch create them.
-std::vector<Finding> leftover_shared_memory(const std::string& folder);
+std::vector<Finding> leftover_shared_memory(const std::string& dir);
 // DeepSpeed's launcher writes PID.deepspeed.
-std::vector<Finding> leftover_pid_files(const std::string& folder);
+std::vector<Finding> leftover_pid_files(const std::string& dir);
 // `is_supervised`: whether a job has a live supervisor. The supervisor ends the job's ranks, also when their agent is
 // gone.
-std::vector<Finding> leftover_private_folders(const std::string& folder,
-                                              const std::function<bool(const std::string& job_id)>& is_supervised);
+std::vector<Finding> leftover_private_dirs(const std::string& dir,
+                                           const std::function<bool(const std::string& job_id)>& is_supervised);
 
 // Removes the file or directory of a finding; empty: removed, else the error.
 std::string remove_leftover(const Finding& finding);

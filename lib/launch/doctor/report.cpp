@@ -29,7 +29,7 @@ constexpr std::array<std::pair<FindingKind, const char*>, 9> kKinds{
      {FindingKind::kUnkillable, "unkillable"},
      {FindingKind::kSharedMemory, "shared_memory"},
      {FindingKind::kPidFile, "pid_file"},
-     {FindingKind::kPrivateFolder, "private_folder"}}};
+     {FindingKind::kPrivateDir, "private_folder"}}};
 
 template <class Table, class Value>
 const char* name_of(const Table& table, Value value) {
@@ -158,7 +158,7 @@ std::string format_host(const DoctorReport& report, const std::string& indent) {
                              {FindingKind::kUnkillable, "stuck in the kernel"},
                              {FindingKind::kSharedMemory, "shared memory left behind"},
                              {FindingKind::kPidFile, "pid files left behind"},
-                             {FindingKind::kPrivateFolder, "small files of jobs left behind"}}) {
+                             {FindingKind::kPrivateDir, "small files of jobs left behind"}}) {
     text += format_section(report, kind, title, indent);
   }
   return text + format_zombies(report, indent);

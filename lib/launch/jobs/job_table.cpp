@@ -59,8 +59,8 @@ std::string command_text(const JobRecord& record, size_t longest) {
 Json job_json(const KnownJob& job) {
   Json json = Json::parse(record_to_json(job.record));
   json["condition"] = condition_word(job.condition);
-  json["folder"] = job.folder.path;
-  json["console"] = job.folder.console_file();
+  json["folder"] = job.dir.path;
+  json["console"] = job.dir.console_file();
   return json;
 }
 
@@ -145,7 +145,7 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   text += fmt::format("directory  {}\n", printable(record.cwd));
   if (!record.run_dir.empty()) text += fmt::format("run dir    {}\n", printable(record.run_dir));
   if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", printable(record.log_root));
-  text += fmt::format("console    {}\n", job.folder.console_file());
+  text += fmt::format("console    {}\n", job.dir.console_file());
   for (const auto& error : record.errors) text += fmt::format("error      {}\n", printable(error));
   for (const auto& stuck : record.stuck) text += fmt::format("stuck      {}\n", printable(describe(stuck)));
   text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,

@@ -60,21 +60,21 @@ std::string write_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(folder)), record_(record_of(plan)) {
+LiveJob::LiveJob(const LaunchPlan& plan, JobDir dir) : dir_(std::move(dir)), record_(record_of(plan)) {
   on_attempt(plan);
-  if (!folder_.there()) return;
+  if (!dir_.there()) return;
   try {
-    console_ = std::make_unique<ConsoleLog>(folder_.console_file(), files_);
+    console_ = std::make_unique<ConsoleLog>(dir_.console_file(), files_);
     remove_dead_sockets();
-    std::string path = choose_socket_path(plan.job_id, folder_.path + "/control.sock");
+    std::string path = choose_socket_path(plan.job_id, dir_.path + "/control.sock");
     socket_ = std::make_unique<JobSocket>(path, *console_);
     record_.socket = path;
-    if (plan.output.save_pid) write_private_file(folder_.pid_file(), fmt::format("{}\n", ::getpid()));
+    if (plan.output.save_pid) write_private_file(dir_.pid_file(), fmt::format("{}\n", ::getpid()));
   } catch (const Error& error) {
     errors_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
   }
   // Written synchronously: there are no agents yet that a slow file system could delay.
-  std::string error = write_file(folder_.record_file(), record_to_json(record_));
+  std::string error = write_file(dir_.record_file(), record_to_json(record_));
   on_record_ = error.empty();
   if (on_record_) return;
   record_.errors.push_back(error);  // the same error at the next record is not reported again
@@ -161,8 +161,8 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
   const bool stalled = !files_.idle();  // the writes have already had their time
   record_errors();
   write_record();
-  if (folder_.there()) {
-    files_.submit(0, [path = folder_.pid_file()] {
+  if (dir_.there()) {
+    files_.submit(0, [path = dir_.pid_file()] {
       ::unlink(path.c_str());
       return std::string();
     });
@@ -184,12 +184,12 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
 }
 
 void LiveJob::write_record() {
-  if (!folder_.there()) return;
+  if (!dir_.there()) return;
   // On a full disk there may be room for the job's end, but not for the rest.
   JobRecord shorter = record_;
   shorter.errors.clear();
   std::string text = record_to_json(record_), least = record_to_json(shorter);
-  files_.submit(text.size() + least.size(), [path = folder_.record_file(), text, least] {
+  files_.submit(text.size() + least.size(), [path = dir_.record_file(), text, least] {
     return write_file(path, text).empty() ? std::string() : write_file(path, least);
   });
   // Without a terminal, our own log lines are appended to the console directly.

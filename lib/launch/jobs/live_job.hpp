@@ -23,9 +23,9 @@ namespace dslaunch::launch {
 
 class LiveJob {
  public:
-  // `folder`: the job's own, already created; without one (a warning was given) nothing is stored and all functions
+  // `dir`: the job's own, already created; without one (a warning was given) nothing is stored and all functions
   // below do nothing.
-  LiveJob(const LaunchPlan& plan, JobFolder folder);
+  LiveJob(const LaunchPlan& plan, JobDir dir);
   ~LiveJob();
 
   // Other processes can find the job: its first record was written.
@@ -72,7 +72,7 @@ class LiveJob {
   std::string status() const;
   void notify_starter(int exit_code);
 
-  JobFolder folder_;
+  JobDir dir_;
   JobRecord record_;
   FileThread files_;
   std::unique_ptr<ConsoleLog> console_;

@@ -31,18 +31,18 @@ constexpr std::chrono::seconds kKeptFor = 24h * 30;
 }
 
 // Nobody could see or stop the job, for example because a disk is full.
-[[noreturn]] void refuse_to_detach(LiveJob& live, const JobFolder& folder) {
+[[noreturn]] void refuse_to_detach(LiveJob& live, const JobDir& dir) {
   std::string error = fmt::format("{}", fmt::join(live.take_errors(), "; "));
   std::error_code ignored;
-  std::filesystem::remove_all(folder.path, ignored);
+  std::filesystem::remove_all(dir.path, ignored);
   refuse_to_detach(error);
 }
 
-JobFolder make_folder(const LaunchPlan& plan) {
+JobDir make_dir(const LaunchPlan& plan) {
   try {
-    JobFolder folder = make_job_folder(jobs_root(), plan.job_id);
+    JobDir dir = make_job_dir(jobs_root(), plan.job_id);
     prune_jobs(jobs_root(), kMaxFinishedJobs, kKeptFor, std::time(nullptr));
-    return folder;
+    return dir;
   } catch (const Error& error) {
     if (plan.detach) refuse_to_detach(error.what());
     log::warning("the job is not on record ('dslaunch jobs' does not show it): {}", error.what());
@@ -60,24 +60,24 @@ std::string started_text(const Started& started) {
       id, started.supervisor, id, id, id);
 }
 
-std::string started_json(const Started& started, const JobFolder& folder) {
-  auto text = read_whole_file(folder.record_file());
+std::string started_json(const Started& started, const JobDir& dir) {
+  auto text = read_whole_file(dir.record_file());
   auto record = text ? record_from_json(*text) : std::nullopt;
   Json json = {
       {"job_id", started.job_id},
       {"state", started.exit_code == 0 ? "running" : "ended"},
       {"exit_code", started.exit_code == 0 ? Json(nullptr) : Json(started.exit_code)},
       {"supervisor_pid", started.supervisor},
-      {"folder", folder.path},
-      {"console", folder.console_file()},
+      {"folder", dir.path},
+      {"console", dir.console_file()},
       {"run_dir", record && !record->run_dir.empty() ? Json(record->run_dir) : Json(nullptr)},
   };
   return dump_json(json, 2) + "\n";
 }
 
 // The error messages of a failed start are in the console.
-void print_failed_start(const Started& started, const JobFolder& folder) {
-  std::string console = read_whole_file(folder.console_file()).value_or("");
+void print_failed_start(const Started& started, const JobDir& dir) {
+  std::string console = read_whole_file(dir.console_file()).value_or("");
   std::fwrite(console.data(), 1, console.size(), stderr);
   log::error("job {} did not start: exit code {}", started.job_id, started.exit_code);
 }
@@ -90,17 +90,17 @@ void print_pid(pid_t pid, const LaunchOptions& options) {
 }  // namespace
 
 std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& options, UniqueFd& starter) {
-  JobFolder folder = make_folder(plan);
-  plan.job_folder = folder.path;
+  JobDir dir = make_dir(plan);
+  plan.job_dir = dir.path;
   // Decided here, while standard output may still be the terminal.
   if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
   if (plan.output.save_pid && !plan.detach) {
     print_pid(::getpid(), options);
-    if (folder.there()) log::info("the launcher's pid is in {}", folder.pid_file());
+    if (dir.there()) log::info("the launcher's pid is in {}", dir.pid_file());
   }
-  auto live = std::make_unique<LiveJob>(plan, folder);
+  auto live = std::make_unique<LiveJob>(plan, dir);
   if (plan.detach) {
-    if (!live->on_record() || live->console() == nullptr) refuse_to_detach(*live, folder);
+    if (!live->on_record() || live->console() == nullptr) refuse_to_detach(*live, dir);
     leave_terminal(live->console()->fd());
   }
   live->report_start_to(std::move(starter));
@@ -109,14 +109,14 @@ std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& opt
 
 int print_start(const Started& started, const LaunchOptions& options) {
   if (started.job_id.empty()) return started.exit_code;
-  JobFolder folder{jobs_root() + "/" + started.job_id};
-  if (started.exit_code != 0) print_failed_start(started, folder);
+  JobDir dir{jobs_root() + "/" + started.job_id};
+  if (started.exit_code != 0) print_failed_start(started, dir);
   if (started.exit_code == 0 && options.output.save_pid) {
     print_pid(started.supervisor, options);
-    log::info("the launcher's pid is in {}", folder.pid_file());
+    log::info("the launcher's pid is in {}", dir.pid_file());
   }
   if (options.json) {
-    std::fputs(started_json(started, folder).c_str(), stdout);
+    std::fputs(started_json(started, dir).c_str(), stdout);
   } else if (started.exit_code == 0) {
     std::fputs(started_text(started).c_str(), stdout);
   }

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 constexpr auto kCheckInterval = 500ms;
 
 std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
-  if (!rank) return job.folder.console_file();
+  if (!rank) return job.dir.console_file();
   std::string host = job.record.host_of(*rank);
   if (host.empty()) {
     throw UserError(ExitCode::kUsage, fmt::format("--rank {}: job {} has ranks 0 to {}", *rank, job.record.job_id,
@@ -73,7 +73,7 @@ bool over(const KnownJob& job) {
 void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) {
   UniqueFd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   ::inotify_add_watch(changes.get(), path.c_str(), IN_MODIFY);
-  ::inotify_add_watch(changes.get(), job.folder.path.c_str(), IN_MOVED_TO);  // job.json is replaced by a rename
+  ::inotify_add_watch(changes.get(), job.dir.path.c_str(), IN_MOVED_TO);  // job.json is replaced by a rename
   const auto supervisor = open_process(job.record.supervisor);
   for (bool ended = over(job); !ended;) {
     PollSet polls;

@@ -53,8 +53,8 @@ NodeCleanup cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPla
 
 std::vector<spawn::StuckProcess> cleanup_this_host(const std::string& job_id) {
   auto result = spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
-  remove_private_folders(job_id);
-  remove_abandoned_private_folders();
+  remove_private_dirs(job_id);
+  remove_abandoned_private_dirs();
   return std::move(result.stuck);
 }
 

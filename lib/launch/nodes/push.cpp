@@ -61,7 +61,7 @@ void push_programs(LaunchPlan& plan, const std::string& own_program) {
   int num_copied = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (results[i].failure) failures.emplace_back(nodes[i]->host, *results[i].failure);
-    nodes[i]->program = results[i].folder + "/bin/" + fs::path(own_program).filename().string();
+    nodes[i]->program = results[i].dir + "/bin/" + fs::path(own_program).filename().string();
     num_copied += results[i].copied ? 1 : 0;
   }
   if (!failures.empty()) {

@@ -173,10 +173,10 @@ Assignments parse_env_file(std::string_view text, const std::string& path) {
   return assignments;
 }
 
-std::vector<std::string> default_env_files(const std::string& home, const std::string& folder,
+std::vector<std::string> default_env_files(const std::string& home, const std::string& dir,
                                            const std::optional<std::string>& name) {
   std::vector<std::string> found;
-  for (const auto& place : {home, folder}) {
+  for (const auto& place : {home, dir}) {
     if (place.empty()) continue;
     // An absolute name replaces the directory, for both directories.
     std::string path = (std::filesystem::path(place) / name.value_or(".deepspeed_env")).lexically_normal().string();
@@ -187,7 +187,7 @@ std::vector<std::string> default_env_files(const std::string& home, const std::s
   if (name && found.empty()) {
     throw UserError(ExitCode::kNoInput,
                     fmt::format("DS_ENV_FILE={}: there is no such file in {} or {}; unset it or create the file", *name,
-                                home.empty() ? "the home directory (HOME is not set)" : home, folder));
+                                home.empty() ? "the home directory (HOME is not set)" : home, dir));
   }
   return found;
 }

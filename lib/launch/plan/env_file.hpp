@@ -31,7 +31,7 @@ bool is_variable_name(std::string_view text);
 // The files that DeepSpeed reads by default: .deepspeed_env in the home directory, then in the current directory;
 // returns those that exist. `name` is the value of DS_ENV_FILE (a name or a path), if set; then at least one such file
 // must exist, else throws UserError(66).
-std::vector<std::string> default_env_files(const std::string& home, const std::string& folder,
+std::vector<std::string> default_env_files(const std::string& home, const std::string& dir,
                                            const std::optional<std::string>& name);
 
 }  // namespace dslaunch::launch

@@ -58,7 +58,7 @@ struct LaunchPlan {
   uint16_t master_port = 0;                    // 0: the kernel chooses when the job starts
   std::string cwd;
   std::string run_dir;       // empty: logs go to the job's own directory
-  std::string job_folder;    // under the user's state directory; empty: none
+  std::string job_dir;       // under the user's state directory; empty: none
   bool append_logs = false;  // false: the logs of an earlier launch are replaced
   OutputChoices output;
   bool detach = false;                         // the job continues in the background
@@ -86,7 +86,7 @@ struct LaunchPlan {
     return false;
   }
   // The directory whose logs/ gets HOST.RANK.log; empty: there are no such logs.
-  const std::string& log_root() const { return run_dir.empty() ? job_folder : run_dir; }
+  const std::string& log_root() const { return run_dir.empty() ? job_dir : run_dir; }
   int world_size() const {
     int n = 0;
     for (const auto& node : nodes) n += static_cast<int>(node.ranks.size());

@@ -20,14 +20,14 @@
 namespace dslaunch::launch {
 namespace {
 
-std::string folder_of_ranks(const LaunchOptions& options) {
-  if (options.chdir.empty()) return working_folder(", or give --chdir DIR");
+std::string dir_of_ranks(const LaunchOptions& options) {
+  if (options.chdir.empty()) return working_dir(", or give --chdir DIR");
   std::error_code error;
-  const auto folder = std::filesystem::absolute(options.chdir, error);
-  if (error || !std::filesystem::is_directory(folder, error)) {
+  const auto dir = std::filesystem::absolute(options.chdir, error);
+  if (error || !std::filesystem::is_directory(dir, error)) {
     throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: no such directory", options.chdir));
   }
-  return folder.string();
+  return dir.string();
 }
 
 // Such a variable would have no effect if set by hand.
@@ -83,11 +83,11 @@ std::map<std::string, std::string> variables_to_set(const LaunchOptions& options
 }
 
 // The path is the same on every host, so it is not resolved against this host's file system.
-std::string venv_folder(const LaunchOptions& options) {
+std::string venv_dir(const LaunchOptions& options) {
   if (options.venv.empty()) return {};
-  std::string folder = absolute_path(options.venv);
-  if (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
-  return folder;
+  std::string dir = absolute_path(options.venv);
+  if (dir.size() > 1 && dir.ends_with('/')) dir.pop_back();
+  return dir;
 }
 
 // Resolves the settings of this machine's ranks, as its agent will.
@@ -105,13 +105,13 @@ void bind_ranks_here(LaunchPlan& plan) {
 
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule) {
   LaunchPlan plan;
-  plan.job_id = make_job_id(has_job_folder);
+  plan.job_id = make_job_id(has_job_dir);
   plan.device = hosts.device;
   plan.device_rule = cuda_rule;
   plan.source = hosts.allocation.source;
   plan.master_addr = options.hosts.master_addr;
   plan.master_port = hosts.master_port != 0 ? hosts.master_port : options.hosts.master_port;
-  plan.cwd = folder_of_ranks(options);
+  plan.cwd = dir_of_ranks(options);
   plan.grace = options.grace;
   plan.timeout = options.timeout;
   plan.output = options.output;
@@ -120,7 +120,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.travelling_env = exported_environment(plan.env);
   plan.set_env = variables_to_set(options, hosts.device != "cpu", plan);
   for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
-  plan.venv = venv_folder(options);
+  plan.venv = venv_dir(options);
   plan.binding = options.binding;
   plan.max_restarts = options.max_restarts;
   plan.reach = options.reach;

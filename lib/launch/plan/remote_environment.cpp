@@ -61,27 +61,27 @@ Environment merged_environment(Environment login, const Environment& sent) {
   return login;
 }
 
-void apply_venv(Environment& env, const std::string& folder) {
-  std::filesystem::path programs = std::filesystem::path(folder) / "bin";
+void apply_venv(Environment& env, const std::string& dir) {
+  std::filesystem::path programs = std::filesystem::path(dir) / "bin";
   if (!is_program(programs / "python")) {
     throw UserError(
         ExitCode::kNoInput,
         fmt::format("--venv {}: {} is not an executable on this host; create the virtual environment there too, or "
                     "put it into a directory that all hosts share",
-                    folder, (programs / "python").string()));
+                    dir, (programs / "python").string()));
   }
   auto path = env.find("PATH");
   std::string rest = path == env.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
   env["PATH"] = programs.string() + (rest.empty() ? "" : ":" + rest);
-  env["VIRTUAL_ENV"] = folder;
+  env["VIRTUAL_ENV"] = dir;
   env.erase("PYTHONHOME");
 }
 
 std::string venv_of_script(const std::string& script) {
   std::filesystem::path path(script);
   if (path.filename() == "activate" && path.parent_path().filename() == "bin") {
-    std::string folder = path.parent_path().parent_path().string();
-    return folder.empty() ? "." : folder;
+    std::string dir = path.parent_path().parent_path().string();
+    return dir.empty() ? "." : dir;
   }
   throw UserError(ExitCode::kUsage,
                   fmt::format("--venv_script {}: only DIR/bin/activate of a virtual environment is supported, which is "

@@ -17,10 +17,10 @@ Environment exported_environment(const Environment& inherited);
 // overrides it. Pure.
 Environment merged_environment(Environment login, const Environment& sent);
 
-// Activates the virtual environment in `folder` as its bin/activate would: sets VIRTUAL_ENV and PATH (folder/bin, then
+// Activates the virtual environment in `dir` as its bin/activate would: sets VIRTUAL_ENV and PATH (folder/bin, then
 // the PATH of `env`), removes PYTHONHOME. Reads this host's file system: throws UserError(66) when folder/bin has no
 // python.
-void apply_venv(Environment& env, const std::string& folder);
+void apply_venv(Environment& env, const std::string& dir);
 
 // The directory of the virtual environment whose activation script this is. Throws UserError(64) for any other script:
 // it would need a shell on every host.

@@ -22,13 +22,13 @@ constexpr const char* kExecRecord = "exec.json";
 constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", kExecRecord};
 constexpr const char kDigits[] = "0123456789";
 
-[[noreturn]] void refuse(const std::string& folder, const std::string& why) {
+[[noreturn]] void refuse(const std::string& dir, const std::string& why) {
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot use the run directory {}: {}; choose another with --run_dir", folder, why));
+                  fmt::format("cannot use the run directory {}: {}; choose another with --run_dir", dir, why));
 }
 
-void require_writable(const std::string& folder) {
-  if (const Result<> writable = check_writable(folder); !writable.ok()) refuse(folder, writable.error());
+void require_writable(const std::string& dir) {
+  if (const Result<> writable = check_writable(dir); !writable.ok()) refuse(dir, writable.error());
 }
 
 // step_00000050, also while it is being written, removed or replaced (docs/checkpoint_format.md).
@@ -51,24 +51,24 @@ bool is_log(const fs::path& path) {
 }
 
 // Keeps files that somebody else has put there, and a link to a directory elsewhere.
-void clear(const fs::path& folder, const std::function<bool(const fs::path&)>& is_ours, std::error_code& error) {
+void clear(const fs::path& dir, const std::function<bool(const fs::path&)>& is_ours, std::error_code& error) {
   std::error_code ignored;
-  if (!fs::is_directory(folder, ignored)) {
-    fs::remove(folder, error);
+  if (!fs::is_directory(dir, ignored)) {
+    fs::remove(dir, error);
     return;
   }
   std::vector<fs::path> ours;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
     if (is_ours(at->path())) ours.push_back(at->path());
   }
   for (size_t i = 0; !error && i < ours.size(); ++i) fs::remove_all(ours[i], error);
-  if (!error && !fs::is_symlink(folder, ignored) && fs::is_empty(folder, ignored)) fs::remove(folder, error);
+  if (!error && !fs::is_symlink(dir, ignored) && fs::is_empty(dir, ignored)) fs::remove(dir, error);
 }
 
 // Empty logs come from a job that never began.
-bool holds_logs(const fs::path& folder) {
+bool holds_logs(const fs::path& dir) {
   std::error_code error;
-  fs::directory_iterator at(folder / "logs", error), end;
+  fs::directory_iterator at(dir / "logs", error), end;
   for (; !error && at != end; at.increment(error)) {
     std::error_code ignored;
     if (is_rank_log(at->path()) && at->is_regular_file(ignored) && !fs::is_empty(at->path(), ignored)) return true;
@@ -77,110 +77,110 @@ bool holds_logs(const fs::path& folder) {
 }
 
 // The Slurm job in the record; empty: there is none, or the record cannot be read.
-std::string recorded_slurm_job(const fs::path& folder) {
-  const SmallFile file = read_plain_file((folder / kExecRecord).string());
+std::string recorded_slurm_job(const fs::path& dir) {
+  const SmallFile file = read_plain_file((dir / kExecRecord).string());
   const auto record = nlohmann::json::parse(file.bytes, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object()) return {};
   const auto id = record.find("slurm_job_id");
   return id != record.end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
-void write_exec_record(const std::string& folder, const ExecJob& job) {
+void write_exec_record(const std::string& dir, const ExecJob& job) {
   nlohmann::ordered_json record = {{"job_id", job.job_id}, {"slurm_job_id", nullptr}};
   if (!job.slurm_job_id.empty()) record["slurm_job_id"] = job.slurm_job_id;
   std::error_code ignored;
-  fs::remove(fs::path(folder) / kExecRecord, ignored);  // so that the write does not follow a link or go into a pipe
-  std::ofstream file(fs::path(folder) / kExecRecord);
+  fs::remove(fs::path(dir) / kExecRecord, ignored);  // so that the write does not follow a link or go into a pipe
+  std::ofstream file(fs::path(dir) / kExecRecord);
   file << dump_json(record, 2) << '\n';
   file.close();
-  if (!file) refuse(folder, fmt::format("cannot write {}", kExecRecord));
+  if (!file) refuse(dir, fmt::format("cannot write {}", kExecRecord));
 }
 
-FolderLock make_and_lock(const std::string& folder, const std::string& job_id) {
-  require_writable(folder);
+FolderLock make_and_lock(const std::string& dir, const std::string& job_id) {
+  require_writable(dir);
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) refuse(folder, error.message());
-  return FolderLock::take_run_folder(folder, FolderLock::launcher_of(job_id));
+  fs::create_directories(dir, error);
+  if (error) refuse(dir, error.message());
+  return FolderLock::take_run_folder(dir, FolderLock::launcher_of(job_id));
 }
 
 class Remover {
  public:
-  explicit Remover(const std::string& folder) : folder_(folder) {}
+  explicit Remover(const std::string& dir) : dir_(dir) {}
 
   void file(const char* name) {
-    fs::remove_all(fs::path(folder_) / name, error_);
+    fs::remove_all(fs::path(dir_) / name, error_);
     check(name);
   }
   void within(const char* name, const std::function<bool(const fs::path&)>& is_ours) {
-    clear(fs::path(folder_) / name, is_ours, error_);
+    clear(fs::path(dir_) / name, is_ours, error_);
     check(name);
   }
 
  private:
   void check(const char* name) {
-    if (error_) refuse(folder_, fmt::format("cannot remove {}: {}", name, error_.message()));
+    if (error_) refuse(dir_, fmt::format("cannot remove {}: {}", name, error_.message()));
   }
 
-  const std::string& folder_;
+  const std::string& dir_;
   std::error_code error_;
 };
 
 }  // namespace
 
-bool holds_run(const std::string& folder) {
+bool holds_run(const std::string& dir) {
   std::error_code ignored;
-  fs::path at(folder);
+  fs::path at(dir);
   bool has_checkpoints = fs::is_directory(at / "checkpoints", ignored) && !fs::is_empty(at / "checkpoints", ignored);
   return (fs::is_regular_file(at / "metrics.jsonl", ignored) && !fs::is_empty(at / "metrics.jsonl", ignored)) ||
          has_checkpoints || fs::exists(at / kExecRecord, ignored);
 }
 
-void check_run_folder(const std::string& folder, EarlierRun earlier) {
-  require_writable(folder);
-  if (earlier != EarlierRun::kRefuse || !holds_run(folder)) return;
+void check_run_dir(const std::string& dir, EarlierRun earlier) {
+  require_writable(dir);
+  if (earlier != EarlierRun::kRefuse || !holds_run(dir)) return;
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("{} already holds a run: --resume auto continues it, --overwrite discards it, another "
                               "--run_dir keeps it",
-                              folder));
+                              dir));
 }
 
-FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& job_id) {
-  FolderLock lock = make_and_lock(folder, job_id);
-  check_run_folder(folder, earlier);
+FolderLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id) {
+  FolderLock lock = make_and_lock(dir, job_id);
+  check_run_dir(dir, earlier);
   if (earlier != EarlierRun::kDiscard) return lock;
-  Remover remove(folder);
+  Remover remove(dir);
   for (const char* name : kRunFiles) remove.file(name);
   remove.within("checkpoints", [](const fs::path& path) { return is_checkpoint(path.filename()); });
   remove.within("logs", is_log);
   return lock;
 }
 
-bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite) {
-  require_writable(folder);
-  if (overwrite || (!holds_run(folder) && !holds_logs(folder))) return false;
-  if (!job.slurm_job_id.empty() && recorded_slurm_job(folder) == job.slurm_job_id) return true;
+bool check_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite) {
+  require_writable(dir);
+  if (overwrite || (!holds_run(dir) && !holds_logs(dir))) return false;
+  if (!job.slurm_job_id.empty() && recorded_slurm_job(dir) == job.slurm_job_id) return true;
   // If a job is running in the directory, report that first: it is the better message.
-  const FolderLock free = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job.job_id));
+  const FolderLock free = FolderLock::take_run_folder(dir, FolderLock::launcher_of(job.job_id));
   throw UserError(
       ExitCode::kCannotCreate,
-      fmt::format("{} already holds a run: --overwrite replaces its logs, another --run_dir keeps it", folder));
+      fmt::format("{} already holds a run: --overwrite replaces its logs, another --run_dir keeps it", dir));
 }
 
-void remove_exec_record(const std::string& folder) {
+void remove_exec_record(const std::string& dir) {
   std::error_code ignored;
-  fs::remove(fs::path(folder) / kExecRecord, ignored);
+  fs::remove(fs::path(dir) / kExecRecord, ignored);
 }
 
-FolderLock prepare_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite) {
-  FolderLock lock = make_and_lock(folder, job.job_id);
-  check_exec_folder(folder, job, overwrite);
+FolderLock prepare_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite) {
+  FolderLock lock = make_and_lock(dir, job.job_id);
+  check_exec_dir(dir, job, overwrite);
   if (overwrite) {
-    Remover remove(folder);
+    Remover remove(dir);
     remove.file(kExecRecord);
     remove.within("logs", is_log);
   }
-  write_exec_record(folder, job);
+  write_exec_record(dir, job);
   return lock;
 }
 

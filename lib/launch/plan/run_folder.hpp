@@ -10,14 +10,14 @@ enum class EarlierRun { kRefuse, kKeep, kDiscard };  // with neither option; --r
 
 // Does the directory hold a run: a step's metrics, a checkpoint or the record of an `exec`? The files of an attempt
 // that never began do not count.
-bool holds_run(const std::string& folder);
+bool holds_run(const std::string& dir);
 
 // Throws UserError(73) when the directory cannot be used, or holds a run and `earlier` refuses that. Changes nothing.
-void check_run_folder(const std::string& folder, EarlierRun earlier);
+void check_run_dir(const std::string& dir, EarlierRun earlier);
 
 // Checks and creates the directory, locks it for the job for the lifetime of the returned lock (73 when a live job
 // holds it), and deletes the earlier run's own files (nothing else in the directory) if requested.
-[[nodiscard]] FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& job_id);
+[[nodiscard]] FolderLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id);
 
 // An `exec` job as its record in the run directory (exec.json) names it.
 struct ExecJob {
@@ -28,13 +28,13 @@ struct ExecJob {
 // Did the same Slurm job, now requeued, write the logs in the directory, so that this job appends to them? Throws
 // UserError(73) when the directory cannot be used, or holds another job's run and `overwrite` does not replace it.
 // Changes nothing.
-bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite);
+bool check_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite);
 
-// Checks, creates and locks the directory as prepare_run_folder does, removes an earlier job's logs if requested (files
+// Checks, creates and locks the directory as prepare_run_dir does, removes an earlier job's logs if requested (files
 // written by its program are kept) and records this job.
-[[nodiscard]] FolderLock prepare_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite);
+[[nodiscard]] FolderLock prepare_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite);
 
 // Call when no rank of the recorded job has started: removes the record, since the directory holds no run of that job.
-void remove_exec_record(const std::string& folder);
+void remove_exec_record(const std::string& dir);
 
 }  // namespace dslaunch::launch

@@ -8,7 +8,7 @@
 
 namespace dslaunch::launch {
 
-void check_folder(const JobDescription& job) {
+void check_working_dir(const JobDescription& job) {
   std::error_code error;
   if (job.cwd.empty() || std::filesystem::is_directory(job.cwd, error)) return;
   throw UserError(ExitCode::kNoInput,

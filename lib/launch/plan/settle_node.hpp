@@ -9,7 +9,7 @@
 namespace dslaunch::launch {
 
 // The job's directory must exist on this host: throws UserError(66).
-void check_folder(const JobDescription& job);
+void check_working_dir(const JobDescription& job);
 
 // One binding per rank, in the order of the ranks. Inspects this machine; throws as plan_binding and
 // check_binding_environment do.

@@ -37,9 +37,9 @@ int number_in(const std::string& path, int otherwise) {
 
 std::map<int, int> node_by_cpu(const std::string& root) {
   std::map<int, int> nodes;
-  std::string folder = root + "/sys/devices/system/node/";
-  for (int node : cpus_in(folder + "online")) {
-    for (int cpu : cpus_in(folder + "node" + std::to_string(node) + "/cpulist")) nodes[cpu] = node;
+  std::string dir = root + "/sys/devices/system/node/";
+  for (int node : cpus_in(dir + "online")) {
+    for (int cpu : cpus_in(dir + "node" + std::to_string(node) + "/cpulist")) nodes[cpu] = node;
   }
   return nodes;
 }
@@ -47,7 +47,7 @@ std::map<int, int> node_by_cpu(const std::string& root) {
 // Data that several CPUs share is read once for all of them: a large machine has hundreds of CPUs.
 class CpuReader {
  public:
-  explicit CpuReader(const std::string& root) : folder_(root + "/sys/devices/system/cpu/cpu") {}
+  explicit CpuReader(const std::string& root) : dir_(root + "/sys/devices/system/cpu/cpu") {}
 
   Cpu read(int number, int node) {
     if (!core_of_.contains(number)) read_core(number);
@@ -58,7 +58,7 @@ class CpuReader {
   }
 
  private:
-  std::string folder_of(int cpu) const { return folder_ + std::to_string(cpu); }
+  std::string dir_of(int cpu) const { return dir_ + std::to_string(cpu); }
 
   static void note_lowest(std::map<int, int>& lowest_of, std::vector<int> sharers, int cpu) {
     if (sharers.empty()) sharers = {cpu};
@@ -66,8 +66,8 @@ class CpuReader {
   }
 
   void read_core(int number) {
-    note_lowest(core_of_, cpus_in(folder_of(number) + "/topology/thread_siblings_list"), number);
-    package_of_core_[core_of_[number]] = std::max(0, number_in(folder_of(number) + "/topology/physical_package_id", 0));
+    note_lowest(core_of_, cpus_in(dir_of(number) + "/topology/thread_siblings_list"), number);
+    package_of_core_[core_of_[number]] = std::max(0, number_in(dir_of(number) + "/topology/physical_package_id", 0));
   }
 
   // Caches are numbered from the nearest; instructions have separate ones.
@@ -75,7 +75,7 @@ class CpuReader {
     std::vector<int> sharers;
     int highest = -1;
     for (int index = 0;; ++index) {
-      std::string cache = folder_of(number) + "/cache/index" + std::to_string(index);
+      std::string cache = dir_of(number) + "/cache/index" + std::to_string(index);
       int level = number_in(cache + "/level", -1);
       if (level < 0) return sharers;
       if (level <= highest || first_line(cache + "/type") == "Instruction") continue;
@@ -84,7 +84,7 @@ class CpuReader {
     }
   }
 
-  std::string folder_;
+  std::string dir_;
   std::map<int, int> core_of_, cache_of_, package_of_core_;
 };
 
@@ -93,15 +93,15 @@ std::optional<double> cores(double quota, double period) {
 }
 
 // "150000 100000", or "max 100000".
-std::optional<double> quota_of_v2(const std::string& folder) {
+std::optional<double> quota_of_v2(const std::string& dir) {
   double quota = 0, period = 0;
-  std::istringstream(first_line(folder + "/cpu.max")) >> quota >> period;
+  std::istringstream(first_line(dir + "/cpu.max")) >> quota >> period;
   return cores(quota, period);
 }
 
 // -1: no limit.
-std::optional<double> quota_of_v1(const std::string& folder) {
-  return cores(number_in(folder + "/cpu.cfs_quota_us", -1), number_in(folder + "/cpu.cfs_period_us", 0));
+std::optional<double> quota_of_v1(const std::string& dir) {
+  return cores(number_in(dir + "/cpu.cfs_quota_us", -1), number_in(dir + "/cpu.cfs_period_us", 0));
 }
 
 // A cgroup's limit applies to its descendants. In a container the ancestors, or the name of our own cgroup, may not be

@@ -7,7 +7,7 @@
 
 namespace dslaunch::launch {
 
-std::string working_folder(std::string_view hint) {
+std::string working_dir(std::string_view hint) {
   std::error_code error;
   const auto here = std::filesystem::current_path(error);
   if (!error) return here.string();
@@ -19,7 +19,7 @@ std::string working_folder(std::string_view hint) {
 std::string absolute_path(const std::string& path) {
   if (path.empty()) return path;
   std::filesystem::path whole(path);
-  if (whole.is_relative()) whole = working_folder(fmt::format(", or give {} as an absolute path", path)) / whole;
+  if (whole.is_relative()) whole = working_dir(fmt::format(", or give {} as an absolute path", path)) / whole;
   return whole.lexically_normal().string();
 }
 

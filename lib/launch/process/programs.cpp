@@ -35,15 +35,15 @@ std::string worker_program() {
 }
 
 std::optional<std::string> torch_library_path(const std::string& inherited) {
-  const char* folder = std::getenv("DSLAUNCH_TORCH_LIB");
-  if (folder == nullptr || *folder == '\0') return std::nullopt;
-  if (::access((std::filesystem::path(folder) / "libtorch_cpu.so").c_str(), R_OK) != 0) {
+  const char* dir = std::getenv("DSLAUNCH_TORCH_LIB");
+  if (dir == nullptr || *dir == '\0') return std::nullopt;
+  if (::access((std::filesystem::path(dir) / "libtorch_cpu.so").c_str(), R_OK) != 0) {
     throw UserError(ExitCode::kNoInput,
                     fmt::format("DSLAUNCH_TORCH_LIB is {}, but libtorch_cpu.so is not there: set it to the directory "
                                 "torch/lib of PyTorch 2.11.0",
-                                folder));
+                                dir));
   }
-  return inherited.empty() ? std::string(folder) : fmt::format("{}:{}", folder, inherited);
+  return inherited.empty() ? std::string(dir) : fmt::format("{}:{}", dir, inherited);
 }
 
 }  // namespace dslaunch::launch

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::time_t kMaxNewAge = 60;
 
 // A socket works on its own host only: on other hosts it looks dead.
-bool is_of_this_host_alone(const std::string& folder) {
+bool is_of_this_host_alone(const std::string& dir) {
   constexpr std::array<uint32_t, 7> kLocal = {0x01021994,   // tmpfs
                                               0x858458f6,   // ramfs
                                               0xef53,       // ext
@@ -33,7 +33,7 @@ bool is_of_this_host_alone(const std::string& folder) {
                                               0x794c7630,   // overlayfs
                                               0x2fc12fc1};  // zfs
   struct statfs found {};
-  return ::statfs(folder.c_str(), &found) == 0 &&
+  return ::statfs(dir.c_str(), &found) == 0 &&
          std::find(kLocal.begin(), kLocal.end(), static_cast<uint32_t>(found.f_type)) != kLocal.end();
 }
 
@@ -52,11 +52,11 @@ bool may_be_dead(const std::string& name, const struct stat& file) {
 }  // namespace
 
 void remove_dead_sockets() {
-  const std::string folder = socket_folder();
-  if (folder.empty() || !is_of_this_host_alone(folder)) return;
+  const std::string dir = socket_dir();
+  if (dir.empty() || !is_of_this_host_alone(dir)) return;
   std::error_code error;
   std::vector<fs::path> candidates;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
     struct stat file {};
     if (::lstat(entry->path().c_str(), &file) == 0 && may_be_dead(entry->path().filename().string(), file)) {
       candidates.push_back(entry->path());

@@ -30,7 +30,7 @@ std::string absolute_path_in(const char* variable) {
   return value != nullptr && value[0] == '/' ? value : "";
 }
 
-std::string home_folder() {
+std::string home_dir() {
   if (std::string home = absolute_path_in("HOME"); !home.empty()) return home;
   const passwd* entry = ::getpwuid(::geteuid());
   return entry != nullptr && entry->pw_dir[0] == '/' ? entry->pw_dir : "";
@@ -50,11 +50,11 @@ Condition condition_of(const JobRecord& record) {
 }
 
 // A record of this user's; else the reason that there is none, as the end of a sentence.
-std::variant<JobRecord, std::string> read_record(const JobFolder& folder) {
-  SmallFile file = read_plain_file(folder.record_file());
+std::variant<JobRecord, std::string> read_record(const JobDir& dir) {
+  SmallFile file = read_plain_file(dir.record_file());
   if (!file.outcome.ok()) return file.outcome.error();
   struct stat found {};
-  bool foreign = ::stat(folder.record_file().c_str(), &found) == 0 && found.st_uid != ::geteuid();
+  bool foreign = ::stat(dir.record_file().c_str(), &found) == 0 && found.st_uid != ::geteuid();
   // The owner of a record decides which processes `stop` signals.
   if (foreign && ::geteuid() != 0) return "it belongs to another user";
   if (auto record = record_from_json(file.bytes)) return std::move(*record);
@@ -63,14 +63,14 @@ std::variant<JobRecord, std::string> read_record(const JobFolder& folder) {
 
 std::variant<KnownJob, std::string> read_job(const std::string& path) {
   KnownJob job;
-  job.folder.path = path;
-  auto record = read_record(job.folder);
+  job.dir.path = path;
+  auto record = read_record(job.dir);
   if (auto* error = std::get_if<std::string>(&record)) return std::move(*error);
   job.record = std::move(std::get<JobRecord>(record));
   job.condition = condition_of(job.record);
   // The job may have ended between reading the record and checking the supervisor.
   if (job.condition == Condition::kLost) {
-    record = read_record(job.folder);
+    record = read_record(job.dir);
     if (auto* again = std::get_if<JobRecord>(&record); again != nullptr && again->end) {
       job.record = std::move(*again);
       job.condition = Condition::kEnded;
@@ -81,7 +81,7 @@ std::variant<KnownJob, std::string> read_job(const std::string& path) {
 
 bool has_record(const std::string& path) {
   struct stat found {};
-  return ::lstat(JobFolder{path}.record_file().c_str(), &found) == 0 || errno != ENOENT;
+  return ::lstat(JobDir{path}.record_file().c_str(), &found) == 0 || errno != ENOENT;
 }
 
 std::vector<std::string> ids_of(const std::vector<KnownJob>& jobs) {
@@ -108,7 +108,7 @@ void remove_nameless(const std::string& root, int64_t now) {
     bool old = ::stat(entry->path().c_str(), &found) == 0 && found.st_mtime < now - kDay;
     if (old && S_ISDIR(found.st_mode) && !has_record(entry->path().string())) nameless.push_back(entry->path());
   }
-  for (const auto& folder : nameless) fs::remove_all(folder, error);
+  for (const auto& dir : nameless) fs::remove_all(dir, error);
 }
 
 bool over_since(const KnownJob& job, int64_t then) {
@@ -120,29 +120,29 @@ bool over_since(const KnownJob& job, int64_t then) {
 std::string jobs_root() {
   std::string state = absolute_path_in("XDG_STATE_HOME");
   if (state.empty()) {
-    std::string home = home_folder();
+    std::string home = home_dir();
     if (home.empty()) return {};
     state = home + "/.local/state";
   }
   return state + "/dslaunch/jobs";
 }
 
-bool has_job_folder(const std::string& job_id) {
+bool has_job_dir(const std::string& job_id) {
   struct stat found {};
   const std::string root = jobs_root();
   return !root.empty() && ::lstat((root + "/" + job_id).c_str(), &found) == 0;
 }
 
-JobFolder make_job_folder(const std::string& root, const std::string& job_id) {
+JobDir make_job_dir(const std::string& root, const std::string& job_id) {
   if (root.empty()) {
     throw UserError(ExitCode::kCannotCreate, "cannot choose the job directory: neither HOME nor XDG_STATE_HOME is set");
   }
-  make_private_folder(root);
-  JobFolder folder{root + "/" + job_id};
-  if (::mkdir(folder.path.c_str(), 0700) != 0) {
-    throw SystemError("mkdir", folder.path, errno, ExitCode::kCannotCreate);
+  make_private_dir(root);
+  JobDir dir{root + "/" + job_id};
+  if (::mkdir(dir.path.c_str(), 0700) != 0) {
+    throw SystemError("mkdir", dir.path, errno, ExitCode::kCannotCreate);
   }
-  return folder;
+  return dir;
 }
 
 std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJob>* unreadable) {
@@ -154,7 +154,7 @@ std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJ
     auto job = read_job(path);
     if (auto* known = std::get_if<KnownJob>(&job)) jobs.push_back(std::move(*known));
     if (auto* error = std::get_if<std::string>(&job); error != nullptr && unreadable != nullptr) {
-      unreadable->push_back({JobFolder{path}, std::move(*error)});
+      unreadable->push_back({JobDir{path}, std::move(*error)});
     }
   }
   std::sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {
@@ -176,7 +176,7 @@ std::optional<KnownJob> job_on_record(const std::string& root, const std::string
 }
 
 KnownJob reload_job(const KnownJob& job) {
-  auto again = read_job(job.folder.path);
+  auto again = read_job(job.dir.path);
   auto* known = std::get_if<KnownJob>(&again);
   return known != nullptr ? std::move(*known) : job;
 }
@@ -209,7 +209,7 @@ void prune_jobs(const std::string& root, size_t most, std::chrono::seconds age, 
     if (job.condition == Condition::kLiving || job.condition == Condition::kElsewhere) continue;
     bool too_many = ++num_over > most;
     std::error_code ignored;
-    if (too_many || over_since(job, now - age.count())) fs::remove_all(job.folder.path, ignored);
+    if (too_many || over_since(job, now - age.count())) fs::remove_all(job.dir.path, ignored);
   }
   remove_nameless(root, now);
 }

@@ -16,7 +16,7 @@ namespace dslaunch::launch {
 std::string jobs_root();
 
 // Paths inside one job's directory.
-struct JobFolder {
+struct JobDir {
   std::string path;  // empty: the job has none
   std::string record_file() const { return path + "/job.json"; }
   std::string console_file() const { return path + "/console.log"; }
@@ -25,10 +25,10 @@ struct JobFolder {
 };
 
 // This user already has a job directory of this name.
-bool has_job_folder(const std::string& job_id);
+bool has_job_dir(const std::string& job_id);
 
 // Creates the directory of a new job. Throws SystemError(73), also when a job of this name already has one.
-JobFolder make_job_folder(const std::string& root, const std::string& job_id);
+JobDir make_job_dir(const std::string& root, const std::string& job_id);
 
 // The condition that follows from the record and from whether its supervisor is present.
 enum class Condition {
@@ -39,14 +39,14 @@ enum class Condition {
 };
 
 struct KnownJob {
-  JobFolder folder;
+  JobDir dir;
   JobRecord record;
   Condition condition = Condition::kLost;
 };
 
 // A directory whose record cannot be used: damaged, another user's, or of a newer dslaunch.
 struct UnreadableJob {
-  JobFolder folder;
+  JobDir dir;
   std::string error;  // the reason, as the end of a sentence
 };
 

@@ -16,16 +16,16 @@ namespace dslaunch::launch {
 
 namespace fs = std::filesystem;
 
-void make_private_folder(const std::string& path) {
-  fs::path folder = fs::path(path).lexically_normal();
+void make_private_dir(const std::string& path) {
+  fs::path dir = fs::path(path).lexically_normal();
   std::error_code ignored;
-  if (folder.has_relative_path() && !fs::exists(folder.parent_path(), ignored)) {
-    make_private_folder(folder.parent_path().string());
+  if (dir.has_relative_path() && !fs::exists(dir.parent_path(), ignored)) {
+    make_private_dir(dir.parent_path().string());
   }
-  if (::mkdir(folder.c_str(), 0700) == 0) return;
+  if (::mkdir(dir.c_str(), 0700) == 0) return;
   if (errno != EEXIST) throw SystemError("mkdir", path, errno, ExitCode::kCannotCreate);
   struct stat found;
-  if (::stat(folder.c_str(), &found) != 0) throw SystemError("stat", path, errno, ExitCode::kCannotCreate);
+  if (::stat(dir.c_str(), &found) != 0) throw SystemError("stat", path, errno, ExitCode::kCannotCreate);
   if (!S_ISDIR(found.st_mode)) throw SystemError("mkdir", path, ENOTDIR, ExitCode::kCannotCreate);
   if (found.st_uid != ::geteuid())
     throw SystemError("use another user's directory", path, EPERM, ExitCode::kCannotCreate);

@@ -9,7 +9,7 @@ namespace dslaunch::launch {
 
 // Creates the directory and its missing parents, all 0700. Throws SystemError(73) when that fails, or when the existing
 // path belongs to another user.
-void make_private_folder(const std::string& path);
+void make_private_dir(const std::string& path);
 
 // Writes the whole file atomically: to a temporary file that is then renamed, so that no reader sees half of it. On a
 // full disk, overwrites the existing file in place if the text fits into its blocks. Throws SystemError.

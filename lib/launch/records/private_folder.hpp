@@ -9,13 +9,13 @@
 
 namespace dslaunch::launch {
 
-class PrivateFolder {
+class PrivateDir {
  public:
   // Throws UserError(73).
-  explicit PrivateFolder(const std::string& job_id);
-  ~PrivateFolder();
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
+  explicit PrivateDir(const std::string& job_id);
+  ~PrivateDir();
+  PrivateDir(const PrivateDir&) = delete;
+  PrivateDir& operator=(const PrivateDir&) = delete;
 
   const std::string& path() const { return path_; }
 
@@ -28,14 +28,14 @@ class PrivateFolder {
 };
 
 // The job in the name of a private directory; empty: `name` is not one.
-std::optional<std::string> job_of_private_folder(const std::string& name);
+std::optional<std::string> job_of_private_dir(const std::string& name);
 // Whether the directory holds only files that belong in a private directory, and the agent that made it is gone.
-bool private_folder_is_abandoned(const std::string& path);
+bool private_dir_is_abandoned(const std::string& path);
 
 // All private directories of this user on this host whose agents are gone, of any job. A large TMPDIR takes a while.
-void remove_abandoned_private_folders();
+void remove_abandoned_private_dirs();
 
 // After an agent was killed and could not remove its private directories: all of the job's.
-void remove_private_folders(const std::string& job_id);
+void remove_private_dirs(const std::string& job_id);
 
 }  // namespace dslaunch::launch

@@ -22,7 +22,7 @@ namespace {
 // The address of a path, and the directory descriptor that must stay open while the address is used.
 struct Address {
   sockaddr_un address{};
-  UniqueFd folder;
+  UniqueFd dir;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
@@ -31,9 +31,9 @@ bool make_address(const std::string& path, Address& to) {
   std::string name = path;
   if (name.size() >= sizeof to.address.sun_path) {
     std::filesystem::path whole(path);
-    to.folder = UniqueFd(::open(whole.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!to.folder.valid()) return false;
-    name = fmt::format("/proc/self/fd/{}/{}", to.folder.get(), whole.filename().string());
+    to.dir = UniqueFd(::open(whole.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!to.dir.valid()) return false;
+    name = fmt::format("/proc/self/fd/{}/{}", to.dir.get(), whole.filename().string());
   }
   if (name.size() >= sizeof to.address.sun_path) {
     errno = ENAMETOOLONG;
@@ -45,7 +45,7 @@ bool make_address(const std::string& path, Address& to) {
 
 }  // namespace
 
-std::string socket_folder() {
+std::string socket_dir() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   std::error_code unusable;
   if (runtime == nullptr || runtime[0] != '/' || !std::filesystem::is_directory(runtime, unusable)) return {};
@@ -53,14 +53,14 @@ std::string socket_folder() {
 }
 
 std::string choose_socket_path(const std::string& job_id, const std::string& fallback) {
-  const std::string folder = socket_folder();
-  if (folder.empty()) return fallback;
+  const std::string dir = socket_dir();
+  if (dir.empty()) return fallback;
   try {
-    make_private_folder(folder);
+    make_private_dir(dir);
   } catch (const SystemError&) {
     return fallback;
   }
-  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? fmt::format("{}/{}{}", folder, job_id, kSocketEnding) : fallback;
+  return ::access(dir.c_str(), W_OK | X_OK) == 0 ? fmt::format("{}/{}{}", dir, job_id, kSocketEnding) : fallback;
 }
 
 UniqueFd listen_at(const std::string& path) {

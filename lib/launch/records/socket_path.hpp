@@ -11,7 +11,7 @@ namespace dslaunch::launch {
 inline constexpr std::string_view kSocketEnding = ".sock", kNewEnding = ".new";
 
 // The directory of this user's sockets; empty: there is none.
-std::string socket_folder();
+std::string socket_dir();
 
 // The path for a new job's socket: $XDG_RUNTIME_DIR/dslaunch/JOB.sock, or `fallback` if that variable does not name a
 // usable directory of this user.

@@ -74,15 +74,14 @@ std::string first_line(const std::string& path) {
   return text.substr(0, text.find('\n'));
 }
 
-std::string thread_text(const std::string& folder, bool is_main) {
-  const std::string stat = read_whole_file(folder + "/stat").value_or("");
+std::string thread_text(const std::string& dir, bool is_main) {
+  const std::string stat = read_whole_file(dir + "/stat").value_or("");
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};
-  std::string text = fmt::format("{} '{}' {}", is_main ? "main thread" : "thread",
-                                 printable(first_line(folder + "/comm")), process_state_text(stat[name_end + 2]));
-  if (const auto call = system_call_in(first_line(folder + "/syscall")); !call.empty()) text += ", in " + call;
-  if (const auto channel = first_line(folder + "/wchan"); !channel.empty() && channel != "0")
-    text += " (" + channel + ")";
+  std::string text = fmt::format("{} '{}' {}", is_main ? "main thread" : "thread", printable(first_line(dir + "/comm")),
+                                 process_state_text(stat[name_end + 2]));
+  if (const auto call = system_call_in(first_line(dir + "/syscall")); !call.empty()) text += ", in " + call;
+  if (const auto channel = first_line(dir + "/wchan"); !channel.empty() && channel != "0") text += " (" + channel + ")";
   return text;
 }
 

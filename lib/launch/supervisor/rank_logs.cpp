@@ -77,12 +77,12 @@ void RankLogs::open_split_files() {
   }
   if (plan_.output.log_dir.empty()) root += "/logs";
   for (size_t rank = 0; rank < local_ranks_.size(); ++rank) {
-    std::string folder = fmt::format("{}/{}/attempt_{}/{}", root, plan_.job_id, plan_.restart_count, rank);
+    std::string dir = fmt::format("{}/{}/attempt_{}/{}", root, plan_.job_id, plan_.restart_count, rank);
     for (Stream stream : {Stream::kOut, Stream::kErr}) {
       int local_rank = local_ranks_[rank];
       if (!plan_.output.tee.has(local_rank, stream) && !plan_.output.redirects.has(local_rank, stream)) continue;
       files_->ranks[rank].split[static_cast<size_t>(stream)] =
-          create(folder + "/" + file_name(stream), false, "--log_dir");
+          create(dir + "/" + file_name(stream), false, "--log_dir");
     }
   }
 }
@@ -97,12 +97,12 @@ void RankLogs::open_each_rank_logs() {
 
 RankLogs::File RankLogs::create(const std::string& path, bool append, const char* option) const {
   // In the job's own directory only this user has access.
-  bool is_private = !plan_.job_folder.empty() && path.starts_with(plan_.job_folder + "/");
-  std::string folder = fs::path(path).parent_path().string();
+  bool is_private = !plan_.job_dir.empty() && path.starts_with(plan_.job_dir + "/");
+  std::string dir = fs::path(path).parent_path().string();
   std::error_code error;
   if (is_private) {
-    make_private_folder(folder);
-  } else if (fs::create_directories(folder, error); error) {
+    make_private_dir(dir);
+  } else if (fs::create_directories(dir, error); error) {
     refuse(path, error.message(), option);
   }
   // A pipe at this path would block everything, first until it has a reader and again whenever that reader pauses.

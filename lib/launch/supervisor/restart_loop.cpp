@@ -149,7 +149,7 @@ std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
   try {
     LaunchPlan next = planner_.plan(context_.hosts, plan_.restart_count + 1);
     next.job_id = plan_.job_id;
-    next.job_folder = plan_.job_folder;
+    next.job_dir = plan_.job_dir;
     next.output = plan_.output;
     next.append_logs = true;
     return next;

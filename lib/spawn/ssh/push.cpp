@@ -125,12 +125,12 @@ constexpr std::string_view kHere = "here ";
 PushSet read_push_set(const std::vector<PushedFile>& files) {
   PushSet set;
   std::string manifest;
-  std::set<std::string> folders;
+  std::set<std::string> dirs;
   for (const auto& file : files) {
     check_name(file.name);
     for (size_t slash = 0; (slash = file.name.find('/', slash)) != std::string::npos; ++slash) {
-      std::string folder = file.name.substr(0, slash + 1);
-      if (folders.insert(folder).second) add_entry(set.archive, folder, 0700, '5', {});
+      std::string dir = file.name.substr(0, slash + 1);
+      if (dirs.insert(dir).second) add_entry(set.archive, dir, 0700, '5', {});
     }
     std::string content = read_whole(file.path);
     manifest += sha256(content) + "  " + file.name + "\n";
@@ -151,7 +151,7 @@ PushResult push_programs(const SshTarget& target, const PushSet& set, const SshO
     result.copied = !answer.failure;
   }
   result.failure = std::move(answer.failure);
-  if (!result.failure) result.folder = answer.text.substr(kHere.size());
+  if (!result.failure) result.dir = answer.text.substr(kHere.size());
   return result;
 }
 

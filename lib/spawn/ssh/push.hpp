@@ -29,7 +29,7 @@ struct PushSet {
 PushSet read_push_set(const std::vector<PushedFile>& files);
 
 struct PushResult {
-  std::string folder;   // on the remote host, absolute; contains the names
+  std::string dir;      // on the remote host, absolute; contains the names
   bool copied = false;  // false: it already existed, complete
   std::optional<LinkFailure> failure;
 };

@@ -190,10 +190,10 @@ TEST_CASE("a hostfile without an end is refused", "[hostfile]") {
 }
 
 TEST_CASE("a hostfile is read from disk whole", "[hostfile]") {
-  test::TempDir folder;
+  test::TempDir dir;
   std::string text;
   for (int i = 0; i < 10000; ++i) text += "node" + std::to_string(i) + " slots=8\n";  // larger than one read
-  auto entries = read_hostfile(folder.write("hostfile", text));
+  auto entries = read_hostfile(dir.write("hostfile", text));
   REQUIRE(entries.size() == 10000);
   CHECK(entries.back().host.name == "node9999");
 }

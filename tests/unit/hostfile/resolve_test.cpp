@@ -13,11 +13,11 @@ namespace {
 
 class TemporaryHostfile {
  public:
-  explicit TemporaryHostfile(const std::string& text) : path_(folder_.write("hostfile", text)) {}
+  explicit TemporaryHostfile(const std::string& text) : path_(dir_.write("hostfile", text)) {}
   const std::string& path() const { return path_; }
 
  private:
-  test::TempDir folder_;
+  test::TempDir dir_;
   std::string path_;
 };
 

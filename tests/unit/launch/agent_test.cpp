@@ -133,9 +133,8 @@ TEST_CASE("an agent needs two pipes a rank, and on node rank 0 a connection of e
 }
 
 TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[launch][agent]") {
-  test::TempDir folder;
-  const std::string go = folder / "go",
-                    worker = folder.write("worker", "#!/bin/sh\nread word <'" + go + "'; echo v7\n");
+  test::TempDir dir;
+  const std::string go = dir / "go", worker = dir.write("worker", "#!/bin/sh\nread word <'" + go + "'; echo v7\n");
   REQUIRE(::mkfifo(go.c_str(), 0600) == 0);
   REQUIRE(::chmod(worker.c_str(), 0700) == 0);
   AgentProcess agent([] {});

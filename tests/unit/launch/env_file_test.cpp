@@ -125,7 +125,7 @@ TEST_CASE("DS_ENV_FILE gives the file another name, which must exist", "[launch]
 }
 
 TEST_CASE("a shell agrees where both give the text a meaning", "[launch][env_file]") {
-  test::TempDir folder;
+  test::TempDir dir;
   std::mt19937 random(3);
   auto below = [&](size_t n) { return random() % n; };
   // Nothing here means anything to a shell outside of quotes, or between its own quotes.
@@ -149,8 +149,8 @@ TEST_CASE("a shell agrees where both give the text a meaning", "[launch][env_fil
       if (below(4) == 0) text += below(2) == 0 ? "\n" : "\t# A=b \" '\n";
     }
     INFO(text);
-    test::write_file(folder / "f", text);
-    auto expected = as_a_shell_reads(folder / "f");
+    test::write_file(dir / "f", text);
+    auto expected = as_a_shell_reads(dir / "f");
     CHECK(read(text) == expected);
   }
 }

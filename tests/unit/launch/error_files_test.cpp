@@ -14,16 +14,16 @@ TEST_CASE("torch's error file gives the first line of the exception", "[launch][
 }
 
 TEST_CASE("error files lie in a private folder that goes with their owner", "[launch][error_files]") {
-  std::filesystem::path folder;
+  std::filesystem::path dir;
   {
     ErrorFiles files("job-1");
-    folder = std::filesystem::path(files.path_of(3)).parent_path();
-    CHECK(std::filesystem::is_directory(folder));
-    CHECK((std::filesystem::status(folder).permissions() & std::filesystem::perms::others_all) ==
+    dir = std::filesystem::path(files.path_of(3)).parent_path();
+    CHECK(std::filesystem::is_directory(dir));
+    CHECK((std::filesystem::status(dir).permissions() & std::filesystem::perms::others_all) ==
           std::filesystem::perms::none);
     CHECK(files.message_of(3).empty());
     std::ofstream(files.path_of(3)) << R"({"message": "gone wrong"})";
     CHECK(files.message_of(3) == "gone wrong");
   }
-  CHECK_FALSE(std::filesystem::exists(folder));
+  CHECK_FALSE(std::filesystem::exists(dir));
 }

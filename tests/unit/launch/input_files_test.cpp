@@ -21,21 +21,21 @@ config::JobConfig trained_on(std::vector<std::string> train, std::vector<std::st
 }  // namespace
 
 TEST_CASE("data that is there passes, however it is named", "[launch][input_files]") {
-  const test::TempDir folder;
-  folder.write("a.npz", "");
-  folder.write("odd[1].npz", "");
-  folder.write("text_document.bin", "");
-  folder.write("text_document.idx", "");
+  const test::TempDir dir;
+  dir.write("a.npz", "");
+  dir.write("odd[1].npz", "");
+  dir.write("text_document.bin", "");
+  dir.write("text_document.idx", "");
   for (const std::string name : {"a.npz", "*.npz", "odd[1].npz", "text_document", "text_document.idx"}) {
     INFO(name);
-    CHECK_NOTHROW(check_named_files(trained_on({name}, {folder / name}), folder.path()));
+    CHECK_NOTHROW(check_named_files(trained_on({name}, {dir / name}), dir.path()));
   }
-  CHECK_NOTHROW(check_named_files(trained_on({}), folder.path()));  // synthetic
+  CHECK_NOTHROW(check_named_files(trained_on({}), dir.path()));  // synthetic
 }
 
 TEST_CASE("the ranks' folder is no pattern, whatever its name", "[launch][input_files]") {
-  const test::TempDir folder;
-  const std::string cwd = folder / "run[1]*\\";
+  const test::TempDir dir;
+  const std::string cwd = dir / "run[1]*\\";
   std::filesystem::create_directory(cwd);
   for (const char* name : {"a.npz", "text_document.bin", "text_document.idx"}) test::write_file(cwd + "/" + name, "");
   for (const std::string name : {"a.npz", "*.npz", "[a-z].npz", "text_document"}) {
@@ -46,28 +46,28 @@ TEST_CASE("the ranks' folder is no pattern, whatever its name", "[launch][input_
 }
 
 TEST_CASE("data that is not there is refused, from the ranks' folder on", "[launch][input_files]") {
-  const test::TempDir folder;
-  folder.write("a.npz", "");
-  folder.write("half.idx", "");
+  const test::TempDir dir;
+  dir.write("a.npz", "");
+  dir.write("half.idx", "");
   for (const std::string name : {"b.npz", "b*.npz", "half", "."}) {
     INFO(name);
-    test::expect_error(ExitCode::kNoInput, {folder / name}, [&] {
-      check_named_files(trained_on({"a.npz", name}), folder.path());
+    test::expect_error(ExitCode::kNoInput, {dir / name}, [&] {
+      check_named_files(trained_on({"a.npz", name}), dir.path());
     });
-    test::expect_error(ExitCode::kNoInput, {folder / name},
-                       [&] { check_named_files(trained_on({"a.npz"}, {name}), folder.path()); });
+    test::expect_error(ExitCode::kNoInput, {dir / name},
+                       [&] { check_named_files(trained_on({"a.npz"}, {name}), dir.path()); });
   }
 }
 
 TEST_CASE("data that the config calls Megatron's has both its files, by whatever name", "[launch][input_files]") {
-  const test::TempDir folder;
-  for (const char* name : {"text.bin", "text.idx", "half.idx", "other.bin"}) folder.write(name, "");
+  const test::TempDir dir;
+  for (const char* name : {"text.bin", "text.idx", "half.idx", "other.bin"}) dir.write(name, "");
   auto config = trained_on({});
   config.data.format = "megatron";
   for (const char* name : {"text", "text.bin", "text.idx", "tex*"}) {
     INFO(name);
     config.data.train = {name};
-    CHECK_NOTHROW(check_named_files(config, folder.path()));
+    CHECK_NOTHROW(check_named_files(config, dir.path()));
   }
   for (const auto& [name, missing] : {std::pair{"half", "half.bin"},
                                       {"half.idx", "half.bin"},
@@ -75,17 +75,17 @@ TEST_CASE("data that the config calls Megatron's has both its files, by whatever
                                       {"nowhere", "nowhere.idx"}}) {
     INFO(name);
     config.data.train = {name};
-    test::expect_error(ExitCode::kNoInput, {folder / missing}, [&] { check_named_files(config, folder.path()); });
+    test::expect_error(ExitCode::kNoInput, {dir / missing}, [&] { check_named_files(config, dir.path()); });
   }
 }
 
 TEST_CASE("a loss with a name is no file", "[launch][input_files]") {
-  const test::TempDir folder;
+  const test::TempDir dir;
   config::JobConfig config;
   for (const char* name : {"", "mse", "cross_entropy"}) {
     config.loss = name;
-    CHECK_NOTHROW(check_named_files(config, folder.path()));
+    CHECK_NOTHROW(check_named_files(config, dir.path()));
   }
   config.loss = "huber.pt";
-  test::expect_error(ExitCode::kNoInput, {"huber.pt", "model"}, [&] { check_named_files(config, folder.path()); });
+  test::expect_error(ExitCode::kNoInput, {"huber.pt", "model"}, [&] { check_named_files(config, dir.path()); });
 }

@@ -19,9 +19,9 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// Private folders are made below `folder` while it is there.
+// Private folders are made below `dir` while it is there.
 struct TemporaryFolder {
-  explicit TemporaryFolder(const std::string& folder) { ::setenv("TMPDIR", folder.c_str(), 1); }
+  explicit TemporaryFolder(const std::string& dir) { ::setenv("TMPDIR", dir.c_str(), 1); }
   ~TemporaryFolder() {
     if (before) {
       ::setenv("TMPDIR", before->c_str(), 1);
@@ -45,9 +45,9 @@ TEST_CASE("copies take the originals' place in the arguments and are gone afterw
     CHECK(words[1] != words[3]);
     std::ifstream copy(words[1], std::ios::binary);
     CHECK(std::string((std::istreambuf_iterator<char>(copy)), std::istreambuf_iterator<char>()) == content);
-    struct stat folder {};
-    REQUIRE(::stat(std::filesystem::path(words[1]).parent_path().c_str(), &folder) == 0);
-    CHECK((folder.st_mode & 0777) == 0700);
+    struct stat dir {};
+    REQUIRE(::stat(std::filesystem::path(words[1]).parent_path().c_str(), &dir) == 0);
+    CHECK((dir.st_mode & 0777) == 0700);
   }
   CHECK_FALSE(std::filesystem::exists(std::filesystem::path(words[1]).parent_path()));
 }
@@ -62,16 +62,16 @@ TEST_CASE("a file's name may be as long as names can be", "[launch][job_files]")
 }
 
 TEST_CASE("files that find no room leave nothing behind, and the reason is told", "[launch][job_files]") {
-  test::TempDir folder;
-  const TemporaryFolder here(folder.path());
+  test::TempDir dir;
+  const TemporaryFolder here(dir.path());
   std::signal(SIGXFSZ, SIG_IGN);  // as the launcher does
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{1000, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  test::expect_error(ExitCode::kCannotCreate, {folder.path(), "File too large", "TMPDIR"}, [] {
+  test::expect_error(ExitCode::kCannotCreate, {dir.path(), "File too large", "TMPDIR"}, [] {
     JobFiles files("job-1", {{"/far/a.json", "{}"}, {"/far/b.json", std::string(2000, ' ')}});
   });
   ::setrlimit(RLIMIT_FSIZE, &before);
-  CHECK(std::filesystem::is_empty(folder.path()));
+  CHECK(std::filesystem::is_empty(dir.path()));
 }

@@ -12,7 +12,7 @@ using namespace dslaunch::launch;
 TEST_CASE("folded lines that are shown together keep their order across the streams", "[launch]") {
   test::TempDir dir;
   LaunchPlan plan;
-  plan.job_folder = dir / "job";
+  plan.job_dir = dir / "job";
   plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
   FileThread files;
   ConsoleLog console(dir / "console.log", files);
@@ -30,7 +30,7 @@ TEST_CASE("folded lines that are shown together keep their order across the stre
 TEST_CASE("a line of ours is behind the end of a sequence that a rank has left open", "[launch]") {
   test::TempDir dir;
   LaunchPlan plan;
-  plan.job_folder = dir / "job";
+  plan.job_dir = dir / "job";
   plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
   FileThread files;
   ConsoleLog console(dir / "console.log", files);

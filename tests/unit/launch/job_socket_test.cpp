@@ -24,10 +24,10 @@ namespace {
 
 // A supervisor's loop, turned by hand.
 struct Desk {
-  test::TempDir folder;
-  std::string path = folder / "control.sock";
+  test::TempDir dir;
+  std::string path = dir / "control.sock";
   FileThread files;
-  ConsoleLog console{folder / "console.log", files};
+  ConsoleLog console{dir / "console.log", files};
   JobSocket socket{path, console};
   std::vector<StopRequest> stops;
 
@@ -206,14 +206,14 @@ TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]")
 }
 
 TEST_CASE("where nobody takes clients in, one more does not wait", "[launch][job_socket]") {
-  test::TempDir folder;
-  UniqueFd listener = listen_at(folder / "s");
+  test::TempDir dir;
+  UniqueFd listener = listen_at(dir / "s");
   std::vector<UniqueFd> waiting;
   do {
     REQUIRE(waiting.size() < 1000);
-    waiting.push_back(connect_to(folder / "s"));
+    waiting.push_back(connect_to(dir / "s"));
   } while (waiting.back().valid());
-  CHECK_FALSE(JobClient(folder / "s").send(StatusRequest{}));
+  CHECK_FALSE(JobClient(dir / "s").send(StatusRequest{}));
 }
 
 TEST_CASE("a client for whom there is no descriptor left is turned away", "[launch][job_socket]") {
@@ -238,8 +238,8 @@ TEST_CASE("a client for whom there is no descriptor left is turned away", "[laun
 }
 
 TEST_CASE("a path longer than an address is reached too, and nobody there is no connection", "[launch][job_socket]") {
-  test::TempDir folder;
-  std::string deep = folder / std::string(120, 'd');
+  test::TempDir dir;
+  std::string deep = dir / std::string(120, 'd');
   REQUIRE(::mkdir(deep.c_str(), 0700) == 0);
   CHECK_FALSE(connect_to(deep + "/s").valid());
   UniqueFd listener = listen_at(deep + "/s");
@@ -250,14 +250,14 @@ TEST_CASE("a path longer than an address is reached too, and nobody there is no 
 }
 
 TEST_CASE("sockets of launchers that are gone are removed, and no others", "[launch][job_socket]") {
-  test::TempDir folder;
-  const test::SetEnv runtime("XDG_RUNTIME_DIR", folder.path());
+  test::TempDir dir;
+  const test::SetEnv runtime("XDG_RUNTIME_DIR", dir.path());
   const std::string living = choose_socket_path("20260131-174502-4711-c0de1234", "");
   const std::string dead = choose_socket_path("20260131-174502-4712-c0de", "");
-  const std::string foreign = folder / "dslaunch/agent.sock", file = folder / "dslaunch/20260131-174502-4713-c0de.sock";
+  const std::string foreign = dir / "dslaunch/agent.sock", file = dir / "dslaunch/20260131-174502-4713-c0de.sock";
   UniqueFd listener = listen_at(living);
   for (const auto& path : {dead, foreign}) UniqueFd gone = listen_at(path);
-  folder.write("dslaunch/20260131-174502-4713-c0de.sock", "a plain file");
+  dir.write("dslaunch/20260131-174502-4713-c0de.sock", "a plain file");
   remove_dead_sockets();
   CHECK(connect_to(living).valid());
   CHECK_FALSE(std::filesystem::exists(dead));
@@ -266,12 +266,11 @@ TEST_CASE("sockets of launchers that are gone are removed, and no others", "[lau
 }
 
 TEST_CASE("a runtime folder that cannot be looked at is done without", "[launch][job_socket]") {
-  test::TempDir folder;
-  std::filesystem::create_symlink("loop", folder / "loop");
+  test::TempDir dir;
+  std::filesystem::create_symlink("loop", dir / "loop");
   const char* before = std::getenv("XDG_RUNTIME_DIR");
   const std::string kept = before == nullptr ? "" : before;
-  for (const std::string& runtime :
-       {folder / std::string(300, 'a'), folder / "loop", folder / "none", "/dev/null/x"s}) {
+  for (const std::string& runtime : {dir / std::string(300, 'a'), dir / "loop", dir / "none", "/dev/null/x"s}) {
     INFO(runtime);
     ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
     CHECK(choose_socket_path("job-1", "/else/control.sock") == "/else/control.sock");

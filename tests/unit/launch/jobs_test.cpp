@@ -39,7 +39,7 @@ KnownJob known(const std::string& id, Condition condition = Condition::kEnded) {
 }
 
 void put(const std::string& root, const JobRecord& record) {
-  make_private_folder(root + "/" + record.job_id);
+  make_private_dir(root + "/" + record.job_id);
   write_private_file(root + "/" + record.job_id + "/job.json", record_to_json(record));
 }
 
@@ -110,34 +110,34 @@ TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
 }
 
 TEST_CASE("a job is on record by its id, whatever stands in a process's environment", "[launch][jobs]") {
-  test::TempDir folder;
-  put(folder.path(), some_record("a"));
-  put(folder.path() + "/below", some_record("b"));
-  put(folder.path(), some_record("other"));
-  std::filesystem::rename(folder / "other", folder / "renamed");
-  REQUIRE(job_on_record(folder.path(), "a"));
-  CHECK(job_on_record(folder.path(), "a")->record == some_record("a"));
+  test::TempDir dir;
+  put(dir.path(), some_record("a"));
+  put(dir.path() + "/below", some_record("b"));
+  put(dir.path(), some_record("other"));
+  std::filesystem::rename(dir / "other", dir / "renamed");
+  REQUIRE(job_on_record(dir.path(), "a"));
+  CHECK(job_on_record(dir.path(), "a")->record == some_record("a"));
   for (const char* id : {"", ".", "..", "below/b", "renamed", "missing"}) {
     CAPTURE(id);
-    CHECK_FALSE(job_on_record(folder.path(), id));
+    CHECK_FALSE(job_on_record(dir.path(), id));
   }
   CHECK_FALSE(job_on_record("", "a"));
 }
 
 TEST_CASE("folders and files are private and whole", "[launch][jobs]") {
-  test::TempDir folder;
-  std::string root = folder / "a/b/jobs";
-  JobFolder job = make_job_folder(root, "j1");
-  for (const char* name : {"a", "a/b", "a/b/jobs", "a/b/jobs/j1"}) CHECK(mode_of(folder / name) == 0700);
+  test::TempDir dir;
+  std::string root = dir / "a/b/jobs";
+  JobDir job = make_job_dir(root, "j1");
+  for (const char* name : {"a", "a/b", "a/b/jobs", "a/b/jobs/j1"}) CHECK(mode_of(dir / name) == 0700);
   write_private_file(job.record_file(), "one");
   write_private_file(job.record_file(), "two");
   CHECK(mode_of(job.record_file()) == 0600);
   CHECK(read_whole_file(job.record_file()) == "two");
   CHECK(std::distance(std::filesystem::directory_iterator(job.path), {}) == 1);
-  test::expect_error(ExitCode::kCannotCreate, {"j1"}, [&] { make_job_folder(root, "j1"); });
-  write_private_file(folder / "plain", "");
-  test::expect_error(ExitCode::kCannotCreate, {"plain"}, [&] { make_job_folder(folder / "plain/jobs", "j1"); });
-  test::expect_error(ExitCode::kCannotCreate, {"HOME"}, [&] { make_job_folder("", "j1"); });
+  test::expect_error(ExitCode::kCannotCreate, {"j1"}, [&] { make_job_dir(root, "j1"); });
+  write_private_file(dir / "plain", "");
+  test::expect_error(ExitCode::kCannotCreate, {"plain"}, [&] { make_job_dir(dir / "plain/jobs", "j1"); });
+  test::expect_error(ExitCode::kCannotCreate, {"HOME"}, [&] { make_job_dir("", "j1"); });
 }
 
 TEST_CASE("the state folder follows XDG_STATE_HOME, then HOME", "[launch][jobs]") {
@@ -167,8 +167,8 @@ TEST_CASE("a job is found by id, by a beginning that is its own, and as the last
 }
 
 TEST_CASE("jobs are listed newest first with what became of them", "[launch][jobs]") {
-  test::TempDir folder;
-  std::string root = folder.path();
+  test::TempDir dir;
+  std::string root = dir.path();
   JobRecord living = some_record("a"), lost = some_record("b"), ended = some_record("c"), elsewhere = some_record("d");
   lost.supervisor.boot_id = "before";
   lost.started += 1;
@@ -177,7 +177,7 @@ TEST_CASE("jobs are listed newest first with what became of them", "[launch][job
   elsewhere.supervisor.host = "other.invalid";
   elsewhere.started += 3;
   for (const auto& record : {living, lost, ended, elsewhere}) put(root, record);
-  std::filesystem::create_directory(folder / "no job");
+  std::filesystem::create_directory(dir / "no job");
   auto jobs = list_jobs(root);
   REQUIRE(jobs.size() == 4);
   CHECK(jobs[0].condition == Condition::kElsewhere);
@@ -188,8 +188,8 @@ TEST_CASE("jobs are listed newest first with what became of them", "[launch][job
 }
 
 TEST_CASE("old jobs go, living ones never", "[launch][jobs]") {
-  test::TempDir folder;
-  std::string root = folder.path();
+  test::TempDir dir;
+  std::string root = dir.path();
   const int64_t now = 1800000000;
   for (int i = 0; i < 6; ++i) {
     JobRecord record = some_record("e" + std::to_string(i));

@@ -62,13 +62,13 @@ struct Ended {
 
 // In a process of its own, whose signals and standard error it may keep.
 Ended in_own_process(const std::function<int()>& job) {
-  test::TempDir folder;
+  test::TempDir dir;
   const pid_t child = ::fork();
   if (child == 0) {
-    ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
+    ::setenv("XDG_STATE_HOME", dir.path().c_str(), 1);
     ::unsetenv("XDG_RUNTIME_DIR");
-    if (std::freopen((folder / "err").c_str(), "w", stderr) == nullptr) ::_exit(1);
-    if (std::freopen((folder / "out").c_str(), "w", stdout) == nullptr) ::_exit(1);
+    if (std::freopen((dir / "err").c_str(), "w", stderr) == nullptr) ::_exit(1);
+    if (std::freopen((dir / "out").c_str(), "w", stdout) == nullptr) ::_exit(1);
     try {
       ::_exit(job());
     } catch (...) {
@@ -79,9 +79,9 @@ Ended in_own_process(const std::function<int()>& job) {
   int status = 0;
   ::waitpid(child, &status, 0);
   ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  ended.words = test::read_file(folder / "err");
-  ended.document = test::read_file(folder / "out");
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+  ended.words = test::read_file(dir / "err");
+  ended.document = test::read_file(dir / "out");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
     if (entry.path().filename() == "job.json") ended.record = record_from_json(test::read_file(entry.path()));
   }
   return ended;

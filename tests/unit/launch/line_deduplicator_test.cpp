@@ -35,58 +35,58 @@ TEST_CASE("ranks are named in ranges", "[launch][line_deduplicator]") {
 }
 
 TEST_CASE("a line that all ranks have written is shown at once, as one", "[launch][line_deduplicator]") {
-  LineDeduplicator folder = folder_for(3);
-  for (int rank : {2, 0, 1}) folder.add(rank, Stream::kOut, "same\n", kStart);
-  CHECK(folder.take(kStart) == std::vector<LineDeduplicator::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
-  CHECK(folder.next(kStart).is_never());
+  LineDeduplicator dir = folder_for(3);
+  for (int rank : {2, 0, 1}) dir.add(rank, Stream::kOut, "same\n", kStart);
+  CHECK(dir.take(kStart) == std::vector<LineDeduplicator::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
+  CHECK(dir.next(kStart).is_never());
 }
 
 TEST_CASE("a line waits for others a moment and no longer", "[launch][line_deduplicator]") {
-  LineDeduplicator folder = folder_for(3);
-  folder.add(1, Stream::kErr, "mine\n", kStart);
-  CHECK(folder.take(kStart + LineDeduplicator::kWindow - 1ms).empty());
-  CHECK_FALSE(folder.next(kStart).is_never());
-  CHECK(folder.take(kStart + LineDeduplicator::kWindow) ==
+  LineDeduplicator dir = folder_for(3);
+  dir.add(1, Stream::kErr, "mine\n", kStart);
+  CHECK(dir.take(kStart + LineDeduplicator::kWindow - 1ms).empty());
+  CHECK_FALSE(dir.next(kStart).is_never());
+  CHECK(dir.take(kStart + LineDeduplicator::kWindow) ==
         std::vector<LineDeduplicator::Shown>{{Stream::kErr, "h:1| mine\n"}});
-  folder.add(0, Stream::kErr, "mine\n", kStart + LineDeduplicator::kWindow);
-  CHECK(texts(folder.take_all()) == Texts{"h:0| mine\n"});
+  dir.add(0, Stream::kErr, "mine\n", kStart + LineDeduplicator::kWindow);
+  CHECK(texts(dir.take_all()) == Texts{"h:0| mine\n"});
 }
 
 TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]") {
-  LineDeduplicator folder = folder_for(2);
-  folder.add(0, Stream::kOut, "x\n", kStart);
-  folder.add(1, Stream::kErr, "x\n", kStart);
-  CHECK(folder.take_all().size() == 2);
+  LineDeduplicator dir = folder_for(2);
+  dir.add(0, Stream::kOut, "x\n", kStart);
+  dir.add(1, Stream::kErr, "x\n", kStart);
+  CHECK(dir.take_all().size() == 2);
 }
 
 TEST_CASE("nobody waits for ranks that have ended", "[launch][line_deduplicator]") {
-  LineDeduplicator folder = folder_for(3);
-  folder.rank_ended();
-  folder.add(0, Stream::kOut, "x\n", kStart);
-  folder.add(2, Stream::kOut, "x\n", kStart);
-  CHECK(texts(folder.take(kStart)) == Texts{"[ranks 0, 2] x\n"});
+  LineDeduplicator dir = folder_for(3);
+  dir.rank_ended();
+  dir.add(0, Stream::kOut, "x\n", kStart);
+  dir.add(2, Stream::kOut, "x\n", kStart);
+  CHECK(texts(dir.take(kStart)) == Texts{"[ranks 0, 2] x\n"});
 }
 
 TEST_CASE("a rank's later line does not join an earlier one of others", "[launch][line_deduplicator]") {
-  LineDeduplicator folder = folder_for(2);
-  folder.add(0, Stream::kOut, "b\n", kStart);
-  folder.add(1, Stream::kOut, "a\n", kStart);
-  folder.add(1, Stream::kOut, "b\n", kStart);
+  LineDeduplicator dir = folder_for(2);
+  dir.add(0, Stream::kOut, "b\n", kStart);
+  dir.add(1, Stream::kOut, "a\n", kStart);
+  dir.add(1, Stream::kOut, "b\n", kStart);
   // "b" of rank 1 behind its "a", although a "b" waits in front of that.
-  CHECK(texts(folder.take_all()) == Texts{"h:0| b\n", "h:1| a\n", "h:1| b\n"});
+  CHECK(texts(dir.take_all()) == Texts{"h:0| b\n", "h:1| a\n", "h:1| b\n"});
 }
 
 TEST_CASE("a flood of different lines is not kept", "[launch][line_deduplicator]") {
-  LineDeduplicator folder = folder_for(2);
-  for (int i = 0; i < 2000; ++i) folder.add(0, Stream::kOut, std::to_string(i) + "\n", kStart);
-  CHECK(folder.take(kStart).size() >= 1700);
+  LineDeduplicator dir = folder_for(2);
+  for (int i = 0; i < 2000; ++i) dir.add(0, Stream::kOut, std::to_string(i) + "\n", kStart);
+  CHECK(dir.take(kStart).size() >= 1700);
 }
 
 TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture", "[launch][line_deduplicator]") {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const int num_ranks = 2 + static_cast<int>(random() % 4);
-    LineDeduplicator folder = folder_for(num_ranks);
+    LineDeduplicator dir = folder_for(num_ranks);
     std::map<int, std::string> written, shown;
     auto note = [&](const std::vector<LineDeduplicator::Shown>& lines) {
       for (const auto& line : lines) {
@@ -112,11 +112,11 @@ TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture
       int rank = static_cast<int>(random() % static_cast<unsigned>(num_ranks));
       std::string line(1, static_cast<char>('a' + random() % 3));
       written[rank] += line + "\n";
-      folder.add(rank, Stream::kOut, line + "\n", now);
+      dir.add(rank, Stream::kOut, line + "\n", now);
       now += std::chrono::milliseconds(random() % 20);
-      note(folder.take(now));
+      note(dir.take(now));
     }
-    note(folder.take_all());
+    note(dir.take_all());
     REQUIRE(shown == written);
   }
 }

@@ -34,10 +34,10 @@ TEST_CASE("files of other kinds are named as what they are", "[launch][model_fil
 }
 
 TEST_CASE("missing files and folders are told apart from models", "[launch][model_file]") {
-  test::TempDir folder;
-  CHECK(code_for(folder / "none.pt", "does not exist") == 66);
-  CHECK(code_for(folder.path(), "is a directory") == 65);
+  test::TempDir dir;
+  CHECK(code_for(dir / "none.pt", "does not exist") == 66);
+  CHECK(code_for(dir.path(), "is a directory") == 65);
   CHECK(code_for("/dev/null", "device or pipe") == 66);
-  CHECK(code_for(folder.write("model.pt", "anything"), "") == 0);
-  CHECK(code_for(folder / "model.pt/below.pt", "") == 66);
+  CHECK(code_for(dir.write("model.pt", "anything"), "") == 0);
+  CHECK(code_for(dir / "model.pt/below.pt", "") == 66);
 }

@@ -18,17 +18,17 @@ namespace {
 // A file that stands still until go_on(), with a thread of its own.
 class StalledFile {
  public:
-  StalledFile() : fd(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) {
+  StalledFile() : fd(::open((dir_ / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) {
     thread.submit(0, [gate = gate_.get_future().share()] {
       gate.wait();
       return std::string();
     });
   }
   void go_on() { gate_.set_value(); }
-  std::string content() const { return test::read_file(folder_ / "out"); }
+  std::string content() const { return test::read_file(dir_ / "out"); }
 
  private:
-  test::TempDir folder_;
+  test::TempDir dir_;
   std::promise<void> gate_;
 
  public:

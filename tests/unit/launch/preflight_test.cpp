@@ -33,51 +33,51 @@ std::string script(const std::string& path, const std::string& body) {
 }  // namespace
 
 TEST_CASE("a model's fingerprint follows its content, not its name", "[launch][preflight]") {
-  test::TempDir folder;
-  write_archive(folder / "a.pt", "weights one");
-  write_archive(folder / "b.pt", "weights two");
-  write_archive(folder / "c.pt", "weights one");
-  CHECK(model_fingerprint(folder / "a.pt") != model_fingerprint(folder / "b.pt"));
-  Preflight preflight = make_preflight(folder / "a.pt");
+  test::TempDir dir;
+  write_archive(dir / "a.pt", "weights one");
+  write_archive(dir / "b.pt", "weights two");
+  write_archive(dir / "c.pt", "weights one");
+  CHECK(model_fingerprint(dir / "a.pt") != model_fingerprint(dir / "b.pt"));
+  Preflight preflight = make_preflight(dir / "a.pt");
   CHECK(preflight.model_bytes > 100);
   preflight.worker_version.clear();
-  preflight.model = folder / "c.pt";
+  preflight.model = dir / "c.pt";
   // Times of writing are part of an archive's directory; the same second is likely but not certain.
-  preflight.model_fingerprint = model_fingerprint(folder / "c.pt");
+  preflight.model_fingerprint = model_fingerprint(dir / "c.pt");
   CHECK_NOTHROW(check_preflight(preflight, "", {}));
-  preflight.model = folder / "b.pt";
-  test::expect_error(ExitCode::kBadInput, {"b.pt", "differs from the launching host's"}, [&] { check_preflight(preflight, "", {}); });
-  preflight.model = folder / "none.pt";
+  preflight.model = dir / "b.pt";
+  test::expect_error(ExitCode::kBadInput, {"b.pt", "differs from the launching host's"},
+                     [&] { check_preflight(preflight, "", {}); });
+  preflight.model = dir / "none.pt";
   test::expect_error(ExitCode::kNoInput, {"none.pt"}, [&] { check_preflight(preflight, "", {}); });
-  test::expect_error(ExitCode::kNoInput, {"none.pt", "No such file"}, [&] { make_preflight(folder / "none.pt"); });
+  test::expect_error(ExitCode::kNoInput, {"none.pt", "No such file"}, [&] { make_preflight(dir / "none.pt"); });
 }
 
 TEST_CASE("something else than an archive is no model", "[launch][preflight]") {
-  test::TempDir folder;
+  test::TempDir dir;
   for (std::string content : {"", "x", "PK\5\6", "a longer text without any end record in it"}) {
-    std::ofstream(folder / "m.pt", std::ios::binary) << content;
-    test::expect_error(ExitCode::kBadInput, {"m.pt"}, [&] { model_fingerprint(folder / "m.pt"); });
+    std::ofstream(dir / "m.pt", std::ios::binary) << content;
+    test::expect_error(ExitCode::kBadInput, {"m.pt"}, [&] { model_fingerprint(dir / "m.pt"); });
   }
 }
 
 TEST_CASE("a worker of another version, or one that does not start, is refused with what it said",
           "[launch][preflight]") {
-  test::TempDir folder;
+  test::TempDir dir;
   Preflight preflight{.worker_version = "dsworker 7"};
-  CHECK_NOTHROW(check_preflight(preflight, script(folder / "same", "echo dsworker 7\n"), kEnvironment));
+  CHECK_NOTHROW(check_preflight(preflight, script(dir / "same", "echo dsworker 7\n"), kEnvironment));
   test::expect_error(ExitCode::kUnavailable, {"dsworker 6", "dsworker 7"},
-                     [&] { check_preflight(preflight, script(folder / "other", "echo dsworker 6\n"), kEnvironment); });
+                     [&] { check_preflight(preflight, script(dir / "other", "echo dsworker 6\n"), kEnvironment); });
   test::expect_error(ExitCode::kUnavailable, {"libtorch_cpu.so: not found"}, [&] {
-    check_preflight(preflight, script(folder / "broken", "echo libtorch_cpu.so: not found >&2; exit 127\n"),
-                    kEnvironment);
+    check_preflight(preflight, script(dir / "broken", "echo libtorch_cpu.so: not found >&2; exit 127\n"), kEnvironment);
   });
-  test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] { check_preflight(preflight, folder / "nothing", {}); });
+  test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] { check_preflight(preflight, dir / "nothing", {}); });
 }
 
 TEST_CASE("a worker that has said its version and does not end is not waited for", "[launch][preflight]") {
-  test::TempDir folder;
+  test::TempDir dir;
   const Deadline soon = Deadline::after(30s);
   check_preflight({.worker_version = "dsworker 7"},
-                  script(folder / "lingering", "echo dsworker 7; exec >&- 2>&-; exec sleep 60\n"), kEnvironment);
+                  script(dir / "lingering", "echo dsworker 7; exec >&- 2>&-; exec sleep 60\n"), kEnvironment);
   CHECK_FALSE(soon.passed());
 }

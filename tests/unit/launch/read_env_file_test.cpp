@@ -24,14 +24,14 @@ struct stat file_with(uid_t owner, gid_t group, mode_t mode) {
 }  // namespace
 
 TEST_CASE("a file of variables that is missing, or no file, is named", "[launch][read_env_file]") {
-  test::TempDir folder;
+  test::TempDir dir;
   std::vector<std::string> warnings;
   auto read = [&](const std::string& path) { read_env_file({path, true}, warnings); };
-  expect_error(ExitCode::kNoInput, {folder / "gone", "No such file"}, [&] { read(folder / "gone"); });
-  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { read(folder.path()); });
+  expect_error(ExitCode::kNoInput, {dir / "gone", "No such file"}, [&] { read(dir / "gone"); });
+  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { read(dir.path()); });
   expect_error(ExitCode::kBadInput, {"/dev/zero", "bytes"}, [&] { read("/dev/zero"); });
-  test::write_file(folder / "bad", "A\n");
-  expect_error(ExitCode::kBadInput, {(folder / "bad") + ":1:2:"}, [&] { read(folder / "bad"); });
+  test::write_file(dir / "bad", "A\n");
+  expect_error(ExitCode::kBadInput, {(dir / "bad") + ":1:2:"}, [&] { read(dir / "bad"); });
 }
 
 TEST_CASE("only the user, root and the user's primary group may be able to write it", "[launch][read_env_file]") {
@@ -53,8 +53,8 @@ TEST_CASE("only the user, root and the user's primary group may be able to write
 
 TEST_CASE("what others may have written is refused where it was found, and a warning where it was named",
           "[launch][read_env_file]") {
-  test::TempDir folder;
-  const std::string path = folder / ".deepspeed_env";
+  test::TempDir dir;
+  const std::string path = dir / ".deepspeed_env";
   test::write_file(path, "LD_PRELOAD=evil.so\n");
   REQUIRE(::chmod(path.c_str(), 0666) == 0);
   std::vector<std::string> warnings;
@@ -68,10 +68,10 @@ TEST_CASE("what others may have written is refused where it was found, and a war
 }
 
 TEST_CASE("a pipe that was found is not waited for", "[launch][read_env_file]") {
-  test::TempDir folder;
+  test::TempDir dir;
   std::vector<std::string> warnings;
-  REQUIRE(::mkfifo((folder / ".deepspeed_env").c_str(), 0600) == 0);
+  REQUIRE(::mkfifo((dir / ".deepspeed_env").c_str(), 0600) == 0);
   expect_error(ExitCode::kNoInput, {"no plain file"}, [&] {
-    read_env_file({folder / ".deepspeed_env", false}, warnings);
+    read_env_file({dir / ".deepspeed_env", false}, warnings);
   });
 }

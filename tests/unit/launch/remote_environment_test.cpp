@@ -54,29 +54,29 @@ TEST_CASE("a remote rank has its login's environment with the job's on top", "[l
 }
 
 TEST_CASE("a virtual environment comes first in the host's own PATH", "[launch][remote_environment]") {
-  test::TempDir folder;
-  std::filesystem::create_directory(folder / "bin");
-  std::filesystem::create_symlink("/bin/sh", folder / "bin/python");
+  test::TempDir dir;
+  std::filesystem::create_directory(dir / "bin");
+  std::filesystem::create_symlink("/bin/sh", dir / "bin/python");
   Environment env{{"PATH", "/usr/bin:/bin"}, {"PYTHONHOME", "/opt"}, {"A", "1"}};
-  apply_venv(env, folder.path());
-  CHECK(env == Environment{{"PATH", (folder / "bin") + ":/usr/bin:/bin"}, {"VIRTUAL_ENV", folder.path()}, {"A", "1"}});
+  apply_venv(env, dir.path());
+  CHECK(env == Environment{{"PATH", (dir / "bin") + ":/usr/bin:/bin"}, {"VIRTUAL_ENV", dir.path()}, {"A", "1"}});
   Environment bare;
-  apply_venv(bare, folder.path());
-  CHECK(bare["PATH"] == (folder / "bin") + ":/usr/local/bin:/usr/bin:/bin");
+  apply_venv(bare, dir.path());
+  CHECK(bare["PATH"] == (dir / "bin") + ":/usr/local/bin:/usr/bin:/bin");
 }
 
 TEST_CASE("a folder without python is no virtual environment", "[launch][remote_environment]") {
-  test::TempDir folder;
+  test::TempDir dir;
   Environment env{{"PATH", "/bin"}};
   auto refused = [&] {
-    expect_error(ExitCode::kNoInput, {"--venv " + folder.path(), "bin/python", "on this host"},
-                 [&] { apply_venv(env, folder.path()); });
+    expect_error(ExitCode::kNoInput, {"--venv " + dir.path(), "bin/python", "on this host"},
+                 [&] { apply_venv(env, dir.path()); });
   };
   refused();
-  std::filesystem::create_directories(folder / "bin/python");
+  std::filesystem::create_directories(dir / "bin/python");
   refused();
-  std::filesystem::remove(folder / "bin/python");
-  test::write_file(folder / "bin/python", "");  // not executable
+  std::filesystem::remove(dir / "bin/python");
+  test::write_file(dir / "bin/python", "");  // not executable
   refused();
   CHECK(env == Environment{{"PATH", "/bin"}});
 }

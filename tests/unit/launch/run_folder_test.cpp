@@ -10,11 +10,11 @@ using namespace dslaunch::launch;
 
 namespace {
 
-int code_for(const std::string& folder, EarlierRun earlier) {
+int code_for(const std::string& dir, EarlierRun earlier) {
   try {
-    auto lock = prepare_run_folder(folder, earlier, "a test");
+    auto lock = prepare_run_dir(dir, earlier, "a test");
   } catch (const UserError& error) {
-    CHECK_THAT(error.what(), Catch::Contains(folder));
+    CHECK_THAT(error.what(), Catch::Contains(dir));
     return to_int(error.code());
   }
   return 0;
@@ -24,23 +24,23 @@ int code_for(const std::string& folder, EarlierRun earlier) {
 
 TEST_CASE("a run folder is made with its parents", "[launch][run_folder]") {
   test::TempDir temp;
-  auto folder = temp / "runs/a";
-  CHECK(code_for(folder, EarlierRun::kRefuse) == 0);
-  CHECK(std::filesystem::is_directory(folder));
-  CHECK(code_for(folder, EarlierRun::kRefuse) == 0);  // empty: no run yet
+  auto dir = temp / "runs/a";
+  CHECK(code_for(dir, EarlierRun::kRefuse) == 0);
+  CHECK(std::filesystem::is_directory(dir));
+  CHECK(code_for(dir, EarlierRun::kRefuse) == 0);  // empty: no run yet
 }
 
 TEST_CASE("a folder that holds a run is refused, kept or cleared of the run's own files", "[launch][run_folder]") {
   test::TempDir temp;
-  auto folder = temp.path();
+  auto dir = temp.path();
   temp.write("metrics.jsonl", "{}\n");
   temp.write("notes.txt", "mine");
   std::filesystem::create_directories(temp / "checkpoints/step_1");
-  CHECK(code_for(folder, EarlierRun::kRefuse) == 73);
-  CHECK(code_for(folder, EarlierRun::kKeep) == 0);
+  CHECK(code_for(dir, EarlierRun::kRefuse) == 73);
+  CHECK(code_for(dir, EarlierRun::kKeep) == 0);
   CHECK(std::filesystem::exists(temp / "metrics.jsonl"));
-  CHECK(code_for(folder, EarlierRun::kDiscard) == 0);
-  CHECK_FALSE(holds_run(folder));
+  CHECK(code_for(dir, EarlierRun::kDiscard) == 0);
+  CHECK_FALSE(holds_run(dir));
   CHECK(std::filesystem::exists(temp / "notes.txt"));
 }
 
@@ -93,13 +93,13 @@ struct ExecOutcome {
   bool operator==(const ExecOutcome&) const = default;
 };
 
-ExecOutcome exec_in(const std::string& folder, const ExecJob& job, bool overwrite = false) {
+ExecOutcome exec_in(const std::string& dir, const ExecJob& job, bool overwrite = false) {
   try {
-    bool appends = check_exec_folder(folder, job, overwrite);
-    auto lock = prepare_exec_folder(folder, job, overwrite);
+    bool appends = check_exec_dir(dir, job, overwrite);
+    auto lock = prepare_exec_dir(dir, job, overwrite);
     return {0, appends};
   } catch (const UserError& error) {
-    CHECK_THAT(error.what(), Catch::Contains(folder));
+    CHECK_THAT(error.what(), Catch::Contains(dir));
     return {to_int(error.code()), false};
   }
 }
@@ -108,20 +108,20 @@ ExecOutcome exec_in(const std::string& folder, const ExecJob& job, bool overwrit
 
 TEST_CASE("an exec does not touch another job's run directory", "[launch][run_folder]") {
   test::TempDir temp;
-  const auto folder = temp / "run";
+  const auto dir = temp / "run";
   const ExecOutcome begins{0, false}, appends{0, true}, refused{73, false};
-  CHECK(exec_in(folder, {"job 1", "7"}) == begins);
-  CHECK(code_for(folder, EarlierRun::kRefuse) == 73);
-  CHECK(exec_in(folder, {"job 2", "7"}) == appends);
-  CHECK(exec_in(folder, {"job 3", "8"}) == refused);
-  CHECK(exec_in(folder, {"job 3", ""}) == refused);
-  CHECK(exec_in(folder, {"job 3", ""}, true) == begins);
-  CHECK(exec_in(folder, {"job 4", ""}) == refused);  // outside of Slurm no two jobs are one
-  CHECK(exec_in(folder, {"job 5", "7"}) == refused);
-  remove_exec_record(folder);
-  CHECK(exec_in(folder, {"job 5", "7"}) == begins);
+  CHECK(exec_in(dir, {"job 1", "7"}) == begins);
+  CHECK(code_for(dir, EarlierRun::kRefuse) == 73);
+  CHECK(exec_in(dir, {"job 2", "7"}) == appends);
+  CHECK(exec_in(dir, {"job 3", "8"}) == refused);
+  CHECK(exec_in(dir, {"job 3", ""}) == refused);
+  CHECK(exec_in(dir, {"job 3", ""}, true) == begins);
+  CHECK(exec_in(dir, {"job 4", ""}) == refused);  // outside of Slurm no two jobs are one
+  CHECK(exec_in(dir, {"job 5", "7"}) == refused);
+  remove_exec_record(dir);
+  CHECK(exec_in(dir, {"job 5", "7"}) == begins);
   temp.write("run/exec.json", "damaged");
-  CHECK(exec_in(folder, {"job 5", "7"}) == refused);
+  CHECK(exec_in(dir, {"job 5", "7"}) == refused);
 }
 
 TEST_CASE("an exec replaces logs and nothing of its program's", "[launch][run_folder]") {
@@ -153,9 +153,9 @@ TEST_CASE("a file in the way is named", "[launch][run_folder]") {
 
 TEST_CASE("what keeps a folder from being made is told", "[launch][run_folder]") {
   test::TempDir temp;
-  auto why = [&](const std::string& folder) -> std::string {
+  auto why = [&](const std::string& dir) -> std::string {
     try {
-      check_run_folder(folder, EarlierRun::kRefuse);
+      check_run_dir(dir, EarlierRun::kRefuse);
     } catch (const UserError& error) {
       return error.what();
     }
@@ -172,16 +172,16 @@ TEST_CASE("what keeps a folder from being made is told", "[launch][run_folder]")
 
 TEST_CASE("a folder is one job's until it ends, whatever another one asks for", "[launch][run_folder]") {
   test::TempDir temp;
-  auto folder = temp / "run";
+  auto dir = temp / "run";
   {
-    auto lock = prepare_run_folder(folder, EarlierRun::kRefuse, "job 1");
+    auto lock = prepare_run_dir(dir, EarlierRun::kRefuse, "job 1");
     temp.write("run/metrics.jsonl", "{}\n");
     for (auto earlier : {EarlierRun::kRefuse, EarlierRun::kKeep, EarlierRun::kDiscard}) {
-      CHECK(code_for(folder, earlier) == 73);
+      CHECK(code_for(dir, earlier) == 73);
     }
-    CHECK(holds_run(folder));
-    CHECK_THROWS_WITH(prepare_run_folder(folder, EarlierRun::kDiscard, "job 2"), Catch::Contains("job 1"));
+    CHECK(holds_run(dir));
+    CHECK_THROWS_WITH(prepare_run_dir(dir, EarlierRun::kDiscard, "job 2"), Catch::Contains("job 1"));
   }
-  CHECK(code_for(folder, EarlierRun::kKeep) == 0);
-  CHECK_FALSE(std::filesystem::exists(folder + "/.lock"));
+  CHECK(code_for(dir, EarlierRun::kKeep) == 0);
+  CHECK_FALSE(std::filesystem::exists(dir + "/.lock"));
 }

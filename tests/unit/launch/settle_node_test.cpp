@@ -17,15 +17,15 @@ static JobDescription job_of(size_t num_ranks) {
 }
 
 TEST_CASE("a folder that a host lacks is named with the host", "[launch][settle_node]") {
-  test::TempDir folder;
+  test::TempDir dir;
   auto job = job_of(1);
-  check_folder(job);
-  job.cwd = folder.path();
-  check_folder(job);
-  job.cwd = folder / "gone";
-  expect_error(ExitCode::kNoInput, {folder / "gone", "node7", "--chdir"}, [&] { check_folder(job); });
+  check_working_dir(job);
+  job.cwd = dir.path();
+  check_working_dir(job);
+  job.cwd = dir / "gone";
+  expect_error(ExitCode::kNoInput, {dir / "gone", "node7", "--chdir"}, [&] { check_working_dir(job); });
   test::write_file(job.cwd, "");
-  expect_error(ExitCode::kNoInput, {"node7"}, [&] { check_folder(job); });
+  expect_error(ExitCode::kNoInput, {"node7"}, [&] { check_working_dir(job); });
 }
 
 TEST_CASE("every rank of a node gets its binding, on cores that are there", "[launch][settle_node]") {

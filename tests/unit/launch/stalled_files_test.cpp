@@ -43,19 +43,19 @@ class StalledFile {
   UniqueFd pipe_;
 };
 
-LaunchPlan plan_in(const test::TempDir& folder) {
+LaunchPlan plan_in(const test::TempDir& dir) {
   LaunchPlan plan;
   plan.detach = true;  // nothing is written to this program's terminal
   plan.job_id = "job";
-  plan.run_dir = folder / "run";
-  plan.job_folder = folder / "job";
+  plan.run_dir = dir / "run";
+  plan.job_dir = dir / "job";
   plan.reach.silence_limit = 1000ms;
   PlannedNode node;
   node.host = "node0";
   node.reach = Reach::kNodeJoin;
   node.ranks.resize(1);
   plan.nodes.push_back(node);
-  std::filesystem::create_directories(folder / "job");
+  std::filesystem::create_directories(dir / "job");
   return plan;
 }
 
@@ -104,13 +104,13 @@ TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_fi
   const std::string record = "job/job.json." + std::to_string(::getpid());
   const std::string name = GENERATE_COPY(as<std::string>{}, "job/console.log", record);
   CAPTURE(name);
-  test::TempDir folder;
-  const LaunchPlan plan = plan_in(folder);
+  test::TempDir dir;
+  const LaunchPlan plan = plan_in(dir);
   std::optional<StalledFile> file;
   const bool is_record = name == record;  // the first one is written before there is any agent
-  if (!is_record) file.emplace(folder / name);
-  LiveJob live(plan, {folder / "job"});
-  if (is_record) file.emplace(folder / name);
+  if (!is_record) file.emplace(dir / name);
+  LiveJob live(plan, {dir / "job"});
+  if (is_record) file.emplace(dir / name);
   bool came = false;
   auto far_side = [&](FarAgent& agent) {
     came = starts(agent);
@@ -124,10 +124,10 @@ TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_fi
 }
 
 TEST_CASE("while a file stands still a rank that writes on has to wait", "[launch][stalled_files]") {
-  test::TempDir folder;
-  const LaunchPlan plan = plan_in(folder);
-  StalledFile file(folder / "job/console.log");
-  LiveJob live(plan, {folder / "job"});
+  test::TempDir dir;
+  const LaunchPlan plan = plan_in(dir);
+  StalledFile file(dir / "job/console.log");
+  LiveJob live(plan, {dir / "job"});
   size_t num_waiting = 0;
   auto far_side = [&](FarAgent& agent) {
     starts(agent);
@@ -145,10 +145,10 @@ TEST_CASE("while a file stands still a rank that writes on has to wait", "[launc
 }
 
 TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[launch][stalled_files]") {
-  test::TempDir folder;
-  const LaunchPlan plan = plan_in(folder);
-  StalledFile file(folder / "job/console.log");
-  LiveJob live(plan, {folder / "job"});
+  test::TempDir dir;
+  const LaunchPlan plan = plan_in(dir);
+  StalledFile file(dir / "job/console.log");
+  LiveJob live(plan, {dir / "job"});
   auto far_side = [](FarAgent& agent) {
     starts(agent);
     agent.say(RankOutput{0, Stream::kOut, "word\n"});
@@ -164,11 +164,11 @@ TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[laun
 
 TEST_CASE("files that stand still do not keep ranks from ending when somebody asked for it",
           "[launch][stalled_files]") {
-  test::TempDir folder;
-  LaunchPlan plan = plan_in(folder);
+  test::TempDir dir;
+  LaunchPlan plan = plan_in(dir);
   plan.grace = 60s;
-  StalledFile file(folder / "job/console.log");
-  LiveJob live(plan, {folder / "job"});
+  StalledFile file(dir / "job/console.log");
+  LiveJob live(plan, {dir / "job"});
   bool was_told = false;
   auto far_side = [&](FarAgent& agent) {
     starts(agent);
@@ -187,10 +187,10 @@ TEST_CASE("files that stand still do not keep ranks from ending when somebody as
 }
 
 TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launch][stalled_files]") {
-  test::TempDir folder;
-  const LaunchPlan plan = plan_in(folder);
-  StalledFile file(folder / "job/console.log");
-  LiveJob live(plan, {folder / "job"});
+  test::TempDir dir;
+  const LaunchPlan plan = plan_in(dir);
+  StalledFile file(dir / "job/console.log");
+  LiveJob live(plan, {dir / "job"});
   auto far_side = [](FarAgent& agent) {
     starts(agent);
     agent.say(RankOutput{0, Stream::kOut, "word\n"});
@@ -208,8 +208,8 @@ TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launc
 }
 
 TEST_CASE("standard output that is a file is left to the thread of files", "[launch][stalled_files]") {
-  test::TempDir folder;
-  UniqueFd file(::open((folder / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  test::TempDir dir;
+  UniqueFd file(::open((dir / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   std::promise<void> gate;
   FileThread thread;
   thread.submit(0, [gate = gate.get_future().share()] {
@@ -225,6 +225,6 @@ TEST_CASE("standard output that is a file is left to the thread of files", "[lau
   gate.set_value();
   REQUIRE(thread.wait(Deadline::after(5s)));
   CHECK_FALSE(terminal.has_lost());
-  CHECK(test::read_file(folder / "out") == "one two");
+  CHECK(test::read_file(dir / "out") == "one two");
   CHECK(thread.take_errors() == std::vector<std::string>{"waited"});
 }

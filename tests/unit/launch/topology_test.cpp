@@ -17,15 +17,15 @@ namespace {
 class FakeRoot {
  public:
   FakeRoot& file(const std::string& path, const std::string& content) {
-    std::string full = folder_ / path;
+    std::string full = dir_ / path;
     std::filesystem::create_directories(std::filesystem::path(full).parent_path());
     dslaunch::test::write_file(full, content + "\n");
     return *this;
   }
-  const std::string& path() const { return folder_.path(); }
+  const std::string& path() const { return dir_.path(); }
 
  private:
-  TempDir folder_;
+  TempDir dir_;
 };
 
 // Two sockets, each a node, of 2 cores with 2 threads; all threads of a socket share a cache of level 3.
@@ -34,17 +34,17 @@ void add_two_sockets(FakeRoot& root) {
   root.file("sys/devices/system/node/node0/cpulist", "0-1,4-5");
   root.file("sys/devices/system/node/node1/cpulist", "2-3,6-7");
   for (int cpu = 0; cpu < 8; ++cpu) {
-    std::string folder = "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/";
+    std::string dir = "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/";
     int core = cpu % 4;
     std::string pair = std::to_string(core) + "," + std::to_string(core + 4);
-    root.file(folder + "topology/thread_siblings_list", pair);
-    root.file(folder + "topology/physical_package_id", core < 2 ? "0" : "1");
-    root.file(folder + "cache/index0/level", "1").file(folder + "cache/index0/type", "Data");
-    root.file(folder + "cache/index0/shared_cpu_list", pair);
-    root.file(folder + "cache/index1/level", "3").file(folder + "cache/index1/type", "Unified");
-    root.file(folder + "cache/index1/shared_cpu_list", core < 2 ? "0-1,4-5" : "2-3,6-7");
-    root.file(folder + "cache/index2/level", "9").file(folder + "cache/index2/type", "Instruction");
-    root.file(folder + "cache/index2/shared_cpu_list", std::to_string(cpu));
+    root.file(dir + "topology/thread_siblings_list", pair);
+    root.file(dir + "topology/physical_package_id", core < 2 ? "0" : "1");
+    root.file(dir + "cache/index0/level", "1").file(dir + "cache/index0/type", "Data");
+    root.file(dir + "cache/index0/shared_cpu_list", pair);
+    root.file(dir + "cache/index1/level", "3").file(dir + "cache/index1/type", "Unified");
+    root.file(dir + "cache/index1/shared_cpu_list", core < 2 ? "0-1,4-5" : "2-3,6-7");
+    root.file(dir + "cache/index2/level", "9").file(dir + "cache/index2/type", "Instruction");
+    root.file(dir + "cache/index2/shared_cpu_list", std::to_string(cpu));
   }
 }
 

@@ -76,39 +76,39 @@ TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
 }
 
 TEST_CASE("an interpreter that is missing is named", "[spawn][spawn_error]") {
-  dslaunch::test::TempDir folder;
-  CHECK_THAT(check_interpreter(folder.write("a", "#!/no/such/python -u\n")).error(), Contains("/no/such/python,"));
-  CHECK_THAT(check_interpreter(folder.write("b", "#! /no/such/python\n")).error(), Contains("/no/such/python,"));
-  CHECK_THAT(check_interpreter(folder.write("c", "#!/bin/sh\r\n")).error(), Contains("Windows") && Contains("sed -i"));
-  CHECK(check_interpreter(folder.write("d", "#!/bin/sh\n")).ok());
-  CHECK(check_interpreter(folder.write("e", "no script")).ok());
+  dslaunch::test::TempDir dir;
+  CHECK_THAT(check_interpreter(dir.write("a", "#!/no/such/python -u\n")).error(), Contains("/no/such/python,"));
+  CHECK_THAT(check_interpreter(dir.write("b", "#! /no/such/python\n")).error(), Contains("/no/such/python,"));
+  CHECK_THAT(check_interpreter(dir.write("c", "#!/bin/sh\r\n")).error(), Contains("Windows") && Contains("sed -i"));
+  CHECK(check_interpreter(dir.write("d", "#!/bin/sh\n")).ok());
+  CHECK(check_interpreter(dir.write("e", "no script")).ok());
   CHECK(check_interpreter("/bin/sh").ok());
   CHECK(check_interpreter("/no/such/file").ok());
 }
 
 TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][spawn_error]") {
-  dslaunch::test::TempDir folder;
+  dslaunch::test::TempDir dir;
   std::ifstream shell("/bin/sh", std::ios::binary);
   std::string binary{std::istreambuf_iterator<char>(shell), {}};
   size_t loader = binary.find("/lib64/ld-linux");
   if (loader == std::string::npos) return;  // another kind of system
   std::string musl = binary;
   musl.replace(loader, 15, "/lib64/ld-odd-x");
-  CHECK_THAT(check_interpreter(folder.write("musl", musl)).error(), Contains("dynamic loader /lib64/ld-odd-x"));
+  CHECK_THAT(check_interpreter(dir.write("musl", musl)).error(), Contains("dynamic loader /lib64/ld-odd-x"));
   std::string arm = binary;
   arm[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
-  CHECK_THAT(wrong_format(folder.write("arm", arm)), Contains("built for aarch64"));
-  CHECK_THAT(wrong_format(folder.write("cut", binary.substr(0, 100))), Contains("truncated"));
-  CHECK(wrong_format(folder.write("empty", "")) == "it is empty");
-  CHECK_THAT(wrong_format(folder.write("text", "echo hello\n")), Contains("#! line"));
+  CHECK_THAT(wrong_format(dir.write("arm", arm)), Contains("built for aarch64"));
+  CHECK_THAT(wrong_format(dir.write("cut", binary.substr(0, 100))), Contains("truncated"));
+  CHECK(wrong_format(dir.write("empty", "")) == "it is empty");
+  CHECK_THAT(wrong_format(dir.write("text", "echo hello\n")), Contains("#! line"));
 }
 
 TEST_CASE("start_process says what keeps a program from starting", "[spawn][spawn_error]") {
-  dslaunch::test::TempDir folder;
+  dslaunch::test::TempDir dir;
   auto refused = [&](const std::string& content) {
-    auto file = folder.write("program", content);
+    auto file = dir.write("program", content);
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);
-    auto result = start_process({{"program"}, {{"PATH", "/usr/bin:" + folder.path()}}, ""});
+    auto result = start_process({{"program"}, {{"PATH", "/usr/bin:" + dir.path()}}, ""});
     REQUIRE(std::holds_alternative<ExitCause>(result));
     return std::get<ExitCause>(result);
   };

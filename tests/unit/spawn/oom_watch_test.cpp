@@ -49,33 +49,33 @@ class SmallCgroup {
   SmallCgroup() {
     std::string name = "dsl-oom-test-" + std::to_string(::getpid());
     for (const char* parent : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
-      fs::path folder = fs::path(parent) / name;
+      fs::path dir = fs::path(parent) / name;
       std::error_code error;
-      if (!fs::create_directory(folder, error)) continue;
-      folder_ = folder;
+      if (!fs::create_directory(dir, error)) continue;
+      dir_ = dir;
       bool limited = put("memory.limit_in_bytes", "16777216") || put("memory.max", "16777216");
       put("memory.swap.max", "0");
       if (limited) return;
-      ::rmdir(folder.c_str());
-      folder_.clear();
+      ::rmdir(dir.c_str());
+      dir_.clear();
     }
   }
   ~SmallCgroup() {
-    if (there()) ::rmdir(folder_.c_str());
+    if (there()) ::rmdir(dir_.c_str());
   }
   SmallCgroup(const SmallCgroup&) = delete;
   SmallCgroup& operator=(const SmallCgroup&) = delete;
 
-  bool there() const { return !folder_.empty(); }
-  fs::path procs() const { return folder_ / "cgroup.procs"; }
+  bool there() const { return !dir_.empty(); }
+  fs::path procs() const { return dir_ / "cgroup.procs"; }
 
  private:
   bool put(const char* file, const char* text) const {
-    if (!fs::exists(folder_ / file)) return false;
-    std::ofstream out(folder_ / file);
+    if (!fs::exists(dir_ / file)) return false;
+    std::ofstream out(dir_ / file);
     return static_cast<bool>(out << text << std::flush);
   }
-  fs::path folder_;
+  fs::path dir_;
 };
 
 EndedChild end_of(pid_t pid) {

@@ -141,14 +141,14 @@ TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
 }
 
 TEST_CASE("a file that is no program is 126 and says why", "[spawn][process]") {
-  test::TempDir folder;
-  auto plain = folder.write("plain", "#!/bin/sh\n");
+  test::TempDir dir;
+  auto plain = dir.write("plain", "#!/bin/sh\n");
   CHECK(refused({{plain}, kEnv, ""}).shell_code() == 126);
-  CHECK(refused({{folder.path()}, kEnv, ""}).shell_code() == 126);
-  auto garbage = folder.write("garbage", std::string("\0\1\2", 3));
+  CHECK(refused({{dir.path()}, kEnv, ""}).shell_code() == 126);
+  auto garbage = dir.write("garbage", std::string("\0\1\2", 3));
   std::filesystem::permissions(garbage, std::filesystem::perms::owner_all);
   CHECK(refused({{garbage}, kEnv, ""}).shell_code() == 126);
-  auto orphan = folder.write("orphan", "#!/no/such/interpreter\n");
+  auto orphan = dir.write("orphan", "#!/no/such/interpreter\n");
   std::filesystem::permissions(orphan, std::filesystem::perms::owner_all);
   CHECK_THAT(refused({{orphan}, kEnv, ""}).hint, Catch::Contains("interpreter"));
 }

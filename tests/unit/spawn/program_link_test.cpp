@@ -88,8 +88,8 @@ TEST_CASE("a slow reader gets everything", "[spawn][program_link]") {
 }
 
 TEST_CASE("a program that is started again finds its input untouched", "[spawn][program_link]") {
-  test::TempDir folder;
-  std::string count = folder / "count";
+  test::TempDir dir;
+  std::string count = dir / "count";
   ProgramLinkOptions options = capturing();
   options.again = [](const ExitCause& cause, const std::string& errors) -> std::optional<std::chrono::milliseconds> {
     if (cause.number != 255 || errors != "dropped\n") return std::nullopt;

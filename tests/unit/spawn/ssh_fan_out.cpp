@@ -37,9 +37,9 @@ int run_links(const std::vector<std::string>& hosts, uint16_t port) {
 
 bool shake_hands(const std::string& host, unsigned int port) {
   ssh_session session = ssh_new();
-  std::string folder = std::string(std::getenv("HOME")) + "/.ssh";
+  std::string dir = std::string(std::getenv("HOME")) + "/.ssh";
   ssh_options_set(session, SSH_OPTIONS_HOST, host.c_str());
-  ssh_options_set(session, SSH_OPTIONS_SSH_DIR, folder.c_str());
+  ssh_options_set(session, SSH_OPTIONS_SSH_DIR, dir.c_str());
   ssh_options_parse_config(session, nullptr);
   ssh_options_set(session, SSH_OPTIONS_PORT, &port);
   bool good = ssh_connect(session) == SSH_OK && ssh_session_is_known_server(session) == SSH_KNOWN_HOSTS_OK &&

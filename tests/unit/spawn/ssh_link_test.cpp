@@ -344,8 +344,8 @@ TEST_CASE("a slow reader holds the far side back", "[spawn][ssh_link][sshd]") {
 TEST_CASE("input passes, and nothing spins, while the output is not read", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
-  test::TempDir folder;
-  const std::string heard = folder / "heard";
+  test::TempDir dir;
+  const std::string heard = dir / "heard";
   auto link = open_ssh_link(target_of(sshd), {"sh", "-c", "yes | head -c 30000000 & cat >" + heard + "; wait"}, {});
   LinkEnds ends = link->take_ends();
   pollfd poll{ends.from_agent.get(), POLLIN, 0};
@@ -426,9 +426,9 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
   auto options = options_for(way, sshd);
   std::filesystem::remove_all(sshd.home() / ".cache");
-  test::TempDir folder;
-  std::string program = folder.write("dslaunch", "#!/bin/sh\necho $((6 * 7))\n"),
-              module = folder.write("m.so", noise(300001));
+  test::TempDir dir;
+  std::string program = dir.write("dslaunch", "#!/bin/sh\necho $((6 * 7))\n"),
+              module = dir.write("m.so", noise(300001));
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   auto set = read_push_set({{program, "bin/dslaunch"}, {module, "lib/dslaunch/m.so"}});
   auto push = [&](const PushSet& what) {
@@ -439,24 +439,24 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
   };
   auto first = push(set);
   CHECK(first.copied);
-  CHECK(first.folder == (sshd.home() / ".cache/dslaunch/push" / set.hash).string());
-  CHECK(run(target_of(sshd), {first.folder + "/bin/dslaunch"}, options).output.ends_with("42\n"));
-  CHECK(sshd.read(first.folder + "/lib/dslaunch/m.so") == noise(300001));
+  CHECK(first.dir == (sshd.home() / ".cache/dslaunch/push" / set.hash).string());
+  CHECK(run(target_of(sshd), {first.dir + "/bin/dslaunch"}, options).output.ends_with("42\n"));
+  CHECK(sshd.read(first.dir + "/lib/dslaunch/m.so") == noise(300001));
   using std::filesystem::perms;
-  CHECK(std::filesystem::status(first.folder).permissions() == perms::owner_all);
-  CHECK(std::filesystem::status(first.folder + "/bin/dslaunch").permissions() == perms::owner_all);
-  CHECK(std::filesystem::status(first.folder + "/lib/dslaunch/m.so").permissions() ==
+  CHECK(std::filesystem::status(first.dir).permissions() == perms::owner_all);
+  CHECK(std::filesystem::status(first.dir + "/bin/dslaunch").permissions() == perms::owner_all);
+  CHECK(std::filesystem::status(first.dir + "/lib/dslaunch/m.so").permissions() ==
         (perms::owner_read | perms::owner_write));
 
   CHECK_FALSE(push(set).copied);
-  std::ofstream(first.folder + "/lib/dslaunch/m.so", std::ios::app) << "x";
+  std::ofstream(first.dir + "/lib/dslaunch/m.so", std::ios::app) << "x";
   CHECK(push(set).copied);
   CHECK_FALSE(push(set).copied);
 
-  folder.write("dslaunch", "#!/bin/sh\necho newer\n");
+  dir.write("dslaunch", "#!/bin/sh\necho newer\n");
   auto newer = push(read_push_set({{program, "bin/dslaunch"}, {module, "lib/dslaunch/m.so"}}));
   CHECK(newer.copied);
-  CHECK(newer.folder != first.folder);
+  CHECK(newer.dir != first.dir);
   size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(sshd.home() / ".cache/dslaunch/push"))
     ++entries;
@@ -466,8 +466,8 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
 TEST_CASE("hosts that share a home may be pushed to at once", "[spawn][push][sshd]") {
   if (skipped()) return;
   Sshd sshd;
-  test::TempDir folder;
-  auto set = read_push_set({{folder.write("dslaunch", noise(3 << 20)), "bin/dslaunch"}});
+  test::TempDir dir;
+  auto set = read_push_set({{dir.write("dslaunch", noise(3 << 20)), "bin/dslaunch"}});
   std::vector<std::thread> threads;
   std::vector<PushResult> results(6);
   for (auto& result : results) {
@@ -476,8 +476,8 @@ TEST_CASE("hosts that share a home may be pushed to at once", "[spawn][push][ssh
   for (auto& thread : threads) thread.join();
   for (const auto& result : results) {
     INFO((result.failure ? result.failure->text : ""));
-    CHECK(result.folder == results[0].folder);
-    CHECK_FALSE(result.folder.empty());
+    CHECK(result.dir == results[0].dir);
+    CHECK_FALSE(result.dir.empty());
   }
 }
 
@@ -485,8 +485,8 @@ TEST_CASE("a push that cannot be done says what the far side said", "[spawn][pus
   if (skipped()) return;
   Sshd sshd;
   sshd.write(".cache", "a file where the folder should be");
-  test::TempDir folder;
-  auto set = read_push_set({{folder.write("dslaunch", "x"), "bin/dslaunch"}});
+  test::TempDir dir;
+  auto set = read_push_set({{dir.write("dslaunch", "x"), "bin/dslaunch"}});
   auto result = push_programs(target_of(sshd), set, {}, Deadline::after(10s), 20s);
   REQUIRE(result.failure);
   INFO(result.failure->text);

@@ -53,9 +53,9 @@ class Sshd {
     std::filesystem::create_directories(home() / ".ssh");
     ::chmod(home().c_str(), 0755);
     std::filesystem::create_directories("/run/sshd");  // sshd insists on it
-    make_key(folder_ / "host_key");
+    make_key(dir_ / "host_key");
     make_key(client_key());
-    std::filesystem::copy_file(client_key() + ".pub", folder_ / "authorized_keys");
+    std::filesystem::copy_file(client_key() + ".pub", dir_ / "authorized_keys");
     for (int attempt = 0; attempt < 5 && pid_ < 0; ++attempt) start(more_config);
     if (pid_ < 0) throw std::runtime_error("sshd does not start: " + errors());
     trust();
@@ -93,7 +93,7 @@ class Sshd {
   // known_hosts of the test's home: this server's key, or another one.
   void trust() { write(".ssh/known_hosts", known_host("host_key")); }
   void trust_another() {
-    make_key(folder_ / "other_key");
+    make_key(dir_ / "other_key");
     write(".ssh/known_hosts", "# a comment\n" + known_host("other_key"));
   }
   void write(const std::string& name, const std::string& text) const { std::ofstream(home() / name) << text; }
@@ -116,7 +116,7 @@ class Sshd {
   // Of the host key, as ssh-keygen tells it.
   std::string fingerprint() const {
     auto started = dslaunch::spawn::start_process(
-        {{"/usr/bin/ssh-keygen", "-l", "-f", folder_ / "host_key.pub"}, {{"PATH", "/usr/bin"}}, ""});
+        {{"/usr/bin/ssh-keygen", "-l", "-f", dir_ / "host_key.pub"}, {{"PATH", "/usr/bin"}}, ""});
     auto& process = std::get<dslaunch::spawn::Process>(started);
     ::waitpid(process.pid, nullptr, 0);
     char line[256]{};
@@ -125,9 +125,9 @@ class Sshd {
     return hash.substr(0, hash.find(' '));
   }
   uint16_t port() const { return port_; }
-  std::filesystem::path home() const { return folder_ / "home"; }
-  std::string client_key() const { return folder_ / "client_key"; }
-  std::string errors() const { return read(folder_ / "log"); }
+  std::filesystem::path home() const { return dir_ / "home"; }
+  std::string client_key() const { return dir_ / "client_key"; }
+  std::string errors() const { return read(dir_ / "log"); }
   static void make_key(const std::filesystem::path& path) {
     run({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path.string()});
   }
@@ -142,18 +142,18 @@ class Sshd {
 
  private:
   std::string known_host(const std::string& key) const {
-    return "[127.0.0.1]:" + std::to_string(port_) + " " + read(folder_ / (key + ".pub"));
+    return "[127.0.0.1]:" + std::to_string(port_) + " " + read(dir_ / (key + ".pub"));
   }
   void start(const std::string& more_config) {
     port_ = unused_port();
-    std::string config = folder_.write(
-        "sshd_config", "Port " + std::to_string(port_) + "\nListenAddress 127.0.0.1\nHostKey " + folder_ / "host_key" +
-                           "\nAuthorizedKeysFile " + folder_ / "authorized_keys" +
+    std::string config = dir_.write(
+        "sshd_config", "Port " + std::to_string(port_) + "\nListenAddress 127.0.0.1\nHostKey " + dir_ / "host_key" +
+                           "\nAuthorizedKeysFile " + dir_ / "authorized_keys" +
                            "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nPidFile none\n"
                            "KbdInteractiveAuthentication no\nSetEnv HOME=" +
                            home().string() + "\n" + more_config);
     auto started = dslaunch::spawn::start_process(
-        {{"/usr/sbin/sshd", "-D", "-f", config, "-E", folder_ / "log"}, {{"PATH", "/usr/bin:/bin"}}, ""});
+        {{"/usr/sbin/sshd", "-D", "-f", config, "-E", dir_ / "log"}, {{"PATH", "/usr/bin:/bin"}}, ""});
     auto* process = std::get_if<dslaunch::spawn::Process>(&started);
     if (process == nullptr) return;
     while (!answers(port_)) {
@@ -163,7 +163,7 @@ class Sshd {
     pid_ = process->pid;
   }
 
-  dslaunch::test::TempDir folder_;
+  dslaunch::test::TempDir dir_;
   std::string before_, path_before_;
   uint16_t port_ = 0;
   pid_t pid_ = -1;

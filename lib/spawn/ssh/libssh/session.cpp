@@ -45,8 +45,7 @@ void SshSession::read_configuration() {
     throw ConnectError{{.phase = "resolve", .text = fmt::format("'{}' is not a host name: {}", target_.host, error())}};
   }
   if (!target_.user.empty()) ssh_options_set(session_, SSH_OPTIONS_USER, target_.user.c_str());
-  if (std::string folder = ssh_folder(); !folder.empty())
-    ssh_options_set(session_, SSH_OPTIONS_SSH_DIR, folder.c_str());
+  if (std::string dir = ssh_folder(); !dir.empty()) ssh_options_set(session_, SSH_OPTIONS_SSH_DIR, dir.c_str());
   if (ssh_options_parse_config(session_, nullptr) != SSH_OK) {
     throw ConnectError{{.phase = "resolve", .text = fmt::format("cannot read the ssh configuration: {}", error())}};
   }

@@ -44,7 +44,7 @@ void put(const std::string& root, const ProcessOnHost& supervisor) {
   record.hosts = {{"localhost", 1}};
   record.supervisor = supervisor;
   record.state = "running";
-  make_private_folder(root + "/" + kJob);
+  make_private_dir(root + "/" + kJob);
   write_private_file(root + "/" + kJob + "/job.json", record_to_json(record));
 }
 

@@ -49,14 +49,14 @@ std::vector<std::string> paths(const std::vector<Finding>& findings) {
 }  // namespace
 
 TEST_CASE("segments of makers that are gone are left behind", "[launch][doctor]") {
-  Folder folder;
-  auto torch = folder.old_file("torch_" + std::to_string(dead_pid()) + "_77_0");
-  auto nccl = folder.old_file("nccl-AbCdEf");
-  auto openmp = folder.old_file("__KMP_REGISTERED_LIB_" + std::to_string(dead_pid()) + "_0");
-  folder.old_file("torch_" + std::to_string(getpid()) + "_77_0");  // its planner lives
-  folder.old_file("somebody_elses");
-  folder.write("nccl-young", "x");
-  auto found = paths(leftover_shared_memory(folder.path()));
+  Folder dir;
+  auto torch = dir.old_file("torch_" + std::to_string(dead_pid()) + "_77_0");
+  auto nccl = dir.old_file("nccl-AbCdEf");
+  auto openmp = dir.old_file("__KMP_REGISTERED_LIB_" + std::to_string(dead_pid()) + "_0");
+  dir.old_file("torch_" + std::to_string(getpid()) + "_77_0");  // its planner lives
+  dir.old_file("somebody_elses");
+  dir.write("nccl-young", "x");
+  auto found = paths(leftover_shared_memory(dir.path()));
   std::sort(found.begin(), found.end());
   std::vector<std::string> expected{torch.string(), nccl.string(), openmp.string()};
   std::sort(expected.begin(), expected.end());
@@ -64,36 +64,36 @@ TEST_CASE("segments of makers that are gone are left behind", "[launch][doctor]"
 }
 
 TEST_CASE("a segment that a process has open or mapped is in use", "[launch][doctor]") {
-  Folder folder;
-  auto file = folder.old_file("nccl-AbCdEf", std::string(4096, 'x'));
+  Folder dir;
+  auto file = dir.old_file("nccl-AbCdEf", std::string(4096, 'x'));
   UniqueFd open(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  CHECK(leftover_shared_memory(folder.path()).empty());
+  CHECK(leftover_shared_memory(dir.path()).empty());
   void* mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, open.get(), 0);
   REQUIRE(mapped != MAP_FAILED);
   open.reset();
-  CHECK(leftover_shared_memory(folder.path()).empty());
+  CHECK(leftover_shared_memory(dir.path()).empty());
   munmap(mapped, 4096);
-  CHECK(leftover_shared_memory(folder.path()).size() == 1);
+  CHECK(leftover_shared_memory(dir.path()).size() == 1);
 }
 
 TEST_CASE("pid files of launchers that are gone", "[launch][doctor]") {
-  Folder folder;
+  Folder dir;
   auto dead = std::to_string(dead_pid());
-  auto stale = folder.old_file(dead + ".deepspeed", dead);
-  folder.old_file(std::to_string(getpid()) + ".deepspeed", dead);
-  folder.old_file("1" + dead + "1.deepspeed", std::to_string(getpid()));  // the launcher inside lives
-  folder.old_file(dead + ".deepspeed.txt");
-  folder.old_file(".deepspeed");
-  CHECK(paths(leftover_pid_files(folder.path())) == std::vector<std::string>{stale.string()});
+  auto stale = dir.old_file(dead + ".deepspeed", dead);
+  dir.old_file(std::to_string(getpid()) + ".deepspeed", dead);
+  dir.old_file("1" + dead + "1.deepspeed", std::to_string(getpid()));  // the launcher inside lives
+  dir.old_file(dead + ".deepspeed.txt");
+  dir.old_file(".deepspeed");
+  CHECK(paths(leftover_pid_files(dir.path())) == std::vector<std::string>{stale.string()});
 }
 
 TEST_CASE("a private folder is abandoned once its agent is gone, however that ended", "[launch][doctor]") {
-  Folder folder;
+  Folder dir;
   int ready[2];
   REQUIRE(pipe(ready) == 0);
   pid_t agent = fork();
   if (agent == 0) {
-    setenv("TMPDIR", folder.path().c_str(), 1);
+    setenv("TMPDIR", dir.path().c_str(), 1);
     ErrorFiles files("20260131-174502-4711-c0de");
     std::ofstream(files.path_of(0)) << "{}";
     JobFiles sent("20260131-174502-4711-c0de", {{"/far/ds.json", "{}"}});
@@ -102,21 +102,21 @@ TEST_CASE("a private folder is abandoned once its agent is gone, however that en
   }
   char byte;
   REQUIRE(read(ready[0], &byte, 1) == 1);
-  for (const auto& entry : fs::directory_iterator(folder.path())) Folder::aged(entry.path());
-  const std::string sockets = folder / "dslaunch-20260131-174502-4711-c0de-socket";
+  for (const auto& entry : fs::directory_iterator(dir.path())) Folder::aged(entry.path());
+  const std::string sockets = dir / "dslaunch-20260131-174502-4711-c0de-socket";
   fs::create_directory(sockets);
-  folder.write("dslaunch-20260131-174502-4711-c0de-socket/control", "");
+  dir.write("dslaunch-20260131-174502-4711-c0de-socket/control", "");
   Folder::aged(sockets);
-  fs::create_directory(folder / "dslaunch-my-drafts");
-  folder.write("dslaunch-my-drafts/01-intro.md", "a user's own");
-  Folder::aged(folder / "dslaunch-my-drafts");
+  fs::create_directory(dir / "dslaunch-my-drafts");
+  dir.write("dslaunch-my-drafts/01-intro.md", "a user's own");
+  Folder::aged(dir / "dslaunch-my-drafts");
   auto nobody = [](const std::string&) { return false; };
-  CHECK(leftover_private_folders(folder.path(), nobody).empty());
+  CHECK(leftover_private_dirs(dir.path(), nobody).empty());
   kill(agent, SIGKILL);
   waitpid(agent, nullptr, 0);
   auto a_supervisor = [](const std::string& job) { return job == "20260131-174502-4711-c0de"; };
-  CHECK(leftover_private_folders(folder.path(), a_supervisor).empty());
-  auto found = leftover_private_folders(folder.path(), nobody);
+  CHECK(leftover_private_dirs(dir.path(), a_supervisor).empty());
+  auto found = leftover_private_dirs(dir.path(), nobody);
   REQUIRE(found.size() == 2);
   for (const auto& left : found) {
     CHECK(left.job_id == "20260131-174502-4711-c0de");
@@ -128,26 +128,26 @@ TEST_CASE("a private folder is abandoned once its agent is gone, however that en
 }
 
 TEST_CASE("private folders whose agents are gone are removed, and no others", "[launch][private_folder]") {
-  Folder folder;
-  test::SetEnv temporary("TMPDIR", folder.path());
-  PrivateFolder in_use("20260131-174502-4711-c0de1234");
+  Folder dir;
+  test::SetEnv temporary("TMPDIR", dir.path());
+  PrivateDir in_use("20260131-174502-4711-c0de1234");
   in_use.write("0.json", "{}");
-  fs::create_directory(folder / "dslaunch-20260131-174502-12-c0de-abcdef");
-  folder.write("dslaunch-20260131-174502-12-c0de-abcdef/0-ds.json", "{}");
-  fs::create_directory(folder / "dslaunch-20260131-174502-12-c0de-sketch");
-  folder.write("dslaunch-20260131-174502-12-c0de-sketch/notes", "a user's own");
-  fs::create_directory(folder / "dslaunch-my-drafts");
-  remove_abandoned_private_folders();
+  fs::create_directory(dir / "dslaunch-20260131-174502-12-c0de-abcdef");
+  dir.write("dslaunch-20260131-174502-12-c0de-abcdef/0-ds.json", "{}");
+  fs::create_directory(dir / "dslaunch-20260131-174502-12-c0de-sketch");
+  dir.write("dslaunch-20260131-174502-12-c0de-sketch/notes", "a user's own");
+  fs::create_directory(dir / "dslaunch-my-drafts");
+  remove_abandoned_private_dirs();
   CHECK(fs::exists(in_use.path() + "/0.json"));
-  CHECK_FALSE(fs::exists(folder / "dslaunch-20260131-174502-12-c0de-abcdef"));
-  CHECK(fs::exists(folder / "dslaunch-20260131-174502-12-c0de-sketch/notes"));
-  CHECK(fs::exists(folder / "dslaunch-my-drafts"));
+  CHECK_FALSE(fs::exists(dir / "dslaunch-20260131-174502-12-c0de-abcdef"));
+  CHECK(fs::exists(dir / "dslaunch-20260131-174502-12-c0de-sketch/notes"));
+  CHECK(fs::exists(dir / "dslaunch-my-drafts"));
 }
 
 TEST_CASE("another user's leftovers are none of ours", "[launch][doctor]") {
   if (getuid() != 0) return;
-  Folder folder;
-  auto file = folder.old_file("nccl-AbCdEf");
+  Folder dir;
+  auto file = dir.old_file("nccl-AbCdEf");
   REQUIRE(chown(file.c_str(), 65534, 65534) == 0);
-  CHECK(leftover_shared_memory(folder.path()).empty());
+  CHECK(leftover_shared_memory(dir.path()).empty());
 }
