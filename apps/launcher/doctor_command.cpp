@@ -55,7 +55,7 @@ int doctor_command(const Arguments& arguments) {
     for (auto& job : launch::jobs_without_supervisor(launch::jobs_root())) options.lost_jobs.push_back(std::move(job));
   }
   std::FILE* people = options.json ? stderr : stdout;
-  auto tell = [people](const std::string& text) {
+  auto print = [people](const std::string& text) {
     std::fputs(text.c_str(), people);
     std::fflush(people);
   };
@@ -63,7 +63,7 @@ int doctor_command(const Arguments& arguments) {
       options, {.is_this_machine = [&](const auto& host) { return hosts.is_here(host); },
                 .remote = [&](const auto& questions, auto waits) { return hosts.ask(questions, waits); },
                 .ask = confirm_on_terminal,
-                .tell = tell});
+                .print = print});
   if (options.json) std::fputs(launch::report_json(result.reports).c_str(), stdout);
   return result.exit_code;
 }

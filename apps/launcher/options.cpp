@@ -328,7 +328,7 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
   launch::AgentCommand agent;
   CommandLine line("dslaunch agent", "usage: started by another dslaunch on each node of a job", "");
   line.value("--listener", agent.listener, "descriptor of the master port's socket", "FD");
-  line.flag("--devices", agent.tell_devices, "list the devices of this host");
+  line.flag("--devices", agent.report_devices, "list the devices of this host");
   line.flag("--mark", agent.write_preamble, "write a marker before anything else");
   line.value("--stacks", agent.stacks, "only print the stacks of these processes", "PID,...");
   line.value("--sweep", agent.cleanup_job, "only end the processes of this job on this host", "JOB");

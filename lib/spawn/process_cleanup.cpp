@@ -87,7 +87,7 @@ void reap_zombies() {
 std::vector<StuckProcess> stuck_among(const std::vector<HeldProcess>& held) {
   std::vector<StuckProcess> stuck;
   for (const auto& process : held) {
-    if (auto found = look_at_stuck(process.identity().pid)) stuck.push_back(std::move(*found));
+    if (auto found = inspect_stuck(process.identity().pid)) stuck.push_back(std::move(*found));
   }
   return stuck;
 }

@@ -30,7 +30,7 @@ std::string wait_channel_of(pid_t thread) {
 
 }  // namespace
 
-std::optional<StuckProcess> look_at_stuck(pid_t pid) {
+std::optional<StuckProcess> inspect_stuck(pid_t pid) {
   const auto process = ports::read_process_stat(pid);
   std::optional<StuckProcess> stuck;
   if (!process) return stuck;

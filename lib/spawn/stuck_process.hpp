@@ -18,7 +18,7 @@ struct StuckProcess {
 };
 
 // The reason why a killed process still exists. nullopt: all its threads have ended, reaped or not.
-std::optional<StuckProcess> look_at_stuck(pid_t pid);
+std::optional<StuckProcess> inspect_stuck(pid_t pid);
 
 // "process 4711 is stuck in the kernel (state D, wait channel rpc_wait_bit) and ..."
 std::string describe(const StuckProcess& stuck);

@@ -31,16 +31,16 @@ class SocketLink final : public spawn::AgentLink {
 class FarAgent {
  public:
   explicit FarAgent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
-  void say(const launch::Message& message) { channel_.send(message); }
+  void send(const launch::Message& message) { channel_.send(message); }
   void flush() { channel_.flush(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
   // Empty: it did not come in time.
   template <class Wanted>
-  std::optional<Wanted> hear() {
+  std::optional<Wanted> receive() {
     const Deadline patience = Deadline::after(std::chrono::seconds(5));
     while (!patience.passed()) {
       while (auto message = channel_.next()) {
-        if (std::holds_alternative<launch::Heartbeat>(*message)) say(launch::Heartbeat{});
+        if (std::holds_alternative<launch::Heartbeat>(*message)) send(launch::Heartbeat{});
         if (auto* wanted = std::get_if<Wanted>(&*message)) return std::move(*wanted);
       }
       launch::PollSet polls;

@@ -35,9 +35,9 @@ std::string address_of_this_host() {
   if (words >> client >> client_port >> server && !rendezvous::is_loopback_address(server)) {
     return server;
   }
-  const std::string guess = rendezvous::first_interface_address();
-  const bool is_version_6 = guess.find(':') != std::string::npos;
-  return is_version_6 ? "" : guess;  // the host name works better in tcp://$MASTER_ADDR:$MASTER_PORT
+  const std::string address = rendezvous::first_interface_address();
+  const bool is_version_6 = address.find(':') != std::string::npos;
+  return is_version_6 ? "" : address;  // the host name works better in tcp://$MASTER_ADDR:$MASTER_PORT
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ bool Agent::run() {
   hello.host_name = host_name();
   hello.address = address_of_this_host();
   hello.addresses = rendezvous::interface_addresses();
-  say(hello);
+  send(hello);
   while (!finished()) poll_once();
   finish();
   return !failed_;
@@ -84,7 +84,7 @@ bool Agent::may_read_ranks() const {
   return channel_.num_unsent() < kMaxUnsentBytes && (!options_.echo || options_.echo->has_room());
 }
 
-void Agent::say(const Message& message) {
+void Agent::send(const Message& message) {
   channel_.send(message);
   heartbeats_.on_sent();
 }
@@ -133,13 +133,14 @@ Deadline Agent::next_wakeup() const {
 
 void Agent::watch_clocks() {
   kill_when_due();
-  give_up_stuck();
+  report_unkillable();
   if (launcher_gone_) return;
-  if (heartbeats_.heartbeat_due()) say(Heartbeat{});
-  if (heartbeats_.lost()) lose_launcher("no heartbeat from the launcher: ending this node's ranks");
+  if (heartbeats_.heartbeat_due()) send(Heartbeat{});
+  if (heartbeats_.lost()) on_launcher_lost("no heartbeat from the launcher: ending this node's ranks");
   if (next_progress_report_.passed()) report_missing();
   if (stage_ == Stage::kRunning && rank_watch_.next_check().passed()) {
-    if (auto changed = rank_watch_.look(Deadline::Clock::now()); !changed.empty()) say(RankStates{std::move(changed)});
+    if (auto changed = rank_watch_.check(Deadline::Clock::now()); !changed.empty())
+      send(RankStates{std::move(changed)});
   }
 }
 
@@ -147,7 +148,7 @@ void Agent::watch_clocks() {
 void Agent::report_missing() {
   RanksMissing missing{master_port_ ? master_port_->ranks_not_joined() : std::vector<int>{}};
   bool none = missing.ranks.empty();
-  if (!none || missing_reported_) say(missing);
+  if (!none || missing_reported_) send(missing);
   missing_reported_ = !none;
   next_progress_report_ = none ? Deadline::never() : Deadline::after(kProgressReportInterval);
 }
@@ -159,20 +160,20 @@ void Agent::receive() {
     while (auto message = channel_.next()) handle(*message);
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
-    say(AgentFailed{to_int(end.code), end.text});
+    send(AgentFailed{to_int(end.code), end.text});
     failed_ = true;
     stop(kGraceWithoutLauncher);
   }
-  if (!there && !launcher_gone_) lose_launcher(nullptr);
+  if (!there && !launcher_gone_) on_launcher_lost(nullptr);
 }
 
-void Agent::lose_launcher(const char* how) {
+void Agent::on_launcher_lost(const char* how) {
   launcher_gone_ = true;
   if (how != nullptr) {
     log::error("{}", how);
     // The launcher may only be suspended, and should then learn why the ranks ended: pending messages are kept for
     // another silence limit.
-    if (!finished()) say(AgentFailed{to_int(ExitCode::kUnavailable), how});
+    if (!finished()) send(AgentFailed{to_int(ExitCode::kUnavailable), how});
     flush_deadline_ = Deadline::after(kGraceWithoutLauncher + job_->silence_limit);
   }
   stop(kGraceWithoutLauncher);
@@ -200,7 +201,7 @@ void Agent::take_signals() {
     } else if (is_externally_started() && !job_) {
       leave(*signal);
     } else if (is_externally_started()) {
-      say(SignalTaken{*signal});
+      send(SignalTaken{*signal});
     } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
       on_termination_signal(*signal);
     }
@@ -224,8 +225,8 @@ void Agent::on_termination_signal(int signal) {
   }
   if (launcher_gone_) return stop(kGraceWithoutLauncher);
   if (stage_ >= Stage::kStopping) return;
-  say(AgentFailed{to_int(ExitCode::kRunAgain),
-                  fmt::format("the agent received {}: stopping the ranks", spawn::signal_name(signal))});
+  send(AgentFailed{to_int(ExitCode::kRunAgain),
+                   fmt::format("the agent received {}: stopping the ranks", spawn::signal_name(signal))});
 }
 
 void Agent::finish() {

@@ -54,9 +54,9 @@ class Agent {
   void poll_once();
   void poll_after_ranks();
   Deadline next_wakeup() const;
-  void say(const Message& message);
+  void send(const Message& message);
   void receive();
-  void lose_launcher(const char* how);
+  void on_launcher_lost(const char* how);
   void handle(const Message& message);
   void describe_job(const JobDescription& job);
   void prepare_job();
@@ -77,7 +77,7 @@ class Agent {
   void collect_stacks(const StacksWanted& wanted);
   void send_stacks();
   void kill_when_due();
-  void give_up_stuck();
+  void report_unkillable();
   bool finished() const;
   void cleanup();
   void finish();
@@ -123,7 +123,7 @@ class Agent {
 // `dslaunch agent`, as another dslaunch starts it.
 struct AgentCommand {
   int listener = -1;            // descriptor of the master port's socket; -1: none
-  bool tell_devices = false;    // in the greeting
+  bool report_devices = false;  // in the greeting
   bool write_preamble = false;  // before the first frame: a login shell's greeting may precede it
   std::string stacks;           // processes whose stacks to print, instead of running a job; empty: none
   std::string cleanup_job;      // a job whose processes on this host to end, instead of running a job; empty: none

@@ -23,7 +23,7 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
     throw SystemError("write", "to the launcher");
   }
   AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};
-  if (command.tell_devices) {
+  if (command.report_devices) {
     DeviceSituation situation = look_for_devices();
     options.hello.devices = std::move(situation.visible);
     options.hello.device_error = std::move(situation.error);

@@ -58,7 +58,7 @@ void Agent::describe_job(const JobDescription& job) {
     const Heartbeats meanwhile(channel_, heartbeats_.send_interval());
     prepare_job();
   }
-  say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
+  send(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
 }
 
 // Anything that keeps this node from doing its part fails here, before a rank has started anywhere.
@@ -104,7 +104,7 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
                                        .cpus = binding.cpus,
                                        .memory_node = binding.memory_node});
   if (auto* cause = std::get_if<spawn::ExitCause>(&started)) {
-    say(RankEnded{rank.rank, std::move(*cause), false});
+    send(RankEnded{rank.rank, std::move(*cause), false});
     return false;
   }
   ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
@@ -112,7 +112,7 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
   if (job_->kind == JobKind::kExec && job_->world_size > 1) {
     rank_watch_.add(rank.rank, ranks_.back().pid(), Deadline::Clock::now());
   }
-  say(RankStarted{rank.rank, ranks_.back().pid()});
+  send(RankStarted{rank.rank, ranks_.back().pid()});
   return true;
 }
 
@@ -136,12 +136,12 @@ void Agent::kill_when_due() {
 }
 
 // No signal ends a process that waits inside the kernel; the job must not wait with it.
-void Agent::give_up_stuck() {
+void Agent::report_unkillable() {
   if (!stuck_at_.passed()) return;
   stuck_at_ = Deadline::never();
   for (auto& rank : ranks_) {
     if (!rank.running()) continue;
-    auto stuck = spawn::look_at_stuck(rank.pid());
+    auto stuck = spawn::inspect_stuck(rank.pid());
     if (!stuck) {  // about to end
       stuck_at_ = Deadline::after(kLookAgain);
       continue;
@@ -149,7 +149,7 @@ void Agent::give_up_stuck() {
     rank.read_output([&](const RankOutput& output) { forward_output(output); }, 4 * kReadBytesPerTurn);
     rank.mark_ended();
     stuck_.insert(rank.pid());
-    say(ProcessStuck{rank.rank(), std::move(*stuck)});
+    send(ProcessStuck{rank.rank(), std::move(*stuck)});
   }
 }
 
@@ -171,7 +171,7 @@ void Agent::end_rank(RankProcess& rank, const spawn::EndedChild& ended) {
   rank_watch_.remove(rank.rank());
   if (!cause.success()) cause.hint = ends_.explain(cause, ended.pid, ended.cgroups);
   if (!cause.success() && cause.hint.empty() && error_files_) cause.hint = error_files_->message_of(rank.rank());
-  say(RankEnded{rank.rank(), std::move(cause), rank.stop_sent()});
+  send(RankEnded{rank.rank(), std::move(cause), rank.stop_sent()});
 }
 
 void Agent::read_outputs() {
@@ -181,7 +181,7 @@ void Agent::read_outputs() {
 }
 
 void Agent::forward_output(const RankOutput& output) {
-  say(output);
+  send(output);
   rank_watch_.on_output(output.rank, Deadline::Clock::now());
   if (options_.echo) options_.echo->write(output.stream, output.bytes);
 }
@@ -199,7 +199,7 @@ void Agent::collect_stacks(const StacksWanted& wanted) {
 void Agent::send_stacks() {
   if (!stacks_) return;
   if (const auto answer = stacks_->poll_once()) {
-    say(*answer);
+    send(*answer);
     stacks_.reset();
   }
 }
@@ -209,8 +209,8 @@ void Agent::cleanup() {
   if (stage_ == Stage::kKilled || launcher_gone_) timeout = 0ms;
   const spawn::CleanupResult cleanup = job_ ? cleanup_attempts(*job_, timeout, stuck_) : spawn::CleanupResult();
   read_outputs();
-  for (const auto& stuck : cleanup.stuck) say(ProcessStuck{-1, stuck});
-  say(AgentDone{static_cast<int64_t>(cleanup.num_signalled)});
+  for (const auto& stuck : cleanup.stuck) send(ProcessStuck{-1, stuck});
+  send(AgentDone{static_cast<int64_t>(cleanup.num_signalled)});
 }
 
 }  // namespace dslaunch::launch

@@ -26,7 +26,7 @@ void ignore_signals() {
 }
 
 // The launcher detects the agent's end by that of its descriptors.
-void let_go_of_descriptors() {
+void close_descriptors() {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
   ::closefrom(STDERR_FILENO + 1);
@@ -69,7 +69,7 @@ void put_under_guard() {
   const pid_t agent = ::fork();
   if (agent <= 0) return;
   ignore_signals();
-  let_go_of_descriptors();
+  close_descriptors();
   take_name();
   ::_exit(guard(agent));
 }

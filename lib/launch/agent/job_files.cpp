@@ -28,11 +28,11 @@ JobFiles::JobFiles(const std::string& job_id, const std::map<std::string, std::s
   }
 }
 
-std::vector<std::string> JobFiles::localize(std::vector<std::string> words) const {
-  for (auto& word : words) {
-    if (auto copy = copies_.find(word); copy != copies_.end()) word = copy->second;
+std::vector<std::string> JobFiles::localize(std::vector<std::string> args) const {
+  for (auto& arg : args) {
+    if (auto copy = copies_.find(arg); copy != copies_.end()) arg = copy->second;
   }
-  return words;
+  return args;
 }
 
 }  // namespace dslaunch::launch

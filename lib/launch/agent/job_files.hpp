@@ -16,7 +16,7 @@ class JobFiles {
   JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files);
 
   // The words, with each path of such a file replaced by the path of its copy.
-  std::vector<std::string> localize(std::vector<std::string> words) const;
+  std::vector<std::string> localize(std::vector<std::string> args) const;
 
  private:
   std::optional<PrivateDir> dir_;              // empty: there are no files

@@ -8,7 +8,7 @@ namespace dslaunch::launch {
 // With more than this waiting for this node's own reader, the ranks wait too.
 constexpr size_t kMaxUnreadBytes = 4U << 20;
 
-void NodeEcho::tell(std::string_view lines) {
+void NodeEcho::write_lines(std::string_view lines) {
   Terminal& reader = reader_of(Stream::kErr);
   if (escapes_.is_open() && reader.is_terminal()) reader.write(EscapeState::kEnd);
   escapes_.end();

@@ -24,7 +24,7 @@ class NodeEcho {
     reader_of(stream).write(bytes);
   }
   // Lines of dslaunch itself, on standard error, after everything that the ranks have written so far.
-  void tell(std::string_view lines);
+  void write_lines(std::string_view lines);
   // Without room the ranks have to wait.
   bool has_room() const;
   // In a loop: the descriptors to wait for, and the work when they are ready.

@@ -39,7 +39,8 @@ uint64_t use_of(const std::vector<ports::TreeProcess>& tree, std::map<pid_t, uin
 }  // namespace
 
 void RankWatch::add(int rank, pid_t pid, Time now) {
-  ranks_.emplace(rank, Watched{.pid = pid, .window = IdleWindow(now), .tree_ticks = {}, .told = {.rank = rank}});
+  ranks_.emplace(rank,
+                 Watched{.pid = pid, .window = IdleWindow(now), .tree_ticks = {}, .last_reported = {.rank = rank}});
   if (!last_check_) last_check_ = now;
 }
 
@@ -62,20 +63,20 @@ Deadline RankWatch::next_check() const {
   return ranks_.empty() || !last_check_ ? Deadline::never() : Deadline::at(*last_check_ + kCheckInterval);
 }
 
-std::vector<RankActivity> RankWatch::look(Time now) {
+std::vector<RankActivity> RankWatch::check(Time now) {
   if (now - std::exchange(last_check_, now).value_or(now) > kMaxGap) on_unread(now);
   std::vector<Watched*> quiet;
   std::vector<pid_t> roots;
   std::vector<RankActivity> changed;
-  const auto tell = [&](Watched& rank, RankActivity activity) {
-    activity.rank = rank.told.rank;
-    if (activity == rank.told) return;
-    rank.told = activity;
+  const auto report = [&](Watched& rank, RankActivity activity) {
+    activity.rank = rank.last_reported.rank;
+    if (activity == rank.last_reported) return;
+    rank.last_reported = activity;
     changed.push_back(activity);
   };
   for (auto& [number, rank] : ranks_) {
     if (computes_itself(rank, now)) {
-      tell(rank, {});
+      report(rank, {});
       continue;
     }
     quiet.push_back(&rank);
@@ -85,7 +86,7 @@ std::vector<RankActivity> RankWatch::look(Time now) {
   const Trees trees = ports::process_trees(roots);
   for (Watched* rank : quiet) {
     const auto tree = trees.find(rank->pid);
-    tell(*rank, judge(*rank, tree == trees.end() ? std::vector<ports::TreeProcess>() : tree->second, now));
+    report(*rank, classify(*rank, tree == trees.end() ? std::vector<ports::TreeProcess>() : tree->second, now));
   }
   return changed;
 }
@@ -102,7 +103,7 @@ bool RankWatch::computes_itself(Watched& rank, Time now) {
   return true;
 }
 
-RankActivity RankWatch::judge(Watched& rank, const std::vector<ports::TreeProcess>& tree, Time now) {
+RankActivity RankWatch::classify(Watched& rank, const std::vector<ports::TreeProcess>& tree, Time now) {
   rank.window.add(now, time_of(use_of(tree, rank.tree_ticks)));
   if (!rank.window.is_idle(now)) return {};
   RankActivity activity{.state = RankState::kIdle};

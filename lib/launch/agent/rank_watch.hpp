@@ -27,7 +27,7 @@ class RankWatch {
 
   Deadline next_check() const;
   // Ranks whose state has changed since the previous look.
-  std::vector<RankActivity> look(Time now);
+  std::vector<RankActivity> check(Time now);
 
  private:
   struct Watched {
@@ -36,12 +36,12 @@ class RankWatch {
     uint64_t own_ticks = 0;                // at the previous look, of the process that was started
     bool has_printed = false;              // since the previous look
     std::map<pid_t, uint64_t> tree_ticks;  // at the previous look, of all its processes; empty: not read then
-    RankActivity told;
+    RankActivity last_reported;
   };
   using Trees = std::map<pid_t, std::vector<ports::TreeProcess>>;
 
   static bool computes_itself(Watched& rank, Time now);
-  static RankActivity judge(Watched& rank, const std::vector<ports::TreeProcess>& tree, Time now);
+  static RankActivity classify(Watched& rank, const std::vector<ports::TreeProcess>& tree, Time now);
 
   std::map<int, Watched> ranks_;
   std::optional<Time> last_check_;

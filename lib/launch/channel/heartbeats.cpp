@@ -14,9 +14,9 @@ Heartbeats::Heartbeats(Channel& channel, std::chrono::milliseconds interval) {
   const BlockedSignals blocked;
   try {
     thread_ = std::jthread([&channel, interval](const std::stop_token& stop) {
-      std::mutex nobody_elses;
+      std::mutex mutex;
       std::condition_variable_any never;
-      std::unique_lock lock(nobody_elses);
+      std::unique_lock lock(mutex);
       while (!never.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) channel.send(Heartbeat{});
     });
   } catch (const std::system_error&) {  // thread limit: most preparations end before the launcher misses a heartbeat

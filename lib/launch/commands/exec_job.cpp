@@ -19,7 +19,7 @@ LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int
   plan.run_dir = absolute_path(options.launch.run_dir);
   // When writing to a pipe, Python would hold its lines back until a buffer is full.
   if (plan.env.try_emplace("PYTHONUNBUFFERED", "1").second) {
-    plan.set_env["PYTHONUNBUFFERED"] = plan.travelling_env["PYTHONUNBUFFERED"] = "1";
+    plan.set_env["PYTHONUNBUFFERED"] = plan.exported_env["PYTHONUNBUFFERED"] = "1";
   }
   return plan;
 }

@@ -94,7 +94,7 @@ std::string content_to_send(const std::string& path) {
 void find_torch(LaunchPlan& plan) {
   const auto inherited = plan.env.find("LD_LIBRARY_PATH");
   if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
-    plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.travelling_env["LD_LIBRARY_PATH"] = *path;
+    plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.exported_env["LD_LIBRARY_PATH"] = *path;
   }
 }
 

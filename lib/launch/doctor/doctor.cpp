@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 namespace {
 
 // MASTER_PORT of the environment if set, and the default of torchrun and DeepSpeed.
-std::vector<uint16_t> usual_ports() {
+std::vector<uint16_t> default_ports() {
   std::vector<uint16_t> ports;
   const char* text = std::getenv("MASTER_PORT");
   std::string_view value = text == nullptr ? "" : text;
@@ -27,24 +27,24 @@ std::vector<uint16_t> usual_ports() {
 
 // Arguments for a remote dslaunch that apply these options on its host.
 std::vector<std::string> remote_words(const DoctorOptions& options) {
-  std::vector<std::string> words{"doctor", "--json"};
-  auto add = [&](const char* name, std::string value) { words.insert(words.end(), {name, std::move(value)}); };
+  std::vector<std::string> args{"doctor", "--json"};
+  auto add = [&](const char* name, std::string value) { args.insert(args.end(), {name, std::move(value)}); };
   for (uint16_t port : options.ports) add("--port", std::to_string(port));
   for (const auto& job : options.lost_jobs) add("--lost_job", job);
-  if (!options.kill) return words;
-  words.insert(words.end(), {"--kill", "--yes"});
-  if (options.force) words.emplace_back("--force");
+  if (!options.kill) return args;
+  args.insert(args.end(), {"--kill", "--yes"});
+  if (options.force) args.emplace_back("--force");
   add("--grace", fmt::format("{}ms", options.grace.count()));
   if (options.only) {
     // Remove files only.
     if (options.only->empty()) add("--only", "none");
     for (const auto& process : *options.only) add("--only", fmt::format("{}:{}", process.pid, process.start_ticks));
   }
-  return words;
+  return args;
 }
 
 DoctorQuery query_of(const DoctorOptions& options) {
-  return {.ports = options.ports.empty() ? usual_ports() : options.ports,
+  return {.ports = options.ports.empty() ? default_ports() : options.ports,
           .leftover_processes = options.ports.empty(),
           .lost_jobs = options.lost_jobs,
           .shared_memory_dir = "/dev/shm",
@@ -72,7 +72,7 @@ class Rounds {
     bool something = num_processes_ + num_files_ > 0;
     if (!options_.kill || !something) return shown(options_.kill ? "" : advice());
     if (options_.yes) return remediated();
-    world_.tell(render(reports_));
+    world_.print(render(reports_));
     switch (world_.ask(question())) {
       case Answer::kYes:
         return remediated();
@@ -96,7 +96,7 @@ class Rounds {
 
   // With --json, the document has the same content.
   DoctorResult shown(const std::string& closing_text) {
-    if (!options_.json) world_.tell(render(reports_) + closing_text);
+    if (!options_.json) world_.print(render(reports_) + closing_text);
     return result();
   }
 

@@ -27,7 +27,7 @@ struct RemoteAnswer {
 };
 struct RemoteQuestion {
   std::string host;
-  std::vector<std::string> words;  // arguments of the remote `dslaunch`
+  std::vector<std::string> args;  // arguments of the remote `dslaunch`
 };
 // Queries all hosts at the same time; returns one answer per host, in order. `waits`: how long the remote doctor may
 // wait for processes that do not end, in addition to the time for examining.
@@ -42,7 +42,7 @@ struct DoctorWorld {
   std::function<bool(const std::string& host)> is_this_machine;
   RemoteDoctor remote;
   Ask ask;
-  std::function<void(const std::string&)> tell;  // shows a progress line or the report to people
+  std::function<void(const std::string&)> print;  // shows a progress line or the report to people
 };
 
 struct DoctorResult {

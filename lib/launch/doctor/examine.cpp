@@ -134,7 +134,7 @@ class Examination {
   void find_leftover_processes() {
     for (const auto& [pid, info] : survey_.processes()) {
       if (info.state == 'Z' || !is_this_users(info)) continue;
-      if (survey_.standing_of(info).life == JobLife::kGone) admit(pid)->of_dead_job = true;
+      if (survey_.liveness_of(info).life == JobLife::kGone) admit(pid)->of_dead_job = true;
     }
   }
 
@@ -155,7 +155,7 @@ class Examination {
   }
 
   bool is_stale(pid_t pid) { return survey_.classification_of(*survey_.find(pid)).verdict == Verdict::kStale; }
-  bool is_supervised(const std::string& job) { return survey_.standing_of(job).life == JobLife::kAlive; }
+  bool is_supervised(const std::string& job) { return survey_.liveness_of(job).life == JobLife::kAlive; }
 
   static FindingKind kind_of(const CandidateProcess& candidate) {
     if (!candidate.ports.empty()) return FindingKind::kPortHolder;
@@ -169,7 +169,7 @@ class Examination {
     Finding finding;
     describe_process(finding, info);
     finding.kind = kind_of(candidate);
-    finding.job_id = survey_.standing_of(info).job_id;
+    finding.job_id = survey_.liveness_of(info).job_id;
     finding.ports = candidate.ports;
     finding.gpu_bytes = candidate.gpu_bytes;
     finding.parent_command = parent ? parent->command : std::string();

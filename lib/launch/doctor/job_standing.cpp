@@ -5,7 +5,7 @@
 namespace dslaunch::launch {
 namespace {
 
-JobStanding by_agent(const ports::ProcessInfo& rank) {
+JobLiveness by_agent(const ports::ProcessInfo& rank) {
   const JobLife life = job_life(rank);
   const std::string& job = rank.job_id;
   if (life == JobLife::kAlive) return {life, job, fmt::format("its job {} is running: its agent is alive", job)};
@@ -37,7 +37,7 @@ JobRegister::JobRegister(std::string root, const std::vector<ports::ProcessInfo>
   }
 }
 
-JobStanding JobRegister::standing_of(const std::string& job_id) {
+JobLiveness JobRegister::liveness_of(const std::string& job_id) {
   auto [entry, is_new] = records_.try_emplace(job_id);
   if (is_new) entry->second = job_on_record(root_, job_id);
   const auto& job = entry->second;
@@ -56,14 +56,14 @@ JobStanding JobRegister::standing_of(const std::string& job_id) {
   return {JobLife::kGone, job_id, fmt::format("the supervisor of its job {}, on another host, has exited", job_id)};
 }
 
-JobStanding JobRegister::standing_of(const ports::ProcessInfo& process) {
+JobLiveness JobRegister::liveness_of(const ports::ProcessInfo& process) {
   const Identity identity{process.identity.pid, process.identity.start_ticks};
-  if (auto job = supervised_.find(identity); job != supervised_.end()) return standing_of(job->second);
+  if (auto job = supervised_.find(identity); job != supervised_.end()) return liveness_of(job->second);
   auto named = ranks_by_agent_.find(identity);
   const ports::ProcessInfo& rank = named == ranks_by_agent_.end() ? process : named->second;
   if (rank.job_id.empty()) return {};
-  JobStanding standing = standing_of(rank.job_id);
-  return standing.life == JobLife::kUnknown ? by_agent(rank) : standing;
+  JobLiveness liveness = liveness_of(rank.job_id);
+  return liveness.life == JobLife::kUnknown ? by_agent(rank) : liveness;
 }
 
 }  // namespace dslaunch::launch

@@ -14,7 +14,7 @@
 
 namespace dslaunch::launch {
 
-struct JobStanding {
+struct JobLiveness {
   JobLife life = JobLife::kNone;
   std::string job_id{};
   std::string evidence{};  // for kAlive and kGone, a clause: "the supervisor of its job J, pid 12, has exited"
@@ -31,10 +31,10 @@ class JobRegister {
   JobRegister(std::string root, const std::vector<ports::ProcessInfo>& processes,
               const std::vector<std::string>& lost_jobs = {});
 
-  JobStanding standing_of(const ports::ProcessInfo& process);
+  JobLiveness liveness_of(const ports::ProcessInfo& process);
   // The standing of a job by its id alone; kUnknown if there is no record, or the state of its supervisor is unknown
   // here.
-  JobStanding standing_of(const std::string& job_id);
+  JobLiveness liveness_of(const std::string& job_id);
 
  private:
   using Identity = std::pair<pid_t, uint64_t>;

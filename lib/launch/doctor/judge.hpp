@@ -14,7 +14,7 @@ struct Evidence {
   bool visible = true;       // false: /proc does not let us inspect it
   bool ours = true;          // its real and effective user are this user
   bool runs_doctor = false;  // an ancestor of this doctor process
-  JobStanding job{};
+  JobLiveness job{};
   ports::Lineage lineage{};
   bool parent_is_of_job = false;        // of the same job as the process
   bool parent_is_stale = false;         // whether or not the parent has started the process

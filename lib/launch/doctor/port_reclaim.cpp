@@ -23,7 +23,7 @@ std::optional<Reclaimable> reclaimable(const ports::Holder& holder, ProcessSurve
   const auto* info = survey.find(holder.pid);
   const ports::ProcessIdentity identity{holder.pid, holder.start_ticks};
   if (info == nullptr || info->identity != identity) return std::nullopt;
-  const JobStanding job = survey.standing_of(*info);
+  const JobLiveness job = survey.liveness_of(*info);
   const bool stale = survey.classification_of(*info).verdict == Verdict::kStale;
   if (job.life != JobLife::kGone || !stale) return std::nullopt;
   return Reclaimable{identity, holder.command, job.job_id};

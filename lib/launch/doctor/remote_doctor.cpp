@@ -18,10 +18,10 @@ using namespace std::chrono_literals;
 // Examining takes moments, and so does the work after a SIGKILL.
 constexpr auto kAnswerTime = 60000ms;
 
-RemoteAnswer query_host(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words,
+RemoteAnswer query_host(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& args,
                         std::chrono::milliseconds time) {
   std::vector<std::string> argv{agent_program(node, reach, own_program())};
-  argv.insert(argv.end(), words.begin(), words.end());
+  argv.insert(argv.end(), args.begin(), args.end());
   try {
     auto result =
         spawn::run_remote(ssh_target(node), argv, "", reach.ssh, Deadline::after(reach.ssh.connect_timeout + time));
@@ -62,7 +62,7 @@ std::vector<RemoteAnswer> HostRounds::ask(const std::vector<RemoteQuestion>& que
     auto node =
         std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == question.host; });
     DSL_CHECK(node != nodes_.end(), "doctor asks hosts of its own list");
-    answers[i] = query_host(*node, reach_, question.words, kAnswerTime + waits);
+    answers[i] = query_host(*node, reach_, question.args, kAnswerTime + waits);
   });
   return answers;
 }

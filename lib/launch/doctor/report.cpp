@@ -267,12 +267,12 @@ ExitCode outcome_of(const DoctorReport& report) {
     return finding.kind == FindingKind::kPortHolder && finding.verdict == Verdict::kForeign;
   });
   if (others) return ExitCode::kPermission;
-  bool in_the_way =
+  bool has_problems =
       !report.error.empty() ||
       std::any_of(report.ports.begin(), report.ports.end(), [](const PortState& port) { return port.held; }) ||
       std::any_of(report.findings.begin(), report.findings.end(), is_stale_process) ||
       std::any_of(report.remediated.begin(), report.remediated.end(), [](const Remediated& one) { return !one.gone; });
-  return in_the_way ? ExitCode::kUnavailable : ExitCode::kSuccess;
+  return has_problems ? ExitCode::kUnavailable : ExitCode::kSuccess;
 }
 
 }  // namespace

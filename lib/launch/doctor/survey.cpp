@@ -96,14 +96,14 @@ Evidence ProcessSurvey::evidence_of(const ports::ProcessInfo& process) {
   Evidence evidence{.visible = process.readable,
                     .ours = is_this_users(process),
                     .runs_doctor = ancestors_.contains(process.identity.pid),
-                    .job = jobs_.standing_of(process),
+                    .job = jobs_.liveness_of(process),
                     .lineage = {.child = process,
                                 .parent = parent ? std::optional(*parent) : std::nullopt,
                                 .group_leader_gone = is_gone(process.group),
                                 .session_leader_gone = is_gone(process.session)},
                     .other_children = other_children_of(process.identity.pid)};
   if (parent == nullptr) return evidence;
-  evidence.parent_is_of_job = jobs_.standing_of(*parent).job_id == evidence.job.job_id;
+  evidence.parent_is_of_job = jobs_.liveness_of(*parent).job_id == evidence.job.job_id;
   evidence.parent_is_stale = classification_of(*parent).verdict == Verdict::kStale;
   return evidence;
 }

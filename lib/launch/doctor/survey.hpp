@@ -27,8 +27,8 @@ class ProcessSurvey {
   const ports::ProcessInfo* find(pid_t pid) const;
   const std::vector<pid_t>& living_children_of(pid_t pid) const;
 
-  JobStanding standing_of(const ports::ProcessInfo& process) { return jobs_.standing_of(process); }
-  JobStanding standing_of(const std::string& job_id) { return jobs_.standing_of(job_id); }
+  JobLiveness liveness_of(const ports::ProcessInfo& process) { return jobs_.liveness_of(process); }
+  JobLiveness liveness_of(const std::string& job_id) { return jobs_.liveness_of(job_id); }
 
   bool runs_doctor(pid_t pid) const { return ancestors_.contains(pid); }
   // `process`: one of processes().

@@ -20,12 +20,12 @@ namespace {
 // Beyond this many bytes that our reader has not taken, the supervisor keeps the rest (at no cost to it).
 constexpr size_t kMaxPendingBytes = 1U << 20;
 
-void say(const std::string& text) {
+void print_line(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
 }
 
 int print_end(const KnownJob& job, const JobEnd& end) {
-  say(fmt::format("job {} has ended: exit code {}", job.record.job_id, end.exit_code));
+  print_line(fmt::format("job {} has ended: exit code {}", job.record.job_id, end.exit_code));
   return end.exit_code;
 }
 
@@ -33,8 +33,8 @@ int print_end(const KnownJob& job, const JobEnd& end) {
 // with a session's directory, or too many clients are attached already. Ctrl-C has its usual effect here.
 int follow_console(const KnownJob& job, uint64_t position) {
   if (reload_job(job).condition == Condition::kLiving) {
-    say(fmt::format("no answer at the job's socket ({}): following its console instead",
-                    job.record.socket.empty() ? "it has none" : job.record.socket));
+    print_line(fmt::format("no answer at the job's socket ({}): following its console instead",
+                           job.record.socket.empty() ? "it has none" : job.record.socket));
   }
   show_logs(job, {.follow = true, .rank = {}, .from = position});
   KnownJob now = reload_job(job);
@@ -51,7 +51,7 @@ void check_reachable(const KnownJob& job) {
                             job.record.job_id, supervisor.host, job.record.job_id));
   }
   if (is_suspended(supervisor)) {
-    say(fmt::format(
+    print_line(fmt::format(
         "the supervisor (pid {}) is suspended, perhaps by Ctrl-Z, and answers once it continues: kill -CONT {}",
         supervisor.pid, supervisor.pid));
   }
@@ -120,7 +120,8 @@ class Attachment {
 
   int detach() {
     signals_.ignore_from_now_on();
-    say(fmt::format("detached; job {} keeps running ('dslaunch attach {}' attaches again, 'dslaunch stop {}' ends it)",
+    print_line(
+        fmt::format("detached; job {} keeps running ('dslaunch attach {}' attaches again, 'dslaunch stop {}' ends it)",
                     job_.record.job_id, job_.record.job_id, job_.record.job_id));
     return 0;
   }

@@ -47,9 +47,9 @@ std::string hosts_text(const JobRecord& record) {
 
 // The program's name without its directory, and nothing that could harm a terminal.
 std::string command_text(const JobRecord& record, size_t longest) {
-  std::vector<std::string> words = record.command;
-  if (!words.empty()) words[0].erase(0, words[0].rfind('/') + 1);
-  std::string text = shell_words(words);
+  std::vector<std::string> args = record.command;
+  if (!args.empty()) args[0].erase(0, args[0].rfind('/') + 1);
+  std::string text = shell_words(args);
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
   }

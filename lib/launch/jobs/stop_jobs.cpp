@@ -27,7 +27,7 @@ constexpr auto kStatusTimeout = 1000ms;
 // For `stop`: between two attempts, while a supervisor waits for nodes, it does not answer.
 constexpr auto kStopTimeout = 3000ms;
 
-void say(const std::string& text) {
+void print_line(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
 }
 
@@ -42,7 +42,8 @@ std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOpti
   auto supervisor = open_process(job.record.supervisor);
   if (!supervisor) return supervisor;
   if (is_suspended(job.record.supervisor)) {
-    say(fmt::format("the supervisor of {} is suspended; continuing it so that it can stop the job", job.record.job_id));
+    print_line(
+        fmt::format("the supervisor of {} is suspended; continuing it so that it can stop the job", job.record.job_id));
     supervisor->signal(SIGCONT);
   }
   JobClient client(job.record.socket);
@@ -71,7 +72,7 @@ std::vector<StuckOnHost> still_stuck(const JobRecord& record) {
   const ProcessOnHost own = this_process();
   std::erase_if(stuck, [&](const StuckOnHost& each) {
     if (!each.is_here || record.supervisor.host != own.host) return false;
-    const auto now = spawn::look_at_stuck(each.process.pid);
+    const auto now = spawn::inspect_stuck(each.process.pid);
     return record.supervisor.boot_id != own.boot_id || !now || now->start_ticks != each.process.start_ticks;
   });
   return stuck;
@@ -92,7 +93,7 @@ Stopped conclude(const KnownJob& job, const StopOptions& options) {
 
 void print_stuck(const Stopped& stopped) {
   for (const auto& stuck : stopped.stuck) {
-    say(fmt::format("{}: {}", stopped.job.record.job_id, printable(describe(stuck))));
+    print_line(fmt::format("{}: {}", stopped.job.record.job_id, printable(describe(stuck))));
   }
 }
 

@@ -49,10 +49,10 @@ spawn::SshTarget ssh_target(const PlannedNode& node) {
 }
 
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
-                                                 const std::string& own_program, const std::vector<std::string>& words,
+                                                 const std::string& own_program, const std::vector<std::string>& args,
                                                  int inherited) {
   std::vector<std::string> agent{agent_program(node, options, own_program), "agent"};
-  agent.insert(agent.end(), words.begin(), words.end());
+  agent.insert(agent.end(), args.begin(), args.end());
   switch (node.reach) {
     case Reach::kPipe:
       return spawn::open_local_link(agent, inherited);

@@ -10,11 +10,11 @@
 
 namespace dslaunch::launch {
 
-// `own_program`: the running dslaunch, absolute. `words`: options of `dslaunch agent`. `inherited`: a descriptor that
+// `own_program`: the running dslaunch, absolute. `args`: options of `dslaunch agent`. `inherited`: a descriptor that
 // the agent of this machine gets under the same number; -1: none. Returns at once, also while a connection is still
 // being established. Not for Reach::kNodeJoin.
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
-                                                 const std::string& own_program, const std::vector<std::string>& words,
+                                                 const std::string& own_program, const std::vector<std::string>& args,
                                                  int inherited = -1);
 
 // The path of a node's agent program: the pushed copy, in --remote_path, or the same path as here.

@@ -30,7 +30,7 @@ JobDescription describe_job(const LaunchPlan& plan, const PlannedNode& node, con
   job.heartbeat_interval = HeartbeatMonitor::interval_for(plan.reach.silence_limit);
   if (node.reach != Reach::kPipe) {
     job.environment_base = EnvironmentBase::kAgents;
-    job.env = plan.travelling_env;
+    job.env = plan.exported_env;
     job.preflight = plan.preflight;
     job.files = plan.files;
     job.silence_limit = plan.reach.silence_limit;

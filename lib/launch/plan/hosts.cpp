@@ -56,8 +56,8 @@ std::vector<uint8_t> shared_token() {
 
 // --- checks -------------------------------------------------------------------------------------------------------
 
-std::string in_brackets(const std::string& words) {
-  return words.empty() ? "" : fmt::format(" ({})", words);
+std::string in_brackets(const std::string& text) {
+  return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
 // A hostfile may promise more slots than this machine has devices.

@@ -15,9 +15,9 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 400;
 
-class Words {
+class ArgumentList {
  public:
-  explicit Words(const std::string& command) { word(command); }
+  explicit ArgumentList(const std::string& command) { word(command); }
 
   void word(const std::string& word) { word_as(word, word); }
   void option(const char* name, const std::string& value) {
@@ -56,16 +56,16 @@ class Words {
 };
 
 // The parts of the job's plan that depend on node rank 0's options alone.
-void add_launch_options(Words& words, const LaunchOptions& launch) {
-  for (const auto& file : launch.env_files) words.option("--env_file", file);
-  for (const auto& [name, value] : launch.env) words.variable(name, value);
-  words.option("--chdir", launch.chdir);
-  words.option("--venv", launch.venv);
-  words.option("--run_dir", launch.run_dir);
-  words.option("--timeout", launch.timeout);
-  if (launch.grace != kDefaultGrace) words.option("--grace", std::optional(launch.grace));
-  if (launch.max_restarts != 0) words.option("--max_restarts", std::optional(launch.max_restarts));
-  words.option("--min_nodes", launch.min_nodes);
+void add_launch_options(ArgumentList& args, const LaunchOptions& launch) {
+  for (const auto& file : launch.env_files) args.option("--env_file", file);
+  for (const auto& [name, value] : launch.env) args.variable(name, value);
+  args.option("--chdir", launch.chdir);
+  args.option("--venv", launch.venv);
+  args.option("--run_dir", launch.run_dir);
+  args.option("--timeout", launch.timeout);
+  if (launch.grace != kDefaultGrace) args.option("--grace", std::optional(launch.grace));
+  if (launch.max_restarts != 0) args.option("--max_restarts", std::optional(launch.max_restarts));
+  args.option("--min_nodes", launch.min_nodes);
 }
 
 constexpr size_t kMaxNodesShown = 3;
@@ -77,34 +77,34 @@ std::string line_of(size_t node_rank, const std::string& host, const std::string
 }  // namespace
 
 JobCommand job_command(const ExecOptions& exec) {
-  Words words("exec");
-  add_launch_options(words, exec.launch);
-  words.word("--");
-  for (const auto& word : exec.command) words.word(word);
-  return words.take();
+  ArgumentList args("exec");
+  add_launch_options(args, exec.launch);
+  args.word("--");
+  for (const auto& word : exec.command) args.word(word);
+  return args.take();
 }
 
 JobCommand job_command(const RunOptions& run) {
-  Words words("run");
-  words.word(run.model);
-  words.option("--config", run.config);
-  for (const auto& text : run.sets) words.option("--set", text);
-  words.option("--data", run.data);
-  words.option("--inputs", run.inputs);
-  words.option("--labels", run.labels);
-  words.option("--loss", run.loss);
-  words.option("--steps", run.steps);
-  words.option("--epochs", run.epochs);
-  words.option("--seed", run.seed);
-  words.option("--resume", run.resume);
-  words.option("--verify", run.verify);
-  words.option("--trace", run.trace);
-  words.option("--hang_timeout", run.hang_timeout);
-  words.flag("--eval_only", run.eval_only);
-  words.flag("--overwrite", run.overwrite);
-  words.flag("--timings", run.timings);
-  add_launch_options(words, run.launch);
-  return words.take();
+  ArgumentList args("run");
+  args.word(run.model);
+  args.option("--config", run.config);
+  for (const auto& text : run.sets) args.option("--set", text);
+  args.option("--data", run.data);
+  args.option("--inputs", run.inputs);
+  args.option("--labels", run.labels);
+  args.option("--loss", run.loss);
+  args.option("--steps", run.steps);
+  args.option("--epochs", run.epochs);
+  args.option("--seed", run.seed);
+  args.option("--resume", run.resume);
+  args.option("--verify", run.verify);
+  args.option("--trace", run.trace);
+  args.option("--hang_timeout", run.hang_timeout);
+  args.flag("--eval_only", run.eval_only);
+  args.flag("--overwrite", run.overwrite);
+  args.flag("--timings", run.timings);
+  add_launch_options(args, run.launch);
+  return args.take();
 }
 
 void check_same_command(const JobCommand& own, const std::vector<AgentHello>& hellos) {

@@ -61,14 +61,14 @@ struct LaunchPlan {
   std::string job_dir;       // under the user's state directory; empty: none
   bool append_logs = false;  // false: the logs of an earlier launch are replaced
   OutputChoices output;
-  bool detach = false;                         // the job continues in the background
-  std::vector<std::string> argv;               // the same for every rank
-  std::map<std::string, std::string> set_env;  // --env and what the launch adds for all ranks, shown by a dry run
-  std::vector<std::string> env_files;          // whose variables were read, in order
-  std::vector<std::string> warnings;           // about requests that are not carried out
-  std::map<std::string, std::string> env;      // inherited, with set_env on top
-  std::map<std::string, std::string> travelling_env;  // the part of `env` that is sent to other machines
-  std::string venv;                                   // on every host; empty: none
+  bool detach = false;                              // the job continues in the background
+  std::vector<std::string> argv;                    // the same for every rank
+  std::map<std::string, std::string> set_env;       // --env and what the launch adds for all ranks, shown by a dry run
+  std::vector<std::string> env_files;               // whose variables were read, in order
+  std::vector<std::string> warnings;                // about requests that are not carried out
+  std::map<std::string, std::string> env;           // inherited, with set_env on top
+  std::map<std::string, std::string> exported_env;  // the part of `env` that is sent to other machines
+  std::string venv;                                 // on every host; empty: none
   BindingRequest binding;
   ReachOptions reach;
   bool query_devices = false;  // this machine's agent, too, has to report its devices

@@ -25,7 +25,7 @@ bool in_name(unsigned char c) {
 }
 
 // Empty: no error.
-std::string what_is_wrong(const std::string& address) {
+std::string describe_error(const std::string& address) {
   if (address.find("://") != std::string::npos) return "expected a host name, got a URL";
   if (address.starts_with('[')) return "write an IPv6 address without brackets, and the port in --master_port";
   const auto num_colons = std::count(address.begin(), address.end(), ':');
@@ -39,7 +39,7 @@ std::string what_is_wrong(const std::string& address) {
 }  // namespace
 
 void check_spelling_of_master_address(const std::string& address) {
-  std::string wrong = what_is_wrong(address);
+  std::string wrong = describe_error(address);
   if (wrong.empty()) return;
   throw UserError(ExitCode::kUsage, fmt::format("--master_addr '{}': {}", printable(address), wrong));
 }

@@ -20,7 +20,7 @@ class Nvml {
     find(name_, "nvmlDeviceGetName");
     find(pci_, "nvmlDeviceGetPciInfo_v3");
     find(compute_processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
-    find(words_, "nvmlErrorString");
+    find(error_string_, "nvmlErrorString");
     int (*init)() = nullptr;
     find(init, "nvmlInit_v2");
     if (!init || !shutdown_ || !count_ || !handle_ || !uuid_ || !name_) return;
@@ -49,7 +49,7 @@ class Nvml {
         name_(device, name, sizeof name);
         found.gpus.push_back({uuid, name, pci_bus_id(device)});
       } else if (status != kNoPermission && ++num_lost == 1) {  // a container is denied access to GPUs of others
-        found.error = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
+        found.error = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, error_text(status));
       }
     }
     if (num_lost > 1) found.error += fmt::format("; {} more do not answer either", num_lost - 1);
@@ -78,12 +78,12 @@ class Nvml {
            status == kBlocked || status == kGpuNotFound;
   }
 
-  std::string words_of(int status) const {
-    return words_ != nullptr ? words_(status) : fmt::format("error {}", status);
+  std::string error_text(int status) const {
+    return error_string_ != nullptr ? error_string_(status) : fmt::format("error {}", status);
   }
 
   std::string driver_error(int status) const {
-    return fmt::format("the NVIDIA driver does not answer: NVML says \"{}\"{}", words_of(status),
+    return fmt::format("the NVIDIA driver does not answer: NVML says \"{}\"{}", error_text(status),
                        status == kVersionMismatch
                            ? " (the driver was upgraded and the kernel has the old one: reboot, or reload it)"
                            : "");
@@ -134,7 +134,7 @@ class Nvml {
   void* library_;
   bool open_ = false;
   int begun_ = kSuccess;  // the result of nvmlInit
-  const char* (*words_)(int) = nullptr;
+  const char* (*error_string_)(int) = nullptr;
   int (*shutdown_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*handle_)(unsigned, void**) = nullptr;

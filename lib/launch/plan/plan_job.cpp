@@ -117,9 +117,9 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.output = options.output;
   plan.detach = options.detach;
   plan.env = inherited_environment();
-  plan.travelling_env = exported_environment(plan.env);
+  plan.exported_env = exported_environment(plan.env);
   plan.set_env = variables_to_set(options, hosts.device != "cpu", plan);
-  for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
+  for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.exported_env[name] = value;
   plan.venv = venv_dir(options);
   plan.binding = options.binding;
   plan.max_restarts = options.max_restarts;

@@ -153,8 +153,8 @@ std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJ
     if (!has_record(path)) continue;
     auto job = read_job(path);
     if (auto* known = std::get_if<KnownJob>(&job)) jobs.push_back(std::move(*known));
-    if (auto* error = std::get_if<std::string>(&job); error != nullptr && unreadable != nullptr) {
-      unreadable->push_back({JobDir{path}, std::move(*error)});
+    if (auto* reason = std::get_if<std::string>(&job); reason != nullptr && unreadable != nullptr) {
+      unreadable->push_back({JobDir{path}, std::move(*reason)});
     }
   }
   std::sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {

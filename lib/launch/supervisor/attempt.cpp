@@ -70,7 +70,7 @@ RankRecord& Attempt::record_of(const NodeSession& node, int rank) {
   return records[static_cast<size_t>(rank)];
 }
 
-void Attempt::note_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process) {
+void Attempt::record_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process) {
   const auto is_known = [&](const auto& known) { return known.host == node.host && known.process.pid == process.pid; };
   if (std::any_of(stuck.begin(), stuck.end(), is_known)) return;
   stuck.push_back({rank, node.host, node.reach == Reach::kPipe, process});
@@ -82,8 +82,8 @@ void Attempt::note_stuck(const PlannedNode& node, int rank, const spawn::StuckPr
   output.finish(rank);
 }
 
-void Attempt::say_of(const NodeSession& node, const std::string& what) {
-  output.say(plan.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
+void Attempt::print_from(const NodeSession& node, const std::string& what) {
+  output.print_line(plan.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
 }
 
 void Attempt::report_errors() {
@@ -97,7 +97,7 @@ JobReport report_of(const Attempt& attempt) {
   report.reason = attempt.lifecycle.reason();
   report.agent_terminated = attempt.lifecycle.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = attempt.records;
-  report.lived = attempt.lived;
+  report.run_time = attempt.run_time;
   report.stuck = attempt.stuck;
   report.host_failures = attempt.host_failures;
   if (report.outcome.exit_code == 0) return report;

@@ -44,9 +44,9 @@ struct Attempt {
   // port.
   RankRecord& record_of(const NodeSession& node, int rank);
   // Once per process, even if it is reported twice. `rank`: -1 for a process that a rank left behind.
-  void note_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process);
+  void record_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process);
   // For the user; names the host if there are several.
-  void say_of(const NodeSession& node, const std::string& what);
+  void print_from(const NodeSession& node, const std::string& what);
   // Prints what could not be written to the job's files and record.
   void report_errors();
   // For a reader, or a file, that accepts nothing while the job ends.
@@ -67,7 +67,7 @@ struct Attempt {
   std::vector<JobReport::HostFailure> host_failures;
   std::optional<JobReport::HostFailure> agent_failure;  // the one that began the job's end
   std::vector<StuckOnHost> stuck;
-  std::chrono::milliseconds lived{0};  // see JobReport
+  std::chrono::milliseconds run_time{0};  // see JobReport
 };
 
 // How the attempt ended, once no process of it is left.

@@ -9,9 +9,9 @@ void JobControl::handle_event(JobEvent event) {
 }
 
 void JobControl::carry_out(const JobOrder& order) {
-  if (!order.say.empty()) attempt_.output.mention(order.say);
+  if (!order.message.empty()) attempt_.output.info(order.message);
   if (order.begins_end) attempt_.output.set_timeout(attempt_.reader_timeout());
-  note_times(order);
+  record_times(order);
   attempt_.options.live->on_state(attempt_.lifecycle.state());
   switch (order.action) {
     case JobAction::kNone:
@@ -31,11 +31,11 @@ void JobControl::carry_out(const JobOrder& order) {
 }
 
 // Records how long the ranks ran before the job's end began.
-void JobControl::note_times(const JobOrder& order) {
+void JobControl::record_times(const JobOrder& order) {
   const auto now = Deadline::Clock::now();
   if (order.action == JobAction::kStartRanks) ranks_started_ = now;
   if (order.begins_end && ranks_started_) {
-    attempt_.lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - *ranks_started_);
+    attempt_.run_time = std::chrono::duration_cast<std::chrono::milliseconds>(now - *ranks_started_);
   }
 }
 
@@ -61,7 +61,7 @@ void JobControl::stop_ranks(std::chrono::milliseconds grace) {
 }
 
 void JobControl::abandon() {
-  attempt_.output.say("the agents do not answer: ending them and all processes with the job's id");
+  attempt_.output.message("the agents do not answer: ending them and all processes with the job's id");
   for (auto& node : attempt_.nodes) {
     if (!node.over()) node.link().kill();
   }

@@ -19,7 +19,7 @@ class JobControl {
   void send_to_all(const Message& message);
 
  private:
-  void note_times(const JobOrder& order);
+  void record_times(const JobOrder& order);
   void stop_ranks(std::chrono::milliseconds grace);
   void abandon();
 

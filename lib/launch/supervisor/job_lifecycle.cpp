@@ -42,7 +42,7 @@ JobOrder JobLifecycle::handle_event(JobEvent event, Time now) {
   const bool end_had_not_begun = end_not_begun();
   const JobStep step = next_step(state_, event);
   state_ = step.to;
-  JobOrder order{.say = {}, .begins_end = end_had_not_begun && !end_not_begun(), .action = step.action};
+  JobOrder order{.message = {}, .begins_end = end_had_not_begun && !end_not_begun(), .action = step.action};
   if (step.action == JobAction::kAwaitRootCause) root_cause_due_ = Deadline::at(now + kRootCauseTimeout);
   if (step.action == JobAction::kStop) order.grace = grace_;
   if (step.action == JobAction::kStop || step.action == JobAction::kKill) expect_end(order.grace, now);
@@ -53,12 +53,12 @@ void JobLifecycle::expect_end(std::chrono::milliseconds grace, Time now) {
   overdue_ = Deadline::at(now + grace + kAgentSlack);
 }
 
-void JobLifecycle::blame_agent(int exit_code) {
+void JobLifecycle::record_agent_error(int exit_code) {
   if (agent_error_ == 0 && end_not_begun()) agent_error_ = exit_code;
 }
 
 JobOrder JobLifecycle::agent_failed(SignalSource agent, int exit_code, Time now) {
-  blame_agent(exit_code);
+  record_agent_error(exit_code);
   // A signal ended the agent, perhaps from a scheduler that signals this process too.
   if (exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(agent, now);
   return handle_event(JobEvent::kAgentFailed, now);
@@ -68,7 +68,7 @@ std::optional<JobOrder> JobLifecycle::take_signal(int signal, SignalSource from,
   if (signal == SIGINT && !interrupts_.take(from, now)) return std::nullopt;
   const bool by_keyboard = signal == SIGINT || signal == SIGQUIT;
   if (by_keyboard) discards_output_ = nothing_to_end();
-  if (by_keyboard && (signal == SIGQUIT || !end_not_begun())) hurried_ = true;
+  if (by_keyboard && (signal == SIGQUIT || !end_not_begun())) is_hurried_ = true;
   if (signal == SIGQUIT) {
     return end_because(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once", JobEvent::kEndNow, now);
   }
@@ -105,13 +105,13 @@ JobOrder JobLifecycle::take_stop(const StopRequest& stop, Time now) {
 JobOrder JobLifecycle::end_because(StopReason reason, const std::string& text, JobEvent event, Time now) {
   const bool is_first = end_not_begun();
   if (is_first) reason_ = reason;
-  if (reason_ == StopReason::kNone) note_late_reason(reason);
+  if (reason_ == StopReason::kNone) record_late_reason(reason);
   JobOrder order = handle_event(event, now);
-  if (is_first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) order.say = text;
+  if (is_first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) order.message = text;
   return order;
 }
 
-void JobLifecycle::note_late_reason(StopReason reason) {
+void JobLifecycle::record_late_reason(StopReason reason) {
   if (late_reason_ == StopReason::kNone) late_reason_ = reason;
 }
 
@@ -122,7 +122,7 @@ void JobLifecycle::take_late_signal(int signal) {
 }
 
 void JobLifecycle::take_signal_in_pause(int signal) {
-  if (is_stop_signal(signal, kind_)) note_late_reason(reason_of(signal));
+  if (is_stop_signal(signal, kind_)) record_late_reason(reason_of(signal));
 }
 
 std::optional<JobOrder> JobLifecycle::due(Time now) {

@@ -15,7 +15,7 @@
 namespace dslaunch::launch {
 
 struct JobOrder {
-  std::string say;          // to the user, before anything else; empty: nothing
+  std::string message;      // to the user, before anything else; empty: nothing
   bool begins_end = false;  // this order begins the job's end
   JobAction action = JobAction::kNone;
   std::chrono::milliseconds grace{0};  // of kStop
@@ -39,13 +39,13 @@ class JobLifecycle {
   // A further Ctrl-C or Ctrl-\ while all ranks were being killed: slow readers are not waited for.
   bool discards_output() const { return discards_output_; }
   // The user at the keyboard wants the end at once: a second Ctrl-C, or Ctrl-\.
-  bool hurried() const { return hurried_; }
+  bool is_hurried() const { return is_hurried_; }
   // A stop was requested, possibly only while a failure was already ending the job.
   bool stop_requested() const { return reason_ != StopReason::kNone || late_reason_ != StopReason::kNone; }
 
   JobOrder handle_event(JobEvent event, Time now);
   // Records an agent's error. While the job is already ending, such an error is a consequence and not recorded.
-  void blame_agent(int exit_code);
+  void record_agent_error(int exit_code);
   // For a failure that the agent itself reports.
   JobOrder agent_failed(SignalSource agent, int exit_code, Time now);
   // For a signal that asks for an end (see is_stop_signal). Empty: the signal repeats one already taken. Call
@@ -66,7 +66,7 @@ class JobLifecycle {
 
  private:
   JobOrder end_because(StopReason reason, const std::string& text, JobEvent event, Time now);
-  void note_late_reason(StopReason reason);
+  void record_late_reason(StopReason reason);
   bool nothing_to_end() const;
   void expect_end(std::chrono::milliseconds grace, Time now);
 
@@ -76,7 +76,7 @@ class JobLifecycle {
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   int agent_error_ = 0;
-  bool discards_output_ = false, hurried_ = false;
+  bool discards_output_ = false, is_hurried_ = false;
   InterruptDeduplicator interrupts_;
   Deadline time_limit_, root_cause_due_ = Deadline::never(), overdue_ = Deadline::never();
 };

@@ -87,7 +87,7 @@ std::string JobOutput::fmt_line(std::string_view text) {
   return fmt::format("dslaunch: {}\n", text);
 }
 
-void JobOutput::tell(std::string_view text) {
+void JobOutput::print_text(std::string_view text) {
   if (deduplicator_) show(deduplicator_->take_all());
   end_open_line();
   reader_of(Stream::kErr).write(text);
@@ -148,16 +148,16 @@ void JobOutput::show(const std::vector<LineDeduplicator::Shown>& lines) {
 }
 
 void JobOutput::drop_slow_readers(bool at_once) {
-  bool gave_up = false;
+  bool dropped = false;
   for (Terminal* terminal : {&out_, &err_}) {
     if (at_once ? terminal->num_pending() == 0 : !terminal->reader_deadline().passed()) continue;
     if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
     terminal->give_up();
-    escapes_.lose();
-    gave_up = true;
+    escapes_.on_agent_lost();
+    dropped = true;
   }
-  if (!gave_up || gave_up_reader_) return;
-  gave_up_reader_ = true;
+  if (!dropped || dropped_reader_) return;
+  dropped_reader_ = true;
   warn(fmt::format("the reader of the output has stopped reading: dropping its pending output{}",
                    options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
 }
@@ -167,8 +167,8 @@ void JobOutput::set_timeout(std::chrono::milliseconds time) {
   err_.set_timeout(time);
 }
 
-void JobOutput::give_up_files() {
-  if (std::exchange(gave_up_files_, true)) return;
+void JobOutput::drop_files() {
+  if (std::exchange(dropped_files_, true)) return;
   warn("the job's output files stopped accepting data: ranks' output is lost until they accept data again");
 }
 

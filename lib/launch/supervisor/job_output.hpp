@@ -40,16 +40,16 @@ class JobOutput {
   // The rank has ended: shows its last line even if that has no newline.
   void finish(int rank);
   // A line of dslaunch itself, on standard error.
-  void say(std::string_view text) { tell(fmt_line(text)); }
+  void print_line(std::string_view text) { print_text(fmt_line(text)); }
   // The same for a line that does not report an error: --quiet omits it.
-  void mention(std::string_view news) {
-    if (log::level() <= log::Level::kInfo) say(news);
+  void info(std::string_view text) {
+    if (log::level() <= log::Level::kInfo) print_line(text);
   }
   void warn(const std::string& error) {
-    if (log::level() <= log::Level::kWarning) say("warning: " + error);
+    if (log::level() <= log::Level::kWarning) print_line("warning: " + error);
   }
   // dslaunch's own text, whole lines, on standard error: after everything that the ranks have written so far.
-  void tell(std::string_view text);
+  void print_text(std::string_view text);
   // A document of dslaunch, on standard output.
   void print(std::string_view text) {
     end_open_line();
@@ -65,7 +65,7 @@ class JobOutput {
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
   bool readers_keep_up() const { return num_pending() < kMaxPendingBytes; }
   // Without room, for readers or for files, the agents, and then the ranks, have to wait.
-  bool has_room() const { return readers_keep_up() && (gave_up_files_ || options_.files->has_room()); }
+  bool has_room() const { return readers_keep_up() && (dropped_files_ || options_.files->has_room()); }
   // Drops what waits for readers, and what ranks write from now on until the readers have read dslaunch's own messages:
   // at once, or only for readers that accepted nothing within their timeout. Warns once.
   void drop_slow_readers(bool at_once = false);
@@ -73,7 +73,7 @@ class JobOutput {
   // The readers' timeout from now on; it starts again whenever they have accepted something.
   void set_timeout(std::chrono::milliseconds time);
   // For stalled files: drops what ranks write while the files have no room. Warns once.
-  void give_up_files();
+  void drop_files();
   // True when the files have accepted everything.
   bool files_keep_up() const { return options_.files->idle(); }
   Terminal& out() { return out_; }
@@ -89,7 +89,7 @@ class JobOutput {
   };
   static std::string fmt_line(std::string_view text);
   bool shows(int rank, Stream stream) const;
-  bool skips_files() const { return gave_up_files_ && !options_.files->has_room(); }
+  bool skips_files() const { return dropped_files_ && !options_.files->has_room(); }
   void show(Stream stream, std::string_view text);
   void keep(Stream stream, std::string_view text);
   void show(const std::vector<LineDeduplicator::Shown>& lines);
@@ -105,7 +105,7 @@ class JobOutput {
   std::optional<Stream> open_line_;  // the last shown bytes did not end a line here, as a single rank's bytes may
   EscapeState escapes_;              // of everything shown
   const std::string job_id_;
-  bool gave_up_reader_ = false, gave_up_files_ = false;
+  bool dropped_reader_ = false, dropped_files_ = false;
   // Standard output and error are one terminal, file or pipe: everything goes to `out_`, which keeps the order.
   const bool one_reader_;
   Terminal out_, err_;

@@ -17,7 +17,7 @@ struct JobReport {
   StopReason late_reason = StopReason::kNone;  // came while a failure was already ending the attempt, or later
   bool agent_terminated = false;               // an agent was told to end, by a signal on its host
   std::vector<RankRecord> records;             // by rank
-  std::chrono::milliseconds lived{0};          // from the start of the ranks to the first failure
+  std::chrono::milliseconds run_time{0};       // from the start of the ranks to the first failure
   using HostFailure = std::pair<std::string, spawn::LinkFailure>;
   // Hosts that were not reached, or were lost before their ranks ended, and the error of each.
   std::vector<HostFailure> host_failures;

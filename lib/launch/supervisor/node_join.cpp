@@ -100,7 +100,7 @@ std::vector<int> missing_nodes(const std::vector<rendezvous::JoinedNode>& joined
 // Output of this node lost to a full disk is a failure here, as on the launcher; a failure of the job comes first.
 int report_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
   if (!echo.has_lost()) return exit_code;
-  echo.tell("dslaunch: cannot write all output to this node's standard output or error: is its disk full?\n");
+  echo.write_lines("dslaunch: cannot write all output to this node's standard output or error: is its disk full?\n");
   agent.drain_echo(Deadline::never());
   return exit_code == 0 ? to_int(ExitCode::kIoError) : exit_code;
 }
@@ -175,7 +175,7 @@ int serve_as_node(const NodeMembership& index, const AgentHello& offer, const La
               "lost the connection to node rank 0 ({}:{}): {}", index.master_addr, index.master_port,
               agent.knows_job() ? "this node's ranks were ended" : "its own messages say why, or it was stopped"));
     }
-    echo.tell(job_ended->summary);
+    echo.write_lines(job_ended->summary);
     agent.drain_echo(Deadline::never());
     master.lost_after = options.reach.silence_limit;  // from now on
     if (job_ended->again) continue;

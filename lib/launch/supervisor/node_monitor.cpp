@@ -59,7 +59,7 @@ spawn::LinkFailure failure_of(NodeSession& node) {
 void NodeMonitor::closed(NodeSession& node) {
   if (node.closed()) return;
   node.close();
-  if (!node.has_reached(Stage::kDone)) lose(node, failure_of(node));
+  if (!node.has_reached(Stage::kDone)) on_agent_lost(node, failure_of(node));
   control_.end_if_all_over();
 }
 
@@ -67,12 +67,12 @@ void NodeMonitor::give_up(NodeSession& node, const spawn::LinkFailure& why) {
   if (node.closed()) return;
   node.link().kill();
   node.close();
-  lose(node, why);
+  on_agent_lost(node, why);
   control_.end_if_all_over();
 }
 
 void NodeMonitor::failed(NodeSession& node, const AgentFailed& failed) {
-  attempt_.say_of(node, failed.message);
+  attempt_.print_from(node, failed.message);
   const JobOrder order = attempt_.lifecycle.agent_failed(&node, failed.exit_code, Deadline::Clock::now());
   if (order.begins_end) {
     attempt_.agent_failure = {node.host(), {static_cast<ExitCode>(failed.exit_code), "agent", failed.message}};
@@ -80,11 +80,11 @@ void NodeMonitor::failed(NodeSession& node, const AgentFailed& failed) {
   control_.carry_out(order);
 }
 
-void NodeMonitor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
+void NodeMonitor::on_agent_lost(NodeSession& node, const spawn::LinkFailure& failure) {
   attempt_.host_failures.emplace_back(node.host(), failure);
-  attempt_.lifecycle.blame_agent(to_int(failure.code));
+  attempt_.lifecycle.record_agent_error(to_int(failure.code));
   if (!attempt_.described) return start_up_.check();
-  attempt_.output.say(fmt::format("lost {}: {}", node.host(), failure.text));
+  attempt_.output.print_line(fmt::format("lost {}: {}", node.host(), failure.text));
   control_.handle_event(JobEvent::kAgentLost);
 }
 

@@ -29,7 +29,7 @@ class NodeMonitor {
 
  private:
   std::string overdue_text(NodeSession& node, bool unprepared) const;
-  void lose(NodeSession& node, const spawn::LinkFailure& failure);
+  void on_agent_lost(NodeSession& node, const spawn::LinkFailure& failure);
 
   Attempt& attempt_;
   JobControl& control_;

@@ -42,13 +42,13 @@ void RankMonitor::states_changed(const NodeSession& node, const RankStates& stat
 
 void RankMonitor::stuck(const NodeSession& node, const ProcessStuck& stuck) {
   if (stuck.rank >= 0) attempt_.record_of(node, stuck.rank);
-  attempt_.note_stuck(node.plan(), stuck.rank, stuck.process);
+  attempt_.record_stuck(node.plan(), stuck.rank, stuck.process);
 }
 
 void RankMonitor::report_stalls() {
   if (attempt_.lifecycle.state() != JobState::kRunning) return;
   const auto line = stalls_.due(attempt_.records, attempt_.plan.job_id, Deadline::Clock::now());
-  if (line) attempt_.output.mention(*line);
+  if (line) attempt_.output.info(*line);
 }
 
 Deadline RankMonitor::next_due() const {

@@ -13,7 +13,7 @@ bool RestartBackoff::made_progress(const AttemptProgress& attempt) {
   const int64_t step = attempt.last_step.value_or(0);
   const bool got_further = step > furthest_step_;
   furthest_step_ = std::max(furthest_step_, step);
-  return got_further || attempt.lived >= kProgressTime;
+  return got_further || attempt.run_time >= kProgressTime;
 }
 
 std::chrono::milliseconds RestartBackoff::next(const AttemptProgress& attempt) {

@@ -10,8 +10,8 @@ namespace dslaunch::launch {
 
 // Of a failed attempt.
 struct AttemptProgress {
-  std::chrono::milliseconds lived{0};  // from the start of its ranks to the first failure
-  std::optional<int64_t> last_step;    // the last step recorded in metrics.jsonl; empty: none can be read
+  std::chrono::milliseconds run_time{0};  // from the start of its ranks to the first failure
+  std::optional<int64_t> last_step;       // the last step recorded in metrics.jsonl; empty: none can be read
 };
 
 class RestartBackoff {

@@ -26,7 +26,7 @@ void report_lost_output(Supervisor& supervisor, JobReport& report) {
         "the job's output files stopped accepting data: the end of the output may be missing there");
   }
   if (!supervisor.output().out().has_lost()) return;
-  supervisor.output().say("cannot write all output to standard output: is its disk full?");
+  supervisor.output().print_line("cannot write all output to standard output: is its disk full?");
   if (report.outcome.exit_code == 0) report.outcome.exit_code = to_int(ExitCode::kIoError);
 }
 
@@ -110,7 +110,7 @@ std::optional<JobReport> RestartLoop::attempt() {
         plan_ = std::move(*next);
         return std::nullopt;
       }
-      supervisor.output().say(no_restart_because(instead));
+      supervisor.output().print_line(no_restart_because(instead));
     }
   }
   if (instead != StopReason::kNone) end_instead(report, plan_, instead);
@@ -120,19 +120,19 @@ std::optional<JobReport> RestartLoop::attempt() {
 
 // Reports how an attempt ended, and decides whether another one follows.
 RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
-  if (!report.summary.empty()) supervisor.output().tell(report.summary);
+  if (!report.summary.empty()) supervisor.output().print_text(report.summary);
   report.late_reason = supervisor.shutdown().late_reason();
   auto decision =
       decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
   if (decision.restart) decision.wait = wait_after(report);
   if (decision.wait > 0ms) decision.text = restart_after(decision.wait, decision.text);
-  if (!decision.text.empty()) supervisor.output().mention(decision.text);
+  if (!decision.text.empty()) supervisor.output().info(decision.text);
   return decision;
 }
 
 // How long the next attempt has to wait. The run directory may be on an unreachable file server.
 std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
-  AttemptProgress progress{.lived = report.lived, .last_step = {}};
+  AttemptProgress progress{.run_time = report.run_time, .last_step = {}};
   if (plan_.kind == JobKind::kRun) {
     auto step = std::make_shared<std::optional<int64_t>>();
     live_.files().submit(0, [step, run_dir = plan_.run_dir] {
@@ -154,7 +154,7 @@ std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
     next.append_logs = true;
     return next;
   } catch (const std::exception& error) {
-    supervisor.output().say(fmt::format("no restart: {}", described(error).text));
+    supervisor.output().print_line(fmt::format("no restart: {}", described(error).text));
     return std::nullopt;
   }
 }

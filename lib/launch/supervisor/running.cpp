@@ -136,7 +136,7 @@ void Running::agent_done(NodeSession& node) {
 
 void Running::take_signal(int signal, const NodeSession* from) {
   if (signal == SIGTSTP) {
-    attempt_.output.mention("a job on several machines cannot be suspended: --detach starts one in the background");
+    attempt_.output.info("a job on several machines cannot be suspended: --detach starts one in the background");
   } else if (!is_stop_signal(signal, attempt_.plan.kind)) {
     if (user_signals_[signal].take(from)) control_.send_to_all(SignalRanks{signal});
   } else if (const auto order = attempt_.lifecycle.take_signal(signal, from, Deadline::Clock::now())) {
@@ -152,9 +152,9 @@ void Running::report_missing() {
       if (node.has_reached(Stage::kReady) || node.closed()) continue;
       waiting.push_back(describe_waiting(node.host(), node.has_reached(Stage::kGreeted)));
     }
-    if (!waiting.empty()) attempt_.output.mention(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
+    if (!waiting.empty()) attempt_.output.info(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
   } else if (attempt_.lifecycle.state() == JobState::kRunning && !rank_monitor_.not_joined().empty()) {
-    attempt_.output.mention(describe_missing_ranks(rank_monitor_.not_joined(), attempt_.records));
+    attempt_.output.info(describe_missing_ranks(rank_monitor_.not_joined(), attempt_.records));
   }
 }
 

@@ -28,9 +28,9 @@ constexpr auto kFileReportInterval = 1500ms;
 void Shutdown::close_links() {
   const std::vector<PlannedNode> not_cleaned = close_started_links();
   const NodeCleanup cleanup = cleanup_nodes(not_cleaned, attempt_.plan, attempt_.options.program);
-  for (const auto& process : cleanup.stuck_here) note_stuck_here(not_cleaned, process);
+  for (const auto& process : cleanup.stuck_here) record_stuck_here(not_cleaned, process);
   for (const auto& host : cleanup.unreached) {
-    attempt_.output.say(
+    attempt_.output.print_line(
         fmt::format("cannot reach {} to clean up there; its agent ends the ranks itself after {} s without a "
                     "heartbeat from the launcher",
                     host, attempt_.plan.reach.silence_limit / 1s));
@@ -54,17 +54,17 @@ std::vector<PlannedNode> Shutdown::close_started_links() {
 }
 
 // For this machine's nodes, whose agents could not report it.
-void Shutdown::note_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process) {
+void Shutdown::record_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process) {
   const PlannedNode* here = nullptr;
   for (const auto& node : nodes) {
     if (node.reach != Reach::kPipe) continue;
     here = &node;
     for (const auto& rank : node.ranks) {
       const RankRecord& record = attempt_.records[static_cast<size_t>(rank.rank)];
-      if (record.pid == process.pid) return attempt_.note_stuck(node, rank.rank, process);
+      if (record.pid == process.pid) return attempt_.record_stuck(node, rank.rank, process);
     }
   }
-  if (here != nullptr) attempt_.note_stuck(*here, -1, process);
+  if (here != nullptr) attempt_.record_stuck(*here, -1, process);
 }
 
 // The supervisor cannot continue. The agents see its end by that of their channels, and clean up if given the time.
@@ -100,7 +100,7 @@ StopReason Shutdown::late_reason() {
 }
 
 std::chrono::milliseconds Shutdown::file_timeout() const {
-  if (attempt_.lifecycle.hurried()) return kHurriedFileTimeout;
+  if (attempt_.lifecycle.is_hurried()) return kHurriedFileTimeout;
   return attempt_.lifecycle.stop_requested() ? kStopRequestedFileTimeout
                                              : std::chrono::milliseconds(FileThread::kTimeout);
 }
@@ -149,8 +149,8 @@ void Shutdown::poll_output(bool awaits_readers, Deadline due) {
 }
 
 void Shutdown::report_pending_files() {
-  attempt_.output.mention(fmt::format("waiting up to {} s for the job's output files (Ctrl-C stops waiting)",
-                                      std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
+  attempt_.output.info(fmt::format("waiting up to {} s for the job's output files (Ctrl-C stops waiting)",
+                                   std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
 }
 
 }  // namespace dslaunch::launch

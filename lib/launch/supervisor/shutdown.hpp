@@ -29,7 +29,7 @@ class Shutdown {
 
  private:
   std::vector<PlannedNode> close_started_links();
-  void note_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process);
+  void record_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process);
   std::chrono::milliseconds file_timeout() const;
   void poll_output(bool awaits_readers, Deadline due);
   void report_pending_files();

@@ -21,7 +21,7 @@ Deadline SlowOutputWatch::next_due() const {
 void SlowOutputWatch::check_files() {
   const size_t pending = attempt_.options.live->files().num_pending_bytes();
   const bool has_room = attempt_.options.live->files().has_room();
-  if (!has_room && files_progress_due_.passed()) attempt_.output.give_up_files();
+  if (!has_room && files_progress_due_.passed()) attempt_.output.drop_files();
   if (has_room || files_progress_due_.passed()) {
     files_progress_due_ = Deadline::never();
   } else if (files_progress_due_.is_never() || pending < files_pending_) {

@@ -69,12 +69,12 @@ void StartUp::open_links() {
 }
 
 std::unique_ptr<spawn::AgentLink> StartUp::open_link(const PlannedNode& node) const {
-  std::vector<std::string> words;
-  if (node.reach != Reach::kPipe || attempt_.plan.query_devices) words.emplace_back("--devices");
-  if (node.reach != Reach::kPipe) words.emplace_back("--mark");
+  std::vector<std::string> args;
+  if (node.reach != Reach::kPipe || attempt_.plan.query_devices) args.emplace_back("--devices");
+  if (node.reach != Reach::kPipe) args.emplace_back("--mark");
   int listener = node.node_rank == 0 ? attempt_.options.listener : -1;
-  if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
-  return open_node_link(node, attempt_.plan.reach, attempt_.options.program, words, listener);
+  if (listener >= 0) args.insert(args.end(), {"--listener", std::to_string(listener)});
+  return open_node_link(node, attempt_.plan.reach, attempt_.options.program, args, listener);
 }
 
 void StartUp::greeted(NodeSession& node, const AgentHello& hello) {
@@ -111,7 +111,7 @@ void StartUp::describe_job() {
   std::vector<AgentHello> hellos;
   for (const auto& node : attempt_.nodes) hellos.push_back(node.hello);
   resolve_devices(attempt_.plan, hellos);
-  mention_lost_gpus();
+  report_lost_gpus();
   // A given address need not be detected, which is not always possible.
   std::string master = choose_master_address(
       attempt_.plan, attempt_.plan.master_addr.empty() ? address_of_node_0(attempt_.nodes) : std::string());
@@ -126,11 +126,11 @@ void StartUp::describe_job() {
 }
 
 // Those of this machine were reported when its devices were detected.
-void StartUp::mention_lost_gpus() {
+void StartUp::report_lost_gpus() {
   if (attempt_.plan.device != "cuda") return;
   for (const auto& node : attempt_.nodes) {
     if (node.plan().reach == Reach::kPipe || node.hello.device_error.empty()) continue;
-    attempt_.output.mention(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_error));
+    attempt_.output.info(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_error));
   }
 }
 

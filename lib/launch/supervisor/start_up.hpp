@@ -32,7 +32,7 @@ class StartUp {
  private:
   std::unique_ptr<spawn::AgentLink> open_link(const PlannedNode& node) const;
   void describe_job();
-  void mention_lost_gpus();
+  void report_lost_gpus();
 
   Attempt& attempt_;
   JobControl& control_;

@@ -34,10 +34,10 @@ class AgentProcess {
   AgentProcess(const AgentProcess&) = delete;
   AgentProcess& operator=(const AgentProcess&) = delete;
 
-  void say(const Message& message) { channel_.send(message); }
+  void send(const Message& message) { channel_.send(message); }
   // The next message of this kind; none: it did not come in time, or the agent is gone.
   template <class Wanted>
-  std::optional<Wanted> hear() {
+  std::optional<Wanted> receive() {
     const Deadline patience = Deadline::after(20s);
     for (bool there = true; there && !patience.passed();) {
       PollSet polls;
@@ -96,12 +96,12 @@ JobDescription job_of(const std::vector<std::string>& argv) {
 
 TEST_CASE("an agent that cannot prepare its part says why, whatever kept it from it", "[launch][agent]") {
   AgentProcess agent([] { num_threads_granted = 0; });  // the store has one
-  agent.say(job_of({"true"}));
-  const auto failed = agent.hear<AgentFailed>();
+  agent.send(job_of({"true"}));
+  const auto failed = agent.receive<AgentFailed>();
   REQUIRE(failed);
   CHECK(failed->exit_code == 69);
   CHECK_THAT(failed->message, Catch::Matchers::Contains("refused another thread"));
-  CHECK(agent.hear<AgentDone>());
+  CHECK(agent.receive<AgentDone>());
 }
 
 TEST_CASE("an agent with too few descriptors for its ranks says so before any of them starts", "[launch][agent]") {
@@ -111,12 +111,12 @@ TEST_CASE("an agent with too few descriptors for its ranks says so before any of
   });
   JobDescription job = job_of({"true"});
   job.ranks.resize(4, job.ranks[0]);
-  agent.say(job);
-  const auto failed = agent.hear<AgentFailed>();
+  agent.send(job);
+  const auto failed = agent.receive<AgentFailed>();
   REQUIRE(failed);
   CHECK(failed->exit_code == 69);
   CHECK_THAT(failed->message, Catch::Matchers::Contains("4 ranks of this node need 24 more, and the hard limit of 24"));
-  CHECK(agent.hear<AgentDone>());
+  CHECK(agent.receive<AgentDone>());
 }
 
 TEST_CASE("an agent needs two pipes a rank, and on node rank 0 a connection of every worker", "[launch][agent]") {
@@ -141,20 +141,20 @@ TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[la
   JobDescription job = job_of({worker});
   job.preflight.worker_version = "v7";
   job.heartbeat_interval = 100ms;
-  agent.say(job);
-  for (int beat = 0; beat < 3; ++beat) REQUIRE(agent.hear<Heartbeat>());
+  agent.send(job);
+  for (int beat = 0; beat < 3; ++beat) REQUIRE(agent.receive<Heartbeat>());
   test::write_file(go, "go\n");
-  CHECK(agent.hear<AgentReady>());
+  CHECK(agent.receive<AgentReady>());
 }
 
 TEST_CASE("ranks end with the last word of a launcher that cannot go on", "[launch][agent]") {
   AgentProcess agent([] {});
-  agent.say(job_of({"sleep", "1000"}));
-  REQUIRE(agent.hear<AgentReady>());
-  agent.say(StartRanks{});
-  REQUIRE(agent.hear<RankStarted>());
-  agent.say(JobEnded{});
-  const auto ended = agent.hear<RankEnded>();
+  agent.send(job_of({"sleep", "1000"}));
+  REQUIRE(agent.receive<AgentReady>());
+  agent.send(StartRanks{});
+  REQUIRE(agent.receive<RankStarted>());
+  agent.send(JobEnded{});
+  const auto ended = agent.receive<RankEnded>();
   REQUIRE(ended);
   CHECK(ended->stopped_by_us);
 }

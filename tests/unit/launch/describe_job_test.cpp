@@ -14,7 +14,7 @@ LaunchPlan two_nodes() {
   plan.job_id = "job-1";
   plan.kind = JobKind::kRun;
   plan.env = {{"HOME", "/home/me"}, {"K", "v"}};
-  plan.travelling_env = {{"K", "v"}};
+  plan.exported_env = {{"K", "v"}};
   plan.argv = {"/bin/dsworker", "train", "--device", "auto"};
   plan.device_rule = DeviceRule::kOnePerRank;
   plan.nodes =

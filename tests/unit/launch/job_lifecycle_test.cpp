@@ -30,7 +30,8 @@ JobLifecycle running(Deadline time_limit = Deadline::never(), JobKind kind = Job
 
 // Something is done, and the user hears of it.
 bool is(const JobOrder& order, JobAction action, const std::string& part) {
-  return order.action == action && order.say.find(part) != std::string::npos && order.say.empty() == part.empty();
+  return order.action == action && order.message.find(part) != std::string::npos &&
+         order.message.empty() == part.empty();
 }
 
 }  // namespace
@@ -101,12 +102,12 @@ TEST_CASE("what ended the job first is its reason, what comes behind a failure i
 
 TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
-  course.blame_agent(69);
-  course.blame_agent(70);
+  course.record_agent_error(69);
+  course.record_agent_error(70);
   CHECK(course.agent_error() == 69);
   course = running();
   course.handle_event(JobEvent::kRankFailed, kStart);
-  course.blame_agent(69);
+  course.record_agent_error(69);
   CHECK(course.agent_error() == 0);
 }
 

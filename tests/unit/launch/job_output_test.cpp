@@ -22,7 +22,7 @@ TEST_CASE("folded lines that are shown together keep their order across the stre
   output.take({0, Stream::kOut, "one\ntwo\n"});
   output.take({0, Stream::kErr, "trouble\n"});
   output.take({0, Stream::kOut, "three\n"});
-  output.tell("ours\n");
+  output.print_text("ours\n");
   REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
   CHECK(test::read_file(dir / "console.log") == "a:0| one\na:0| two\na:0| trouble\na:0| three\nours\n");
 }
@@ -38,10 +38,10 @@ TEST_CASE("a line of ours is behind the end of a sequence that a rank has left o
   output.open_logs();
   output.take({1, Stream::kOut, "\x1b]0;title\n"});
   output.take({0, Stream::kOut, "\x1b[31mred\x1b[0m\n"});
-  output.tell("ours\n");
+  output.print_text("ours\n");
   output.take({1, Stream::kErr, "\x1b]0;title\n"});
-  output.tell("ours\n");
-  output.tell("ours\n");
+  output.print_text("ours\n");
+  output.print_text("ours\n");
   REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
   CHECK(test::read_file(dir / "console.log") ==
         "a:1| \x1b]0;title\na:0| \x1b[31mred\x1b[0m\nours\na:1| \x1b]0;title\n\x18\x1b\\ours\nours\n");

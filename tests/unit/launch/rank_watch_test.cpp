@@ -62,7 +62,7 @@ uint64_t ticks_of(pid_t pid) {
 std::vector<RankActivity> look_for_30_s(RankWatch& watch) {
   std::vector<RankActivity> all;
   for (auto at = 2s; at <= 30s; at += 2s) {
-    for (const auto& each : watch.look(kStart + at)) all.push_back(each);
+    for (const auto& each : watch.check(kStart + at)) all.push_back(each);
   }
   return all;
 }
@@ -106,7 +106,7 @@ TEST_CASE("ranks that sleep and that are stopped are told once, with the process
   CHECK(look_for_30_s(watch) ==
         std::vector<RankActivity>{{4, RankState::kIdle, 0}, {5, RankState::kStopped, stopped.pid()}});
   watch.on_output(4, kStart + 31s);
-  CHECK(watch.look(kStart + 32s) == std::vector<RankActivity>{{4, RankState::kBusy, 0}});
+  CHECK(watch.check(kStart + 32s) == std::vector<RankActivity>{{4, RankState::kBusy, 0}});
 }
 
 TEST_CASE("a rank whose child computes is busy", "[launch][rank_watch]") {
@@ -124,11 +124,11 @@ TEST_CASE("a rank whose child computes is busy", "[launch][rank_watch]") {
   ::close(numbers[1]);
   RankWatch watch;
   watch.add(0, waits.pid(), kStart);
-  watch.look(kStart + 2s);
+  watch.check(kStart + 2s);
   // Half a second in the eyes of the watch is 20 s: what it used is more than 1 % of that.
   for (const uint64_t begin = ticks_of(computes); ticks_of(computes) < begin + 30;) {
   }
-  for (auto at = 4s; at <= 22s; at += 2s) CHECK(watch.look(kStart + at).empty());
+  for (auto at = 4s; at <= 22s; at += 2s) CHECK(watch.check(kStart + at).empty());
 }
 
 TEST_CASE("a rank that has ended is not looked at", "[launch][rank_watch]") {
@@ -144,6 +144,6 @@ TEST_CASE("after a gap between the looks, nobody is idle for a while", "[launch]
   const Child sleeps([] { ::pause(); });
   RankWatch watch;
   watch.add(0, sleeps.pid(), kStart);
-  watch.look(kStart + 2s);
-  CHECK(watch.look(kStart + 300s).empty());
+  watch.check(kStart + 2s);
+  CHECK(watch.check(kStart + 300s).empty());
 }

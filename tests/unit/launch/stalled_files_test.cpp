@@ -61,22 +61,22 @@ LaunchPlan plan_in(const test::TempDir& dir) {
 
 // Gets one rank's job and starts it.
 bool starts(FarAgent& agent) {
-  agent.say(AgentHello{});
-  bool came = agent.hear<JobDescription>().has_value();
-  agent.say(AgentReady{});
-  came = came && agent.hear<StartRanks>().has_value();
-  agent.say(RankStarted{0, 1});
+  agent.print_line(AgentHello{});
+  bool came = agent.receive<JobDescription>().has_value();
+  agent.print_line(AgentReady{});
+  came = came && agent.receive<StartRanks>().has_value();
+  agent.print_line(RankStarted{0, 1});
   return came;
 }
 
 void ends(FarAgent& agent) {
-  agent.say(RankEnded{0, {}, false});
-  agent.say(AgentDone{});
+  agent.print_line(RankEnded{0, {}, false});
+  agent.print_line(AgentDone{});
 }
 
 // The first one may have been on its way.
 bool hears_two_heartbeats(FarAgent& agent) {
-  return agent.hear<Heartbeat>().has_value() && agent.hear<Heartbeat>().has_value();
+  return agent.receive<Heartbeat>().has_value() && agent.receive<Heartbeat>().has_value();
 }
 
 void leave(Supervisor& /*supervisor*/) {}
@@ -114,7 +114,7 @@ TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_fi
   bool came = false;
   auto far_side = [&](FarAgent& agent) {
     came = starts(agent);
-    agent.say(RankOutput{0, Stream::kOut, "word\n"});
+    agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
     came = came && hears_two_heartbeats(agent);
     file->go_on();
     ends(agent);
@@ -131,7 +131,7 @@ TEST_CASE("while a file stands still a rank that writes on has to wait", "[launc
   size_t num_waiting = 0;
   auto far_side = [&](FarAgent& agent) {
     starts(agent);
-    for (int i = 0; i < 32; ++i) agent.say(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
+    for (int i = 0; i < 32; ++i) agent.print_line(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     hears_two_heartbeats(agent);
     num_waiting = agent.num_unsent();
     ends(agent);
@@ -151,7 +151,7 @@ TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[laun
   LiveJob live(plan, {dir / "job"});
   auto far_side = [](FarAgent& agent) {
     starts(agent);
-    agent.say(RankOutput{0, Stream::kOut, "word\n"});
+    agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
     ends(agent);
   };
   auto press_and_drain = [](Supervisor& supervisor) {
@@ -172,9 +172,9 @@ TEST_CASE("files that stand still do not keep ranks from ending when somebody as
   bool was_told = false;
   auto far_side = [&](FarAgent& agent) {
     starts(agent);
-    for (int i = 0; i < 32; ++i) agent.say(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
+    for (int i = 0; i < 32; ++i) agent.print_line(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     ::kill(::getpid(), SIGTERM);
-    was_told = agent.hear<StopRanks>().has_value();
+    was_told = agent.receive<StopRanks>().has_value();
     ends(agent);
     for (const auto patience = Deadline::after(30s); agent.num_unsent() > 0 && !patience.passed(); agent.flush()) {
       std::this_thread::yield();
@@ -193,9 +193,9 @@ TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launc
   LiveJob live(plan, {dir / "job"});
   auto far_side = [](FarAgent& agent) {
     starts(agent);
-    agent.say(RankOutput{0, Stream::kOut, "word\n"});
+    agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
     ::kill(::getpid(), SIGQUIT);
-    agent.hear<StopRanks>();
+    agent.receive<StopRanks>();
     ends(agent);
   };
   auto drain = [](Supervisor& supervisor) {

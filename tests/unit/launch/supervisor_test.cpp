@@ -82,14 +82,14 @@ struct FarNodes {
     }
   }
   JobReport supervise() { return Supervisor(plan, std::move(options)).run(); }
-  void say(int node, const Message& message) {
-    agents[node].say(message);
+  void send(int node, const Message& message) {
+    agents[node].send(message);
     agents[node].flush();
   }
 
   void expect_last_word(int exit_code, const std::string& words) {
     for (auto& agent : agents) {
-      const auto word = agent.hear<JobEnded>();
+      const auto word = agent.receive<JobEnded>();
       REQUIRE(word);
       CHECK(word->exit_code == exit_code);
       CHECK_THAT(word->summary, Catch::Matchers::Contains(words));
@@ -129,8 +129,8 @@ TEST_CASE("ways that do not end are waited for under one deadline", "[launch][su
 
 TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for it", "[launch][supervisor]") {
   FarNodes nodes(1);
-  nodes.say(0, AgentHello{});
-  nodes.say(0, AgentDone{});
+  nodes.send(0, AgentHello{});
+  nodes.send(0, AgentDone{});
   nodes.agents.clear();
   const JobReport report = nodes.supervise();
   CHECK(report.outcome.exit_code == 69);
@@ -154,7 +154,7 @@ TEST_CASE("a supervisor that cannot go on gives its agents the time to tidy up",
 TEST_CASE("an agent that never gets ready is given up", "[launch][supervisor]") {
   FarNodes nodes(1);
   nodes.options.preparation_time = std::chrono::milliseconds(50);
-  nodes.say(0, AgentHello{});
+  nodes.send(0, AgentHello{});
   const JobReport report = nodes.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.host_failures.size() == 1);
@@ -179,8 +179,8 @@ TEST_CASE("hosts that do not fit together are no fault of the one that greeted l
   nodes.plan.device = "auto";
   AgentHello with_a_device;
   with_a_device.devices = {"0"};
-  nodes.say(0, with_a_device);
-  nodes.say(1, AgentHello{});
+  nodes.send(0, with_a_device);
+  nodes.send(1, AgentHello{});
   test::expect_error(ExitCode::kUnavailable, {"some hosts have GPUs and some have none"}, [&] { nodes.supervise(); });
   nodes.expect_last_word(69, "node rank 0: some hosts have GPUs and some have none");
 }
@@ -198,10 +198,10 @@ TEST_CASE("the loop looks up no host's name, also of one that tells no address o
   nodes.options.preparation_time = std::chrono::milliseconds(50);
   AgentHello with_addresses;
   with_addresses.addresses = {"127.0.0.7"};
-  nodes.say(0, AgentHello{});
-  nodes.say(1, with_addresses);
+  nodes.send(0, AgentHello{});
+  nodes.send(1, with_addresses);
   nodes.supervise();
-  CHECK(nodes.agents[1].hear<JobDescription>());
+  CHECK(nodes.agents[1].receive<JobDescription>());
   CHECK(g_times_node1_was_looked_up == 0);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("an agent of another protocol is the failure itself, not one that left
   FarNodes nodes(1);
   AgentHello older;
   older.version = 1;
-  nodes.say(0, older);
+  nodes.send(0, older);
   const JobReport report = nodes.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.ended_by.size() == 1);
@@ -221,23 +221,23 @@ TEST_CASE("a pause before a restart ends with a signal that a node passes on", "
   FarNodes nodes(2);
   Supervisor supervisor(nodes.plan, std::move(nodes.options));
   std::thread far([&] {
-    for (int node : {0, 1}) nodes.say(node, AgentHello{});
+    for (int node : {0, 1}) nodes.send(node, AgentHello{});
     for (auto& agent : nodes.agents) {
-      agent.hear<JobDescription>();
-      agent.say(AgentReady{1});
+      agent.receive<JobDescription>();
+      agent.send(AgentReady{1});
     }
     for (int node : {0, 1}) {
-      nodes.agents[node].hear<StartRanks>();
-      nodes.say(node, RankEnded{node, {.number = 3}, false});
-      nodes.say(node, AgentDone{});
+      nodes.agents[node].receive<StartRanks>();
+      nodes.send(node, RankEnded{node, {.number = 3}, false});
+      nodes.send(node, AgentDone{});
     }
   });
   const JobReport report = supervisor.run();
   far.join();
   CHECK(report.outcome.exit_code == 3);
-  CHECK(report.lived < std::chrono::seconds(60));
+  CHECK(report.run_time < std::chrono::seconds(60));
   CHECK(supervisor.pause_before_restart(std::chrono::milliseconds(1)) == StopReason::kNone);
-  nodes.say(1, SignalTaken{SIGTERM});
+  nodes.send(1, SignalTaken{SIGTERM});
   const auto begin = Deadline::Clock::now();
   CHECK(supervisor.pause_before_restart(std::chrono::minutes(10)) == StopReason::kTerminate);
   CHECK(Deadline::Clock::now() - begin < std::chrono::seconds(60));
@@ -246,17 +246,17 @@ TEST_CASE("a pause before a restart ends with a signal that a node passes on", "
 TEST_CASE("what ended a job is told last, also where it was an agent while ranks ran", "[launch][supervisor]") {
   FarNodes nodes(2);
   std::thread far([&] {
-    for (int node : {0, 1}) nodes.say(node, AgentHello{});
+    for (int node : {0, 1}) nodes.send(node, AgentHello{});
     for (auto& agent : nodes.agents) {
-      agent.hear<JobDescription>();
-      agent.say(AgentReady{1});
+      agent.receive<JobDescription>();
+      agent.send(AgentReady{1});
     }
-    for (int node : {0, 1}) nodes.say(node, RankStarted{node, 4711});
-    nodes.say(1, AgentFailed{69, "out of everything"});
+    for (int node : {0, 1}) nodes.send(node, RankStarted{node, 4711});
+    nodes.send(1, AgentFailed{69, "out of everything"});
     for (int node : {0, 1}) {
-      nodes.agents[node].hear<StopRanks>();
-      nodes.say(node, RankEnded{node, {.kind = spawn::ExitCause::Kind::kSignaled, .number = 15}, true});
-      nodes.say(node, AgentDone{});
+      nodes.agents[node].receive<StopRanks>();
+      nodes.send(node, RankEnded{node, {.kind = spawn::ExitCause::Kind::kSignaled, .number = 15}, true});
+      nodes.send(node, AgentDone{});
     }
   });
   const JobReport report = nodes.supervise();
@@ -269,17 +269,17 @@ TEST_CASE("what ended a job is told last, also where it was an agent while ranks
 TEST_CASE("a rank that its agent cannot end holds up no job, and is told", "[launch][supervisor]") {
   FarNodes nodes(2);
   std::thread far([&] {
-    for (int node : {0, 1}) nodes.say(node, AgentHello{});
+    for (int node : {0, 1}) nodes.send(node, AgentHello{});
     for (auto& agent : nodes.agents) {
-      agent.hear<JobDescription>();
-      agent.say(AgentReady{1});
+      agent.receive<JobDescription>();
+      agent.send(AgentReady{1});
     }
-    for (int node : {0, 1}) nodes.say(node, RankStarted{node, 4711});
-    nodes.say(0, RankEnded{0, {.number = 3}, false});
-    nodes.say(0, AgentDone{});
-    nodes.agents[1].hear<StopRanks>();
-    nodes.say(1, ProcessStuck{1, {4711, 1, 'D', "rpc_wait_bit"}});
-    nodes.say(1, AgentDone{});
+    for (int node : {0, 1}) nodes.send(node, RankStarted{node, 4711});
+    nodes.send(0, RankEnded{0, {.number = 3}, false});
+    nodes.send(0, AgentDone{});
+    nodes.agents[1].receive<StopRanks>();
+    nodes.send(1, ProcessStuck{1, {4711, 1, 'D', "rpc_wait_bit"}});
+    nodes.send(1, AgentDone{});
   });
   const JobReport report = nodes.supervise();
   far.join();

@@ -49,15 +49,15 @@ TEST_CASE("of a process that is still there its state is told, of one that has e
     ::pause();
   });
   await_state(pid, 'S');
-  const auto stuck = look_at_stuck(pid);
+  const auto stuck = inspect_stuck(pid);
   REQUIRE(stuck);
   CHECK((stuck->pid == pid && stuck->state == 'S'));
   CHECK(stuck->start_ticks == ports::read_process_stat(pid)->start_ticks);
   ::kill(pid, SIGKILL);
   await_state(pid, 'Z');
-  CHECK_FALSE(look_at_stuck(pid));
+  CHECK_FALSE(inspect_stuck(pid));
   ::waitpid(pid, nullptr, 0);
-  CHECK_FALSE(look_at_stuck(pid));
+  CHECK_FALSE(inspect_stuck(pid));
 }
 
 TEST_CASE("a process whose first thread has ended is kept by another one", "[spawn][stuck_process]") {
@@ -67,7 +67,7 @@ TEST_CASE("a process whose first thread has ended is kept by another one", "[spa
     ::syscall(SYS_exit, 0);  // this thread alone, without unwinding into the test's program
   });
   await_state(pid, 'Z');
-  const auto stuck = look_at_stuck(pid);
+  const auto stuck = inspect_stuck(pid);
   REQUIRE(stuck);
   CHECK((stuck->pid == pid && stuck->state == 'S'));
   ::kill(pid, SIGKILL);

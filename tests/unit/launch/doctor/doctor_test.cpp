@@ -33,13 +33,13 @@ struct Elsewhere {
     return {.is_this_machine = [](const std::string&) { return false; },
             .remote = [this](const auto& questions, auto time) { return answers(questions, time); },
             .ask = [](const std::string&) { return Answer::kYes; },
-            .tell = [](const std::string&) {}};
+            .print = [](const std::string&) {}};
   }
   std::vector<RemoteAnswer> answers(const std::vector<RemoteQuestion>& questions, std::chrono::milliseconds time) {
     waits.push_back(time);
     std::vector<RemoteAnswer> told;
     for (const auto& question : questions) {
-      output_tail[question.host] = question.words;
+      output_tail[question.host] = question.args;
       DoctorReport report;
       report.findings = stale.at(question.host);
       told.push_back({report_json({report}), ""});
@@ -66,9 +66,9 @@ TEST_CASE("each host is told of the jobs whose supervisor is gone, when it looks
   for (bool kill : {false, true}) {
     Elsewhere hosts;
     run_doctor({.hosts = {"a"}, .kill = kill, .yes = kill, .lost_jobs = {"J", "K"}}, hosts.world());
-    const auto& words = hosts.output_tail.at("a");
-    CHECK(std::count(words.begin(), words.end(), "--lost_job") == 2);
-    CHECK(std::count(words.begin(), words.end(), "K") == 1);
+    const auto& args = hosts.output_tail.at("a");
+    CHECK(std::count(args.begin(), args.end(), "--lost_job") == 2);
+    CHECK(std::count(args.begin(), args.end(), "K") == 1);
   }
 }
 
@@ -77,10 +77,10 @@ TEST_CASE("each host ends the processes that were shown of it, and none of anoth
   run_doctor({.hosts = {"a", "b", "c", "d"}, .kill = true}, hosts.world());
   const std::map<std::string, std::string> shown{{"a", "7:100"}, {"b", "8:100"}, {"c", "none"}};
   for (const auto& [host, processes] : shown) {
-    const auto& words = hosts.output_tail.at(host);
-    REQUIRE(std::count(words.begin(), words.end(), "--only") == 1);
-    CHECK(*std::next(std::find(words.begin(), words.end(), "--only")) == processes);
+    const auto& args = hosts.output_tail.at(host);
+    REQUIRE(std::count(args.begin(), args.end(), "--only") == 1);
+    CHECK(*std::next(std::find(args.begin(), args.end(), "--only")) == processes);
   }
-  const auto& words = hosts.output_tail.at("d");
-  CHECK(std::count(words.begin(), words.end(), "--kill") == 0);
+  const auto& args = hosts.output_tail.at("d");
+  CHECK(std::count(args.begin(), args.end(), "--kill") == 0);
 }

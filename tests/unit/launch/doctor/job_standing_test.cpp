@@ -72,25 +72,25 @@ TEST_CASE("a job lives as long as its recorded supervisor, else as its agent", "
     test::TempDir root;
     if (row.supervisor) put(root.path(), *row.supervisor);
     const auto rank = rank_of_agent(row.agent_lives);
-    const JobStanding standing = JobRegister(root.path(), {rank}).standing_of(rank);
-    CHECK(standing.life == row.life);
-    CHECK(standing.job_id == kJob);
-    CHECK_THAT(standing.evidence, Contains(row.says));
+    const JobLiveness liveness = JobRegister(root.path(), {rank}).liveness_of(rank);
+    CHECK(liveness.life == row.life);
+    CHECK(liveness.job_id == kJob);
+    CHECK_THAT(liveness.evidence, Contains(row.says));
   }
 }
 
 TEST_CASE("another host knows that a supervisor there is gone, and not that one here is", "[launch][doctor]") {
   const auto rank = rank_of_agent(true);
   test::TempDir root;
-  auto standing = [&](const char* lost) { return JobRegister(root.path(), {rank}, {lost}).standing_of(rank); };
-  CHECK(standing("another").life == JobLife::kAlive);
-  CHECK(standing(kJob).life == JobLife::kGone);
-  CHECK_THAT(standing(kJob).evidence, Contains("on another host, has exited"));
+  auto liveness = [&](const char* lost) { return JobRegister(root.path(), {rank}, {lost}).liveness_of(rank); };
+  CHECK(liveness("another").life == JobLife::kAlive);
+  CHECK(liveness(kJob).life == JobLife::kGone);
+  CHECK_THAT(liveness(kJob).evidence, Contains("on another host, has exited"));
   put(root.path(), elsewhere());
-  CHECK(standing(kJob).life == JobLife::kGone);
+  CHECK(liveness(kJob).life == JobLife::kGone);
   CHECK(jobs_without_supervisor(root.path()).empty());
   put(root.path(), this_process());
-  CHECK(standing(kJob).life == JobLife::kAlive);
+  CHECK(liveness(kJob).life == JobLife::kAlive);
   CHECK(jobs_without_supervisor(root.path()).empty());
   put(root.path(), gone());
   CHECK(jobs_without_supervisor(root.path()) == std::vector<std::string>{kJob});
@@ -101,17 +101,17 @@ TEST_CASE("agents belong to the job of the ranks that name them, supervisors to 
   test::TempDir root;
   const auto self = ports::read_process(::getpid());  // the agent, and the supervisor
   put(root.path(), gone());
-  CHECK(JobRegister(root.path(), {rank_of_agent(true)}).standing_of(*self).life == JobLife::kGone);
-  CHECK(JobRegister(root.path(), {}).standing_of(*self).life == JobLife::kNone);
+  CHECK(JobRegister(root.path(), {rank_of_agent(true)}).liveness_of(*self).life == JobLife::kGone);
+  CHECK(JobRegister(root.path(), {}).liveness_of(*self).life == JobLife::kNone);
   put(root.path(), this_process());
-  CHECK(JobRegister(root.path(), {}).standing_of(*self).life == JobLife::kAlive);
+  CHECK(JobRegister(root.path(), {}).liveness_of(*self).life == JobLife::kAlive);
 }
 
 TEST_CASE("a job that cannot be judged stands in neither", "[launch][doctor]") {
   test::TempDir root;
   auto rank = rank_of_agent(true);
   rank.agent_tag.clear();
-  CHECK(JobRegister(root.path(), {rank}).standing_of(rank).life == JobLife::kUnknown);
+  CHECK(JobRegister(root.path(), {rank}).liveness_of(rank).life == JobLife::kUnknown);
   rank.job_id.clear();
-  CHECK(JobRegister(root.path(), {rank}).standing_of(rank).life == JobLife::kNone);
+  CHECK(JobRegister(root.path(), {rank}).liveness_of(rank).life == JobLife::kNone);
 }

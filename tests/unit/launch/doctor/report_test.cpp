@@ -99,11 +99,11 @@ TEST_CASE("people read who, how old, whose job, and why", "[launch][doctor]") {
 }
 
 TEST_CASE("text and document say the same verdict", "[launch][doctor]") {
-  const std::pair<Verdict, std::pair<std::string, std::string>> words[] = {{Verdict::kForeign, {"foreign", "foreign"}},
-                                                                           {Verdict::kInUse, {"in use", "in_use"}},
-                                                                           {Verdict::kStale, {"stale", "stale"}},
-                                                                           {Verdict::kUnknown, {"unknown", "unknown"}}};
-  for (const auto& [verdict, word] : words) {
+  const std::pair<Verdict, std::pair<std::string, std::string>> args[] = {{Verdict::kForeign, {"foreign", "foreign"}},
+                                                                          {Verdict::kInUse, {"in use", "in_use"}},
+                                                                          {Verdict::kStale, {"stale", "stale"}},
+                                                                          {Verdict::kUnknown, {"unknown", "unknown"}}};
+  for (const auto& [verdict, word] : args) {
     const auto report = report_with({holder(verdict)}, true);
     CHECK_THAT(render({report}), Contains("  " + word.first + " "));
     CHECK_THAT(report_json({report}), Contains("\"verdict\": \"" + word.second + "\""));
