@@ -11,26 +11,26 @@ import unittest
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
-import gpu_workshop
+import gpu_harness
 import one_process
-import workshop
-from workshop import base_config
+import harness
+from harness import base_config
 
 STEPS = 50
 # fp32 on both sides, but matrix products add up in another order than on a CPU, and 50 steps carry that on.
 BOUND = 1e-4
-WORLDS = [world for world in (1, 2, 4, 8) if world <= gpu_workshop.MOST_RANKS]
+WORLDS = [world for world in (1, 2, 4, 8) if world <= gpu_harness.MOST_RANKS]
 
 
 class GpuRuns(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.shop = gpu_workshop.GpuWorkshop()
-        workshop.environment = gpu_workshop.environment  # the GPUs stay visible
+        cls.env = gpu_harness.GpuTrainingEnv()
+        harness.environment = gpu_harness.environment  # the GPUs stay visible
 
     @classmethod
     def tearDownClass(cls):
-        cls.shop.close()
+        cls.env.close()
 
     def compare(self, expected, actual, bound, what):
         self.assertEqual(len(expected), len(actual), what)
@@ -51,27 +51,27 @@ class GpuRuns(unittest.TestCase):
                     config = base_config(kind, zero_optimization={
                         "stage": stage, "overlap_comm": stage != 1, "stage3_param_persistence_threshold": 0,
                         "stage3_prefetch_bucket_size": 20000})
-                    if workshop.BATCH % world:
+                    if harness.BATCH % world:
                         config["train_batch_size"] = 32
-                    expected = one_process.train(self.shop.model(kind, form), self.shop.data(kind), config, STEPS, shares)
-                    actual, _ = self.shop.train(self.shop.model(kind, form), self.shop.data(kind), config, world, STEPS)
+                    expected = one_process.train(self.env.model(kind, form), self.env.data(kind), config, STEPS, shares)
+                    actual, _ = self.env.train(self.env.model(kind, form), self.env.data(kind), config, world, STEPS)
                     with self.subTest(kind=kind, world=world, stage=stage):
                         self.compare(expected, actual, BOUND, f"{kind} {form}, {world} GPUs, stage {stage}")
 
     def test_a_resumed_run_equals_the_uninterrupted_one_bit_by_bit(self):
         for world in WORLDS[:2]:
             config = base_config("gpt", zero_optimization={"stage": 1}, deterministic=True)
-            model, data = self.shop.model("gpt"), self.shop.data("gpt")
-            whole, _ = self.shop.train(model, data, config, world, 30)
-            _, folder = self.shop.train(model, data, config, world, 12)
-            resumed, _ = self.shop.train(model, data, config, world, 30, folder, ("--resume", "auto"))
+            model, data = self.env.model("gpt"), self.env.data("gpt")
+            whole, _ = self.env.train(model, data, config, world, 30)
+            _, folder = self.env.train(model, data, config, world, 12)
+            resumed, _ = self.env.train(model, data, config, world, 30, folder, ("--resume", "auto"))
             self.compare(whole, resumed, 0.0, f"resume on {world} GPUs")
 
     def test_bf16_stays_near_fp32(self):
         config = base_config("gpt", zero_optimization={"stage": 1})
-        model, data = self.shop.model("gpt"), self.shop.data("gpt")
-        exact, _ = self.shop.train(model, data, config, 1, STEPS)
-        rounded, _ = self.shop.train(model, data, {**config, "bf16": {"enabled": True}}, WORLDS[-1], STEPS)
+        model, data = self.env.model("gpt"), self.env.data("gpt")
+        exact, _ = self.env.train(model, data, config, 1, STEPS)
+        rounded, _ = self.env.train(model, data, {**config, "bf16": {"enabled": True}}, WORLDS[-1], STEPS)
         # bf16 keeps 8 bits: single losses differ in the third digit.
         for want, got in zip(exact, rounded):
             self.assertLess(abs(want["loss"] - got["loss"]) / want["loss"], 2e-2, json.dumps(got))
@@ -83,9 +83,9 @@ class GpuRuns(unittest.TestCase):
         for world, stage in ((1, 0), (WORLDS[-1], 1), (WORLDS[-1], 3)):
             config = base_config("gpt", zero_optimization={"stage": stage}, deterministic=True, fp16={
                 "enabled": True, "initial_scale_power": 32, "loss_scale_window": 6})
-            model, data = self.shop.model("gpt"), self.shop.data("gpt")
+            model, data = self.env.model("gpt"), self.env.data("gpt")
             with self.subTest(world=world, stage=stage):
-                whole, _ = self.shop.train(model, data, config, world, STEPS)
+                whole, _ = self.env.train(model, data, config, world, STEPS)
                 skipped = [row["overflow"] for row in whole]
                 scales = [row["loss_scale"] for row in whole]
                 self.assertTrue(all(skipped[:10]) and skipped.count(False) > STEPS // 2, skipped)
@@ -94,19 +94,19 @@ class GpuRuns(unittest.TestCase):
                     self.assertAlmostEqual(whole[k]["lr"], one_process.learning_rate(config, skipped[:k].count(False) + 1), 12)
                 self.assertLess(whole[-1]["loss"], whole[0]["loss"])
                 for at in (5, 21):
-                    _, folder = self.shop.train(model, data, config, world, at)
-                    resumed, _ = self.shop.train(model, data, config, world, STEPS, folder, ("--resume", "auto"))
+                    _, folder = self.env.train(model, data, config, world, at)
+                    resumed, _ = self.env.train(model, data, config, world, STEPS, folder, ("--resume", "auto"))
                     self.assertEqual([[row[key] for key in keys] for row in whole], [[row[key] for key in keys] for row in resumed])
 
     def test_sixteen_bits_by_autocast_and_apexs_levels_stay_near_fp32(self):
         config = base_config("gpt", zero_optimization={"stage": 1})
-        model, data = self.shop.model("gpt"), self.shop.data("gpt")
-        exact, _ = self.shop.train(model, data, config, 1, STEPS)
+        model, data = self.env.model("gpt"), self.env.data("gpt")
+        exact, _ = self.env.train(model, data, config, 1, STEPS)
         sections = [{"torch_autocast": {"enabled": True, "dtype": name}} for name in ("bfloat16", "float16")]
         sections += [{"amp": {"enabled": True, "opt_level": level}} for level in ("O1", "O2")]
         for section in sections:
             with self.subTest(section=section):
-                rows, _ = self.shop.train(model, data, {**config, **section}, WORLDS[-1], STEPS)
+                rows, _ = self.env.train(model, data, {**config, **section}, WORLDS[-1], STEPS)
                 self.assertNotEqual(rows[0]["loss"], exact[0]["loss"])
                 # A skipped first step or two leaves the trajectory behind by as many.
                 behind = sum(row["overflow"] for row in rows)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The oracle suites that CPU ranks pass, with the ranks on GPUs: models of every kind, recomputation bit by bit, every
 optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for.
-Worlds of more ranks than the machine has GPUs are skipped (or share them: gpu_workshop.py). Run by ctest (label gpu) where
+Worlds of more ranks than the machine has GPUs are skipped (or share them: gpu_harness.py). Run by ctest (label gpu) where
 there is a GPU; elsewhere it ends with 77 (skipped).
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_suites.py [--jobs N] [--graphs] [WORD...]
@@ -17,7 +17,7 @@ import unittest
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
-import gpu_workshop
+import gpu_harness
 import model_cases
 import test_checkpoints
 import test_evaluation
@@ -29,7 +29,7 @@ import test_not_finite
 import test_oracle
 import test_recomputation
 import test_verify
-import workshop
+import harness
 
 # fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
 BOUND = 1e-4
@@ -42,11 +42,11 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
 
 
 def put_on_gpus():
-    workshop.Workshop = gpu_workshop.RepeatableWorkshop
-    workshop.environment = gpu_workshop.environment
+    harness.TrainingEnv = gpu_harness.DeterministicTrainingEnv
+    harness.environment = gpu_harness.environment
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND
-    test_frozen.MOST_RANKS = gpu_workshop.MOST_RANKS
+    test_frozen.MOST_RANKS = gpu_harness.MOST_RANKS
     for name, case in model_cases.CASES.items():
         if case.random:  # a GPU draws other numbers than plain PyTorch's CPU run; recomputation compares GPU with GPU
             delattr(test_model_cases.Cases, f"test_{name}")
@@ -78,7 +78,7 @@ def main():
         return in_processes(args.jobs, args.words + ["--graphs"] * args.graphs)
     put_on_gpus()
     if args.graphs:
-        gpu_workshop.RepeatableWorkshop.SETTINGS["graph_harvesting"] = True
+        gpu_harness.DeterministicTrainingEnv.SETTINGS["graph_harvesting"] = True
     first, step = args.slice or (0, 1)
     suite = unittest.TestSuite(tests(args.words)[first::step])
     return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1

@@ -15,13 +15,13 @@ import unittest
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
-import gpu_workshop
+import gpu_harness
 import model_cases
 import tensor_file
-import workshop
-from workshop import base_config
+import harness
+from harness import base_config
 
-ALL = 2 if gpu_workshop.IS_SHARED else torch.cuda.device_count()
+ALL = 2 if gpu_harness.IS_SHARED else torch.cuda.device_count()
 WORLDS = sorted({1, ALL})
 RECORDED = "recorded as a graph"
 LAUNCH_BY_LAUNCH = "graph_harvesting: steps are issued launch by launch, as without it: "
@@ -47,7 +47,7 @@ class Skew(threading.Thread):
     def run(self):
         draw = random.Random(0)
         while not self.is_over.wait(0.001):
-            for pid in workshop.rank_processes(self.folder, draw.randrange(ALL)):
+            for pid in harness.rank_processes(self.folder, draw.randrange(ALL)):
                 self.hold(pid, draw.uniform(0, 0.02))
 
     def hold(self, pid, seconds):
@@ -63,17 +63,17 @@ class Skew(threading.Thread):
 class StepGraph(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.shop = gpu_workshop.RepeatableWorkshop()
-        cls.addClassCleanup(cls.shop.close)
-        workshop.environment = gpu_workshop.environment  # the GPUs stay visible
+        cls.env = gpu_harness.DeterministicTrainingEnv()
+        cls.addClassCleanup(cls.env.close)
+        harness.environment = gpu_harness.environment  # the GPUs stay visible
 
     def run_job(self, model, data, config, world, steps, graph, run_dir=None, extra=()):
-        folder = run_dir or self.shop.run_dir()
-        command = self.shop.command(model, data, {"graph_harvesting": graph, **config}, folder, world, steps,
+        folder = run_dir or self.env.run_dir()
+        command = self.env.command(model, data, {"graph_harvesting": graph, **config}, folder, world, steps,
                                     ("--verbose", *extra))
-        outcome = workshop.run(command, timeout=120)
+        outcome = harness.run(command, timeout=120)
         self.assertEqual(outcome.code, 0, str(outcome))
-        rows = [{key: row.get(key) for key in NUMBERS} for row in workshop.read_metrics(folder)]
+        rows = [{key: row.get(key) for key in NUMBERS} for row in harness.read_metrics(folder)]
         return rows, outcome.text, folder
 
     def assert_same(self, model, data, config, world, steps=24, extra=()):
@@ -85,10 +85,10 @@ class StepGraph(unittest.TestCase):
         return rows, folder
 
     def case(self, name):
-        model, data = self.shop.path(name + ".pt"), self.shop.path(name + ".safetensors")
+        model, data = self.env.path(name + ".pt"), self.env.path(name + ".safetensors")
         if not os.path.exists(model):
             model_cases.export(name, model)
-            tensor_file.write(data, model_cases.CASES[name].samples(4 * workshop.BATCH))
+            tensor_file.write(data, model_cases.CASES[name].samples(4 * harness.BATCH))
         return model, data
 
     def check_stages(self, kind):
@@ -98,7 +98,7 @@ class StepGraph(unittest.TestCase):
                     config = base_config(kind, train_batch_size=24, gradient_accumulation_steps=accumulation,
                                          zero_optimization={**ZERO3, "stage": stage})
                     with self.subTest(world=world, stage=stage, accumulation=accumulation):
-                        self.assert_same(self.shop.model(kind), self.shop.data(kind), config, world)
+                        self.assert_same(self.env.model(kind), self.env.data(kind), config, world)
 
     def test_every_stage_with_accumulation_and_clipping_of_an_mlp(self):
         self.check_stages("mlp")
@@ -116,7 +116,7 @@ class StepGraph(unittest.TestCase):
                                   {"fp16": {"enabled": True, "initial_scale_power": 32, "loss_scale_window": 6}}):
                     config = base_config("gpt", zero_optimization={**ZERO3, "stage": stage}, **precision)
                     with self.subTest(world=world, stage=stage, precision=list(precision)):
-                        self.assert_same(self.shop.model("gpt"), self.shop.data("gpt"), config, world, 40)
+                        self.assert_same(self.env.model("gpt"), self.env.data("gpt"), config, world, 40)
 
     def test_dropout_draws_the_numbers_that_it_would_have_drawn(self):
         for world in WORLDS:
@@ -129,8 +129,8 @@ class StepGraph(unittest.TestCase):
             for stage in (1, 3):
                 config = base_config("gpt", zero_optimization={**ZERO3, "stage": stage}, train={"eval_interval": 5},
                                      checkpoint={"interval": 7})
-                config["data"] = {"shuffle": True, "eval": self.shop.data("gpt")}
-                model, data = self.shop.model("gpt"), self.shop.data("gpt")
+                config["data"] = {"shuffle": True, "eval": self.env.data("gpt")}
+                model, data = self.env.model("gpt"), self.env.data("gpt")
                 with self.subTest(world=world, stage=stage):
                     whole, _ = self.assert_same(model, data, config, world)
                     _, _, folder = self.run_job(model, data, config, world, 15, True)
@@ -141,21 +141,21 @@ class StepGraph(unittest.TestCase):
     def test_a_thousand_replays_at_stage_3(self):
         """Gathers and reductions in one graph, on two communicators; a second time with ranks that do not keep in step."""
         config = base_config("gpt", zero_optimization=ZERO3, train_batch_size=2 * ALL, gradient_clipping=1.0, steps_per_print=500)
-        plain, _ = self.assert_same(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 1000)
-        folder = self.shop.run_dir()
+        plain, _ = self.assert_same(self.env.model("gpt"), self.env.data("gpt"), config, ALL, 1000)
+        folder = self.env.run_dir()
         with Skew(folder) as skew:
-            rows, _, _ = self.run_job(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 1000, True, folder)
+            rows, _, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, ALL, 1000, True, folder)
         self.assertGreater(skew.num_holds, 50)
         self.assertEqual(plain, rows)
 
     @unittest.skipIf(ALL < 2, "needs two GPUs")
     def test_nccl_orders_the_launches_of_the_two_communicators(self):
-        command = self.shop.command(self.shop.model("gpt"), self.shop.data("gpt"), base_config("gpt", zero_optimization=ZERO3),
-                                    self.shop.run_dir(), ALL, 2)
+        command = self.env.command(self.env.model("gpt"), self.env.data("gpt"), base_config("gpt", zero_optimization=ZERO3),
+                                    self.env.run_dir(), ALL, 2)
         for own, used in ((None, "1"), ("0", "0")):
             told = {"NCCL_LAUNCH_ORDER_IMPLICIT": own} if own else {}
-            outcome = workshop.run(command + ["--overwrite"],
-                                   env=gpu_workshop.environment(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="ENV", **told))
+            outcome = harness.run(command + ["--overwrite"],
+                                   env=gpu_harness.environment(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="ENV", **told))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertIn(f"NCCL_LAUNCH_ORDER_IMPLICIT set by environment to {used}", outcome.text)
 
@@ -174,12 +174,12 @@ class StepGraph(unittest.TestCase):
 
     def test_recomputation_is_told_to_stand_against_it(self):
         config = base_config("gpt", activation_checkpointing={"number_checkpoints": 1}, graph_harvesting=True)
-        _, text, _ = self.run_job(self.shop.model("gpt"), self.shop.data("gpt"), config, 1, 6, True)
+        _, text, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, 1, 6, True)
         self.assertIn(LAUNCH_BY_LAUNCH + "activation_checkpointing", text)
 
     def test_verify_compares_replayed_steps(self):
         config = base_config("gpt", zero_optimization=ZERO3)
-        _, text, _ = self.run_job(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 12, True,
+        _, text, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, ALL, 12, True,
                                   extra=("--verify", "10"))
         self.assertIn(RECORDED, text)
         self.assertIn("10 steps", text)
@@ -187,17 +187,17 @@ class StepGraph(unittest.TestCase):
     @unittest.skipIf(ALL < 2, "needs two GPUs")
     def test_a_rank_that_is_killed_between_replays_ends_the_job(self):
         config = base_config("gpt", zero_optimization=ZERO3, graph_harvesting=True, steps_per_print=10)
-        folder = self.shop.run_dir()
-        command = self.shop.command(self.shop.model("gpt"), self.shop.data("gpt"), config, folder, ALL, 10**7, ("--verbose",))
+        folder = self.env.run_dir()
+        command = self.env.command(self.env.model("gpt"), self.env.data("gpt"), config, folder, ALL, 10**7, ("--verbose",))
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               env=gpu_workshop.environment())
+                               env=gpu_harness.environment())
         lines = []
         for line in job.stdout:
             lines.append(line)
             if "step 200" in line:
                 break
         self.assertTrue(any(RECORDED in line for line in lines), "".join(lines))
-        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        os.kill(harness.rank_processes(folder, 1)[0], signal.SIGKILL)
         killed = time.monotonic()
         rest = job.communicate(timeout=60)[0]
         self.assertLess(time.monotonic() - killed, 5, rest)

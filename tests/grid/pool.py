@@ -10,7 +10,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-import workshop
+import harness
 
 DEADLINE = 60  # seconds for one case; a usual one takes a fraction of a second
 
@@ -66,8 +66,8 @@ class Pool:
         return Ending(result["code"], result["message"], seconds)
 
     def _start(self):
-        self.process = subprocess.Popen([workshop.program("grid_worker"), str(self.world)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.errors, env=workshop.environment(),
+        self.process = subprocess.Popen([harness.program("grid_worker"), str(self.world)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.errors, env=harness.environment(),
                                         start_new_session=True)
         self.pending = b""
 

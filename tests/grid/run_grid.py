@@ -33,7 +33,7 @@ import model_cases  # noqa: E402
 import plain_pytorch  # noqa: E402
 import selection  # noqa: E402
 import tensor_file  # noqa: E402
-import workshop  # noqa: E402
+import harness  # noqa: E402
 from pool import Pool  # noqa: E402
 
 AGAINST = {"split": "parameters: plain PyTorch, same split", "one": "parameters: one process",
@@ -41,7 +41,7 @@ AGAINST = {"split": "parameters: plain PyTorch, same split", "one": "parameters:
 REFUSED_CODES = (64, 65, 78)  # what a config that cannot be honoured ends with
 
 
-class Workplace:
+class GridFiles:
     """Models, data and run folders of one pass, and the oracles that several groups share."""
 
     def __init__(self):
@@ -126,17 +126,17 @@ class Tally:
 
 
 class Grid:
-    def __init__(self, place, pool, tally, verbose):
-        self.place, self.pool, self.tally, self.verbose = place, pool, tally, verbose
+    def __init__(self, files, pool, tally, verbose):
+        self.files, self.pool, self.tally, self.verbose = files, pool, tally, verbose
 
     def train(self, case):
         """Runs one case; (ending, numbers) where numbers are the final state and the rows of metrics."""
-        run_dir = self.place.run_dir()
-        ending = self.pool.run(self.place.model(case.model), self.place.config(case), run_dir, dimensions.STEPS)
+        run_dir = self.files.run_dir()
+        ending = self.pool.run(self.files.model(case.model), self.files.config(case), run_dir, dimensions.STEPS)
         numbers = None
         if ending.code == 0:
             state, _ = checkpoint_state.read(checkpoint_state.newest(run_dir))
-            numbers = state, workshop.read_metrics(run_dir)
+            numbers = state, harness.read_metrics(run_dir)
         shutil.rmtree(run_dir, ignore_errors=True)
         return ending, numbers
 
@@ -167,8 +167,8 @@ class Grid:
         # In which order micro steps and ranks are added makes a difference to numbers that are rounded in between.
         each_micro = case.stage >= 2 and case.accumulation > 1
         if each_micro not in splits:
-            splits[each_micro] = self.place.same_split(case, each_micro)
-        split, one = splits[each_micro], self.place.one_process(case)
+            splits[each_micro] = self.files.same_split(case, each_micro)
+        split, one = splits[each_micro], self.files.one_process(case)
         state, rows = numbers
         complaints = list(judgement.check_names(state, split))
         if complaints:
@@ -197,12 +197,12 @@ class Grid:
         return []
 
 
-def run_world(place, world, groups, tally, verbose):
+def run_world(files, world, groups, tally, verbose):
     for group in groups:  # now, since exporting draws random numbers, and so do oracles while the pool works
-        place.model(group.model)
-        place.data(group.model, group.world)
+        files.model(group.model)
+        files.data(group.model, group.world)
     pool = Pool(world)
-    grid = Grid(place, pool, tally, verbose)
+    grid = Grid(files, pool, tally, verbose)
     try:
         with concurrent.futures.ThreadPoolExecutor(1) as ahead:
             trained = {case: ahead.submit(grid.train, case) for group in groups for case in group.cases()}
@@ -271,14 +271,14 @@ def main():
     words = [word.strip() for word in args.only.split(",") if word.strip()]
     groups = [group for group in groups if all(word in str(group).split(", ") for word in words)]
     thin = {int(world): int(n) for world, n in (words.split(":") for words in args.thin)}
-    place, tally, began = Workplace(), Tally(), time.monotonic()
+    files, tally, began = GridFiles(), Tally(), time.monotonic()
     try:
         for world in worlds:
             own = [group for group in groups if group.world == world][::thin.get(world, 1)]
-            run_world(place, world, own, tally, args.verbose)
+            run_world(files, world, own, tally, args.verbose)
         tally.judge_as_a_whole()
     finally:
-        place.close()
+        files.close()
     seconds = time.monotonic() - began
     for columns, rows in tables(tally):
         print("\n" + report.table(columns, rows))

@@ -174,17 +174,17 @@ class Mutations(unittest.TestCase):
 class Pools(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.place, cls.shared = run_grid.Workplace(), Pool(2)
+        cls.files, cls.shared = run_grid.GridFiles(), Pool(2)
 
     @classmethod
     def tearDownClass(cls):
         cls.shared.close()
-        cls.place.close()
+        cls.files.close()
 
     def run_in(self, pool, deadline=60, steps=2, **changes):
-        config = dimensions.merged(self.place.config(case_of()), changes)
-        run_dir = self.place.run_dir()
-        ending = pool.run(self.place.model("plain"), config, run_dir, steps, deadline=deadline)
+        config = dimensions.merged(self.files.config(case_of()), changes)
+        run_dir = self.files.run_dir()
+        ending = pool.run(self.files.model("plain"), config, run_dir, steps, deadline=deadline)
         shutil.rmtree(run_dir, ignore_errors=True)
         return ending
 

@@ -17,7 +17,7 @@ import judgement  # noqa: E402
 import model_cases  # noqa: E402
 import run_grid  # noqa: E402
 import tensor_file  # noqa: E402
-import workshop  # noqa: E402
+import harness  # noqa: E402
 from dimensions import STEPS  # noqa: E402
 from pool import Pool  # noqa: E402
 
@@ -35,13 +35,13 @@ def runs_here(case):
 class Metamorphic(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.place, cls.pools = run_grid.Workplace(), {}
+        cls.files, cls.pools = run_grid.GridFiles(), {}
 
     @classmethod
     def tearDownClass(cls):
         for pool in cls.pools.values():
             pool.close()
-        cls.place.close()
+        cls.files.close()
 
     def pool(self, world):
         if world not in self.pools:
@@ -50,20 +50,20 @@ class Metamorphic(unittest.TestCase):
 
     def train(self, case, run_dir=None, steps=STEPS, data=None, resume="", changes=None):
         """Final state and rows of a run, or of its continuation in `run_dir`."""
-        folder = run_dir or self.place.run_dir()
-        config = dimensions.merged(self.place.config(case), changes or {})
+        folder = run_dir or self.files.run_dir()
+        config = dimensions.merged(self.files.config(case), changes or {})
         if data is not None:
             config["data"]["train"] = data
-        ending = self.pool(case.world).run(self.place.model(case.model), config, folder, steps, resume)
+        ending = self.pool(case.world).run(self.files.model(case.model), config, folder, steps, resume)
         self.assertEqual(ending.code, 0, f"{case}: {ending.message}")
         state, _ = checkpoint_state.read(checkpoint_state.newest(folder))
-        rows = workshop.read_metrics(folder)
+        rows = harness.read_metrics(folder)
         if run_dir is None:
             shutil.rmtree(folder)
         return state, rows
 
     def start_of(self, case):
-        parameters = torch.jit.load(self.place.model(case.model)).named_parameters()
+        parameters = torch.jit.load(self.files.model(case.model)).named_parameters()
         return {name: p.detach().float() for name, p in parameters if p.requires_grad}
 
     def assert_near(self, got, want, case):
@@ -90,7 +90,7 @@ class Ranks(Metamorphic):
         rows = torch.arange(count)
         whole = count // BATCH * BATCH
         rows[:whole] = rows[:whole].view(-1, case.world, share)[:, list(order)].reshape(-1)
-        path = os.path.join(self.place.folder, f"permuted-{case.model}-{case.world}-{case.accumulation}.safetensors")
+        path = os.path.join(self.files.folder, f"permuted-{case.model}-{case.world}-{case.accumulation}.safetensors")
         tensor_file.write(path, {name: array[rows] for name, array in arrays.items()})
         return path
 
@@ -124,7 +124,7 @@ class Resumed(Metamorphic):
 
     def travel(self, path, template, changes=None, precisions=None):
         """A run of STEPS steps in parts of about equal length; each with its own precision where `precisions` are given."""
-        folder, numbers = self.place.run_dir(), None
+        folder, numbers = self.files.run_dir(), None
         for i, (world, stage) in enumerate(path):
             case = template._replace(world=world, stage=stage, precision=(precisions or [template.precision] * len(path))[i])
             steps = STEPS * (i + 1) // len(path)

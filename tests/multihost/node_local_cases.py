@@ -4,7 +4,7 @@ import os
 import shutil
 import unittest
 
-import workshop
+import model_fixture
 from host_case import HostCase
 from parallel_cases import long_running
 from training_cases import WORKER
@@ -12,18 +12,18 @@ from training_cases import WORKER
 OWN = "/tmp/checkpoints"  # every host has a /tmp of its own
 
 
-@unittest.skipUnless(workshop.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")
+@unittest.skipUnless(model_fixture.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")
 class OwnFolders(HostCase):
     def setUp(self):
         super().setUp()
-        workshop.copy_model(self.folder)
+        model_fixture.copy_model(self.folder)
         self.allowed_files = rf"{self.allowed_files}|^{OWN}(-whole)?(/.*)?$"
         self.nodes = self.cluster.nodes
 
     def command(self, *options, run_dir="out", folder=OWN, hosts=None, own=True, interval=2):
         checkpoint = {"dir": folder, "interval": interval, "keep_last": 3, "use_node_local_storage": own}
         with open(self.path("ds.json"), "w", encoding="utf-8") as file:
-            json.dump({**workshop.CONFIG, "checkpoint": checkpoint}, file)
+            json.dump({**model_fixture.CONFIG, "checkpoint": checkpoint}, file)
         return ["--device", "cpu", "--hostfile", self.hostfile(*([hosts] if hosts else [])), "--config", "ds.json", "--data",
                 "train.safetensors", "--run_dir", run_dir, *options, "model.pt"]
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import unittest
 
-import workshop
+import model_fixture
 from host_case import DSLAUNCH, HostCase
 from parallel_cases import REPO, long_running
 
@@ -169,14 +169,14 @@ class Ends(SlurmCase):
         self.assertIn("node3", text)
 
 
-@unittest.skipUnless(workshop.has_torch() and os.access(os.path.join(os.path.dirname(DSLAUNCH), "dsworker"), os.X_OK),
+@unittest.skipUnless(model_fixture.has_torch() and os.access(os.path.join(os.path.dirname(DSLAUNCH), "dsworker"), os.X_OK),
                      "no pinned PyTorch, or dsworker is not built")
 class Training(SlurmCase):
     """The scripts of scripts/slurm as they are, with fewer nodes and GPUs."""
 
     def setUp(self):
         super().setUp()
-        workshop.copy_model(self.folder)
+        model_fixture.copy_model(self.folder)
 
     def submit(self, script, steps, *options):
         environment = self.head.environment(PATH=os.path.dirname(DSLAUNCH) + ":" + self.head.environment()["PATH"])

@@ -8,7 +8,7 @@ sys.dont_write_bytecode = True
 
 import netns  # noqa: E402
 import parallel_cases  # noqa: E402
-import workshop  # noqa: E402
+import model_fixture  # noqa: E402
 from doctor_cases import Doctor  # noqa: E402,F401
 from exec_cases import OtherJobs, Output, Ranks, SlowReaders  # noqa: E402,F401
 from failure_cases import Deaths, Losses, Refusals, Stopping  # noqa: E402,F401
@@ -18,4 +18,4 @@ from node_local_cases import OwnFolders  # noqa: E402,F401
 from training_cases import ByHand, Programs, Torch, Training  # noqa: E402,F401
 
 if __name__ == "__main__":
-    parallel_cases.main("multihost.hosts", netns.Cluster, netns.NEEDED_PROGRAMS, workers=4, begin=workshop.open_shop)
+    parallel_cases.main("multihost.hosts", netns.Cluster, netns.NEEDED_PROGRAMS, workers=4, begin=model_fixture.start)

@@ -8,7 +8,7 @@ sys.dont_write_bytecode = True
 
 import parallel_cases  # noqa: E402
 import slurm  # noqa: E402
-import workshop  # noqa: E402
+import model_fixture  # noqa: E402
 from host_case import HostCase  # noqa: E402
 from slurm_cases import Allocation, Ends, Task, Training  # noqa: E402,F401
 
@@ -27,4 +27,4 @@ class Harness(HostCase):
 
 
 if __name__ == "__main__":
-    parallel_cases.main("multihost.slurm", slurm.SlurmCluster, slurm.NEEDED_PROGRAMS, workers=2, begin=workshop.open_shop)
+    parallel_cases.main("multihost.slurm", slurm.SlurmCluster, slurm.NEEDED_PROGRAMS, workers=2, begin=model_fixture.start)

@@ -7,7 +7,7 @@ import signal
 import sys
 import unittest
 
-import workshop
+import model_fixture
 from host_case import DSLAUNCH, HostCase
 from netns import HOME
 from parallel_cases import long_running
@@ -15,7 +15,7 @@ from parallel_cases import long_running
 WORKER = os.path.join(os.path.dirname(DSLAUNCH), "dsworker")
 
 
-@unittest.skipUnless(workshop.has_torch(), "no pinned PyTorch")
+@unittest.skipUnless(model_fixture.has_torch(), "no pinned PyTorch")
 class Torch(HostCase):
     """PyTorch meets at the port that the agent of node rank 0 holds."""
 
@@ -30,7 +30,7 @@ class Torch(HostCase):
     def test_a_plain_gloo_script_on_two_hosts(self):
         script = self.write("gloo.py", self.GLOO)
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=2\nnode2 slots=1\n"),
-                              "--env", "GLOO_SOCKET_IFNAME=eth0", "--", workshop.TORCH_PYTHON, script)
+                              "--env", "GLOO_SOCKET_IFNAME=eth0", "--", model_fixture.TORCH_PYTHON, script)
         self.expect(outcome, 0)
         self.assertEqual(outcome.out.count("sum 6.0 3"), 3, str(outcome))
 
@@ -43,16 +43,16 @@ class Torch(HostCase):
                             "store.set(f'from {rank}', str(rank))\n"
                             "print([store.get(f'from {other}').decode() for other in range(2)], flush=True)\n")
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=1\nnode3 slots=1\n"), "--",
-                              workshop.TORCH_PYTHON, script)
+                              model_fixture.TORCH_PYTHON, script)
         self.expect(outcome, 0)
         self.assertEqual(outcome.out.count("['0', '1']"), 2, str(outcome))
 
 
-@unittest.skipUnless(workshop.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")
+@unittest.skipUnless(model_fixture.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")
 class Training(HostCase):
     def setUp(self):
         super().setUp()
-        workshop.copy_model(self.folder)
+        model_fixture.copy_model(self.folder)
 
     def train(self, *options, hosts=None, **env):
         return self.launch("--device", "cpu", "--hostfile", self.hostfile(*([hosts] if hosts else [])), "--config", "ds.json",
@@ -89,7 +89,7 @@ class Training(HostCase):
     def test_a_model_that_is_another_one_on_a_host_is_refused(self):
         """Without a shared file system: the folder of node2 has a model of its own."""
         os.mkdir(self.path("there"))
-        workshop.copy_model(self.path("there"))
+        model_fixture.copy_model(self.path("there"))
         with open(self.path("there/model.pt"), "ab") as file:
             file.write(b"x")
         node = self.cluster.node2

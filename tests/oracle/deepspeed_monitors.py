@@ -16,7 +16,7 @@ MICRO_BATCH = 6
 
 
 def eager_models():
-    """{name: (model, inputs of one micro batch)}; the sizes are those of workshop.MODELS."""
+    """{name: (model, inputs of one micro batch)}; the sizes are those of harness.MODELS."""
     import torch
     from recipes import convnet, gpt, mlp
 

@@ -207,21 +207,21 @@ def run_deepspeed(folder, world):
 
 
 def dslaunch_run(folder, case):
-    import workshop
+    import harness
     data = {"train": os.path.join(folder, "../../data.safetensors"), "shuffle": False, "inputs": ["tokens", "labels"]}
     config, run_dir = os.path.join(folder, "config.json"), os.path.join(folder, "run")
     with open(config, "w") as file:
         json.dump({**case["config"], "data": data}, file, indent=1)
-    outcome = workshop.run([workshop.program("dslaunch"), "--device", "cpu", "--num_gpus", str(case["world"]),
+    outcome = harness.run([harness.program("dslaunch"), "--device", "cpu", "--num_gpus", str(case["world"]),
                             "--config", config, "--run_dir", run_dir, "--steps", str(STEPS),
                             os.path.join(folder, "../../model.pt")])
     out = {"code": outcome.code, "said": outcome.text, "steps": [], "weights": {}}
     if os.path.exists(os.path.join(run_dir, "metrics.jsonl")):
-        out["steps"] = workshop.read_metrics(run_dir)
+        out["steps"] = harness.read_metrics(run_dir)
     if outcome.code == 0:
         whole = os.path.join(folder, "weights.safetensors")
         saved = os.path.join(run_dir, "checkpoints")
-        written = workshop.run([workshop.program("dslaunch"), "consolidate", saved, whole])
+        written = harness.run([harness.program("dslaunch"), "consolidate", saved, whole])
         if written.code:
             return {**out, "code": written.code, "said": written.text}
         out["weights"] = {name: value.float().flatten().tolist() for name, value in tensor_file.read(whole).items()}

@@ -20,8 +20,8 @@ import numpy
 import torch
 
 import tensor_file
-import workshop
-from workshop import base_config, program, run
+import harness
+from harness import base_config, program, run
 
 FORBIDDEN = ("Traceback", "terminate called", "what():", "core dumped", "Segmentation fault", "c10::Error", "std::")
 
@@ -55,12 +55,12 @@ int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
 """
 
 
-class StrangerTest(workshop.ShopTest):
+class StrangerTest(harness.TrainingTest):
     def tearDown(self):
-        self.assertEqual(workshop.job_processes(self.shop.folder), [], "processes are left behind")
+        self.assertEqual(harness.job_processes(self.env.folder), [], "processes are left behind")
 
     def path(self, name):
-        return self.shop.path(name)
+        return self.env.path(name)
 
     def file(self, name, content):
         with open(self.path(name), "wb") as file:
@@ -69,8 +69,8 @@ class StrangerTest(workshop.ShopTest):
 
     def start(self, kind="mlp", model=None, data=None, config=None, world=2, steps=5, run_dir=None, extra=()):
         """The command of a good run, one part replaced by a bad one."""
-        return self.shop.command(model or self.shop.model(kind), data or self.shop.data(kind), config or base_config(kind),
-                                 run_dir or self.shop.run_dir(), world, steps, extra)
+        return self.env.command(model or self.env.model(kind), data or self.env.data(kind), config or base_config(kind),
+                                 run_dir or self.env.run_dir(), world, steps, extra)
 
     def assert_refused(self, command, code, *words, env=None):
         outcome = run(command, timeout=30, env=env)
@@ -121,8 +121,8 @@ class CommandLine(StrangerTest):
 
     def cuda_command(self, count):
         return [program("dslaunch"), "--device", "cuda", "--num_gpus", str(count), "--config",
-                self.shop.config(base_config("mlp")), "--data", self.shop.data("mlp"), "--run_dir", self.shop.run_dir(),
-                self.shop.model("mlp")]
+                self.env.config(base_config("mlp")), "--data", self.env.data("mlp"), "--run_dir", self.env.run_dir(),
+                self.env.model("mlp")]
 
     def test_gpus_on_a_host_without(self):
         self.assert_refused(self.cuda_command(3), 69, "GPU")
@@ -165,9 +165,9 @@ class CommandLine(StrangerTest):
         self.assertEqual(outcome.code, 0, outcome)
 
     def test_a_rank_without_a_device_says_why(self):
-        config = self.shop.config(base_config("mlp"))
-        outcome = self.assert_refused([program("dsworker"), "train", self.shop.model("mlp"), "--config", config, "--data",
-                                       self.shop.data("mlp"), "--run_dir", self.shop.run_dir(), "--device", "cuda"], 69)
+        config = self.env.config(base_config("mlp"))
+        outcome = self.assert_refused([program("dsworker"), "train", self.env.model("mlp"), "--config", config, "--data",
+                                       self.env.data("mlp"), "--run_dir", self.env.run_dir(), "--device", "cuda"], 69)
         if "built without" not in outcome.text and "libdslaunch_cuda" not in outcome.text:
             self.assertRegex(outcome.text, "libcuda.so.1|no CUDA device is visible")
 
@@ -177,7 +177,7 @@ class CommandLine(StrangerTest):
         made = subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-Wl,-z,nodelete", *macros, "-o",
                                self.path("libnvidia-ml.so.1"), source], capture_output=True)
         self.assertEqual(made.returncode, 0, made.stderr)
-        env = workshop.environment(LD_LIBRARY_PATH=self.shop.folder)
+        env = harness.environment(LD_LIBRARY_PATH=self.env.folder)
         del env["CUDA_VISIBLE_DEVICES"]
         return env
 
@@ -196,25 +196,25 @@ class CommandLine(StrangerTest):
                 self.assertEqual((process.returncode, out.count("saved")), (code, 2), out + err)
 
     def test_neither_config_nor_option_names_data(self):
-        self.assert_refused([program("dslaunch"), "--device", "cpu", "--run_dir", self.shop.run_dir(),
-                             self.shop.model("mlp")], (64, 65), "--data")
+        self.assert_refused([program("dslaunch"), "--device", "cpu", "--run_dir", self.env.run_dir(),
+                             self.env.model("mlp")], (64, 65), "--data")
 
     def test_arrays_are_chosen_by_name(self):
         """Among three, and in the other order than the file's."""
-        samples = workshop.samples_of("mlp")
+        samples = harness.samples_of("mlp")
         data = self.path("named.safetensors")
         tensor_file.write(data, {"a": samples["y"], "b": samples["x"], "c": torch.zeros(len(samples["x"]))})
         config = base_config("mlp", data={"shuffle": False, "inputs": ["b"], "labels": ["a"]})
-        expected, _ = self.shop.train(self.shop.model("mlp"), data, config, 2, 3)
+        expected, _ = self.env.train(self.env.model("mlp"), data, config, 2, 3)
         for words in (["--inputs", "b", "--labels", "a"], ["--inputs", "b,a"], ["--set", "data.inputs=[b, a]"]):
             with self.subTest(words=words):
-                rows, _ = self.shop.train(self.shop.model("mlp"), data, base_config("mlp"), 2, 3, extra=words)
+                rows, _ = self.env.train(self.env.model("mlp"), data, base_config("mlp"), 2, 3, extra=words)
                 self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in expected])
         self.assert_refused(self.start(data=data, extra=["--inputs", "b,d"]), 65, "'d'", "a, b, c")
 
     def test_arrays_that_are_not_called_like_arguments_are_told_with_their_places(self):
         """safetensors sorts them: what was written first need not stand first."""
-        samples, data = workshop.samples_of("mlp"), self.path("sorted.safetensors")
+        samples, data = harness.samples_of("mlp"), self.path("sorted.safetensors")
         tensor_file.write(data, {"a": samples["x"], "b": samples["y"]})
         said = "forward's arguments in the order of the data's arrays: x is 'a', y is 'b'"
         self.assertIn(said, run(self.start(data=data)).text)
@@ -254,7 +254,7 @@ class CommandLine(StrangerTest):
 
     def test_steps_go_on_beyond_the_epochs_of_the_config(self):
         config = base_config("mlp", train={"epochs": 1})
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 9)  # an epoch has 7
+        rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 1, 9)  # an epoch has 7
         self.assertEqual(len(rows), 9)
 
     def test_init_beside_weights_is_said_to_do_nothing(self):
@@ -263,8 +263,8 @@ class CommandLine(StrangerTest):
         self.assertEqual(outcome.text.count('"init" has no effect'), 1, str(outcome))
 
     def test_without_a_config_the_defaults_are_taken_and_said(self):
-        outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.shop.data("mlp"), "--run_dir",
-                       self.shop.run_dir(), "--steps", "2", self.shop.model("mlp")])
+        outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.env.data("mlp"), "--run_dir",
+                       self.env.run_dir(), "--steps", "2", self.env.model("mlp")])
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("default", outcome.text.lower())
 
@@ -285,7 +285,7 @@ class CommandLine(StrangerTest):
         outcome = version(enough)
         while outcome.returncode != 0:
             self.assertEqual((outcome.returncode, outcome.stderr.count("error: out of memory")), (69, 1), outcome.stderr)
-            self.assert_clean(workshop.Outcome([], 69, outcome.stdout, outcome.stderr, 0))
+            self.assert_clean(harness.Outcome([], 69, outcome.stdout, outcome.stderr, 0))
             enough += 4
             outcome = version(enough)
         self.assertGreater(enough, least + 4, "no limit between too little for the libraries and enough")
@@ -310,7 +310,7 @@ class Models(StrangerTest):
         self.refused(self.path("archive.pt"), 65, "TorchScript")
 
     def test_truncated(self):
-        with open(self.shop.model("gpt"), "rb") as file:
+        with open(self.env.model("gpt"), "rb") as file:
             content = file.read()
         for share in (0.1, 0.5, 0.99):
             with self.subTest(share=share):
@@ -318,7 +318,7 @@ class Models(StrangerTest):
 
     def test_a_state_dict(self):
         path = self.path("weights.pt")
-        torch.save(torch.jit.load(self.shop.model("mlp")).state_dict(), path)
+        torch.save(torch.jit.load(self.env.model("mlp")).state_dict(), path)
         self.refused(path, 65, ("state_dict", "state dict", "state-dict"), "torch.jit.script")
 
     def test_an_exported_program(self):
@@ -337,7 +337,7 @@ class Models(StrangerTest):
 
     def test_a_frozen_module(self):
         path = self.path("for_serving.pt")
-        torch.jit.save(torch.jit.freeze(torch.jit.load(self.shop.model("mlp")).eval()), path)
+        torch.jit.save(torch.jit.freeze(torch.jit.load(self.env.model("mlp")).eval()), path)
         self.refused(path, 65, "frozen")
 
     def test_a_file_made_for_inference(self):
@@ -447,11 +447,11 @@ class Data(StrangerTest):
     def test_epochs_of_synthetic_samples(self):
         """They never end, so epochs alone say nothing, and beside steps they never come first."""
         arrays = {"x": {"shape": [6]}, "y": {"shape": [1]}}
-        config = self.shop.config(base_config("mlp", data={"train": "synthetic", "synthetic": arrays}))
+        config = self.env.config(base_config("mlp", data={"train": "synthetic", "synthetic": arrays}))
 
         def command(*options):
             return [program("dslaunch"), "--device", "cpu", "--num_gpus", "2", "--config", config, "--run_dir",
-                    self.shop.run_dir(), "--epochs", "1", *options, self.shop.model("mlp")]
+                    self.env.run_dir(), "--epochs", "1", *options, self.env.model("mlp")]
 
         self.assert_refused(command(), 65, "--steps")
         outcome = run(command("--steps", "2"))
@@ -466,7 +466,7 @@ class Data(StrangerTest):
 
     def test_two_files_one_behind_the_other(self):
         """With `cat`; the second's samples would be missed by nobody."""
-        with open(self.shop.data("mlp"), "rb") as file:
+        with open(self.env.data("mlp"), "rb") as file:
             content = file.read()
         with open(self.path("both.safetensors"), "wb") as file:
             file.write(content * 2)
@@ -486,7 +486,7 @@ class Data(StrangerTest):
         self.assert_refused(self.start(data=self.file("text.safetensors", "not tensors at all")), 65, "text.safetensors")
 
     def test_truncated(self):
-        with open(self.shop.data("mlp"), "rb") as file:
+        with open(self.env.data("mlp"), "rb") as file:
             content = file.read()
         self.assert_refused(self.start(data=self.file("cut.safetensors", content[:-100])), 65, "cut.safetensors")
 
@@ -507,28 +507,28 @@ class Data(StrangerTest):
         self.assert_refused(self.start(data=data), 65, "7", "36")
 
     def test_a_label_out_of_range_names_array_sample_and_value(self):
-        tensors = workshop.samples_of("convnet")
+        tensors = harness.samples_of("convnet")
         tensors["label"][41] = 17
         data = self.data_file("classes.safetensors", **tensors)
         self.assert_refused(self.start("convnet", data=data), 65, "label", "41", "17", "5")
 
     def test_a_token_out_of_range_names_array_sample_and_value(self):
-        tensors = workshop.samples_of("gpt")
+        tensors = harness.samples_of("gpt")
         tensors["input_ids"][50, 3] = 64
         data = self.data_file("tokens.safetensors", **tensors)
         self.assert_refused(self.start("gpt", data=data), 65, "input_ids", "50", "64")
 
     def test_what_torch_save_wrote(self):
-        torch.save(workshop.samples_of("mlp"), self.path("data.pt"))
+        torch.save(harness.samples_of("mlp"), self.path("data.pt"))
         self.assert_refused(self.start(data=self.path("data.pt")), 65, "data.pt' was written by torch.save", "numpy.savez")
 
     def test_types_that_forward_and_the_loss_do_not_take(self):
         """Pixels in 8 bits, classes and ids that came as floats: the message says which array becomes what."""
-        pixels, classes, ids = (workshop.samples_of(kind) for kind in ("convnet", "convnet", "gpt"))
+        pixels, classes, ids = (harness.samples_of(kind) for kind in ("convnet", "convnet", "gpt"))
         pixels["x"] = (pixels["x"] * 9).to(torch.uint8)
         classes["label"] = classes["label"].float()
         ids["input_ids"] = ids["input_ids"].float()
-        masks = workshop.samples_of("mlp")
+        masks = harness.samples_of("mlp")
         masks["x"] = masks["x"] > 0
         for kind, arrays, words in (("convnet", pixels, "what is computed with (pixels) as float32"),
                                     ("mlp", masks, "Arrays of integers and booleans are not cast"),
@@ -543,7 +543,7 @@ class Data(StrangerTest):
         self.assert_refused(self.start(config=config), 65, "'z'", "x")
 
     def test_a_loss_that_is_not_finite(self):
-        tensors = workshop.samples_of("mlp")
+        tensors = harness.samples_of("mlp")
         tensors["y"][80] = float("nan")  # in the third batch of 36
         data = self.data_file("nan.safetensors", **tensors)
         for world in (1, 3):
@@ -553,7 +553,7 @@ class Data(StrangerTest):
 
 class Config(StrangerTest):
     def refused(self, code, *words, text=None, **changes):
-        config = self.shop.config(None, ".json", text) if text is not None else base_config("mlp", **changes)
+        config = self.env.config(None, ".json", text) if text is not None else base_config("mlp", **changes)
         self.assert_refused(self.start(config=config), code, *words)
 
     def test_missing(self):
@@ -615,32 +615,32 @@ class RunFolder(StrangerTest):
         self.assert_refused(self.start(run_dir=self.path("in-the-way/run")), 73, "in-the-way")
 
     def test_that_holds_a_run(self):
-        folder = self.shop.run_dir()
-        self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 3, folder)
+        folder = self.env.run_dir()
+        self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 3, folder)
         self.assert_refused(self.start(run_dir=folder), 73, folder, "--resume", "--overwrite")
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 4, folder,
+        rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 4, folder,
                                   ["--overwrite"])
         self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4])
 
     def test_checkpoints_elsewhere_are_not_overwritten(self):
         """They may be another run's; what a run that dies before it saves would resume from is told."""
-        folder, elsewhere = self.shop.run_dir(), self.path("elsewhere")
+        folder, elsewhere = self.env.run_dir(), self.path("elsewhere")
         config = base_config("mlp", checkpoint={"dir": elsewhere})
-        self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 3, folder)
-        outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 1, 2, ["--overwrite"]))
+        self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 1, 3, folder)
+        outcome = run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, folder, 1, 2, ["--overwrite"]))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertRegex(outcome.err, rf"warning: --overwrite keeps the checkpoints in {elsewhere}: .*--resume auto")
         self.assertIn("step_00000003", os.listdir(elsewhere))
 
     def test_a_slip_costs_no_earlier_run(self):
         """--overwrite removes nothing for a run whose files are not there; the launcher says what a rank would have."""
-        folder, model, data = self.shop.run_dir(), self.shop.model("convnet"), self.shop.data("convnet")
+        folder, model, data = self.env.run_dir(), self.env.model("convnet"), self.env.data("convnet")
         config = base_config("convnet", checkpoint={"interval": 2})
-        self.shop.train(model, data, config, 1, 3, folder)
+        self.env.train(model, data, config, 1, 3, folder)
         tree = lambda: {name: os.stat(name).st_mtime_ns for name in
                         (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)}
         before = tree()
-        config = self.shop.config(config)
+        config = self.env.config(config)
         nowhere, whole = self.path("nowhere.pt"), open(model, "rb").read()
         torch.save({"w": torch.zeros(2)}, self.path("weights.pt"))
         slips = {"data": (66, ["--data", nowhere]),
@@ -661,13 +661,13 @@ class RunFolder(StrangerTest):
                 words += [] if words[-1].endswith(".pt") and "model" in what else [model]
                 said = [self.assert_refused(command, code).err.split("error: ", 1)[1] for command in (
                     [program("dslaunch"), "--num_gpus", "1", "--run_dir", folder, "--overwrite", *words],
-                    [program("dsworker"), "train", "--run_dir", self.shop.run_dir(), *words])]
+                    [program("dsworker"), "train", "--run_dir", self.env.run_dir(), *words])]
                 self.assertEqual(said[0], said[1])
                 self.assertEqual(tree(), before)
 
     def test_a_limit_of_file_sizes_is_told_as_a_full_disk_is(self):
         command = self.start("gpt", steps=3)
-        outcome = subprocess.run(command, capture_output=True, text=True, env=workshop.environment(), timeout=60,
+        outcome = subprocess.run(command, capture_output=True, text=True, env=harness.environment(), timeout=60,
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
         self.assertIn("File too large", outcome.stderr)
@@ -697,7 +697,7 @@ class RunFolder(StrangerTest):
 
     def test_a_full_disk_under_the_resolved_config_is_no_matter_of_permissions(self):
         """A restart may help there, which 73 is not followed by."""
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         os.mkdir(folder)
         os.symlink("/dev/full", os.path.join(folder, "config.resolved.json"))
         self.assert_refused(self.start(run_dir=folder, extra=["--resume", "auto"]), 74, "config.resolved.json", "No space left")
@@ -710,7 +710,7 @@ class RunFolder(StrangerTest):
         out = self.path("rescued.pt")
         outcome = run([program("dslaunch"), "consolidate", mount, out])
         self.assertEqual(outcome.code, 0, str(outcome))
-        loss = torch.jit.load(out)(*[t[:4] for t in workshop.samples_of("gpt").values()])
+        loss = torch.jit.load(out)(*[t[:4] for t in harness.samples_of("gpt").values()])
         self.assertTrue(torch.isfinite(loss))
         self.assertEqual([name for name in os.listdir(mount) if name.endswith((".tmp", ".part"))], [])
 
@@ -723,13 +723,13 @@ class Infer(StrangerTest):
 
     @classmethod
     def trained(cls, vocabulary):
-        model, folder = cls.shop.path(f"bytes{vocabulary}.pt"), cls.shop.run_dir()
-        outcome = run([sys.executable, os.path.join(workshop.ROOT, "tools/export"), "gpt", model, "--vocab", str(vocabulary),
+        model, folder = cls.env.path(f"bytes{vocabulary}.pt"), cls.env.run_dir()
+        outcome = run([sys.executable, os.path.join(harness.ROOT, "tools/export"), "gpt", model, "--vocab", str(vocabulary),
                        "--seq", "12", "--blocks", "1", "--width", "16", "--heads", "2", "--returns", "loss_logits"])
         assert outcome.code == 0, str(outcome)
         arrays = {"input_ids": {"shape": [12], "dtype": "int64", "low": 0, "high": vocabulary}, "labels": {"like": "input_ids"}}
         config = {"train_batch_size": 4, "data": {"train": "synthetic", "synthetic": arrays}}
-        outcome = run([program("dslaunch"), "--device", "cpu", "--config", cls.shop.config(config), "--run_dir", folder,
+        outcome = run([program("dslaunch"), "--device", "cpu", "--config", cls.env.config(config), "--run_dir", folder,
                        "--steps", "2", model])
         assert outcome.code == 0, str(outcome)
         return os.path.join(folder, "checkpoints")
@@ -759,11 +759,11 @@ class Infer(StrangerTest):
                 logits = torch.nn.functional.linear(torch.ones_like(places), self.scores)
                 return places.mean(), logits
 
-        model, folder = self.path("regions.pt"), self.shop.run_dir()
+        model, folder = self.path("regions.pt"), self.env.run_dir()
         torch.jit.script(TwoLetters()).save(model)
         arrays = {"input_ids": {"shape": [12], "dtype": "int64", "low": 0, "high": 256}, "labels": {"like": "input_ids"}}
         config = {"train_batch_size": 1, "data": {"train": "synthetic", "synthetic": arrays}}
-        outcome = run([program("dslaunch"), "--device", "cpu", "--config", self.shop.config(config), "--run_dir", folder,
+        outcome = run([program("dslaunch"), "--device", "cpu", "--config", self.env.config(config), "--run_dir", folder,
                        "--steps", "1", model])
         self.assertEqual(outcome.code, 0, str(outcome))
         command = [program("dslaunch"), "infer", "--checkpoint", os.path.join(folder, "checkpoints"), "--prompt", "hi",
@@ -779,7 +779,7 @@ class Infer(StrangerTest):
     def test_a_text_that_did_not_arrive_is_no_success(self):
         with open("/dev/full", "wb") as full:
             outcome = subprocess.run(self.command("--num_tokens", "3"), stdout=full, stderr=subprocess.PIPE,
-                                     env=workshop.environment(), timeout=60)
+                                     env=harness.environment(), timeout=60)
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
 
 
@@ -787,9 +787,9 @@ class Deaths(StrangerTest):
     """A run without end, something that happens to it, and how the job ends."""
 
     def endless(self, world=3, **changes):
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         config = base_config("gpt", **changes)
-        process = workshop.start(self.start("gpt", config=config, world=world, steps=10**6, run_dir=folder))
+        process = harness.start(self.start("gpt", config=config, world=world, steps=10**6, run_dir=folder))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.wait_for_steps(process, folder, 3)
         return process, folder
@@ -798,7 +798,7 @@ class Deaths(StrangerTest):
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and process.poll() is None:
             try:
-                if len(workshop.read_metrics(folder)) >= count:
+                if len(harness.read_metrics(folder)) >= count:
                     return
             except (OSError, json.JSONDecodeError):
                 pass  # not written yet, or just being written
@@ -814,15 +814,15 @@ class Deaths(StrangerTest):
             os.killpg(process.pid, signal.SIGKILL)
             self.fail(f"the job did not end:\n{process.communicate()[0]}")
         taken = time.monotonic() - began
-        outcome = workshop.Outcome(process.args, process.returncode, text, "", taken)
+        outcome = harness.Outcome(process.args, process.returncode, text, "", taken)
         self.assert_clean(outcome)
         self.assertLess(taken, seconds, str(outcome))
         return outcome
 
     def test_a_killed_rank_ends_the_job_and_is_named(self):
         process, folder = self.endless()
-        victim = workshop.rank_processes(folder, 1)
-        self.assertEqual(len(victim), 1, workshop.job_processes(folder))
+        victim = harness.rank_processes(folder, 1)
+        self.assertEqual(len(victim), 1, harness.job_processes(folder))
         os.kill(victim[0], signal.SIGKILL)
         outcome = self.end(process, 5)
         self.assertEqual(outcome.code, 137, str(outcome))
@@ -834,21 +834,21 @@ class Deaths(StrangerTest):
         """Gathers run in the middle of forward, and at its end for those that have left it already."""
         data = self.path("long.safetensors")
         tensor_file.write(data, {name: values.repeat(300, *[1] * (values.dim() - 1))
-                                 for name, values in workshop.samples_of("gpt").items()})
-        folder = self.shop.run_dir()
+                                 for name, values in harness.samples_of("gpt").items()})
+        folder = self.env.run_dir()
         config = base_config("gpt", zero_optimization={"stage": 3, "stage3_param_persistence_threshold": 0})
-        process = workshop.start(self.start("gpt", config=config, data=data, world=3, run_dir=folder,
+        process = harness.start(self.start("gpt", config=config, data=data, world=3, run_dir=folder,
                                             extra=["--eval_only"]))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.wait_for_steps(process, folder, 0)  # the file is there, and the evaluation begins
-        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        os.kill(harness.rank_processes(folder, 1)[0], signal.SIGKILL)
         outcome = self.end(process, 5)
         self.assertEqual(outcome.code, 137, str(outcome))
         self.assertIn("ranks 0, 2: stopped by dslaunch (exit code 71", outcome.text)
 
     def test_a_killed_rank_zero_too(self):
         process, folder = self.endless(world=2)
-        os.kill(workshop.rank_processes(folder, 0)[0], signal.SIGKILL)
+        os.kill(harness.rank_processes(folder, 0)[0], signal.SIGKILL)
         outcome = self.end(process, 5)
         self.assertEqual(outcome.code, 137, str(outcome))
         self.assertIn("rank 0", "\n".join(outcome.text.strip().splitlines()[-25:]), str(outcome))
@@ -858,8 +858,8 @@ class Deaths(StrangerTest):
         os.kill(process.pid, signal.SIGINT)
         outcome = self.end(process, 10)
         self.assertEqual(outcome.code, 130, str(outcome))
-        done = workshop.read_metrics(folder)[-1]["step"]
-        rows, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), base_config("gpt"), 2, done + 3, folder,
+        done = harness.read_metrics(folder)[-1]["step"]
+        rows, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), base_config("gpt"), 2, done + 3, folder,
                                   ["--resume", "auto"])
         self.assertEqual([row["step"] for row in rows], list(range(1, done + 4)))
 
@@ -868,12 +868,12 @@ class Deaths(StrangerTest):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 75)):
             with self.subTest(number=number):
                 process, folder = self.endless(world=2)
-                for pid in (*(workshop.rank_processes(folder, rank)[0] for rank in (0, 1)), process.pid):
+                for pid in (*(harness.rank_processes(folder, rank)[0] for rank in (0, 1)), process.pid):
                     os.kill(pid, number)
                 outcome = self.end(process, 10)
                 self.assertEqual(outcome.code, code, str(outcome))
                 self.assertNotIn("killed by", outcome.text)
-                done = workshop.read_metrics(folder)[-1]["step"]
+                done = harness.read_metrics(folder)[-1]["step"]
                 self.assertTrue(os.path.isdir(os.path.join(folder, "checkpoints", f"step_{done:08d}")), str(outcome))
 
     def test_ctrl_c_twice_stops_at_once(self):
@@ -889,24 +889,24 @@ class Deaths(StrangerTest):
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         deadline = time.monotonic() + 5
-        while workshop.job_processes(folder) and time.monotonic() < deadline:
+        while harness.job_processes(folder) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.assertEqual(workshop.job_processes(folder), [])
+        self.assertEqual(harness.job_processes(folder), [])
 
 
 class ByHand(StrangerTest):
     """dsworker without dslaunch: by hand, by torchrun, alone."""
 
     def worker(self, folder, steps=5):
-        return [program("dsworker"), "train", "--device", "cpu", "--config", self.shop.config(base_config("mlp")), "--data",
-                self.shop.data("mlp"), "--run_dir", folder, "--steps", str(steps), self.shop.model("mlp")]
+        return [program("dsworker"), "train", "--device", "cpu", "--config", self.env.config(base_config("mlp")), "--data",
+                self.env.data("mlp"), "--run_dir", folder, "--steps", str(steps), self.env.model("mlp")]
 
     def expected(self):
-        return self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 2, 5)[0]
+        return self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 2, 5)[0]
 
     def assert_same_run(self, folder):
         keys = ("step", "loss", "lr", "grad_norm")
-        rows, expected = workshop.read_metrics(folder), self.expected()
+        rows, expected = harness.read_metrics(folder), self.expected()
         self.assertEqual([row["step"] for row in rows], [row["step"] for row in expected])
         for got, want in zip(rows, expected):
             for key in keys:
@@ -919,10 +919,10 @@ class ByHand(StrangerTest):
             return str(probe.getsockname()[1])
 
     def test_two_ranks_by_hand(self):
-        folder, command = self.shop.run_dir(), None
+        folder, command = self.env.run_dir(), None
         command, port = self.worker(folder), self.free_port()
         ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                  env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                            MASTER_PORT=port)) for rank in (0, 1)]
         for rank in ranks:
             text, _ = rank.communicate(timeout=60)
@@ -931,16 +931,16 @@ class ByHand(StrangerTest):
 
     def test_a_second_signal_ends_a_rank_at_once_whichever_it_is(self):
         """Rank 1 stands still, so that rank 0 cannot come to the end of its step."""
-        folder, port = self.shop.run_dir(), self.free_port()
+        folder, port = self.env.run_dir(), self.free_port()
         ranks = [subprocess.Popen(self.worker(folder, 10**6), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                  env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                            MASTER_PORT=port)) for rank in (0, 1)]
         try:
             self.assertRegex(ranks[0].stdout.readline(), r"^step +1/")
             ranks[1].send_signal(signal.SIGSTOP)
             for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):  # a warning is no first one
                 ranks[0].send_signal(number)
-            caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", workshop.read_proc(ranks[0].pid, "status"))[1], 16)
+            caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", harness.read_proc(ranks[0].pid, "status"))[1], 16)
             deadline = time.monotonic() + 5
             while caught() >> (signal.SIGTERM - 1) & 1 and time.monotonic() < deadline:  # until the first has arrived
                 time.sleep(0.01)
@@ -955,39 +955,39 @@ class ByHand(StrangerTest):
     def test_torchrun(self):
         for rendezvous in (["--standalone"], ["--master_addr", "127.0.0.1", "--master_port", self.free_port()]):
             with self.subTest(rendezvous=rendezvous):
-                folder = self.shop.run_dir()
+                folder = self.env.run_dir()
                 outcome = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *rendezvous,
                                "--no-python", *self.worker(folder)], timeout=90)
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assert_same_run(folder)
 
     def test_under_exec_with_the_same_run_folder(self):
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         launch = [program("dslaunch"), "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", folder, "--"]
         outcome = run([*launch, *self.worker(folder)])
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assert_same_run(folder)
 
     def test_a_world_of_one_needs_nothing(self):
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         outcome = run(self.worker(folder))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assert_same_run(folder)
 
     def test_a_run_folder_is_one_jobs_at_a_time(self):
-        folder, forever = self.shop.run_dir(), 10**6
+        folder, forever = self.env.run_dir(), 10**6
         first = subprocess.Popen(self.worker(folder, forever), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                 env=workshop.environment())
+                                 env=harness.environment())
         try:
             self.assertRegex(first.stdout.readline(), r"^step +1/")
             other = self.worker(folder)
             self.assert_refused(other, 73, f"dsworker (process {first.pid}", folder)
-            self.assert_refused(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), folder,
+            self.assert_refused(self.env.command(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), folder,
                                                   extra=["--overwrite"]), 73, f"dsworker (process {first.pid}")
             # The other ranks of such a job hear of it at once.
             port = self.free_port()
             started = [subprocess.Popen(other, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                        env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                                  MASTER_PORT=port)) for rank in (0, 1)]
             texts = [rank.communicate(timeout=30)[0] for rank in started]
             self.assertEqual([rank.returncode for rank in started], [73, 71], texts)
@@ -1001,10 +1001,10 @@ class ByHand(StrangerTest):
 
     def test_a_rank_whose_trace_has_no_place_is_told_before_training(self):
         self.file("in-the-way", "")
-        port, folders = self.free_port(), [self.shop.run_dir(), self.path("in-the-way/run")]
+        port, folders = self.free_port(), [self.env.run_dir(), self.path("in-the-way/run")]
         ranks = [subprocess.Popen([*self.worker(folder), "--trace", "1000000"], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True,
-                                  env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                  env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                            MASTER_PORT=port)) for rank, folder in enumerate(folders)]
         text, _ = ranks[1].communicate(timeout=30)
         ranks[0].kill()  # it waits for rank 1, as it would for one that was never started
@@ -1013,7 +1013,7 @@ class ByHand(StrangerTest):
         self.assertIn("the trace cannot go to", text)
 
     def test_half_an_environment_is_a_contradiction(self):
-        self.assert_refused(self.worker(self.shop.run_dir()), 78, "WORLD_SIZE", env=workshop.environment(RANK="1"))
+        self.assert_refused(self.worker(self.env.run_dir()), 78, "WORLD_SIZE", env=harness.environment(RANK="1"))
 
 
 if __name__ == "__main__":

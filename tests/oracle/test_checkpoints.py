@@ -15,9 +15,9 @@ import torch
 
 import one_process
 import tensor_file
-import workshop
+import harness
 from test_oracle import OracleTest
-from workshop import base_config
+from harness import base_config
 
 BOUND = 1e-6  # relative, fp32: another world or stage adds in another order
 
@@ -27,9 +27,9 @@ class Changes(OracleTest):
 
     def through(self, kind, segments, last_config=None):
         """Runs segment after segment, each from the checkpoint of the one before: (world, config, last step)."""
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         for world, config, last in segments:
-            rows, _ = self.shop.train(self.shop.model(kind), self.shop.data(kind), config, world, last, folder,
+            rows, _ = self.env.train(self.env.model(kind), self.env.data(kind), config, world, last, folder,
                                       ["--resume", "auto"])
         return rows
 
@@ -42,14 +42,14 @@ class Changes(OracleTest):
                             for i, (world, stage) in enumerate(walk)]
                 rows = self.through(kind, segments)
                 config = base_config(kind, gradient_accumulation_steps=accumulation)
-                expected = one_process.train(self.shop.model(kind), self.shop.data(kind), config, len(rows))
+                expected = one_process.train(self.env.model(kind), self.env.data(kind), config, len(rows))
                 self.assert_close(expected, rows, BOUND, keys=("loss", "lr"), what=kind)
 
     def test_the_same_world_and_stage_at_every_stage_bit_by_bit(self):
         for stage in (0, 1, 2, 3):
             with self.subTest(stage=stage):
                 config = base_config("gpt", zero_optimization={"stage": stage})
-                whole, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 12)
+                whole, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, 2, 12)
                 self.assert_same(whole, self.through("gpt", [(2, config, 5), (2, config, 9), (2, config, 12)]))
 
     def test_precision(self):
@@ -57,7 +57,7 @@ class Changes(OracleTest):
         exact = base_config("gpt", zero_optimization={"stage": 1})
         short = base_config("gpt", zero_optimization={"stage": 2}, bf16={"enabled": True})
         rows = self.through("gpt", [(2, exact, 6), (3, short, 12), (1, exact, 18)])
-        whole = one_process.train(self.shop.model("gpt"), self.shop.data("gpt"), exact, 18)
+        whole = one_process.train(self.env.model("gpt"), self.env.data("gpt"), exact, 18)
         self.assert_close(whole[:6], rows[:6], BOUND, ["loss"])
         self.assert_close(whole, rows, 1e-2, ["loss"])
         self.assert_close(whole, rows, 1e-12, ["lr"])
@@ -69,19 +69,19 @@ class Loading(OracleTest):
 
     def setUp(self):
         self.config = base_config("gpt", zero_optimization={"stage": 1})
-        self.model, self.data = self.shop.model("gpt"), self.shop.data("gpt")
+        self.model, self.data = self.env.model("gpt"), self.env.data("gpt")
 
     def saved(self, steps=12):
-        _, folder = self.shop.train(self.model, self.data, self.config, 2, steps)
+        _, folder = self.env.train(self.model, self.data, self.config, 2, steps)
         return os.path.join(folder, "checkpoints")
 
     def resumed(self, checkpoint, steps, load, world=2, model=None):
         """(metrics, what the program said); `load` is the config's section."""
         config = {**self.config, "checkpoint": {"load": load}}
-        folder = self.shop.run_dir()
-        outcome = workshop.run(self.shop.command(model or self.model, self.data, config, folder, world, steps,
+        folder = self.env.run_dir()
+        outcome = harness.run(self.env.command(model or self.model, self.data, config, folder, world, steps,
                                                  ["--resume", checkpoint]))
-        return outcome, workshop.read_metrics(folder) if outcome.code == 0 else None
+        return outcome, harness.read_metrics(folder) if outcome.code == 0 else None
 
     def test_without_the_moments_the_optimizer_starts_afresh_and_the_schedule_goes_on(self):
         self.config["steps_per_print"] = 20
@@ -103,24 +103,24 @@ class Loading(OracleTest):
         checkpoint = self.saved()
         outcome, rows = self.resumed(checkpoint, 8, {"load_module_only": True})
         self.assertEqual(outcome.code, 0, str(outcome))
-        start = self.shop.consolidate(os.path.dirname(checkpoint), "start.pt")
+        start = self.env.consolidate(os.path.dirname(checkpoint), "start.pt")
         self.assert_close(one_process.train(start, self.data, self.config, 8), rows)
         self.assertIn("took the weights of", outcome.text)
 
     def test_auto_takes_all_of_the_run_s_own_checkpoint(self):
         config = {**self.config, "checkpoint": {"load": {"weights_only": True}}}
-        whole, _ = self.shop.train(self.model, self.data, config, 2, 12)
-        _, folder = self.shop.train(self.model, self.data, config, 2, 6)
-        rows, _ = self.shop.train(self.model, self.data, config, 2, 12, folder, ["--resume", "auto"])
+        whole, _ = self.env.train(self.model, self.data, config, 2, 12)
+        _, folder = self.env.train(self.model, self.data, config, 2, 6)
+        rows, _ = self.env.train(self.model, self.data, config, 2, 12, folder, ["--resume", "auto"])
         self.assert_same(whole, rows)
 
     def larger(self):
         """The same GPT with a third block, and a narrower one."""
         paths = []
         for name, options in (("three", ["--blocks", "3", "--width", "32"]), ("narrow", ["--blocks", "2", "--width", "16"])):
-            paths.append(self.shop.path(f"gpt-{name}.pt"))
+            paths.append(self.env.path(f"gpt-{name}.pt"))
             if not os.path.exists(paths[-1]):
-                self.shop.tool.main(["gpt", "--vocab", "64", "--seq", "12", *options, "--heads", "2", paths[-1]])
+                self.env.tool.main(["gpt", "--vocab", "64", "--seq", "12", *options, "--heads", "2", paths[-1]])
         return paths
 
     def test_a_checkpoint_of_another_model_is_refused_with_the_names_and_shapes(self):
@@ -141,7 +141,7 @@ class Loading(OracleTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("keep their starting values", outcome.text)
         self.assertIn("'blocks.2", outcome.text)
-        weights = tensor_file.read(self.shop.consolidate(os.path.dirname(checkpoint), "part.safetensors"))
+        weights = tensor_file.read(self.env.consolidate(os.path.dirname(checkpoint), "part.safetensors"))
         model = torch.jit.load(three)
         missing = model.load_state_dict(weights, strict=False)
         self.assertEqual(missing.unexpected_keys, [])
@@ -166,12 +166,12 @@ class Torn(OracleTest):
 
     def setUp(self):
         self.config = base_config("gpt", zero_optimization={"stage": 1}, checkpoint={"interval": 4, "keep_last": 3})
-        self.model, self.data = self.shop.model("gpt"), self.shop.data("gpt")
-        self.rows, self.folder = self.shop.train(self.model, self.data, self.config, 2, 12)
+        self.model, self.data = self.env.model("gpt"), self.env.data("gpt")
+        self.rows, self.folder = self.env.train(self.model, self.data, self.config, 2, 12)
         self.newest = os.path.join(self.folder, "checkpoints/step_00000012")
 
     def resume(self, how="auto", steps=14):
-        return workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, steps, ["--resume", how]))
+        return harness.run(self.env.command(self.model, self.data, self.config, self.folder, 2, steps, ["--resume", how]))
 
     def flip_a_bit(self, path):
         with open(path, "r+b") as file:
@@ -190,7 +190,7 @@ class Torn(OracleTest):
         self.assertEqual(auto.code, 0, str(auto))
         for word in ("rank_00001.safetensors has the hash", "GOING BACK to", "resumed from", "step_00000008"):
             self.assertIn(word, auto.text)
-        rows = workshop.read_metrics(self.folder)
+        rows = harness.read_metrics(self.folder)
         self.assertEqual([row["step"] for row in rows], list(range(1, 15)))
         self.assert_same(self.rows, rows[:12])
 
@@ -210,22 +210,22 @@ class Torn(OracleTest):
         outcome = self.resume()
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("no checkpoint in", outcome.text)
-        self.assertEqual(workshop.read_metrics(self.folder)[-1]["step"], 12)
+        self.assertEqual(harness.read_metrics(self.folder)[-1]["step"], 12)
 
     def test_the_stall_of_every_save_is_told(self):
         shutil.rmtree(self.folder)
-        outcome = workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, 12))
+        outcome = harness.run(self.env.command(self.model, self.data, self.config, self.folder, 2, 12))
         self.assertEqual(outcome.text.count("the run stood still for"), 4, str(outcome))  # three saves and the sum
 
     def test_a_quiet_run_tells_neither_saves_nor_where_it_goes_on(self):
         for steps in (12, 13):
-            shown = workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, steps,
+            shown = harness.run(self.env.command(self.model, self.data, self.config, self.folder, 2, steps,
                                                    ("--quiet", "--resume", "auto")))
             self.assertEqual((shown.code, shown.text), (0, ""), str(shown))
 
     def test_a_save_that_is_waited_for_is_told_as_waiting(self):
         config = {**self.config, "checkpoint": {"interval": 4, "async": False}}
-        outcome = workshop.run(self.shop.command(self.model, self.data, config, self.shop.run_dir(), 2, 8))
+        outcome = harness.run(self.env.command(self.model, self.data, config, self.env.run_dir(), 2, 8))
         waited = [float(ms) for ms in re.findall(r"([\d.]+) waiting for files", outcome.text)]
         self.assertEqual(len(waited), 2, str(outcome))
         self.assertGreater(min(waited), 0.0, str(outcome))
@@ -234,8 +234,8 @@ class Torn(OracleTest):
 class Stopped(OracleTest):
     def test_a_stop_that_saves_nothing_is_not_told_as_saved(self):
         config = base_config("mlp", checkpoint={"on_interrupt": False})
-        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 10**6)
-        process = workshop.start(command)
+        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, self.env.run_dir(), 2, 10**6)
+        process = harness.start(command)
         next(line for line in process.stdout if "| step" in line)
         process.send_signal(signal.SIGTERM)
         text, _ = process.communicate(timeout=60)
@@ -247,22 +247,22 @@ class Stopped(OracleTest):
 class TwoJobs(OracleTest):
     def test_a_folder_of_checkpoints_takes_one_job_at_a_time(self):
         """checkpoint.dir outside of the run folders, which are two."""
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         config = base_config("mlp", checkpoint={"dir": folder})
-        model, data = self.shop.model("mlp"), self.shop.data("mlp")
-        first = workshop.start(self.shop.command(model, data, config, self.shop.run_dir(), 2, 10**6))
+        model, data = self.env.model("mlp"), self.env.data("mlp")
+        first = harness.start(self.env.command(model, data, config, self.env.run_dir(), 2, 10**6))
         next(line for line in first.stdout if "| step" in line)
-        second = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 5))
+        second = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 5))
         self.assertEqual(second.code, 73, str(second))
         self.assertRegex(second.text, rf"cannot save into '{folder}': job \S+ \(process \d+ on .*\) is at work in it")
-        reader = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 5,
+        reader = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 5,
                                                 ["--set", "checkpoint.at_end=false", "--set", "checkpoint.on_interrupt=false"]))
         self.assertEqual(reader.code, 0, str(reader))  # saves nothing
         first.send_signal(signal.SIGTERM)
         text, _ = first.communicate(timeout=60)
         self.assertEqual(first.returncode, 75, text)
         self.assertEqual([name for name in os.listdir(folder) if name.startswith(".")], [])
-        self.shop.train(model, data, config, 2, 5)
+        self.env.train(model, data, config, 2, 5)
 
 
 class Killed(OracleTest):
@@ -271,12 +271,12 @@ class Killed(OracleTest):
     def kill_in_a_save(self, command, folder, rank):
         """Starts the job and kills one rank as soon as a save is under way; its exit code."""
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                                   env=workshop.environment())
+                                   env=harness.environment())
         before = self.steps(folder)
         while process.poll() is None:
             # A save of this start, not a folder that the last one left half written.
             if self.steps(folder) - before and glob.glob(os.path.join(folder, "checkpoints/*.tmp")):
-                for pid in workshop.rank_processes(folder, rank):
+                for pid in harness.rank_processes(folder, rank):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 break
@@ -287,43 +287,43 @@ class Killed(OracleTest):
         return set(glob.glob(os.path.join(folder, "checkpoints/step_????????")))
 
     def test_in_the_middle_of_a_save(self):
-        model, data = self.shop.model("gpt"), self.shop.data("gpt")
+        model, data = self.env.model("gpt"), self.env.data("gpt")
         for world, stage, in_background in ((2, 1, True), (3, 3, False)):
             with self.subTest(world=world, stage=stage, in_background=in_background):
                 config = base_config("gpt", zero_optimization={"stage": stage},
                                      checkpoint={"interval": 1, "async": in_background})
-                whole, _ = self.shop.train(model, data, config, world, 30)
-                folder = self.shop.run_dir()
-                command = self.shop.command(model, data, config, folder, world, 30, ["--resume", "auto"])
+                whole, _ = self.env.train(model, data, config, world, 30)
+                folder = self.env.run_dir()
+                command = self.env.command(model, data, config, folder, world, 30, ["--resume", "auto"])
                 for rank in (0, world - 1, 0):
                     self.assertEqual(self.kill_in_a_save(command, folder, rank), 137)
-                outcome = workshop.run(command)
+                outcome = harness.run(command)
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assertIn("resumed from", outcome.text)
-                self.assert_same(whole, workshop.read_metrics(folder))
+                self.assert_same(whole, harness.read_metrics(folder))
 
 
 class GoneBack(OracleTest):
     def test_a_run_that_went_back_goes_on_from_there(self):
         """It ended before it saved again: the later checkpoints in its folder are those that it turned away from."""
         config = base_config("mlp", checkpoint={"interval": 2, "keep_last": 9})
-        model, data = self.shop.model("mlp"), self.shop.data("mlp")
-        whole, folder = self.shop.train(model, data, config, 2, 6)
+        model, data = self.env.model("mlp"), self.env.data("mlp")
+        whole, folder = self.env.train(model, data, config, 2, 6)
         saves_nothing = {**config, "checkpoint": {"at_end": False}}
         back = os.path.join(folder, "checkpoints/step_00000002/")
-        self.shop.train(model, data, saves_nothing, 2, 3, folder, ["--resume", back])
-        again, _ = self.shop.train(model, data, config, 2, 6, folder, ["--resume", "auto"])
+        self.env.train(model, data, saves_nothing, 2, 3, folder, ["--resume", back])
+        again, _ = self.env.train(model, data, config, 2, 6, folder, ["--resume", "auto"])
         self.assert_same(whole, again)
 
     def test_a_checkpoint_whose_replacement_was_killed_is_found_by_its_name(self):
         config = base_config("mlp", checkpoint={"interval": 2, "keep_last": 9})
-        model, data = self.shop.model("mlp"), self.shop.data("mlp")
-        whole, folder = self.shop.train(model, data, config, 2, 4)
+        model, data = self.env.model("mlp"), self.env.data("mlp")
+        whole, folder = self.env.train(model, data, config, 2, 4)
         named = os.path.join(folder, "checkpoints/step_00000002")
         os.rename(named, named + ".replaced")
-        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", named, self.shop.path("whole.safetensors")])
+        outcome = harness.run([harness.program("dslaunch"), "consolidate", named, self.env.path("whole.safetensors")])
         self.assertEqual(outcome.code, 0, str(outcome))
-        again, _ = self.shop.train(model, data, config, 2, 4, folder, ["--resume", named])
+        again, _ = self.env.train(model, data, config, 2, 4, folder, ["--resume", named])
         self.assert_same(whole, again)
         self.assertFalse(os.path.exists(named + ".replaced"))
 
@@ -332,31 +332,31 @@ class Restarted(OracleTest):
     """--max_restarts before the job has saved anything: it begins again where it began."""
 
     def setUp(self):
-        self.config = base_config("mlp", zero_optimization={"stage": 1}, checkpoint={"dir": self.shop.run_dir()})
-        self.model, self.data = self.shop.model("mlp"), self.shop.data("mlp")
-        _, self.earlier = self.shop.train(self.model, self.data, base_config("mlp"), 2, 5)
+        self.config = base_config("mlp", zero_optimization={"stage": 1}, checkpoint={"dir": self.env.run_dir()})
+        self.model, self.data = self.env.model("mlp"), self.env.data("mlp")
+        _, self.earlier = self.env.train(self.model, self.data, base_config("mlp"), 2, 5)
 
     def restarted(self, *options):
         """The metrics of 300 steps, of whose first attempt a rank was killed after its first step."""
-        folder = self.shop.run_dir()
-        command = self.shop.command(self.model, self.data, self.config, folder, 2, 300, ["--max_restarts", "1", *options])
-        process = workshop.start(command)
+        folder = self.env.run_dir()
+        command = self.env.command(self.model, self.data, self.config, folder, 2, 300, ["--max_restarts", "1", *options])
+        process = harness.start(command)
         while process.poll() is None and not os.path.exists(os.path.join(folder, "metrics.jsonl")):
             time.sleep(0.001)
-        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        os.kill(harness.rank_processes(folder, 1)[0], signal.SIGKILL)
         text, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, text)
         self.assertIn("restart 1 of 1", text)
-        return workshop.read_metrics(folder)
+        return harness.read_metrics(folder)
 
     def test_at_the_path_that_it_was_given(self):
         checkpoint = ["--resume", os.path.join(self.earlier, "checkpoints")]
-        whole, _ = self.shop.train(self.model, self.data, self.config, 2, 300, extra=checkpoint)
+        whole, _ = self.env.train(self.model, self.data, self.config, 2, 300, extra=checkpoint)
         self.assertEqual(whole[0]["step"], 6)
         self.assert_same(whole, self.restarted(*checkpoint))
 
     def test_afresh_although_an_earlier_run_left_checkpoints_in_the_same_folder(self):
-        whole, _ = self.shop.train(self.model, self.data, self.config, 2, 300)
+        whole, _ = self.env.train(self.model, self.data, self.config, 2, 300)
         self.assert_same(whole, self.restarted())
 
 
@@ -364,18 +364,18 @@ class RestartedOnDamage(OracleTest):
     """What a rank of a restart does, started by hand: it takes what its job saved, or begins where the job began."""
 
     def setUp(self):
-        self.model, self.data, self.saves = self.shop.model("mlp"), self.shop.data("mlp"), self.shop.run_dir()
+        self.model, self.data, self.saves = self.env.model("mlp"), self.env.data("mlp"), self.env.run_dir()
         self.config = base_config("mlp", checkpoint={"dir": self.saves})
-        _, earlier = self.shop.train(self.model, self.data, base_config("mlp"), 1, 5)
+        _, earlier = self.env.train(self.model, self.data, base_config("mlp"), 1, 5)
         self.path = os.path.join(earlier, "checkpoints")
 
     def attempt(self, job, steps, *options):
-        folder = self.shop.run_dir()
-        command = [workshop.program("dsworker"), "train", "--device", "cpu", "--config", self.shop.config(self.config),
+        folder = self.env.run_dir()
+        command = [harness.program("dsworker"), "train", "--device", "cpu", "--config", self.env.config(self.config),
                    "--data", self.data, "--run_dir", folder, "--steps", str(steps), *options, self.model]
-        outcome = workshop.run(command, env=workshop.environment(DSLAUNCH_JOB_ID=job))
+        outcome = harness.run(command, env=harness.environment(DSLAUNCH_JOB_ID=job))
         self.assertEqual(outcome.code, 0, str(outcome))
-        return outcome.text, workshop.read_metrics(folder)
+        return outcome.text, harness.read_metrics(folder)
 
     def restart(self, job, begin_from, steps=8):
         return self.attempt(job, steps, "--resume", "auto", "--begin_from", begin_from)
@@ -433,13 +433,13 @@ class RestartedOnDamage(OracleTest):
 
 class RunFolderRemoved(OracleTest):
     def test_the_run_goes_on_in_a_new_one_and_says_so(self):
-        config, folder = base_config("mlp", checkpoint={"interval": 300}), self.shop.run_dir()
-        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 600)
-        process = workshop.start(command)
+        config, folder = base_config("mlp", checkpoint={"interval": 300}), self.env.run_dir()
+        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, folder, 2, 600)
+        process = harness.start(command)
         latest = os.path.join(folder, "checkpoints/latest")
         while process.poll() is None and not os.path.exists(latest):
             time.sleep(0.001)
-        ranks = [pid for rank in range(2) for pid in workshop.rank_processes(folder, rank)]
+        ranks = [pid for rank in range(2) for pid in harness.rank_processes(folder, rank)]
         for pid in ranks:
             os.kill(pid, signal.SIGSTOP)  # nothing is made there while it goes
         shutil.rmtree(folder)
@@ -448,7 +448,7 @@ class RunFolderRemoved(OracleTest):
         text, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, text)
         self.assertEqual(text.count("was removed while the run writes it"), 1, text)
-        self.assertEqual(workshop.read_metrics(folder)[-1]["step"], 600)
+        self.assertEqual(harness.read_metrics(folder)[-1]["step"], 600)
         with open(latest) as file:
             self.assertEqual(file.read().strip(), "step_00000600")
 
@@ -459,9 +459,9 @@ class WholeWeights(OracleTest):
             with self.subTest(dtype=dtype):
                 zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
                 config = base_config("gpt", zero_optimization=zero, bf16=precision)
-                _, folder = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 3, 3)
+                _, folder = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, 3, 3)
                 whole = tensor_file.read(os.path.join(folder, "checkpoints/step_00000003/weights.safetensors"))
-                expected = tensor_file.read(self.shop.consolidate(folder, f"whole-{dtype}.safetensors"))
+                expected = tensor_file.read(self.env.consolidate(folder, f"whole-{dtype}.safetensors"))
                 self.assertEqual(sorted(whole), sorted(expected))
                 for name, tensor in whole.items():
                     self.assertEqual(tensor.dtype, dtype, name)

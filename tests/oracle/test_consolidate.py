@@ -16,7 +16,7 @@ from collections import OrderedDict
 import torch
 
 import tensor_file
-import workshop
+import harness
 
 LIMIT = 100_000_000
 ROWS, BLOCKS = 4_000_000, 3  # of 8 columns: 3 x 128 MB and one vector of 16 MB
@@ -55,7 +55,7 @@ def save_deepspeed(folder, values):
 
 def peak_of(command):
     """(exit code, text, peak resident bytes) of a command; dslaunch becomes dsworker, so it is one process."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=workshop.environment())
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=harness.environment())
     with process.stdout:
         text = process.stdout.read().decode()
     _, status, usage = os.wait4(process.pid, 0)
@@ -63,23 +63,23 @@ def peak_of(command):
     return process.returncode, text, usage.ru_maxrss * 1024
 
 
-class ConsolidateTest(workshop.ShopTest):
+class ConsolidateTest(harness.TrainingTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.checkpoints = {}
         for name, rows in (("small", 10), ("large", ROWS)):
-            source, model = cls.shop.path(name), cls.shop.path(name + ".pt")
+            source, model = cls.env.path(name), cls.env.path(name + ".pt")
             save_deepspeed(source, weights(rows))
             torch.jit.script(Large(rows)).save(model)
-            out = cls.shop.path(name + "-imported")
-            code, text, _ = peak_of([workshop.program("dslaunch"), "import", source, out, "--model", model])
+            out = cls.env.path(name + "-imported")
+            code, text, _ = peak_of([harness.program("dslaunch"), "import", source, out, "--model", model])
             assert code == 0, text
             cls.checkpoints[name] = out
 
     def consolidate(self, which, out, *options):
-        path = self.shop.path(out)
-        code, text, peak = peak_of([workshop.program("dslaunch"), "consolidate", self.checkpoints[which], path, *options])
+        path = self.env.path(out)
+        code, text, peak = peak_of([harness.program("dslaunch"), "consolidate", self.checkpoints[which], path, *options])
         self.assertEqual(code, 0, text)
         return path, peak
 
@@ -119,20 +119,20 @@ class ConsolidateTest(workshop.ShopTest):
         self.assertEqual(sorted(set(index["weight_map"].values())), [f"split-0000{i}-of-00003.safetensors" for i in (1, 2, 3)])
         tensors = {}
         for name in set(index["weight_map"].values()):
-            self.assertLessEqual(os.path.getsize(self.shop.path(name)), 150_000_000 + 10_000)
-            tensors.update(tensor_file.read(self.shop.path(name)))
+            self.assertLessEqual(os.path.getsize(self.env.path(name)), 150_000_000 + 10_000)
+            tensors.update(tensor_file.read(self.env.path(name)))
         self.check_values(tensors)
         for name, file in index["weight_map"].items():
-            self.assertIn(name, tensor_file.read(self.shop.path(file)))
+            self.assertIn(name, tensor_file.read(self.env.path(file)))
 
     def test_json_names_what_was_written(self):
-        out = self.shop.path("told.safetensors")
-        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", self.checkpoints["small"], out, "--json",
+        out = self.env.path("told.safetensors")
+        outcome = harness.run([harness.program("dslaunch"), "consolidate", self.checkpoints["small"], out, "--json",
                                 "--max_shard_size", "0.7KB"])
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(json.loads(outcome.out),
-                         {"source": self.checkpoints["small"], "files": [self.shop.path("told-00001-of-00002.safetensors"),
-                          self.shop.path("told-00002-of-00002.safetensors"), out + ".index.json"]})
+                         {"source": self.checkpoints["small"], "files": [self.env.path("told-00001-of-00002.safetensors"),
+                          self.env.path("told-00002-of-00002.safetensors"), out + ".index.json"]})
         self.assertEqual(outcome.err.count("wrote "), 3)
 
     def test_other_dtypes_small(self):
@@ -151,28 +151,28 @@ class ConsolidateTest(workshop.ShopTest):
             os.unlink(path)
             for room in (0, 1, size // 3, size // 2, size - 200, size - 1):
                 with self.subTest(out=out, room=room, size=size):
-                    command = [workshop.program("dslaunch"), "consolidate", self.checkpoints["small"], path, *options]
+                    command = [harness.program("dslaunch"), "consolidate", self.checkpoints["small"], path, *options]
                     outcome = subprocess.run(command, capture_output=True, text=True, timeout=60,
                                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
                     self.assertEqual(outcome.returncode, 74, outcome.stderr)
                     self.assertIn("File too large", outcome.stderr)
                     self.assertEqual(len(outcome.stderr.splitlines()), 1, outcome.stderr)
-                    self.assertEqual([name for name in os.listdir(self.shop.folder) if name.startswith("room")], [])
+                    self.assertEqual([name for name in os.listdir(self.env.folder) if name.startswith("room")], [])
 
     def test_that_is_ended_leaves_nothing(self):
         """The file that is written aside is a pipe here, so that the signal comes in the middle of it."""
-        out = self.shop.path("ended.safetensors")
+        out = self.env.path("ended.safetensors")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(signal=number):
                 os.mkfifo(out + ".tmp")
-                process = subprocess.Popen([workshop.program("dslaunch"), "consolidate", self.checkpoints["large"], out],
-                                           env=workshop.environment(),
+                process = subprocess.Popen([harness.program("dslaunch"), "consolidate", self.checkpoints["large"], out],
+                                           env=harness.environment(),
                                            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # not as under nohup
                 with open(out + ".tmp", "rb") as pipe:
                     pipe.read(1)
                     process.send_signal(number)
                     self.assertEqual(process.wait(60), -number)
-                self.assertEqual([name for name in os.listdir(self.shop.folder) if name.startswith("ended")], [])
+                self.assertEqual([name for name in os.listdir(self.env.folder) if name.startswith("ended")], [])
 
     def test_a_file_of_a_checkpoint_is_not_replaced_small(self):
         folder = next(entry.path for entry in os.scandir(self.checkpoints["small"]) if entry.is_dir())
@@ -182,7 +182,7 @@ class ConsolidateTest(workshop.ShopTest):
 
         before = contents()
         for name in ("model.pt", "rank_00000.safetensors"):
-            code, text, _ = peak_of([workshop.program("dslaunch"), "consolidate", self.checkpoints["small"],
+            code, text, _ = peak_of([harness.program("dslaunch"), "consolidate", self.checkpoints["small"],
                                      os.path.join(folder, name)])
             self.assertEqual(code, 64, text)
             self.assertIn("a file of a checkpoint", text)
@@ -193,8 +193,8 @@ class ConsolidateTest(workshop.ShopTest):
     def test_bad_sizes(self):
         for options, word in ((("--max_memory", "1"), "unit"), (("--max_memory", "1MB"), "16 MB"),
                               (("--max_shard_size", "-3GB"), "size"), (("--dtype", "int8"), "fp32, bf16 or fp16")):
-            code, text, _ = peak_of([workshop.program("dslaunch"), "consolidate", self.checkpoints["small"],
-                                     self.shop.path("x.safetensors"), *options])
+            code, text, _ = peak_of([harness.program("dslaunch"), "consolidate", self.checkpoints["small"],
+                                     self.env.path("x.safetensors"), *options])
             self.assertEqual(code, 64, text)
             self.assertIn(word, text)
 

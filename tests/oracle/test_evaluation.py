@@ -14,8 +14,8 @@ import torch
 
 import one_process
 import tensor_file
-import workshop
-from workshop import BATCH, base_config, program, run
+import harness
+from harness import BATCH, base_config, program, run
 
 STAGES = (0, 1, 2, 3)
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
@@ -57,16 +57,16 @@ class MaskedMean(torch.nn.Module):
         return -(picked * counts).sum() / counts.sum()
 
 
-class EvaluationTest(workshop.ShopTest):
+class EvaluationTest(harness.TrainingTest):
     def samples_file(self, kind, count):
         """Samples that training does not see, `count` of them."""
-        tensors = {name: array[-count:] for name, array in workshop.samples_of(kind).items()}
-        path = self.shop.path(f"{kind}-{count}.safetensors")
+        tensors = {name: array[-count:] for name, array in harness.samples_of(kind).items()}
+        path = self.env.path(f"{kind}-{count}.safetensors")
         tensor_file.write(path, tensors)
         return path, tensors
 
     def classifier(self, dropout=0.0):
-        path = self.shop.path(f"classifier-{dropout}.pt")
+        path = self.env.path(f"classifier-{dropout}.pt")
         if not os.path.exists(path):
             torch.manual_seed(5)
             torch.jit.script(Classifier(dropout)).save(path)
@@ -77,23 +77,23 @@ class EvaluationTest(workshop.ShopTest):
         x = torch.randn(count, 6, generator=generator)
         label = (x.sum(1) + 2.5).long().clamp(0, 4)
         label[torch.rand(count, generator=generator) < ignored] = -100
-        path = self.shop.path(name)
+        path = self.env.path(name)
         tensor_file.write(path, {"x": x, "label": label})
         return path, {"x": x, "label": label}
 
     def trained(self, *args, **kwargs):
-        return self.shop.train(*args, **kwargs)
+        return self.env.train(*args, **kwargs)
 
     def consolidated(self, folder):
-        return torch.jit.load(self.shop.consolidate(folder, "whole.pt"))
+        return torch.jit.load(self.env.consolidate(folder, "whole.pt"))
 
     def evaluate_only(self, model, config, world, *extra, run_dir=None):
         """(line of metrics.jsonl, outcome) of a run with --eval_only."""
-        run_dir = run_dir or self.shop.run_dir()
-        outcome = run([*self.shop.launcher(world), "--config", self.shop.config(config), "--run_dir",
+        run_dir = run_dir or self.env.run_dir()
+        outcome = run([*self.env.launcher(world), "--config", self.env.config(config), "--run_dir",
                        run_dir, "--eval_only", *extra, model])
         self.assertEqual(outcome.code, 0, str(outcome))
-        return workshop.read_metrics(run_dir)[-1], outcome
+        return harness.read_metrics(run_dir)[-1], outcome
 
     def assert_near(self, actual, expected, what="", bound=None):
         bound = BOUND if bound is None else bound
@@ -109,7 +109,7 @@ class DuringTraining(EvaluationTest):
                 config = base_config(kind, zero_optimization={"stage": stage}, train={"eval_interval": 4},
                                      data={"shuffle": False, "eval": path})
                 expected = self.expected(kind, config, tensors, world if kind == "convnet" else 1)
-                rows, _ = self.trained(self.shop.model(kind), self.shop.data(kind), config, world, 10)
+                rows, _ = self.trained(self.env.model(kind), self.env.data(kind), config, world, 10)
                 self.assertEqual({row["step"] for row in rows if "eval_loss" in row}, set(expected))
                 self.assertEqual([row["step"] for row in rows], list(range(1, 11)))
                 for step, loss in expected.items():
@@ -118,8 +118,8 @@ class DuringTraining(EvaluationTest):
     def expected(self, kind, config, tensors, shares):
         """step -> the mean over `tensors` of plain PyTorch's model of rank 0, after 4, 8 and 10 steps."""
         torch.set_num_threads(1)
-        oracle = one_process.Trainer([torch.jit.load(self.shop.model(kind)) for _ in range(shares)],
-                                     one_process.Samples(self.shop.data(kind), config), config)
+        oracle = one_process.Trainer([torch.jit.load(self.env.model(kind)) for _ in range(shares)],
+                                     one_process.Samples(self.env.data(kind), config), config)
         means = {}
         for step in range(1, 11):
             oracle.step(step - 1)
@@ -131,48 +131,48 @@ class DuringTraining(EvaluationTest):
     def test_without_an_interval_there_is_one_at_the_end(self):
         path, _ = self.samples_file("mlp", 5)
         config = base_config("mlp", data={"shuffle": False, "eval": path})
-        rows, _ = self.trained(self.shop.model("mlp"), self.shop.data("mlp"), config, 2, 6)
+        rows, _ = self.trained(self.env.model("mlp"), self.env.data("mlp"), config, 2, 6)
         self.assertEqual([row["step"] for row in rows if "eval_loss" in row], [6])
 
     def test_an_end_that_falls_on_the_interval_is_evaluated_once(self):
         path, _ = self.samples_file("mlp", 5)
         config = base_config("mlp", data={"shuffle": False, "eval": path}, train={"eval_interval": 3})
-        outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 6))
+        outcome = run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, self.env.run_dir(), 2, 6))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(re.findall(r"\bstep 6 .*eval_loss", outcome.out)), 1, str(outcome))
 
     def test_a_rank_killed_in_the_evaluation_at_the_end_loses_neither_the_last_step_nor_the_evaluation(self):
         path, _ = self.samples_file("mlp", 100)
-        long = self.shop.path("long.safetensors")
+        long = self.env.path("long.safetensors")
         tensor_file.write(long, {name: array.repeat(1000, 1) for name, array in tensor_file.read(path).items()})
         config = base_config("mlp", data={"shuffle": False, "eval": long})
-        folder = self.shop.run_dir()
-        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 6, ["--resume", "auto"])
+        folder = self.env.run_dir()
+        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, folder, 2, 6, ["--resume", "auto"])
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                                   env=workshop.environment())
+                                   env=harness.environment())
         while process.poll() is None and not os.path.exists(os.path.join(folder, "checkpoints/latest")):
             time.sleep(0.001)
-        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        os.kill(harness.rank_processes(folder, 1)[0], signal.SIGKILL)
         self.assertEqual(process.wait(timeout=60), 137)
-        rows = workshop.read_metrics(folder)
+        rows = harness.read_metrics(folder)
         self.assertEqual([(row["step"], "eval_loss" in row) for row in rows], [(step, False) for step in range(1, 7)])
         for words in ("only the evaluation is left", "nothing to do"):
             outcome = run(command)
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertIn(words, outcome.text)
-            more = workshop.read_metrics(folder)
+            more = harness.read_metrics(folder)
             self.assertEqual(more[:-1], rows)
             self.assertEqual((more[-1]["step"], more[-1]["eval_samples"]), (6, 100000))
 
     def test_a_run_stopped_in_an_evaluation_on_the_way_makes_up_for_it(self):
         path, _ = self.samples_file("mlp", 100)
-        long = self.shop.path("long_on_the_way.safetensors")
+        long = self.env.path("long_on_the_way.safetensors")
         tensor_file.write(long, {name: array.repeat(1000, 1) for name, array in tensor_file.read(path).items()})
         config = base_config("mlp", data={"shuffle": False, "eval": long}, train={"eval_interval": 3})
-        folder = self.shop.run_dir()
-        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 3, ["--resume", "auto"])
+        folder = self.env.run_dir()
+        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, folder, 2, 3, ["--resume", "auto"])
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   start_new_session=True, env=workshop.environment())
+                                   start_new_session=True, env=harness.environment())
         said = []
         while "step 3/3" not in "".join(said[-1:]):
             said.append(process.stdout.readline())
@@ -180,13 +180,13 @@ class DuringTraining(EvaluationTest):
         process.terminate()
         rest, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 75, "".join(said) + rest)
-        rows = workshop.read_metrics(folder)
+        rows = harness.read_metrics(folder)
         self.assertEqual([(row["step"], "eval_loss" in row) for row in rows], [(step, False) for step in (1, 2, 3)])
         command[command.index("--steps") + 1] = "4"
         for _ in range(2):  # the second time there is nothing to make up for
             outcome = run(command)
             self.assertEqual(outcome.code, 0, str(outcome))
-            more = workshop.read_metrics(folder)
+            more = harness.read_metrics(folder)
             self.assertEqual([(row["step"], "eval_loss" in row, "loss" in row) for row in more[3:]],
                              [(3, True, False), (4, True, True)])
 
@@ -196,8 +196,8 @@ class DuringTraining(EvaluationTest):
         evaluated, _ = self.labelled("eval.safetensors", 13)
         for model, kind, loss, eval_path, train_path in (
                 (self.classifier(0.3), "mlp", "cross_entropy", evaluated, data),
-                (self.shop.model("convnet"), "convnet", "cross_entropy", self.samples_file("convnet", 13)[0],
-                 self.shop.data("convnet"))):
+                (self.env.model("convnet"), "convnet", "cross_entropy", self.samples_file("convnet", 13)[0],
+                 self.env.data("convnet"))):
             with self.subTest(model=model):
                 plain = base_config(kind, loss=loss)
                 config = base_config(kind, loss=loss, train={"eval_interval": 2},
@@ -219,8 +219,8 @@ class Alone(EvaluationTest):
                 path, tensors = self.samples_file("gpt", count)
                 config = {"train_micro_batch_size_per_gpu": 3, "zero_optimization": {"stage": stage},
                           "data": {"eval": path}}
-                row, outcome = self.evaluate_only(self.shop.model("gpt"), config, world)
-                self.assert_near(row["eval_loss"], plain_mean(torch.jit.load(self.shop.model("gpt")), tensors))
+                row, outcome = self.evaluate_only(self.env.model("gpt"), config, world)
+                self.assert_near(row["eval_loss"], plain_mean(torch.jit.load(self.env.model("gpt")), tensors))
                 self.assertEqual((row["step"], row["eval_samples"]), (0, count))
                 self.assertRegex(outcome.out, rf"step 0  eval_loss \d+\.\d+  over {count} samples")
 
@@ -229,13 +229,13 @@ class Alone(EvaluationTest):
         config = {"train_micro_batch_size_per_gpu": 1, "data": {"eval": path}}
         tensors["y"][1] = float("nan")  # what fillers repeat
         tensor_file.write(path, tensors)
-        row, outcome = self.evaluate_only(self.shop.model("mlp"), config, 3)
+        row, outcome = self.evaluate_only(self.env.model("mlp"), config, 3)
         self.assertIsNone(row["eval_loss"], "the sample itself counts")
         self.assertIn("eval_loss nan", outcome.out)
 
     def test_a_checkpoint_with_batch_norm_and_dropout(self):
         """All ranks use rank 0's running statistics, which are also what the checkpoint holds."""
-        cases = [("convnet", self.shop.model("convnet"), self.shop.data("convnet"), *self.samples_file("convnet", 37))]
+        cases = [("convnet", self.env.model("convnet"), self.env.data("convnet"), *self.samples_file("convnet", 37))]
         data, _ = self.labelled("train.safetensors")
         cases.append(("mlp", self.classifier(0.4), data, *self.labelled("eval.safetensors", 37)))
         for kind, model, train_path, eval_path, tensors in cases:
@@ -254,33 +254,33 @@ class Alone(EvaluationTest):
     def test_in_the_folder_of_the_run_it_adds_a_line_and_leaves_the_rest(self):
         path, _ = self.samples_file("mlp", 5)
         config = base_config("mlp")
-        rows, folder = self.trained(self.shop.model("mlp"), self.shop.data("mlp"), config, 2, 5)
+        rows, folder = self.trained(self.env.model("mlp"), self.env.data("mlp"), config, 2, 5)
         with open(os.path.join(folder, "config.resolved.json")) as file:
             resolved = file.read()
-        row, _ = self.evaluate_only(self.shop.model("mlp"), {**config, "data": {"eval": path}}, 2, "--resume", "auto",
+        row, _ = self.evaluate_only(self.env.model("mlp"), {**config, "data": {"eval": path}}, 2, "--resume", "auto",
                                     run_dir=folder)
         self.assertEqual(sorted(row), ["eval_loss", "eval_samples", "step"])
-        self.assertEqual(workshop.read_metrics(folder)[:-1], rows)
+        self.assertEqual(harness.read_metrics(folder)[:-1], rows)
         with open(os.path.join(folder, "config.resolved.json")) as file:
             self.assertEqual(file.read(), resolved)
-        again, _ = self.trained(self.shop.model("mlp"), self.shop.data("mlp"), config, 2, 8, folder, ["--resume", "auto"])
+        again, _ = self.trained(self.env.model("mlp"), self.env.data("mlp"), config, 2, 8, folder, ["--resume", "auto"])
         self.assertEqual([r["step"] for r in again if "loss" in r], list(range(1, 9)))
 
     def test_without_evaluation_data_it_looks_at_the_training_data(self):
-        row, _ = self.evaluate_only(self.shop.model("mlp"), base_config("mlp"), 2, "--data", self.shop.data("mlp"))
-        expected = plain_mean(torch.jit.load(self.shop.model("mlp")), workshop.samples_of("mlp"))
+        row, _ = self.evaluate_only(self.env.model("mlp"), base_config("mlp"), 2, "--data", self.env.data("mlp"))
+        expected = plain_mean(torch.jit.load(self.env.model("mlp")), harness.samples_of("mlp"))
         self.assert_near(row["eval_loss"], expected)
 
     def test_a_frozen_module_which_cannot_be_trained(self):
         path, tensors = self.samples_file("mlp", 9)
-        frozen = self.shop.path("frozen.pt")
-        torch.jit.save(torch.jit.freeze(torch.jit.load(self.shop.model("mlp")).eval()), frozen)
+        frozen = self.env.path("frozen.pt")
+        torch.jit.save(torch.jit.freeze(torch.jit.load(self.env.model("mlp")).eval()), frozen)
         row, _ = self.evaluate_only(frozen, {"data": {"eval": path}}, 2)
-        self.assert_near(row["eval_loss"], plain_mean(torch.jit.load(self.shop.model("mlp")), tensors))
+        self.assert_near(row["eval_loss"], plain_mean(torch.jit.load(self.env.model("mlp")), tensors))
 
     def test_one_document(self):
         path, _ = self.samples_file("mlp", 5)
-        row, outcome = self.evaluate_only(self.shop.model("mlp"), {"data": {"eval": path}}, 2, "--json", "--quiet")
+        row, outcome = self.evaluate_only(self.env.model("mlp"), {"data": {"eval": path}}, 2, "--json", "--quiet")
         self.assertEqual(json.loads(outcome.out)["last_metrics"], row)
 
 
@@ -320,7 +320,7 @@ class ByLabels(EvaluationTest):
     def test_labels_of_narrow_integers(self):
         data, tensors = self.labelled("wide.safetensors", ignored=0.6)
         expected = one_process.train(self.classifier(), data, self.config(), 3)
-        narrow = self.shop.path("narrow.safetensors")
+        narrow = self.env.path("narrow.safetensors")
         tensor_file.write(narrow, {**tensors, "label": tensors["label"].to(torch.int32)})
         actual, _ = self.trained(self.classifier(), narrow, self.config(), 2, 3)
         for want, got in zip(expected, actual):
@@ -330,9 +330,9 @@ class ByLabels(EvaluationTest):
         x = torch.randn(72, 6, generator=torch.Generator().manual_seed(5))
         labels = torch.where(x[:, :1] > 0, -100, 3)
         config = base_config("mlp", loss="mse", loss_average="tokens", gradient_accumulation_steps=3)
-        model, paths = self.shop.model("mlp", "script", "--returns", "output"), {}
+        model, paths = self.env.model("mlp", "script", "--returns", "output"), {}
         for dtype in (torch.int64, torch.float32):
-            paths[dtype] = self.shop.path(f"{dtype}.safetensors")
+            paths[dtype] = self.env.path(f"{dtype}.safetensors")
             tensor_file.write(paths[dtype], {"x": x, "y": labels.to(dtype)})
         expected = one_process.train(model, paths[torch.float32], config, 3)
         actual, _ = self.trained(model, paths[torch.int64], config, 2, 3)
@@ -352,7 +352,7 @@ class ByLabels(EvaluationTest):
 
     def gpt_data(self, empty=0):
         """Texts of unequal lengths, as padding leaves them; of the first `empty` ones nothing counts."""
-        data, tensors = self.shop.path("padded.safetensors"), workshop.samples_of("gpt")
+        data, tensors = self.env.path("padded.safetensors"), harness.samples_of("gpt")
         labels = tensors["labels"].clone()
         lengths = torch.randint(1, labels.shape[1] + 1, (len(labels), 1), generator=torch.Generator().manual_seed(3))
         lengths[:empty] = 0
@@ -362,7 +362,7 @@ class ByLabels(EvaluationTest):
 
     def test_a_loss_that_forward_returns_weighs_by_the_labels_it_is_the_mean_of(self):
         data = self.gpt_data(empty=3)  # the first micro batch of 4 ranks, accumulation 3
-        plain, masked = self.shop.model("gpt"), self.shop.path("masked_mean.pt")
+        plain, masked = self.env.model("gpt"), self.env.path("masked_mean.pt")
         torch.manual_seed(5)
         torch.jit.script(MaskedMean()).save(masked)
         config = base_config("gpt", loss_average="tokens")
@@ -373,16 +373,16 @@ class ByLabels(EvaluationTest):
                 expected = expectations[model]
                 config = base_config("gpt", loss_average="tokens", gradient_accumulation_steps=accumulation,
                                      zero_optimization={"stage": stage})
-                run_dir = self.shop.run_dir()
-                outcome = run(self.shop.command(model, data, config, run_dir, world, 10))
+                run_dir = self.env.run_dir()
+                outcome = run(self.env.command(model, data, config, run_dir, world, 10))
                 self.assertEqual(outcome.code, 0, str(outcome))
-                for want, got in zip(expected, workshop.read_metrics(run_dir)):
+                for want, got in zip(expected, harness.read_metrics(run_dir)):
                     for key in ("loss", "grad_norm"):
                         self.assert_near(got[key], want[key], f"step {want['step']} {key}")
                 self.assertEqual(outcome.text.count("counts as the mean over the labels of 'labels' that are not -100"), 1)
 
     def test_evaluation_of_a_loss_that_forward_returns(self):
-        model, data = self.shop.model("gpt"), self.gpt_data()
+        model, data = self.env.model("gpt"), self.gpt_data()
         tensors = tensor_file.read(data)
         expected = torch.jit.load(model).eval()(tensors["input_ids"], tensors["labels"]).item()
         row, _ = self.evaluate_only(model, {"loss_average": "tokens", "train_micro_batch_size_per_gpu": 2,
@@ -390,17 +390,17 @@ class ByLabels(EvaluationTest):
         self.assert_near(row["eval_loss"], expected)
 
     def test_labels_that_nobody_names_cannot_be_counted(self):
-        outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"),
+        outcome = run(self.env.command(self.env.model("mlp"), self.env.data("mlp"),
                                         base_config("mlp", loss_average="tokens", data={"shuffle": False, "inputs": ["x", "y"]}),
-                                        self.shop.run_dir(), 2))
+                                        self.env.run_dir(), 2))
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("set data.labels", outcome.text)
 
 
 class Refusals(EvaluationTest):
     def refused(self, code, *words, config=None, extra=(), data=None):
-        command = [program("dslaunch"), "--device", "cpu", "--config", self.shop.config(config or base_config("mlp")),
-                   "--run_dir", self.shop.run_dir(), *extra, self.shop.model("mlp")]
+        command = [program("dslaunch"), "--device", "cpu", "--config", self.env.config(config or base_config("mlp")),
+                   "--run_dir", self.env.run_dir(), *extra, self.env.model("mlp")]
         outcome = run(command + (["--data", data] if data else []))
         self.assertEqual(outcome.code, code, str(outcome))
         self.assertNotIn("Traceback", outcome.text)
@@ -408,7 +408,7 @@ class Refusals(EvaluationTest):
             self.assertIn(word, outcome.text, str(outcome))
 
     def test_an_interval_without_data(self):
-        self.refused(65, "eval_interval", "data.eval", data=self.shop.data("mlp"),
+        self.refused(65, "eval_interval", "data.eval", data=self.env.data("mlp"),
                      config=base_config("mlp", train={"eval_interval": 3}))
 
     def test_only_evaluation_without_any_data(self):
@@ -419,25 +419,25 @@ class Refusals(EvaluationTest):
             "train": "synthetic", "synthetic": {"x": {"shape": [6]}, "y": {"shape": [1]}}}))
 
     def test_an_evaluation_set_that_is_missing(self):
-        self.refused(66, "nowhere.safetensors", data=self.shop.data("mlp"),
-                     config=base_config("mlp", data={"eval": self.shop.path("nowhere.safetensors")}))
+        self.refused(66, "nowhere.safetensors", data=self.env.data("mlp"),
+                     config=base_config("mlp", data={"eval": self.env.path("nowhere.safetensors")}))
 
     def test_an_evaluation_set_without_samples(self):
-        path = self.shop.path("none.safetensors")
+        path = self.env.path("none.safetensors")
         tensor_file.write(path, {"x": torch.zeros(0, 6), "y": torch.zeros(0, 1)})
-        self.refused(65, "no samples", config=base_config("mlp", data={"eval": path}), data=self.shop.data("mlp"))
+        self.refused(65, "no samples", config=base_config("mlp", data={"eval": path}), data=self.env.data("mlp"))
 
     def test_an_evaluation_set_that_does_not_fit_the_model(self):
-        path = self.shop.path("wide.safetensors")
+        path = self.env.path("wide.safetensors")
         tensor_file.write(path, {"x": torch.zeros(4, 9), "y": torch.zeros(4, 1)})
         self.refused(65, "9", "6", config=base_config("mlp", data={"eval": path}), extra=["--eval_only"])
 
     def test_only_evaluation_from_a_checkpoint_that_is_not_there(self):
-        self.refused(66, "no complete checkpoint", data=self.shop.data("mlp"), extra=["--eval_only", "--resume", "auto"])
+        self.refused(66, "no complete checkpoint", data=self.env.data("mlp"), extra=["--eval_only", "--resume", "auto"])
 
     def test_what_has_no_meaning_beside_only_evaluation(self):
-        self.refused(64, "--overwrite", data=self.shop.data("mlp"), extra=["--eval_only", "--overwrite"])
-        self.refused(64, "--trace", data=self.shop.data("mlp"), extra=["--eval_only", "--trace", "1"])
+        self.refused(64, "--overwrite", data=self.env.data("mlp"), extra=["--eval_only", "--overwrite"])
+        self.refused(64, "--trace", data=self.env.data("mlp"), extra=["--eval_only", "--trace", "1"])
 
 
 if __name__ == "__main__":

@@ -10,22 +10,22 @@ import unittest
 
 import torch
 
-import workshop
+import harness
 
 
 class Examples(unittest.TestCase):
     def walk(self, name):
         folder = tempfile.mkdtemp(prefix="dsl-example-")
         self.addCleanup(shutil.rmtree, folder, True)
-        shutil.copytree(os.path.join(workshop.ROOT, "tools"), os.path.join(folder, "tools"))
+        shutil.copytree(os.path.join(harness.ROOT, "tools"), os.path.join(folder, "tools"))
         here = os.path.join(folder, "examples", name)
-        shutil.copytree(os.path.join(workshop.ROOT, "examples", name), here)
+        shutil.copytree(os.path.join(harness.ROOT, "examples", name), here)
         with open(os.path.join(here, "README.md")) as file:
             blocks = re.findall(r"```bash\n(.*?)```", file.read(), re.S)
         self.assertTrue(blocks)
-        path = os.pathsep.join([os.path.dirname(sys.executable), os.path.dirname(workshop.program("dslaunch")),
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.path.dirname(harness.program("dslaunch")),
                                 os.environ["PATH"]])
-        outcome = workshop.run(["bash", "-exc", "".join(blocks)], timeout=120, env=workshop.environment(PATH=path), cwd=here)
+        outcome = harness.run(["bash", "-exc", "".join(blocks)], timeout=120, env=harness.environment(PATH=path), cwd=here)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertNotIn("Traceback", outcome.text)
         return outcome
@@ -40,7 +40,7 @@ class Examples(unittest.TestCase):
         self.assertIn("did you mean", self.walk("images").text)
 
 
-class Configs(workshop.ShopTest):
+class Configs(harness.TrainingTest):
     TOKENS = ["--set", "data.seq_len=12"]
     # What each one needs that its own model and data would bring: the kind of the model, its data, further options.
     NEEDS = {
@@ -57,24 +57,24 @@ class Configs(workshop.ShopTest):
         if form == "none":
             return []
         if form == "arrays":
-            return ["--data", self.shop.data(kind)]
+            return ["--data", self.env.data(kind)]
         tokens = torch.randint(0, 64, (5000,), generator=torch.Generator().manual_seed(3))
-        path = self.shop.path(form + ".bin")
+        path = self.env.path(form + ".bin")
         with open(path, "wb") as file:
             file.write(tokens.numpy().astype(form).tobytes())
         return ["--data", path]
 
     def test_each_trains(self):
-        folder = os.path.join(workshop.ROOT, "configs")
+        folder = os.path.join(harness.ROOT, "configs")
         self.assertEqual(sorted(os.listdir(folder)), sorted(self.NEEDS))
         for name, (kind, form, options) in self.NEEDS.items():
             with self.subTest(name):
-                run_dir = self.shop.run_dir()
-                outcome = workshop.run([*self.shop.launcher(2), "--config",
+                run_dir = self.env.run_dir()
+                outcome = harness.run([*self.env.launcher(2), "--config",
                                         os.path.join(folder, name), *self.data(kind, form), "--run_dir", run_dir,
-                                        "--steps", "6", *options, self.shop.model(kind)], cwd=self.shop.folder)
+                                        "--steps", "6", *options, self.env.model(kind)], cwd=self.env.folder)
                 self.assertEqual(outcome.code, 0, str(outcome))
-                self.assertEqual(len(workshop.read_metrics(run_dir)), 6)
+                self.assertEqual(len(harness.read_metrics(run_dir)), 6)
 
 
 if __name__ == "__main__":

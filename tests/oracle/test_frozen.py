@@ -18,7 +18,7 @@ import model_cases
 import one_process
 import tensor_file
 import test_model_cases
-import workshop
+import harness
 
 MOST_RANKS = 4
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
@@ -31,17 +31,17 @@ class FrozenTest(test_model_cases.CaseTest):
     def train(self, config, world=3, steps=6, folder=None, extra=(), model=None):
         """(metrics, run folder, all text)"""
         world = min(world, MOST_RANKS)
-        folder = folder or self.shop.run_dir()
-        outcome = workshop.run(self.shop.command(model or self.model("lora"), self.data("lora"), config, folder, world, steps,
+        folder = folder or self.env.run_dir()
+        outcome = harness.run(self.env.command(model or self.model("lora"), self.data("lora"), config, folder, world, steps,
                                                  extra))
         self.assertEqual(outcome.code, 0, str(outcome))
-        return workshop.read_metrics(folder), folder, outcome.text
+        return harness.read_metrics(folder), folder, outcome.text
 
     def frozen_of_file(self, path):
         return {name: value.detach() for name, value in torch.jit.load(path).named_parameters() if not value.requires_grad}
 
     def consolidated(self, folder):
-        return tensor_file.read(self.shop.consolidate(folder, "whole.safetensors"))
+        return tensor_file.read(self.env.consolidate(folder, "whole.safetensors"))
 
     def assert_frozen(self, folder, path):
         """The consolidated checkpoint has the file's frozen values bit by bit, in the file's type."""
@@ -69,7 +69,7 @@ class Checkpoints(FrozenTest):
             self.assert_frozen(folder, self.model("lora"))
 
     def test_through_worlds_and_stages(self):
-        config, folder = self.config(), self.shop.run_dir()
+        config, folder = self.config(), self.env.run_dir()
         for i, (world, stage) in enumerate([(3, 3), (2, 1), (4, 3), (1, 3), (2, 3), (3, 0), (2, 3)]):
             zero = {**STAGE_3, "stage": stage}
             rows, _, _ = self.train(self.config(zero, **self.KEPT), world, 3 * (i + 1), folder, ["--resume", "auto"])
@@ -79,7 +79,7 @@ class Checkpoints(FrozenTest):
 
     def test_a_checkpoint_s_frozen_weights_win_over_the_file_s(self):
         """And the replica of --verify has them, too."""
-        other = model_cases.export("lora", self.shop.path("other.pt"), seed=9)
+        other = model_cases.export("lora", self.env.path("other.pt"), seed=9)
         whole, _, _ = self.train(self.config(), steps=8)
         for stage in (1, 3):
             zero = {**STAGE_3, "stage": stage}
@@ -118,17 +118,17 @@ class Evaluation(FrozenTest):
     def test_a_model_without_a_trained_parameter(self):
         """On all ranks together, none of which has a whole layer."""
         model = model_cases.build("lora").requires_grad_(False)
-        path = self.shop.path("all_frozen.pt")
+        path = self.env.path("all_frozen.pt")
         torch.jit.script(model).save(path)
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         config = {"zero_optimization": STAGE_3, "train_micro_batch_size_per_gpu": 4}
-        done = workshop.run([*self.shop.launcher(min(3, MOST_RANKS)), "--config", self.shop.config(config), "--data",
+        done = harness.run([*self.env.launcher(min(3, MOST_RANKS)), "--config", self.env.config(config), "--data",
                              self.data("lora"), "--run_dir", folder, "--eval_only", path])
         self.assertEqual(done.code, 0, str(done))
         arrays = tensor_file.read(self.data("lora"))
         with torch.no_grad():
             expected = model(arrays["ids"], arrays["labels"]).item()
-        got = workshop.read_metrics(folder)[-1]["eval_loss"]
+        got = harness.read_metrics(folder)[-1]["eval_loss"]
         self.assertLessEqual(abs(got - expected) / expected, test_model_cases.BOUND)
 
 
@@ -150,7 +150,7 @@ class Wide(nn.Module):
 class Memory(FrozenTest):
     def test_a_rank_reads_and_holds_its_part(self):
         """Of 16 M frozen elements on 4 ranks; in bf16, so that what is held is no page of the file."""
-        model, data = self.shop.path("wide.pt"), self.shop.path("wide.safetensors")
+        model, data = self.env.path("wide.pt"), self.env.path("wide.safetensors")
         torch.jit.script(Wide()).save(model)
         tensor_file.write(data, {"x": torch.randn(64, 1), "y": torch.randn(64, 1)})
         most = {}
@@ -158,7 +158,7 @@ class Memory(FrozenTest):
             config = {"train_batch_size": 8, "bf16": {"enabled": True}, "checkpoint": {"at_end": False},
                       "zero_optimization": {**STAGE_3, "stage": stage, "stage3_prefetch_bucket_size": 0,
                                             "stage3_max_live_parameters": 2_000_000}}
-            rows, _ = self.shop.train(model, data, config, 4, 3)
+            rows, _ = self.env.train(model, data, config, 4, 3)
             most[stage] = rows[-1]["host_mem_bytes"]
         file_and_copy = 16 * 2**20 * (4 + 2)
         self.assertGreater(most[2] - most[3], 0.5 * file_and_copy, most)  # 3/4 of it, less the slots of two blocks
@@ -194,12 +194,12 @@ class KeepingBlock(nn.Module):
 
 class HiddenWays(FrozenTest):
     def test_what_leaves_by_an_attribute_is_refused_at_stage_3_only(self):
-        model, data = self.shop.path("keeping.pt"), self.shop.path("keeping.safetensors")
+        model, data = self.env.path("keeping.pt"), self.env.path("keeping.safetensors")
         torch.jit.script(Keeping()).save(model)
         tensor_file.write(data, model_cases.regression(64))
         for stage in (2, 3):
             config = {"train_batch_size": 8, "checkpoint": {"at_end": False}, "zero_optimization": {**STAGE_3, "stage": stage}}
-            outcome = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 3))
+            outcome = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 3))
             self.assertEqual(outcome.code, 65 if stage == 3 else 0, str(outcome))
             if stage == 3:
                 self.assertIn("unit 'blocks.0' has frozen parameters", outcome.text)
@@ -228,14 +228,14 @@ class FewSlots(FrozenTest):
     def test_gradients_of_gradients_find_every_block_in_its_place_or_say_so(self):
         """With few slots it went on with another block's values there."""
         torch.manual_seed(0)
-        module, model, data = SlopeOfFrozen(), self.shop.path("slope.pt"), self.data("plain")
+        module, model, data = SlopeOfFrozen(), self.env.path("slope.pt"), self.data("plain")
         torch.jit.script(module).save(model)
         config = self.config()
         expected = one_process.train(lambda: copy.deepcopy(module), data, config, 3, 2)
-        rows, _ = self.shop.train(model, data, config, 2, 3)
+        rows, _ = self.env.train(model, data, config, 2, 3)
         self.assert_close(expected, rows, test_model_cases.BOUND, "slope")
         config = self.config({**STAGE_3, "stage3_prefetch_bucket_size": 0, "stage3_max_live_parameters": 0})
-        outcome = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 3))
+        outcome = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 3))
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("unit 'blocks.0' is needed for backward in memory where unit 'blocks.1' is still running", outcome.text)
         self.assertIn("stage3_max_live_parameters", outcome.text)

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import tensor_file
-import workshop
-from workshop import BATCH, ShopTest, base_config
+import harness
+from harness import BATCH, TrainingTest, base_config
 
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
 # What the others say of a rank that SIGSTOP holds, when they run beside it; from another host only its silence is seen.
@@ -97,12 +97,12 @@ class Wide(nn.Module):
         return ((self.linear(x) + self.wide[:1] - y) ** 2).mean()
 
 
-class Hangs(ShopTest):
+class Hangs(TrainingTest):
     def start(self, model, data, limit, config=None, steps=10**6, grace="1s"):
-        folder = self.shop.run_dir()
-        command = self.shop.command(model, data, config or base_config("mlp"), folder, 2, steps,
+        folder = self.env.run_dir()
+        command = self.env.command(model, data, config or base_config("mlp"), folder, 2, steps,
                                     ["--hang_timeout", limit, "--grace", grace])
-        process = workshop.start(command)
+        process = harness.start(command)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.addCleanup(process.stdout.close)
         self.said = ""
@@ -132,53 +132,53 @@ class Hangs(ShopTest):
 
     def marked_data(self, value):
         """Of the mlp; the first number of a sample is -1, and `value` in what rank 1 of 2 takes in step 4."""
-        path = self.shop.path(f"marked{value}.safetensors")
-        samples = workshop.samples_of("mlp")
+        path = self.env.path(f"marked{value}.safetensors")
+        samples = harness.samples_of("mlp")
         samples["x"][:, 0] = -1
         samples["x"][3 * BATCH + BATCH // 2:4 * BATCH, 0] = value
         tensor_file.write(path, samples)
         return path
 
     def script(self, module):
-        path = self.shop.path(f"{type(module).__name__}.pt")
+        path = self.env.path(f"{type(module).__name__}.pt")
         torch.jit.script(module).save(path)
         return path
 
     def stopped_rank(self, process, folder):
         """Rank 1, once it trains, by SIGSTOP."""
         self.wait_for(process, r"step +\d+")
-        [pid] = workshop.rank_processes(folder, 1)
+        [pid] = harness.rank_processes(folder, 1)
         os.kill(pid, signal.SIGSTOP)
         return pid
 
     def test_a_rank_that_stands_still_is_named_and_may_go_on(self):
-        process, folder = self.start(self.shop.model("mlp"), self.shop.data("mlp"), "12s")
+        process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "12s")
         pid = self.stopped_rank(process, folder)
         self.wait_for(process, rf"warning: .*all_reduce .* has waited .* for rank 1 \(\S+, process {pid}\){IN_IT}: "
                                rf"{STOPPED.format(pid=pid)}\. The job ends when it has waited 12 s")
         os.kill(pid, signal.SIGCONT)
         self.wait_for(process, r"all_reduce .*: went on after \d+")
-        done = len(workshop.read_metrics(folder))
-        while len(workshop.read_metrics(folder)) <= done + 1:
+        done = len(harness.read_metrics(folder))
+        while len(harness.read_metrics(folder)) <= done + 1:
             self.assertIsNone(process.poll(), self.said)
         os.kill(process.pid, signal.SIGINT)
         self.end(process, 130)
 
     def test_a_rank_that_never_goes_on_ends_the_job(self):
-        process, folder = self.start(self.shop.model("mlp"), self.shop.data("mlp"), "8s")
+        process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "8s")
         pid = self.stopped_rank(process, folder)
         self.end(process, 124)
         story = self.said[self.said.rindex("first cause"):] if "first cause" in self.said else self.said[-3000:]
         self.assertRegex(story, rf"rank 1 \(\S+, process {pid}\){IN_IT}: {STOPPED.format(pid=pid)}")
         self.assertIn("--hang_timeout", story)
-        self.assertEqual(workshop.job_processes(folder), [])
+        self.assertEqual(harness.job_processes(folder), [])
 
     def test_a_rank_that_freezes_inside_a_collective_is_named(self):
         """Rank 1 is in the call, since it has said that it waits there for rank 0, which then comes."""
-        process, folder = self.start(self.script(Wide()), self.shop.data("mlp"), "8s", base_config("mlp", gradient_clipping=0),
+        process, folder = self.start(self.script(Wide()), self.env.data("mlp"), "8s", base_config("mlp", gradient_clipping=0),
                                      grace="30s")  # a device's rank takes its time to save
         self.wait_for(process, r"step +\d+")
-        [first], [second] = workshop.rank_processes(folder, 0), workshop.rank_processes(folder, 1)
+        [first], [second] = harness.rank_processes(folder, 0), harness.rank_processes(folder, 1)
         os.kill(first, signal.SIGSTOP)
         self.wait_for(process, rf"rank 1: warning: all_reduce of 80000\d\d .* for rank 0 \(\S+, process {first}\)")
         os.kill(second, signal.SIGSTOP)
@@ -191,9 +191,9 @@ class Hangs(ShopTest):
 
     def test_a_rank_that_waits_for_its_data_is_named(self):
         """Its loader's thread is held by a tracer, as a read is that a file server does not answer."""
-        process, folder = self.start(self.shop.model("mlp"), self.shop.data("mlp"), "8s")
+        process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "8s")
         self.wait_for(process, r"step +\d+")
-        [pid] = workshop.rank_processes(folder, 1)
+        [pid] = harness.rank_processes(folder, 1)
         with held_threads(pid, "data loader"):
             self.wait_for(process, rf"warning: .*for rank 1 \(\S+, process {pid}\): it has been busy with the data of step")
         os.kill(process.pid, signal.SIGINT)
@@ -201,13 +201,13 @@ class Hangs(ShopTest):
 
     def test_a_rank_that_was_never_started_is_named(self):
         """By hand: nobody knows more of it than that it has not come."""
-        command = [workshop.program("dsworker"), "train", *self.shop.ranks(1)[:2], "--config",
-                   self.shop.config(base_config("mlp")), "--data", self.shop.data("mlp"), "--run_dir", self.shop.run_dir(),
-                   "--steps", "1", "--hang_timeout", "4", self.shop.model("mlp")]
+        command = [harness.program("dsworker"), "train", *self.env.ranks(1)[:2], "--config",
+                   self.env.config(base_config("mlp")), "--data", self.env.data("mlp"), "--run_dir", self.env.run_dir(),
+                   "--steps", "1", "--hang_timeout", "4", self.env.model("mlp")]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
-        outcome = workshop.run(command, env=workshop.environment(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+        outcome = harness.run(command, env=harness.environment(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                                  MASTER_PORT=port))
         self.assertEqual(outcome.code, 124, str(outcome))
         self.assertRegex(outcome.err, r"warning: the set-up of the ranks' connections has waited [\d.]+ s for rank 1, which "
@@ -226,7 +226,7 @@ class Hangs(ShopTest):
         self.end(process, 65)
         unit = r"the forward of unit 'blocks\.1', place \d+ at step 4 .which the first step did not have."
         # A rank whose device waits may yet go on, for all that the other knows: rank 1 gives up at the limit.
-        on_device = "cuda" in self.shop.ranks(1)
+        on_device = "cuda" in self.env.ranks(1)
         self.assertRegex(self.said, rf"this rank came to {unit}, and waited for the others in vain" if on_device else
                          rf"rank 1 waits in {unit} for rank 0")
         self.assertIn("use stage 0 or 1", self.said)

@@ -20,9 +20,9 @@ import unittest
 import torch
 
 import tensor_file
-import workshop
+import harness
 
-DATA = os.path.join(workshop.ROOT, "tests/data/deepspeed_checkpoints")
+DATA = os.path.join(harness.ROOT, "tests/data/deepspeed_checkpoints")
 sys.path.insert(0, DATA)
 sys.dont_write_bytecode = True
 import tiny_model  # noqa: E402
@@ -59,19 +59,19 @@ def whole(pieces):
     return torch.cat(values)
 
 
-class ImportTest(workshop.ShopTest):
+class ImportTest(harness.TrainingTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.data = cls.shop.path("tokens.safetensors")
+        cls.data = cls.env.path("tokens.safetensors")
         tensor_file.write(cls.data, tiny_model.make_data())
-        cls.model = cls.shop.path("tiny.pt")
+        cls.model = cls.env.path("tiny.pt")
         model = tiny_model.make_model(99)  # other weights than those that were trained
         torch.jit.script(model).save(cls.model)
 
     def run_import(self, source, *options):
-        out = self.shop.run_dir()
-        return workshop.run([workshop.program("dslaunch"), "import", source, out, *options]), out
+        out = self.env.run_dir()
+        return harness.run([harness.program("dslaunch"), "import", source, out, *options]), out
 
     def imported(self, case, *options):
         outcome, out = self.run_import(os.path.join(DATA, case), "--json", *options)
@@ -86,7 +86,7 @@ class ImportTest(workshop.ShopTest):
         self.assertFalse(glob.glob(out + "*"), "nothing is left behind")
 
     def copy_of(self, case):
-        folder = self.shop.run_dir()
+        folder = self.env.run_dir()
         shutil.copytree(os.path.join(DATA, case), folder)
         return folder
 
@@ -131,7 +131,7 @@ class Numbers(ImportTest):
 
     def test_that_is_ended_leaves_nothing(self):
         """What is written aside first is a pipe here, so that the signal comes in the middle of it."""
-        parent = self.shop.run_dir()
+        parent = self.env.run_dir()
         out = os.path.join(parent, "imported")
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(signal=number):
@@ -140,8 +140,8 @@ class Numbers(ImportTest):
                 pipe = os.open(out + ".skeleton.tmp", os.O_RDONLY | os.O_NONBLOCK)
                 self.addCleanup(os.close, pipe)
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)  # less than the skeleton takes
-                process = subprocess.Popen([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]), out,
-                                            "--model", self.model], env=workshop.environment(),
+                process = subprocess.Popen([harness.program("dslaunch"), "import", os.path.join(DATA, CASES[0]), out,
+                                            "--model", self.model], env=harness.environment(),
                                            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # not as under nohup
                 select.select([pipe], [], [], 60)
                 process.send_signal(number)
@@ -150,26 +150,26 @@ class Numbers(ImportTest):
                 os.rmdir(parent)
 
     def test_that_fails_leaves_no_folder(self):
-        parent = self.shop.run_dir()
+        parent = self.env.run_dir()
         for options in ([], ["--model", self.model]):
             with self.subTest(options=options):
-                outcome = subprocess.run([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]),
+                outcome = subprocess.run([harness.program("dslaunch"), "import", os.path.join(DATA, CASES[0]),
                                           os.path.join(parent, "new", "out"), *options],
-                                         env=workshop.environment(), capture_output=True, text=True, timeout=60,
+                                         env=harness.environment(), capture_output=True, text=True, timeout=60,
                                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
                 self.assertEqual(outcome.returncode, 74, outcome.stderr)
                 self.assertFalse(os.path.exists(parent))
 
     def test_a_report_that_did_not_arrive_is_no_success(self):
         with open("/dev/full", "wb") as full:
-            outcome = subprocess.run([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]),
-                                      self.shop.run_dir(), "--json"], env=workshop.environment(), stdout=full,
+            outcome = subprocess.run([harness.program("dslaunch"), "import", os.path.join(DATA, CASES[0]),
+                                      self.env.run_dir(), "--json"], env=harness.environment(), stdout=full,
                                      stderr=subprocess.PIPE, timeout=60)
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
 
     def test_into_a_run_folder_that_is_not_there(self):
-        out = os.path.join(self.shop.run_dir(), "checkpoints")
-        outcome = workshop.run([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]), out, "--model",
+        out = os.path.join(self.env.run_dir(), "checkpoints")
+        outcome = harness.run([harness.program("dslaunch"), "import", os.path.join(DATA, CASES[0]), out, "--model",
                                 self.model])
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(glob.glob(out + "/step_*/manifest.json")), 1)
@@ -208,7 +208,7 @@ class Numbers(ImportTest):
 
     def test_names_with_prefixes(self):
         wrapped = torch.jit.script(Wrapper(tiny_model.make_model(5)))
-        path = self.shop.path("wrapped.pt")
+        path = self.env.path("wrapped.pt")
         wrapped.save(path)
         report, _ = self.imported("stage3_fp32", "--model", path)
         states = read_shards(report["checkpoint"])
@@ -253,7 +253,7 @@ class Continuation(ImportTest):
             with self.subTest(case=case):
                 values, _ = expected_of(case)
                 _, out = self.imported(case, "--model", self.model)
-                rows, _ = self.shop.train(self.model, self.data, self.config_of(case, values), 2, 8,
+                rows, _ = self.env.train(self.model, self.data, self.config_of(case, values), 2, 8,
                                           extra=["--resume", out])
                 self.assertEqual([row["step"] for row in rows], [4, 5, 6, 7, 8])
                 bound = BOUNDS[case.split("_")[-1]]
@@ -263,15 +263,15 @@ class Continuation(ImportTest):
     def test_another_world_size(self):
         values, _ = expected_of("stage3_fp32")
         _, out = self.imported("stage3_fp32", "--model", self.model)
-        rows, _ = self.shop.train(self.model, self.data, self.config_of("stage3_fp32", values), 4, 8,
+        rows, _ = self.env.train(self.model, self.data, self.config_of("stage3_fp32", values), 4, 8,
                                   extra=["--resume", out])
         for row, want in zip(rows, values["losses_after"]):
             self.assertLessEqual(abs(row["loss"] - want) / want, BOUNDS["fp32"])
 
     def test_the_weights_as_a_model(self):
         _, out = self.imported("stage2_fp32", "--model", self.model)
-        path = self.shop.path("trained.pt")
-        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", out, path])
+        path = self.env.path("trained.pt")
+        outcome = harness.run([harness.program("dslaunch"), "consolidate", out, path])
         self.assertEqual(outcome.code, 0, str(outcome))
         values, _ = expected_of("stage2_fp32")
         data = tiny_model.make_data()
@@ -286,7 +286,7 @@ class BadInput(ImportTest):
         before = sorted(glob.glob(folder + "/**", recursive=True))
         for source, out in ((folder, folder), (os.path.join(DATA, "stage2_fp32"), folder),
                             (folder, os.path.join(folder, "global_step3"))):
-            outcome = workshop.run([workshop.program("dslaunch"), "import", source, out])
+            outcome = harness.run([harness.program("dslaunch"), "import", source, out])
             self.assertEqual(outcome.code, 64, str(outcome))
             self.assertIn("another folder", outcome.text)
         self.assertEqual(sorted(glob.glob(folder + "/**", recursive=True)), before)
@@ -298,17 +298,17 @@ class BadInput(ImportTest):
         _, out = self.run_import(source)
         manifest = os.path.join(out, "step_00000003", "manifest.json")
         os.utime(manifest, (1, 1))  # to be known again
-        again = [workshop.program("dslaunch"), "import", source, out]
-        outcome = workshop.run(again)
+        again = [harness.program("dslaunch"), "import", source, out]
+        outcome = harness.run(again)
         self.assertEqual(outcome.code, 73, str(outcome))
         self.assertIn("--overwrite", outcome.text)
         self.assertIn("step_00000003", outcome.text)
         self.assertEqual(os.stat(manifest).st_mtime, 1)
-        self.assertEqual(workshop.run([*again, "--overwrite"]).code, 0)
+        self.assertEqual(harness.run([*again, "--overwrite"]).code, 0)
         self.assertNotEqual(os.stat(manifest).st_mtime, 1)
 
     def test_no_checkpoint(self):
-        self.refused(self.shop.path("nowhere"), 66, "nowhere")
+        self.refused(self.env.path("nowhere"), 66, "nowhere")
         self.refused(DATA, 66, "no DeepSpeed checkpoint")
         self.refused(os.path.join(DATA, "stage1_fp32"), 66, "global_step4", "global_step3",
                      options=("--tag", "global_step4"))
@@ -390,7 +390,7 @@ class BadInput(ImportTest):
             def forward(self, x):
                 return self.embedding(x).sum() * self.gian
 
-        path = self.shop.path("other.pt")
+        path = self.env.path("other.pt")
         torch.jit.script(Other()).save(path)
         self.refused(os.path.join(DATA, "stage1_fp32"), 65, "'gian' (1) is not in the checkpoint (did you mean 'gain'?)",
                      "(11, 6) there and (12, 6) in the model", "'blocks.0.up.bias' is not in the model",
@@ -398,7 +398,7 @@ class BadInput(ImportTest):
 
     def test_usage(self):
         for arguments in (["import"], ["import", "a"], ["import", "a", "b", "--tga", "x"]):
-            outcome = workshop.run([workshop.program("dslaunch"), *arguments])
+            outcome = harness.run([harness.program("dslaunch"), *arguments])
             self.assertEqual(outcome.code, 64, str(outcome))
         self.assertIn("--tag", outcome.text)
 

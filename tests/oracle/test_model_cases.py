@@ -14,8 +14,8 @@ import torch
 import model_cases
 import one_process
 import tensor_file
-import workshop
-from workshop import BATCH
+import harness
+from harness import BATCH
 
 STEPS = 8
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
@@ -37,26 +37,26 @@ def config_of(name, **changes):
     return config
 
 
-class CaseTest(workshop.ShopTest):
+class CaseTest(harness.TrainingTest):
     def model(self, name):
-        path = self.shop.path(name + ".pt")
+        path = self.env.path(name + ".pt")
         return path if os.path.exists(path) else model_cases.export(name, path)
 
     def data(self, name):
-        path = self.shop.path(name + ".safetensors")
+        path = self.env.path(name + ".safetensors")
         if not os.path.exists(path):
             tensor_file.write(path, model_cases.CASES[name].samples(4 * BATCH))
         return path
 
     def run_case(self, name, config, world=2, steps=STEPS):
         """What a run prints and measures: (metrics, all text)."""
-        folder = self.shop.run_dir()
-        outcome = workshop.run(self.shop.command(self.model(name), self.data(name), config, folder, world, steps))
+        folder = self.env.run_dir()
+        outcome = harness.run(self.env.command(self.model(name), self.data(name), config, folder, world, steps))
         self.assertEqual(outcome.code, 0, str(outcome))
-        return workshop.read_metrics(folder), outcome.text
+        return harness.read_metrics(folder), outcome.text
 
     def consolidated(self, run_dir):
-        return tensor_file.read(self.shop.consolidate(run_dir, "consolidated.safetensors"))
+        return tensor_file.read(self.env.consolidate(run_dir, "consolidated.safetensors"))
 
     def expected(self, name, config, world, steps=STEPS):
         shares = world if model_cases.CASES[name].split else 1
@@ -131,11 +131,11 @@ class Modes(CaseTest):
     def test_dropout_of_a_trace_that_holds_what_was_scripted_is_off_in_evaluation(self):
         for make in (HoldsScripted, HoldsExported):
             module = model_cases.Regression([make(), make()]).train()
-            path, data = self.shop.path(make.__name__ + ".pt"), self.data("plain")
+            path, data = self.env.path(make.__name__ + ".pt"), self.data("plain")
             torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False).save(path)
             config = config_of("plain", data={"shuffle": False, "eval": data}, checkpoint={"at_end": True})
-            rows, folder = self.shop.train(path, data, config, 1, 2)
-            trained = torch.jit.load(self.shop.consolidate(folder, make.__name__ + "-trained.pt")).eval()
+            rows, folder = self.env.train(path, data, config, 1, 2)
+            trained = torch.jit.load(self.env.consolidate(folder, make.__name__ + "-trained.pt")).eval()
             module.eval().load_state_dict(trained.state_dict())
             arrays = [tensor_file.read(data)[name] for name in ("x", "y")]
             for model in (module, trained):
@@ -143,16 +143,16 @@ class Modes(CaseTest):
 
     def test_stochastic_depth_of_a_trace_is_named(self):
         for make, found in ((DropsPath, True), (DropsPathByRand, True), (model_cases.Block, False)):
-            path = self.shop.path(make.__name__ + "-path.pt")
+            path = self.env.path(make.__name__ + "-path.pt")
             module = model_cases.Regression([make(), make()]).train()
             torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False).save(path)
-            outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1, 1))
+            outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertEqual("so they drop in evaluation as well: blocks.0, blocks.1; " in outcome.text, found,
                              str(outcome))
-            scripted = self.shop.path(make.__name__ + "-scripted.pt")
+            scripted = self.env.path(make.__name__ + "-scripted.pt")
             torch.jit.script(module).save(scripted)
-            outcome = workshop.run(self.shop.command(scripted, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1,
+            outcome = harness.run(self.env.command(scripted, self.data("plain"), config_of("plain"), self.env.run_dir(), 1,
                                                      1))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertNotIn("drop in evaluation", outcome.text)
@@ -163,10 +163,10 @@ class Modes(CaseTest):
         for module in model.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.momentum = None
-        path, data = self.shop.path("cumulative.pt"), self.data("batch_norm")
+        path, data = self.env.path("cumulative.pt"), self.data("batch_norm")
         torch.jit.script(model).save(path)
         config = config_of("batch_norm", checkpoint={"at_end": True})
-        _, folder = self.shop.train(path, data, config, 1, STEPS)
+        _, folder = self.env.train(path, data, config, 1, STEPS)
         trainer = one_process.Trainer([torch.jit.load(path)], one_process.Samples(data, config), config)
         for k in range(STEPS):
             trainer.step(k)
@@ -175,7 +175,7 @@ class Modes(CaseTest):
             torch.testing.assert_close(found[name], buffer, rtol=1e-5, atol=1e-6, msg=name)
         for batches in range(2):  # that they had seen before
             torch.jit.trace(model, model_cases.example_of("batch_norm"), check_trace=False).save(path)
-            outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
+            outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
             self.assertIn("looks like a trace of momentum=None: blocks.0.norm, blocks.1.norm; if it", outcome.text)
         _, text = self.run_case("batch_norm_trace", config_of("batch_norm_trace"), steps=1)
         self.assertNotIn("cumulative", text)
@@ -189,7 +189,7 @@ class Modes(CaseTest):
                 if name.endswith("num_batches_tracked"):
                     buffer.fill_(batches)
             traced.save(path)
-            outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
+            outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertNotIn("cumulative", outcome.text)
 
@@ -235,9 +235,9 @@ class DropsPathByRand(model_cases.Block):
 
 class State(CaseTest):
     def test_what_no_checkpoint_keeps_is_named(self):
-        path = self.shop.path("counting.pt")
+        path = self.env.path("counting.pt")
         torch.jit.script(Counting([model_cases.Block(), model_cases.Block()])).save(path)
-        outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1, 1))
+        outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1))
         self.assertIn("attributes that are no tensors, so no checkpoint keeps them and no evaluation puts them back: calls, "
                       "seen. Make what counts a buffer", outcome.text)
         _, text = self.run_case("buffers", config_of("buffers"), steps=1)
@@ -246,11 +246,11 @@ class State(CaseTest):
 
 class Dropped(CaseTest):
     def test_max_norm_that_scripting_leaves_out_is_named(self):
-        bound, free = self.shop.path("bound.pt"), self.shop.path("free.pt")
+        bound, free = self.env.path("bound.pt"), self.env.path("free.pt")
         torch.jit.script(Tables(1.0)).save(bound)
         torch.jit.script(Tables(None)).save(free)
         for path, found in ((bound, True), (free, False)):
-            outcome = workshop.run(self.shop.command(path, self.data("tied"), config_of("tied"), self.shop.run_dir(), 1, 1))
+            outcome = harness.run(self.env.command(path, self.data("tied"), config_of("tied"), self.env.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertEqual("scripting leaves max_norm of embeddings out, so rows of these are not kept to it: one, two"
                              in outcome.text, found, str(outcome))
@@ -273,8 +273,8 @@ class Consolidated(CaseTest):
         for name in ("lstm", "held_outside"):
             with self.subTest(name):
                 config = config_of(name, checkpoint={"at_end": True})
-                rows, folder = self.shop.train(self.model(name), self.data(name), config, 2, 4)
-                out = self.shop.consolidate(folder, name + "-trained.pt")
+                rows, folder = self.env.train(self.model(name), self.data(name), config, 2, 4)
+                out = self.env.consolidate(folder, name + "-trained.pt")
                 expected = self.expected(name, config, 2, 5)[4]["loss"]
                 loss = one_process.loss_at(torch.jit.load(out), self.data(name), config, 5)
                 self.assertLessEqual(abs(loss - expected) / expected, BOUND)
@@ -286,9 +286,9 @@ class Consolidated(CaseTest):
             with self.subTest(name):
                 config = config_of(name, checkpoint={"at_end": True}, train={"eval_interval": 2})
                 config["data"] = {"shuffle": False, "eval": self.data(name)}
-                rows, folder = self.shop.train(self.model(name), self.data(name), config, 2, 2)
-                out = self.shop.path(name + "-trained.pt")
-                done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+                rows, folder = self.env.train(self.model(name), self.data(name), config, 2, 2)
+                out = self.env.path(name + "-trained.pt")
+                done = harness.run([harness.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
                 self.assertIn("is in train mode, as the model file was: call eval()", done.text)
                 samples = one_process.Samples(self.data(name), config)
                 arrays = [samples.take(names, slice(None), torch.float32) for names in (samples.inputs, samples.labels)]
@@ -313,11 +313,11 @@ class Half(CaseTest):
 
 
     def test_a_mask_minimum_in_what_is_forked(self):
-        path = self.shop.path("forked_mask.pt")
+        path = self.env.path("forked_mask.pt")
         torch.manual_seed(0)
         torch.jit.script(ForkedMask([model_cases.Block()])).save(path)
-        outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain", bf16={"enabled": True}),
-                                                 self.shop.run_dir(), 2, 3))
+        outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain", bf16={"enabled": True}),
+                                                 self.env.run_dir(), 2, 3))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("1 constants of its graphs (minima of masks) are beyond bf16", outcome.text)
 
@@ -336,7 +336,7 @@ class Unusual(CaseTest):
     """Modules of this file, trained with the real programs and as plain modules."""
 
     def file_of(self, make, form="script"):
-        path = self.shop.path(f"{make.__name__}.pt")
+        path = self.env.path(f"{make.__name__}.pt")
         torch.jit.script(self.module_of(make)).save(path)
         return path
 
@@ -345,10 +345,10 @@ class Unusual(CaseTest):
         return make([model_cases.Block(), model_cases.Block()]).train()
 
     def run_module(self, make, config, world=2, steps=STEPS, folder=None, extra=()):
-        folder = folder or self.shop.run_dir()
-        outcome = workshop.run(self.shop.command(self.file_of(make), self.data("plain"), config, folder, world, steps, extra))
+        folder = folder or self.env.run_dir()
+        outcome = harness.run(self.env.command(self.file_of(make), self.data("plain"), config, folder, world, steps, extra))
         self.assertEqual(outcome.code, 0, str(outcome))
-        return workshop.read_metrics(folder), folder
+        return harness.read_metrics(folder), folder
 
     def check_module(self, make, world=2, steps=STEPS, **changes):
         config = config_of("plain", **changes)
@@ -390,19 +390,19 @@ class Unusual(CaseTest):
         module, losses = self.module_of(Convolving), []
         for form, file in (("script", torch.jit.script(module)),
                            ("trace", torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False))):
-            path = self.shop.path(f"convolving-{form}.pt")
+            path = self.env.path(f"convolving-{form}.pt")
             file.save(path)
-            rows, _ = self.shop.train(path, self.data("plain"), config, 2, STEPS)
+            rows, _ = self.env.train(path, self.data("plain"), config, 2, STEPS)
             losses.append([row["loss"] for row in rows])
         self.assertEqual(*losses)
 
     def test_numbers_of_a_traced_loss_file(self):
         """Numbers of Python are no tensors of 64 bits, in a file that was traced neither."""
-        path = self.shop.path("traced_loss.pt")
+        path = self.env.path("traced_loss.pt")
         outputs, labels = torch.randn(6, 5), torch.arange(6) % 5
         torch.jit.trace(traced_loss, (outputs, labels)).save(path)
         config = config_of("named_loss", loss=path)
-        rows, _ = self.shop.train(self.model("named_loss"), self.data("named_loss"), config, 2, STEPS)
+        rows, _ = self.env.train(self.model("named_loss"), self.data("named_loss"), config, 2, STEPS)
         plain = one_process.train(lambda: WithLoss(model_cases.build("named_loss")), self.data("named_loss"),
                                   config_of("named_loss", loss=None), STEPS, 2)
         self.assert_close(plain, rows, BOUND, "traced loss")
@@ -460,20 +460,20 @@ class Unusual(CaseTest):
         ids = torch.stack([torch.randint(0, size, (rows,), generator=generator) for size in (3, 40, 3)], 1)
         labels = torch.randint(-1, 3, (rows,), generator=generator)
         arrays = {"ids": ids, "labels": labels}
-        path, data = self.shop.path("columns.pt"), self.shop.path("columns.safetensors")
+        path, data = self.env.path("columns.pt"), self.env.path("columns.safetensors")
         torch.manual_seed(0)
         module = Columns()
         torch.jit.script(module).save(path)
         tensor_file.write(data, arrays)
         config = config_of("plain", gradient_accumulation_steps=1)
         expected = one_process.train(lambda: torch.jit.load(path), data, config, STEPS, 2)
-        rows, _ = self.shop.train(path, data, config, 2, STEPS)
+        rows, _ = self.env.train(path, data, config, 2, STEPS)
         self.assert_close(expected, rows, BOUND, "columns")
         for array, row, value in (("ids", (5, 0), 3), ("ids", (5, 1), 40), ("labels", (5,), -2), ("labels", (5,), 3)):
             wrong = {key: tensor.clone() for key, tensor in arrays.items()}
             wrong[array][row] = value
             tensor_file.write(data, wrong)
-            outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
+            outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 65, str(outcome))
             self.assertIn(f"array '{array}' of the data, sample 5", outcome.text)
             self.assertIn(f"the value {value} is out of range", outcome.text)
@@ -488,7 +488,7 @@ class Unusual(CaseTest):
             y[::7] = -100
             for loss in ("cross_entropy", None):
                 name = f"positions_{len(between)}_{loss}"
-                path, data = self.shop.path(name + ".pt"), self.shop.path(name + ".safetensors")
+                path, data = self.env.path(name + ".pt"), self.env.path(name + ".safetensors")
                 torch.manual_seed(0)
                 layer = torch.nn.Linear(model_cases.WIDTH, positions)
                 torch.jit.script(torch.nn.Sequential(layer) if loss else PositionLoss(layer)).save(path)
@@ -496,29 +496,29 @@ class Unusual(CaseTest):
                 # one micro batch on one rank: means over labels that count are means of nothing else
                 config = config_of("plain", gradient_accumulation_steps=1, **({"loss": loss} if loss else {}))
                 expected = one_process.train(lambda: torch.jit.load(path), data, config, STEPS, 1)
-                found, _ = self.shop.train(path, data, config, 1, STEPS)
+                found, _ = self.env.train(path, data, config, 1, STEPS)
                 self.assert_close(expected, found, BOUND, name)
 
     def test_a_named_tuple_with_the_loss_behind_the_outputs(self):
         """Found by its name, with a single number of outputs and with more."""
         torch.manual_seed(0)
-        torch.jit.script(NamedLoss()).save(self.shop.path("named.pt"))
+        torch.jit.script(NamedLoss()).save(self.env.path("named.pt"))
         for rows in (2, BATCH):
             config = config_of("plain", train_batch_size=rows, gradient_accumulation_steps=1)
             data = self.data("plain")
-            expected = one_process.train(lambda: FirstLoss(torch.jit.load(self.shop.path("named.pt"))), data, config, STEPS, 1)
-            found, _ = self.shop.train(self.shop.path("named.pt"), data, config, 2, STEPS)
+            expected = one_process.train(lambda: FirstLoss(torch.jit.load(self.env.path("named.pt"))), data, config, STEPS, 1)
+            found, _ = self.env.train(self.env.path("named.pt"), data, config, 2, STEPS)
             self.assert_close(expected, found, BOUND, f"{rows} rows")
 
     def test_a_loss_file_resumes_to_the_bit(self):
         """No executor that runs its graph otherwise from the third call on."""
-        path = self.shop.path("loss.pt")
+        path = self.env.path("loss.pt")
         torch.jit.script(SoftLoss()).save(path)
         config = config_of("named_loss", loss=path, bf16={"enabled": True}, checkpoint={"at_end": True})
         model, data = self.model("named_loss"), self.data("named_loss")
-        rows, _ = self.shop.train(model, data, config, 2, STEPS)
-        part, folder = self.shop.train(model, data, config, 2, 3)
-        resumed, _ = self.shop.train(model, data, config, 2, STEPS, folder, ["--resume", "auto"])
+        rows, _ = self.env.train(model, data, config, 2, STEPS)
+        part, folder = self.env.train(model, data, config, 2, 3)
+        resumed, _ = self.env.train(model, data, config, 2, STEPS, folder, ["--resume", "auto"])
         self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in resumed])
         self.assertEqual([row["grad_norm"] for row in rows], [row["grad_norm"] for row in resumed])
 
@@ -761,12 +761,12 @@ class Refused(CaseTest):
     """What cannot be trained as it stands is refused at load, with the name of the culprit."""
 
     def refusal(self, make, text, trace=False, saves=False, code=65, **changes):
-        path = self.shop.path("refused.pt")
+        path = self.env.path("refused.pt")
         torch.manual_seed(0)
         module = torch.jit.trace(make(), model_cases.example_of("plain")) if trace else torch.jit.script(make())
         module.save(path)
         config = config_of("plain", gradient_accumulation_steps=1, checkpoint={"at_end": saves}, **changes)
-        outcome = workshop.run(self.shop.command(path, self.data("plain"), config, self.shop.run_dir(), 1, 1))
+        outcome = harness.run(self.env.command(path, self.data("plain"), config, self.env.run_dir(), 1, 1))
         self.assertEqual(outcome.code, code, str(outcome))
         self.assertIn(text, outcome.text)
         self.assertNotIn("step 1", outcome.text)
@@ -811,8 +811,8 @@ class Refused(CaseTest):
 
     def test_a_recurrent_trace_in_16_bits(self):
         config = config_of("lstm_trace", bf16={"enabled": True})
-        outcome = workshop.run(self.shop.command(self.model("lstm_trace"), self.data("lstm_trace"), config,
-                                                 self.shop.run_dir(), 1, 1))
+        outcome = harness.run(self.env.command(self.model("lstm_trace"), self.data("lstm_trace"), config,
+                                                 self.env.run_dir(), 1, 1))
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("A trace keeps the number types of its export", outcome.text)
 
@@ -824,10 +824,10 @@ class Refused(CaseTest):
                                    "torch.nn.utils.parametrizations: trace the model")
 
     def test_an_evaluation_that_asks_for_gradients(self):
-        path = self.shop.path("penalty.pt")
+        path = self.env.path("penalty.pt")
         torch.jit.script(Penalty()).save(path)
         config = config_of("plain", data={"shuffle": False, "eval": self.data("plain")})
-        outcome = workshop.run(self.shop.command(path, self.data("plain"), config, self.shop.run_dir(), 1, 1))
+        outcome = harness.run(self.env.command(path, self.data("plain"), config, self.env.run_dir(), 1, 1))
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("An evaluation computes without gradients", outcome.text)
 

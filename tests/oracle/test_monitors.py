@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import deepspeed_monitors
 import event_file
 import one_process
-import workshop
+import harness
 
 STEPS, TRACED, PROFILED = 6, 4, 2  # profile_step counts the steps done before
 PREFIX = "Train/Samples/"
@@ -30,28 +30,28 @@ def number_to_string(value):
     return f"{round(value / size, 2):g} {unit}"
 
 
-class Watched(workshop.ShopTest):
+class Watched(harness.TrainingTest):
     """One run of two ranks with every monitor on."""
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.plain = workshop.base_config("gpt", gradient_accumulation_steps=3, zero_optimization={"stage": 1})
-        cls.files = cls.shop.path("files")
+        cls.plain = harness.base_config("gpt", gradient_accumulation_steps=3, zero_optimization={"stage": 1})
+        cls.files = cls.env.path("files")
         cls.config = dict(
             cls.plain, steps_per_print=2, wall_clock_breakdown=True, memory_breakdown=True,
             tensorboard={"enabled": True, "output_path": cls.files, "job_name": "tb"},
             csv_monitor={"enabled": True, "output_path": cls.files, "job_name": "csv"},
             flops_profiler={"enabled": True, "profile_step": PROFILED, "top_modules": 2},
             comms_logger={"enabled": True, "verbose": True, "debug": True})
-        cls.run_dir = cls.shop.run_dir()
-        cls.outcome = workshop.run(cls.shop.command(
-            cls.shop.model("gpt"), cls.shop.data("gpt"), cls.config, cls.run_dir, 2, STEPS,
+        cls.run_dir = cls.env.run_dir()
+        cls.outcome = harness.run(cls.env.command(
+            cls.env.model("gpt"), cls.env.data("gpt"), cls.config, cls.run_dir, 2, STEPS,
             ["--trace", str(TRACED), "--timings", "--verbose"]))
         if cls.outcome.code != 0:
             raise AssertionError(str(cls.outcome))
-        cls.metrics = workshop.read_metrics(cls.run_dir)
-        cls.has_device = "cuda" in cls.shop.ranks(2)
+        cls.metrics = harness.read_metrics(cls.run_dir)
+        cls.has_device = "cuda" in cls.env.ranks(2)
         cls.memory = r"\d+\.\d+" if cls.has_device else r"0\.0"  # of the device, in GB
         # What the ranks wrote, without the prefix that tells them apart.
         cls.lines = [re.sub(r"^\S+:\d+\| ", "", line) for line in cls.outcome.text.splitlines()]
@@ -64,7 +64,7 @@ class Watched(workshop.ShopTest):
 
     def expected_points(self):
         """{event: [(x, value)]} by DeepSpeed's rules; times have no values here."""
-        batch = workshop.BATCH
+        batch = harness.BATCH
         rates = [one_process.learning_rate(self.plain, k + 1) for k in range(1, STEPS + 1)]
         self.assertEqual([round(r, 12) for r in rates[:-1]], [round(m["lr"], 12) for m in self.metrics[1:]])
         points = {"train_loss": [(k * batch, m["loss"]) for k, m in enumerate(self.metrics)],
@@ -73,7 +73,7 @@ class Watched(workshop.ShopTest):
         return points
 
     def test_watching_changes_nothing(self):
-        metrics, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), self.plain, 2, STEPS)
+        metrics, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), self.plain, 2, STEPS)
         for key in ("step", "loss", "lr", "grad_norm"):
             self.assertEqual([m[key] for m in metrics], [m[key] for m in self.metrics])
 
@@ -108,8 +108,8 @@ class Watched(workshop.ShopTest):
         self.assertEqual(walls, sorted(walls))
         # DeepSpeed's odd order: a step's loss stands at the samples before it, its rate behind it.
         self.assertEqual([(name, x) for _, x, name, _ in points if name in (PREFIX + "train_loss", PREFIX + "lr")][:4],
-                         [(PREFIX + "train_loss", 0), (PREFIX + "lr", workshop.BATCH),
-                          (PREFIX + "train_loss", workshop.BATCH), (PREFIX + "lr", 2 * workshop.BATCH)])
+                         [(PREFIX + "train_loss", 0), (PREFIX + "lr", harness.BATCH),
+                          (PREFIX + "train_loss", harness.BATCH), (PREFIX + "lr", 2 * harness.BATCH)])
         try:
             from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
         except ImportError:
@@ -276,16 +276,16 @@ class Watched(workshop.ShopTest):
         self.assertGreater(total, sum(m["step_ms"] for m in self.metrics[1:]) / 1e3)
 
 
-class Flops(workshop.ShopTest):
+class Flops(harness.TrainingTest):
     """What one forward costs: as DeepSpeed counts it, and as PyTorch's flop counter does."""
 
     def profile(self, kind, form="script", **changes):
         """({flops, macs, params}, all that the run said): exact numbers stand in the log, rounded ones in the report."""
         options = {"enabled": True, "profile_step": 1, **changes}
-        config = workshop.base_config(kind, train_batch_size=2 * deepspeed_monitors.MICRO_BATCH,
+        config = harness.base_config(kind, train_batch_size=2 * deepspeed_monitors.MICRO_BATCH,
                                       gradient_accumulation_steps=2, flops_profiler=options)
-        outcome = workshop.run(self.shop.command(self.shop.model(kind, form), self.shop.data(kind), config,
-                                                 self.shop.run_dir(), 1, 3, ["--verbose"]))
+        outcome = harness.run(self.env.command(self.env.model(kind, form), self.env.data(kind), config,
+                                                 self.env.run_dir(), 1, 3, ["--verbose"]))
         self.assertEqual(outcome.code, 0, str(outcome))
         exact = re.search(r"flops profile of step 2: (\d+) flops, (\d+) macs, (\d+) params", outcome.text)
         self.assertTrue(exact, str(outcome))
@@ -313,7 +313,7 @@ class Flops(workshop.ShopTest):
                     self.assertIn("time (ms) | fwd: ", text)  # the profiler brings the times with it
 
     def test_report_goes_to_a_file_and_tells_modules_apart(self):
-        path = self.shop.path("deep", "flops.txt")
+        path = self.env.path("deep", "flops.txt")
         _, text = self.profile("gpt", output_file=path)
         self.assertNotIn("DeepSpeed Flops Profiler", text)
         with open(path) as file:
@@ -331,20 +331,20 @@ class Flops(workshop.ShopTest):
         self.assertIn("100% latency", report)
 
 
-class Files(workshop.ShopTest):
+class Files(harness.TrainingTest):
     def command(self, run_dir, steps, extra=(), **sections):
-        config = workshop.base_config("mlp", **sections)
-        return self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, run_dir, 1, steps, extra)
+        config = harness.base_config("mlp", **sections)
+        return self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, run_dir, 1, steps, extra)
 
     def test_a_resumed_run_goes_on_in_its_files(self):
-        run_dir, files = self.shop.run_dir(), self.shop.path("resumed")
+        run_dir, files = self.env.run_dir(), self.env.path("resumed")
         sections = {name: {"enabled": True, "output_path": files, "job_name": name} for name in ("tensorboard", "csv_monitor")}
-        self.assertEqual(workshop.run(self.command(run_dir, 2, **sections)).code, 0)
-        outcome = workshop.run(self.command(run_dir, 4, ["--resume", "auto"], **sections))
+        self.assertEqual(harness.run(self.command(run_dir, 2, **sections)).code, 0)
+        outcome = harness.run(self.command(run_dir, 4, ["--resume", "auto"], **sections))
         self.assertEqual(outcome.code, 0, str(outcome))
         with open(os.path.join(files, "csv_monitor", "Train_Samples_train_loss.csv"), newline="") as file:
             rows = [line.split(",")[0] for line in file.read().split("\r\n")]
-        batch = workshop.BATCH
+        batch = harness.BATCH
         self.assertEqual(rows, ["step", "0", str(batch), "step", str(2 * batch), str(3 * batch), ""])
         found = []
         for name in sorted(os.listdir(os.path.join(files, "tensorboard"))):
@@ -353,25 +353,25 @@ class Files(workshop.ShopTest):
         self.assertEqual(sorted(found), [[0, batch], [2 * batch, 3 * batch]])
 
     def test_folders_that_cannot_be_made_are_named(self):
-        blocked = self.shop.path("blocked")
+        blocked = self.env.path("blocked")
         with open(blocked, "w"):
             pass
         for name in ("tensorboard", "csv_monitor"):
-            outcome = workshop.run(self.command(self.shop.run_dir(), 1, **{name: {"enabled": True, "output_path": blocked}}))
+            outcome = harness.run(self.command(self.env.run_dir(), 1, **{name: {"enabled": True, "output_path": blocked}}))
             self.assertEqual(outcome.code, 73, str(outcome))
             self.assertIn(blocked, outcome.text)
 
     def test_steps_that_never_come_are_said(self):
-        outcome = workshop.run(self.command(self.shop.run_dir(), 2, ["--trace", "9"],
+        outcome = harness.run(self.command(self.env.run_dir(), 2, ["--trace", "9"],
                                             flops_profiler={"enabled": True, "profile_step": 7}))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("did not take step 9", outcome.text)
         self.assertIn("profile_step 7 means step 8", outcome.text)
 
     def test_without_monitors_nothing_is_written_and_no_line_comes(self):
-        run_dir, cwd = self.shop.run_dir(), self.shop.path("empty")
+        run_dir, cwd = self.env.run_dir(), self.env.path("empty")
         os.mkdir(cwd)
-        outcome = workshop.run(self.command(run_dir, 2), cwd=cwd)
+        outcome = harness.run(self.command(run_dir, 2), cwd=cwd)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(os.listdir(cwd), [])
         for word in ("step=", "time (ms)", "Comm. Op", "Engine ", "RunningAvg", "where the time went"):

@@ -7,8 +7,8 @@ import unittest
 import torch
 
 import tensor_file
-import workshop
-from workshop import base_config, run
+import harness
+from harness import base_config, run
 
 
 class Block(torch.nn.Module):
@@ -46,9 +46,9 @@ class SteepNet(torch.nn.Module):
         return (self.first(x) - y).square().mean() + torch.sqrt(self.steep).sum()
 
 
-class NotFinite(workshop.ShopTest):
+class NotFinite(harness.TrainingTest):
     def save(self, name, model):
-        path = self.shop.path(name)
+        path = self.env.path(name)
         torch.jit.script(model).save(path)
         return path
 
@@ -57,17 +57,17 @@ class NotFinite(workshop.ShopTest):
         return self.save("blocks.pt", Net([Block(False), Block(True), Block(False)]))
 
     def data(self, name, change=lambda x, y: None, positive=False):
-        tensors = workshop.samples_of("mlp")
+        tensors = harness.samples_of("mlp")
         if positive:
             tensors["x"] = tensors["x"].abs() + 1
         change(tensors["x"], tensors["y"])
-        path = self.shop.path(name)
+        path = self.env.path(name)
         tensor_file.write(path, tensors)
         return path
 
     def failed(self, model, data, world, *words, stage=0, steps=6, **changes):
         config = base_config("mlp", zero_optimization={"stage": stage, "stage3_param_persistence_threshold": 0}, **changes)
-        outcome = run(self.shop.command(model, data, config, self.shop.run_dir(), world, steps), timeout=60)
+        outcome = run(self.env.command(model, data, config, self.env.run_dir(), world, steps), timeout=60)
         self.assertEqual(outcome.code, 76, str(outcome))
         for word in words:
             self.assertIn(word, outcome.text, str(outcome))
@@ -81,7 +81,7 @@ class NotFinite(workshop.ShopTest):
         for world, stage, accumulation, rank, micro, samples in ((1, 0, 1, 0, 0, "72, 73"), (3, 3, 1, 0, 0, "72, 73"),
                                                                  (3, 2, 3, 2, 0, "80, 81"), (2, 1, 3, 1, 0, "78, 79")):
             with self.subTest(world=world, stage=stage):
-                self.failed(self.shop.model("mlp"), data, world, "the loss is not finite at step 3",
+                self.failed(self.env.model("mlp"), data, world, "the loss is not finite at step 3",
                             f"rank {rank}, micro batch {micro} (samples {samples}", "array 'y' of the data, sample 80",
                             "nan.safetensors", "[0] is nan", stage=stage, gradient_accumulation_steps=accumulation)
 
@@ -89,14 +89,14 @@ class NotFinite(workshop.ShopTest):
         def change(x, y):
             x[40, 2] = float("inf")
 
-        self.failed(self.shop.model("mlp"), self.data("inf.safetensors", change), 2, "step 2", "samples 36, 37",
+        self.failed(self.env.model("mlp"), self.data("inf.safetensors", change), 2, "step 2", "samples 36, 37",
                     "array 'x' of the data, sample 40", "element [2] is inf")
 
     def test_a_parameter_of_the_file(self):
         model = torch.jit.load(self.blocks())
         with torch.no_grad():
             getattr(model.blocks, "2").layer.weight[1, 3] = float("nan")
-        path = self.shop.path("spoilt.pt")
+        path = self.env.path("spoilt.pt")
         model.save(path)
         for stage in (0, 3):
             with self.subTest(stage=stage):
@@ -118,11 +118,11 @@ class NotFinite(workshop.ShopTest):
         model = self.save("steep.pt", SteepNet())
         for stage in (0, 2):
             with self.subTest(stage=stage):
-                self.failed(model, self.shop.data("mlp"), 2, "the gradient is not finite at step 1", "rank 0, micro batch 0",
+                self.failed(model, self.env.data("mlp"), 2, "the gradient is not finite at step 1", "rank 0, micro batch 0",
                             "the gradient of parameter 'steep'", "is inf", stage=stage)
 
     def test_weights_that_run_away(self):
-        self.failed(self.shop.model("mlp"), self.shop.data("mlp"), 2, "not finite", "Run again with checks: rank",
+        self.failed(self.env.model("mlp"), self.env.data("mlp"), 2, "not finite", "Run again with checks: rank",
                     "Lower the learning rate", optimizer={"type": "SGD", "params": {"lr": 1e12}}, gradient_clipping=0)
 
 

@@ -10,7 +10,7 @@ import torch.multiprocessing as processes
 
 import one_process
 import tensor_file
-import workshop
+import harness
 
 
 def free_store(world):
@@ -47,10 +47,10 @@ def ddp_rank(rank, world, port, model_path, data_path, config, steps, out):
     dist.destroy_process_group()
 
 
-class OneProcess(workshop.ShopTest):
+class OneProcess(harness.TrainingTest):
     def losses(self, kind, shares, **changes):
-        config = workshop.base_config(kind, **changes)
-        rows = one_process.train(self.shop.model(kind), self.shop.data(kind), config, 50, shares)
+        config = harness.base_config(kind, **changes)
+        rows = one_process.train(self.env.model(kind), self.env.data(kind), config, 50, shares)
         return [row["loss"] for row in rows]
 
     def assert_near(self, first, second):
@@ -65,12 +65,12 @@ class OneProcess(workshop.ShopTest):
         self.assertGreater(abs(self.losses("convnet", 1)[0] - self.losses("convnet", 4)[0]), 1e-3)
 
     def test_agrees_with_distributed_data_parallel(self):
-        config = workshop.base_config("mlp")
+        config = harness.base_config("mlp")
         del config["scheduler"]
-        out, world = self.shop.path("losses.pt"), 2
+        out, world = self.env.path("losses.pt"), 2
         store = free_store(world)
-        processes.spawn(ddp_rank, (world, store.port, self.shop.model("mlp"), self.shop.data("mlp"), config, 50, out), world)
-        rows = one_process.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 50)
+        processes.spawn(ddp_rank, (world, store.port, self.env.model("mlp"), self.env.data("mlp"), config, 50, out), world)
+        rows = one_process.train(self.env.model("mlp"), self.env.data("mlp"), config, 50)
         self.assert_near([row["loss"] for row in rows], torch.load(out))
 
     def test_schedules_at_the_values_that_the_formulas_give_by_hand(self):
@@ -92,8 +92,8 @@ class OneProcess(workshop.ShopTest):
     def test_tensor_files_survive_a_round_trip(self):
         tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([1, 2]), "c": torch.ones(3, dtype=torch.bfloat16),
                    "d": torch.tensor(3.5), "e": torch.empty(0, 4)}
-        tensor_file.write(self.shop.path("t.safetensors"), tensors)
-        back = tensor_file.read(self.shop.path("t.safetensors"))
+        tensor_file.write(self.env.path("t.safetensors"), tensors)
+        back = tensor_file.read(self.env.path("t.safetensors"))
         self.assertEqual(list(back), list(tensors))
         for name in tensors:
             self.assertTrue(torch.equal(back[name], tensors[name]) and back[name].dtype == tensors[name].dtype, name)

@@ -14,8 +14,8 @@ import numpy
 import torch
 
 import one_process
-import workshop
-from workshop import base_config
+import harness
+from harness import base_config
 
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
 STEPS = 50
@@ -54,7 +54,7 @@ def yaml_of(value, indent=0):
     return "\n".join(lines)
 
 
-class OracleTest(workshop.ShopTest):
+class OracleTest(harness.TrainingTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -63,14 +63,14 @@ class OracleTest(workshop.ShopTest):
     def oracle(self, kind, form, config, shares):
         key = (kind, form, json.dumps({**config, "zero_optimization": None}, sort_keys=True), shares)
         if key not in self.oracles:
-            self.oracles[key] = one_process.train(self.shop.model(kind, form), self.shop.data(kind), config, STEPS, shares)
+            self.oracles[key] = one_process.train(self.env.model(kind, form), self.env.data(kind), config, STEPS, shares)
         return self.oracles[key]
 
     def run_of(self, kind, form, config, world):
         """A run of 50 steps, made once for all cases that compare with it."""
         key = (kind, form, json.dumps(config, sort_keys=True), world)
         if key not in self.runs:
-            self.runs[key] = self.shop.train(self.shop.model(kind, form), self.shop.data(kind), config, world, STEPS)
+            self.runs[key] = self.env.train(self.env.model(kind, form), self.env.data(kind), config, world, STEPS)
         return self.runs[key]
 
     def assert_close(self, expected, actual, bound=None, keys=("loss", "lr", "grad_norm"), what=""):
@@ -151,7 +151,7 @@ class Graphs(OracleTest):
 
     def test_cpu_ranks_have_none_and_say_so(self):
         config = base_config("mlp", graph_harvesting=True)
-        outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 3))
+        outcome = harness.run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, self.env.run_dir(), 2, 3))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(outcome.text.count("graph_harvesting: steps are issued launch by launch, as without it: it takes a GPU"), 1)
 
@@ -202,7 +202,7 @@ class Recipes(OracleTest):
         training spreads that. How far is asked of the oracle itself: it runs again from weights changed by a last bit."""
         config = base_config("gpt", optimizer={"type": "Muon", "params": {"lr": 5e-3, "weight_decay": 0.01}})
         oracle = self.oracle("gpt", "script", config, 1)
-        nudged = one_process.train(self.nudged(self.shop.model("gpt")), self.shop.data("gpt"), config, STEPS)
+        nudged = one_process.train(self.nudged(self.env.model("gpt")), self.env.data("gpt"), config, STEPS)
         for world, stage in ((1, 0), (2, 1), (3, 1), (2, 3)):
             with self.subTest(world=world, stage=stage):
                 rows, _ = self.run_of("gpt", "script", {**config, "zero_optimization": {"stage": stage}}, world)
@@ -266,9 +266,9 @@ class Recipes(OracleTest):
         self.check("gpt", base_config("gpt", zero_optimization=zero), world=3)
 
     def test_forward_that_returns_loss_and_logits(self):
-        model = self.shop.model("gpt", "script", "--returns", "loss_logits")
-        expected = one_process.train(model, self.shop.data("gpt"), base_config("gpt"), STEPS)
-        actual, _ = self.shop.train(model, self.shop.data("gpt"), base_config("gpt"), 2)
+        model = self.env.model("gpt", "script", "--returns", "loss_logits")
+        expected = one_process.train(model, self.env.data("gpt"), base_config("gpt"), STEPS)
+        actual, _ = self.env.train(model, self.env.data("gpt"), base_config("gpt"), 2)
         self.assert_close(expected, actual)
 
     def test_bf16(self):
@@ -294,12 +294,12 @@ class Twins(OracleTest):
         for world, stage in ((2, 0), (3, 1)):
             config = base_config("gpt", zero_optimization=zero(stage))
             first, _ = self.run_of("gpt", "script", config, world)
-            again, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, world)
+            again, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world)
             self.assert_same(first, again, f"world {world}")
 
     def test_a_shuffled_run_repeats_itself_and_does_not_depend_on_the_world(self):
         config = base_config("mlp", data={"shuffle": True, "seed": 3})
-        runs = [self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, world)[0] for world in (1, 2, 3, 2)]
+        runs = [self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, world)[0] for world in (1, 2, 3, 2)]
         self.assert_same(runs[1], runs[3])
         self.assert_close(runs[0], runs[1])
         self.assert_close(runs[0], runs[2])
@@ -310,30 +310,30 @@ class Twins(OracleTest):
         config = base_config("gpt", zero_optimization={"stage": 1}, gradient_accumulation_steps=3,
                              optimizer={"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.98]}})
         first, _ = self.run_of("gpt", "script", config, 2)
-        twin = self.shop.config(None, ".yaml", yaml_of(config) + "\n")
-        second, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), twin, 2)
+        twin = self.env.config(None, ".yaml", yaml_of(config) + "\n")
+        second, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), twin, 2)
         self.assert_same(first, second)
 
     def test_data_formats_agree(self):
         config = base_config("gpt")
         first, _ = self.run_of("gpt", "script", config, 2)
-        numpy.savez(self.shop.path("gpt.npz"), **{name: array.numpy() for name, array in workshop.samples_of("gpt").items()})
-        again, _ = self.shop.train(self.shop.model("gpt"), self.shop.path("gpt.npz"), config, 2)
+        numpy.savez(self.env.path("gpt.npz"), **{name: array.numpy() for name, array in harness.samples_of("gpt").items()})
+        again, _ = self.env.train(self.env.model("gpt"), self.env.path("gpt.npz"), config, 2)
         self.assert_same(first, again, "npz")
 
     def test_a_token_stream_is_cut_as_tokenize_cuts_it(self):
-        text, model = self.shop.path("text"), self.shop.model("gpt")
+        text, model = self.env.path("text"), self.env.model("gpt")
         with open(text, "wb") as file:
             file.write(bytes((i * i // 5 + i // 3) % 64 for i in range(5000)))
         for name, options in (("t.safetensors", ["--seq", "12"]), ("t.bin", []), ("t.npy", ["--dtype", "uint8"])):
-            done = workshop.run([sys.executable, os.path.join(workshop.ROOT, "tools/tokenize"), text, self.shop.path(name),
+            done = harness.run([sys.executable, os.path.join(harness.ROOT, "tools/tokenize"), text, self.env.path(name),
                                  *options])
             self.assertEqual(done.code, 0, str(done))
         config = base_config("gpt")
-        samples, _ = self.shop.train(model, self.shop.path("t.safetensors"), config, 2)
+        samples, _ = self.env.train(model, self.env.path("t.safetensors"), config, 2)
         for name, dtype in (("t.bin", "uint16"), ("t.npy", "uint8")):
             stream = {"shuffle": False, "format": "tokens", "seq_len": 12, "dtype": dtype}
-            rows, _ = self.shop.train(model, self.shop.path(name), base_config("gpt", data=stream), 2)
+            rows, _ = self.env.train(model, self.env.path(name), base_config("gpt", data=stream), 2)
             self.assert_same(samples, rows, name)
 
     def test_stages_0_and_1_agree(self):
@@ -342,11 +342,11 @@ class Twins(OracleTest):
         self.assert_close(runs[0], runs[1])
 
     def test_an_empty_model_is_filled_alike_in_every_world(self):
-        model = self.shop.model("gpt", "script", "--empty")
+        model = self.env.model("gpt", "script", "--empty")
         runs = {}
         for world, stage in ((1, 0), (2, 1), (3, 1), (3, 0)):
             config = base_config("gpt", init={"seed": 5, "std": 0.02}, zero_optimization=zero(stage))
-            runs[world, stage], _ = self.shop.train(model, self.shop.data("gpt"), config, world)
+            runs[world, stage], _ = self.env.train(model, self.env.data("gpt"), config, world)
         self.assertAlmostEqual(runs[1, 0][0]["loss"], math.log(64), delta=0.1)
         self.assertLess(runs[1, 0][-1]["loss"], 3.5)
         for key in runs:
@@ -357,10 +357,10 @@ class Resume(OracleTest):
     """A run that was stopped at step 20 and resumed is the uninterrupted one."""
 
     def stopped_and_resumed(self, kind, config, world, other_config=None, other_world=None):
-        model, data = self.shop.model(kind), self.shop.data(kind)
-        half, folder = self.shop.train(model, data, config, world, 20)
+        model, data = self.env.model(kind), self.env.data(kind)
+        half, folder = self.env.train(model, data, config, world, 20)
         self.assertEqual([row["step"] for row in half], list(range(1, 21)))
-        rows, _ = self.shop.train(model, data, other_config or config, other_world or world, STEPS, folder,
+        rows, _ = self.env.train(model, data, other_config or config, other_world or world, STEPS, folder,
                                   ["--resume", "auto"])
         return rows
 
@@ -389,11 +389,11 @@ class Resume(OracleTest):
     def test_batch_norm_statistics_travel(self):
         config = base_config("convnet")
         whole, folder = self.run_of("convnet", "script", config, 2)
-        model, data = self.shop.model("convnet"), self.shop.data("convnet")
-        _, other = self.shop.train(model, data, config, 2, 20)
-        rows, _ = self.shop.train(model, data, config, 2, STEPS, other, ["--resume", "auto"])
+        model, data = self.env.model("convnet"), self.env.data("convnet")
+        _, other = self.env.train(model, data, config, 2, 20)
+        rows, _ = self.env.train(model, data, config, 2, STEPS, other, ["--resume", "auto"])
         self.assert_same(whole, rows)
-        first, second = (one_process.tensor_file.read(self.shop.consolidate(where, name + ".safetensors"))
+        first, second = (one_process.tensor_file.read(self.env.consolidate(where, name + ".safetensors"))
                          for where, name in ((folder, "whole"), (other, "resumed")))
         self.assertEqual(sorted(first), sorted(second))
         for name in first:
@@ -412,14 +412,14 @@ class Resume(OracleTest):
     def test_resume_auto_without_a_checkpoint_starts_afresh(self):
         config = base_config("mlp")
         whole, _ = self.run_of("mlp", "script", config, 2)
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 2, extra=["--resume", "auto"])
+        rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 2, extra=["--resume", "auto"])
         self.assert_same(whole, rows)
 
     def test_resume_from_a_named_checkpoint_in_a_new_folder(self):
         config = base_config("mlp", zero_optimization={"stage": 1})
         whole, _ = self.run_of("mlp", "script", config, 2)
-        _, folder = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 2, 20)
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 2,
+        _, folder = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 2, 20)
+        rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 2,
                                   extra=["--resume", os.path.join(folder, "checkpoints")])
         self.assert_same(whole[20:], rows)
 
@@ -429,9 +429,9 @@ class Consolidated(OracleTest):
 
     def check_weights(self, kind, world, stage, form="script", changes=None):
         config = base_config(kind, zero_optimization={"stage": stage}, **(changes or {}))
-        model, data = self.shop.model(kind, form), self.shop.data(kind)
+        model, data = self.env.model(kind, form), self.env.data(kind)
         whole, _ = self.run_of(kind, form, config, world)
-        _, folder = self.shop.train(model, data, config, world, 20)
+        _, folder = self.env.train(model, data, config, world, 20)
         shares = world if kind == "convnet" else 1
 
         def loss_of(weights):
@@ -445,10 +445,10 @@ class Consolidated(OracleTest):
 
         tag = f"{kind}{world}{stage}{form}"
         losses = {
-            ".pt": loss_of(torch.jit.load(self.shop.consolidate(folder, tag + ".pt"))),
-            "--state_dict": loss_with(torch.load(self.shop.consolidate(folder, tag + "-state.pt", "--state_dict"),
+            ".pt": loss_of(torch.jit.load(self.env.consolidate(folder, tag + ".pt"))),
+            "--state_dict": loss_with(torch.load(self.env.consolidate(folder, tag + "-state.pt", "--state_dict"),
                                                  weights_only=True)),
-            "safetensors": loss_with(one_process.tensor_file.read(self.shop.consolidate(folder, tag + ".safetensors"))),
+            "safetensors": loss_with(one_process.tensor_file.read(self.env.consolidate(folder, tag + ".safetensors"))),
         }
         for name, loss in losses.items():
             self.assertLessEqual(abs(loss - whole[20]["loss"]) / whole[20]["loss"], BOUND, f"{tag} {name}: {losses}")
@@ -464,10 +464,10 @@ class Consolidated(OracleTest):
 
     def test_an_empty_model_that_was_trained_is_a_whole_model(self):
         config = base_config("gpt", init={"seed": 5, "std": 0.02})
-        model, data = self.shop.model("gpt", "script", "--empty"), self.shop.data("gpt")
-        rows, folder = self.shop.train(model, data, config, 2, 20)
-        weights = torch.jit.load(self.shop.consolidate(folder, "filled.pt"))
-        more, _ = self.shop.train(model, data, config, 2, 21, folder, ["--resume", "auto"])
+        model, data = self.env.model("gpt", "script", "--empty"), self.env.data("gpt")
+        rows, folder = self.env.train(model, data, config, 2, 20)
+        weights = torch.jit.load(self.env.consolidate(folder, "filled.pt"))
+        more, _ = self.env.train(model, data, config, 2, 21, folder, ["--resume", "auto"])
         loss = one_process.loss_at(weights, data, config, 21)
         self.assertLessEqual(abs(loss - more[20]["loss"]) / loss, BOUND)
 

@@ -11,9 +11,9 @@ import torch
 
 import half_process
 import tensor_file
-import workshop
+import harness
 from test_oracle import OracleTest, one_process
-from workshop import BATCH, base_config
+from harness import BATCH, base_config
 
 STEPS = 40
 
@@ -25,9 +25,9 @@ def half_config(kind, stage=1, fp16=None, **changes):
 
 class PrecisionTest(OracleTest):
     def both(self, kind, config, world=1, steps=STEPS, shares=None, form="script"):
-        model, data = self.shop.model(kind, form), self.shop.data(kind)
+        model, data = self.env.model(kind, form), self.env.data(kind)
         expected = half_process.train(model, data, config, steps, shares or world)
-        actual, folder = self.shop.train(model, data, config, world, steps)
+        actual, folder = self.env.train(model, data, config, world, steps)
         return expected, actual, folder
 
     def check(self, kind, config, world=1, bound=2e-3, form="script"):
@@ -68,9 +68,9 @@ class LossScaling(PrecisionTest):
         for world, stage in ((2, 0), (4, 1), (3, 2), (4, 3)):
             with self.subTest(world=world, stage=stage):
                 config = half_config("gpt", stage)
-                exact, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, world, STEPS)
+                exact, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world, STEPS)
                 del config["communication_data_type"]
-                rows, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, world, STEPS)
+                rows, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world, STEPS)
                 self.assertEqual([(row["overflow"], row["loss_scale"]) for row in rows],
                                  [(row["overflow"], row["loss_scale"]) for row in exact])
                 self.assertNotEqual(rows[-1]["loss"], exact[-1]["loss"])
@@ -86,14 +86,14 @@ class LossScaling(PrecisionTest):
     def test_a_static_scale(self):
         rows, _ = self.check("gpt", half_config("gpt", fp16={"loss_scale": 512}), 2)
         self.assertEqual({row["loss_scale"] for row in rows}, {512.0})
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"),
+        rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"),
                                   half_config("mlp", fp16={"loss_scale": 1e30}), 1, 5)
         self.assertEqual([row["overflow"] for row in rows], [True] * 5)
 
     def test_overflows_are_told_in_deepspeeds_words(self):
         config = half_config("mlp")
-        outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config,
-                                                 self.shop.run_dir(), 2, 4))
+        outcome = harness.run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config,
+                                                 self.env.run_dir(), 2, 4))
         self.assertEqual(outcome.code, 0, str(outcome))
         attempt = "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4294967296"
         self.assertIn(attempt + ", but hysteresis is 2. Reducing hysteresis to 1\n", outcome.out)
@@ -103,38 +103,38 @@ class LossScaling(PrecisionTest):
     def test_at_the_minimum_the_run_ends_with_a_diagnosis(self):
         for stage, steps in ((1, 4), (0, 3)):  # stage 0 has no budget
             with self.subTest(stage=stage):
-                folder = self.shop.run_dir()
+                folder = self.env.run_dir()
                 config = half_config("gpt", stage, {"min_loss_scale": 2**30})
-                outcome = workshop.run(self.shop.command(self.shop.model("gpt"), self.shop.data("gpt"), config, folder, 2))
+                outcome = harness.run(self.env.command(self.env.model("gpt"), self.env.data("gpt"), config, folder, 2))
                 self.assertEqual(outcome.code, 76, str(outcome))
                 self.assertIn("the loss scale is at its minimum 1073741824 and cannot go lower", outcome.text)
                 self.assertIn(f"{steps} steps in a row overflowed, from step 1 to step {steps}", outcome.text)
                 self.assertIn("0 steps were applied before", outcome.text)
-                rows = workshop.read_metrics(folder)
+                rows = harness.read_metrics(folder)
                 self.assertEqual([row["overflow"] for row in rows], [True] * steps)
-                self.assertEqual(workshop.job_processes(folder), [])
+                self.assertEqual(harness.job_processes(folder), [])
 
     def test_resumed_in_the_middle_of_the_scales_life(self):
         """Bit by bit: at step 13 the scale is still falling, at 22 the budget is spent again or the window half full."""
         for kind, world, stage, at in (("gpt", 2, 1, 13), ("gpt", 1, 0, 22), ("mlp", 2, 3, 22)):
             with self.subTest(kind=kind, world=world, stage=stage, at=at):
                 config = half_config(kind, stage)
-                model, data = self.shop.model(kind), self.shop.data(kind)
-                whole, _ = self.shop.train(model, data, config, world, STEPS)
-                _, folder = self.shop.train(model, data, config, world, at)
-                rows, _ = self.shop.train(model, data, config, world, STEPS, folder, ["--resume", "auto"])
+                model, data = self.env.model(kind), self.env.data(kind)
+                whole, _ = self.env.train(model, data, config, world, STEPS)
+                _, folder = self.env.train(model, data, config, world, at)
+                rows, _ = self.env.train(model, data, config, world, STEPS, folder, ["--resume", "auto"])
                 keys = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow")
                 self.assertEqual([[row[key] for key in keys] for row in whole], [[row[key] for key in keys] for row in rows])
                 self.assertTrue(whole[at - 1]["overflow"] or whole[at]["loss_scale"] == whole[at - 1]["loss_scale"])
 
     def test_a_checkpoint_goes_from_one_precision_to_another(self):
-        model, data = self.shop.model("gpt"), self.shop.data("gpt")
+        model, data = self.env.model("gpt"), self.env.data("gpt")
         plain = base_config("gpt", zero_optimization={"stage": 1})
-        exact, _ = self.shop.train(model, data, plain, 2, 30)
+        exact, _ = self.env.train(model, data, plain, 2, 30)
         for first, then in ((plain, half_config("gpt", fp16={"initial_scale_power": 8})),
                             (half_config("gpt", fp16={"initial_scale_power": 8}), plain)):
-            _, folder = self.shop.train(model, data, first, 2, 15)
-            rows, _ = self.shop.train(model, data, then, 2, 30, folder, ["--resume", "auto"])
+            _, folder = self.env.train(model, data, first, 2, 15)
+            rows, _ = self.env.train(model, data, then, 2, 30, folder, ["--resume", "auto"])
             self.assertFalse(any(row["overflow"] for row in rows))
             self.assert_close(exact, rows, 1e-12, ["lr"])
             self.assert_close(exact, rows, 2e-2, ["loss"])
@@ -144,55 +144,55 @@ class Types(PrecisionTest):
     def test_batch_norms_stay_as_the_model_has_them(self):
         config = half_config("convnet", fp16={"initial_scale_power": 10})
         _, folder = self.check("convnet", config, 2)
-        weights = one_process.tensor_file.read(self.shop.consolidate(folder, "half.safetensors"))
+        weights = one_process.tensor_file.read(self.env.consolidate(folder, "half.safetensors"))
         mean = weights["blocks.0.norm.running_mean"]
         self.assertEqual(str(mean.dtype), "torch.float32")
         self.assertFalse((mean == mean.half().float()).all(), "averaged in 16 bits")
 
     def test_labels_of_a_named_loss_are_not_rounded(self):
         """1013.7 is 1016 in bf16; 70000 is no number in fp16."""
-        path, data = self.shop.path("linear.pt"), self.shop.path("prices.safetensors")
+        path, data = self.env.path("linear.pt"), self.env.path("prices.safetensors")
         torch.manual_seed(0)
         torch.jit.script(torch.nn.Linear(6, 1)).save(path)
-        x = workshop.samples_of("mlp")["x"]
+        x = harness.samples_of("mlp")["x"]
         for dtype, level in ((torch.bfloat16, 1013.7), (torch.float16, 70000.0)):
             y = level + x.sum(1, keepdim=True)
             tensor_file.write(data, {"x": x, "y": y})
             half = {"bf16": {"enabled": True}} if dtype == torch.bfloat16 else {"fp16": {"enabled": True, "loss_scale": 1e-3}}
-            rows, _ = self.shop.train(path, data, base_config("mlp", loss="mse", **half), 2, 1)
+            rows, _ = self.env.train(path, data, base_config("mlp", loss="mse", **half), 2, 1)
             outputs = torch.jit.load(path).to(dtype)(x[:BATCH].to(dtype)).float()
             self.assertAlmostEqual(rows[0]["loss"] / torch.nn.functional.mse_loss(outputs, y[:BATCH]).item(), 1, 5)
 
     def test_gradients_summed_and_sent_in_each_type(self):
         """fp16 and bf16 sums round each addition: 11 and 8 bits."""
-        reference, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), base_config("gpt"), 2, STEPS)
+        reference, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), base_config("gpt"), 2, STEPS)
         for accumulate, send, bound in (("fp16", "fp16", 5e-3), ("fp32", "bf16", 1e-2), ("bf16", "fp32", 1e-2),
                                         ("fp16", "fp32", 5e-3)):
             with self.subTest(accumulate=accumulate, send=send):
                 config = base_config("gpt", gradient_accumulation_steps=3, communication_data_type=send,
                                      data_types={"grad_accum_dtype": accumulate}, zero_optimization={"stage": 1})
-                rows, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, STEPS)
+                rows, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, 2, STEPS)
                 self.assert_close(reference, rows, bound, ["loss"])
                 self.assertNotEqual([row["loss"] for row in reference], [row["loss"] for row in rows])
 
     def test_auto_is_fp32_on_cpu_ranks(self):
-        reference, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 5)
+        reference, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 5)
         config = base_config("mlp", fp16={"enabled": "auto"}, bf16={"enabled": "auto"})
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 5)
+        rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 1, 5)
         self.assert_same(reference, rows)
 
     def test_tf32_has_no_effect_on_cpu_ranks_and_says_so(self):
-        reference, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 5)
-        folder = self.shop.run_dir()
-        outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"),
+        reference, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 5)
+        folder = self.env.run_dir()
+        outcome = harness.run(self.env.command(self.env.model("mlp"), self.env.data("mlp"),
                                                  base_config("mlp", tf32=True), folder, 1, 5))
         self.assertIn("'tf32' has no effect on CPU ranks", outcome.text)
-        self.assert_same(reference, workshop.read_metrics(folder))
+        self.assert_same(reference, harness.read_metrics(folder))
 
 
 class Autocast(PrecisionTest):
     def differs_from_fp32(self, kind, rows):
-        exact = half_process.train(self.shop.model(kind), self.shop.data(kind), base_config(kind), 3, 1)
+        exact = half_process.train(self.env.model(kind), self.env.data(kind), base_config(kind), 3, 1)
         self.assertNotEqual([row["loss"] for row in exact], [row["loss"] for row in rows[:3]], "autocast had no effect")
 
     def test_torch_autocast(self):
@@ -225,8 +225,8 @@ class Ends(PrecisionTest):
                 config = base_config("mlp", optimizer={"type": "SGD", "params": {"lr": 1e38}}, gradient_clipping=0.0,
                                      **section)
                 config.pop("scheduler")
-                outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config,
-                                                         self.shop.run_dir(), 1, 20))
+                outcome = harness.run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config,
+                                                         self.env.run_dir(), 1, 20))
                 self.assertEqual(outcome.code, 76, str(outcome))
                 self.assertIn("not finite", outcome.text)
 

@@ -11,7 +11,7 @@ from torch import nn
 import model_cases
 import tensor_file
 import test_model_cases
-import workshop
+import harness
 from model_cases import Block, Regression
 
 ON = {"activation_checkpointing": {"enabled": True}}
@@ -69,20 +69,20 @@ class SameNumbers(RecomputationTest):
 
     def saved_state(self, name, section):
         config = test_model_cases.config_of(name, checkpoint={"at_end": True}, **section)
-        _, folder = self.shop.train(self.model(name), self.data(name), config, 2, 3)
-        out = self.shop.path(f"{name}{len(section)}.safetensors")
-        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+        _, folder = self.env.train(self.model(name), self.data(name), config, 2, 3)
+        out = self.env.path(f"{name}{len(section)}.safetensors")
+        done = harness.run([harness.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
         self.assertEqual(done.code, 0, str(done))
         return tensor_file.read(out)
 
     def test_a_counter_that_a_trace_hands_from_call_to_call(self):
         """A trace returns the counter that it counted in, and the next call of the block counts on in that."""
         torch.manual_seed(0)
-        model, data, counts = self.shop.path("counted.pt"), self.data("plain"), []
+        model, data, counts = self.env.path("counted.pt"), self.data("plain"), []
         torch.jit.trace(CalledAgain().train(), model_cases.example_of("plain"), check_trace=False).save(model)
         for section in ({}, ON):
             config = test_model_cases.config_of("plain", units=["NormedBlock"], checkpoint={"at_end": True}, **section)
-            _, folder = self.shop.train(model, data, config, 2, 3)
+            _, folder = self.env.train(model, data, config, 2, 3)
             counts.append(self.consolidated(folder)["block.norm.num_batches_tracked"])
         self.assertEqual(counts[1], counts[0])
 
@@ -119,17 +119,17 @@ class SameNumbers(RecomputationTest):
 
     def test_products_that_look_whether_weights_want_gradients(self):
         """matmul of three dims in another order of memory, as in attention, folds them only beside a weight that does."""
-        if "cuda" in self.shop.ranks(1):
+        if "cuda" in self.env.ranks(1):
             self.skipTest("attention's last bits differ there, as docs/config.md says")
         torch.manual_seed(5)
-        model, data, losses = self.shop.path("attending.pt"), self.shop.path("attended.safetensors"), []
+        model, data, losses = self.env.path("attending.pt"), self.env.path("attended.safetensors"), []
         ids = torch.randint(0, model_cases.VOCAB, (60, 7))
         tensor_file.write(data, {"ids": ids, "labels": (3 * ids + 1) % model_cases.VOCAB})
         torch.jit.script(Attending()).save(model)
         for section in ({}, ON):
             config = test_model_cases.config_of("plain", train_batch_size=2 * ACCUMULATION, units=["TransformerEncoder"],
                                                 **section)
-            losses.append(self.metrics_of(self.shop.train(model, data, config, 1, 20)[0]))
+            losses.append(self.metrics_of(self.env.train(model, data, config, 1, 20)[0]))
         self.assertEqual(losses[1], losses[0])
 
     def test_blocks_that_leave_something_in_their_arguments_stay_as_they_are(self):
@@ -284,10 +284,10 @@ class Overlapping(nn.Module):
 class Refused(RecomputationTest):
     def run_module(self, module, section):
         torch.manual_seed(0)
-        path, data = self.shop.path("refused.pt"), self.data("plain")
+        path, data = self.env.path("refused.pt"), self.data("plain")
         torch.jit.script(module()).save(path)
         config = test_model_cases.config_of("plain", **section)
-        return workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 2))
+        return harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 2))
 
     def test_an_input_that_changes_before_backward_is_named(self):
         outcome = self.run_module(InPlaceAfter, ON)

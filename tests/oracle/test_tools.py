@@ -9,15 +9,15 @@ import unittest
 import torch
 
 import tensor_file
-import workshop
+import harness
 
-EXPORT = os.path.join(workshop.ROOT, "tools/export")
-TOKENIZE = os.path.join(workshop.ROOT, "tools/tokenize")
+EXPORT = os.path.join(harness.ROOT, "tools/export")
+TOKENIZE = os.path.join(harness.ROOT, "tools/tokenize")
 
 
-class ToolTest(workshop.ShopTest):
+class ToolTest(harness.TrainingTest):
     def run_tool(self, tool, *arguments):
-        return workshop.run([sys.executable, tool, *arguments], cwd=self.shop.folder)
+        return harness.run([sys.executable, tool, *arguments], cwd=self.env.folder)
 
     def assert_refused(self, outcome, code, *words):
         self.assertEqual(outcome.code, code, str(outcome))
@@ -26,16 +26,16 @@ class ToolTest(workshop.ShopTest):
             self.assertIn(word, outcome.text)
 
     def file(self, name, content):
-        with open(self.shop.path(name), "wb") as file:
+        with open(self.env.path(name), "wb") as file:
             file.write(content)
-        return self.shop.path(name)
+        return self.env.path(name)
 
 
 class Export(ToolTest):
     def export(self, *arguments):
         """Runs the tool inside this process: a new PyTorch for each case would be most of the time."""
-        path = self.shop.path(f"m{len(os.listdir(self.shop.folder))}.pt")
-        self.shop.tool.main([*arguments, path])
+        path = self.env.path(f"m{len(os.listdir(self.env.folder))}.pt")
+        self.env.tool.main([*arguments, path])
         return path
 
     def test_a_gpt_runs_at_other_batch_sizes_and_shorter_sequences_scripted_and_traced(self):
@@ -86,7 +86,7 @@ class Net(torch.nn.Module):
         return self.b(self.a(x)).sum()
 """)
         for extra in ([], ["--empty"]):
-            model = torch.jit.load(self.export("--recipe", self.shop.path("own.py") + ":Net", "--args", '{"width": 3}', *extra))
+            model = torch.jit.load(self.export("--recipe", self.env.path("own.py") + ":Net", "--args", '{"width": 3}', *extra))
             self.assertEqual(model.a.weight.data_ptr(), model.b.weight.data_ptr())
         self.assert_refused(self.run_tool(EXPORT, "--recipe", "own.py:Net", "--args", "[2]", "--trace", "x.pt"), 65,
                             "example_inputs")
@@ -132,12 +132,12 @@ class Net(torch.nn.Linear):
 
     def test_a_full_disk_is_told_from_a_folder_that_is_not_there(self):
         """A limit of file sizes stands for the disk."""
-        outcome = subprocess.run([sys.executable, EXPORT, "mlp", self.shop.path("full.pt")], capture_output=True, text=True,
+        outcome = subprocess.run([sys.executable, EXPORT, "mlp", self.env.path("full.pt")], capture_output=True, text=True,
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
         self.assertEqual((outcome.returncode, "Traceback" in outcome.stderr), (74, False), outcome.stderr)
         self.assertIn("File too large", outcome.stderr)
-        self.assert_refused(self.run_tool(EXPORT, "mlp", self.shop.path("nowhere/full.pt")), 73, "nowhere/full.pt")
-        self.assertFalse(os.path.exists(self.shop.path("full.pt")) or os.path.exists(self.shop.path("full.pt.part")))
+        self.assert_refused(self.run_tool(EXPORT, "mlp", self.env.path("nowhere/full.pt")), 73, "nowhere/full.pt")
+        self.assertFalse(os.path.exists(self.env.path("full.pt")) or os.path.exists(self.env.path("full.pt.part")))
 
     def test_hugging_face_without_transformers_says_what_to_install(self):
         try:
@@ -151,17 +151,17 @@ class Tokenize(ToolTest):
     def test_streams_hold_every_byte_of_all_files_in_order(self):
         self.file("a.txt", b"hello"), self.file("b.txt", b" w\xff")
         self.assertEqual(self.run_tool(TOKENIZE, "a.txt", "b.txt", "s.bin").code, 0)
-        with open(self.shop.path("s.bin"), "rb") as file:
+        with open(self.env.path("s.bin"), "rb") as file:
             self.assertEqual(file.read(), b"".join(bytes([b, 0]) for b in b"hello w\xff"))
         self.assertEqual(self.run_tool(TOKENIZE, "a.txt", "s.npy", "--dtype", "uint8").code, 0)
         import numpy
-        self.assertEqual(numpy.load(self.shop.path("s.npy")).tobytes(), b"hello")
+        self.assertEqual(numpy.load(self.env.path("s.npy")).tobytes(), b"hello")
 
     def test_samples_have_the_next_token_as_label(self):
         text = bytes(range(40, 51))
         self.file("c.txt", text)
         self.assertEqual(self.run_tool(TOKENIZE, "c.txt", "c.safetensors", "--seq", "4").code, 0)
-        arrays = tensor_file.read(self.shop.path("c.safetensors"))
+        arrays = tensor_file.read(self.env.path("c.safetensors"))
         self.assertEqual(sorted(arrays), ["input_ids", "labels"])
         self.assertEqual(arrays["input_ids"].tolist(), [list(text[0:4]), list(text[4:8])])
         self.assertEqual(arrays["labels"].tolist(), [list(text[1:5]), list(text[5:9])])
@@ -169,7 +169,7 @@ class Tokenize(ToolTest):
     def test_padding_is_masked(self):
         self.file("d.txt", bytes(range(40, 51)))
         self.assertEqual(self.run_tool(TOKENIZE, "d.txt", "d.safetensors", "--seq", "4", "--pad").code, 0)
-        arrays = tensor_file.read(self.shop.path("d.safetensors"))
+        arrays = tensor_file.read(self.env.path("d.safetensors"))
         self.assertEqual(arrays["input_ids"][2].tolist(), [48, 49, 0, 0])
         self.assertEqual(arrays["labels"][2].tolist(), [49, 50, -100, -100])
         self.assertEqual(arrays["mask"].tolist(), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
@@ -190,7 +190,7 @@ class Tokenize(ToolTest):
 
     def test_byte_level_needs_no_package(self):
         self.file("f.txt", b"abc")
-        outcome = subprocess.run([sys.executable, "-S", "-I", TOKENIZE, "f.txt", "f.bin"], cwd=self.shop.folder)
+        outcome = subprocess.run([sys.executable, "-S", "-I", TOKENIZE, "f.txt", "f.bin"], cwd=self.env.folder)
         self.assertEqual(outcome.returncode, 0)
 
 

@@ -10,8 +10,8 @@ import unittest
 import torch
 
 import tensor_file
-import workshop
-from workshop import base_config, program, run
+import harness
+from harness import base_config, program, run
 
 
 class Forgetful(torch.nn.Module):
@@ -38,25 +38,25 @@ class Dropping(torch.nn.Module):
         return (self.last(hidden) - y).square().mean()
 
 
-class VerifyTest(workshop.ShopTest):
+class VerifyTest(harness.TrainingTest):
     def tearDown(self):
-        self.assertEqual(workshop.job_processes(self.shop.folder), [], "processes are left behind")
+        self.assertEqual(harness.job_processes(self.env.folder), [], "processes are left behind")
 
     def scripted(self, kind):
-        path = self.shop.path(f"{kind.__name__}.pt")
+        path = self.env.path(f"{kind.__name__}.pt")
         torch.manual_seed(2)
         torch.jit.script(kind()).save(path)
         return path
 
     def verified(self, model, data, config, world, steps, verify, extra=(), run_dir=None):
         """(metrics, what was said) of a run that agrees with its replica."""
-        run_dir = run_dir or self.shop.run_dir()
-        outcome = run(self.shop.command(model, data, config, run_dir, world, steps, ["--verify", str(verify), *extra]),
+        run_dir = run_dir or self.env.run_dir()
+        outcome = run(self.env.command(model, data, config, run_dir, world, steps, ["--verify", str(verify), *extra]),
                       timeout=120)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(re.findall(r"--verify: \d+ steps? agrees?", outcome.text)), 1, str(outcome))
         self.assertRegex(outcome.text, r"--verify: the unsharded replica takes [\d.]+ GiB on rank 0")
-        return workshop.read_metrics(run_dir), outcome
+        return harness.read_metrics(run_dir), outcome
 
 
 class Agreement(VerifyTest):
@@ -75,7 +75,7 @@ class Agreement(VerifyTest):
                 self.agrees(config, world, kind, 1e-6 if precision == "fp32" else 2**-8)
 
     def agrees(self, config, world, kind, bound):
-        rows, outcome = self.verified(self.shop.model(kind), self.shop.data(kind), config, world, 12, 8)
+        rows, outcome = self.verified(self.env.model(kind), self.env.data(kind), config, world, 12, 8)
         self.assertIn("--verify: 8 steps agree", outcome.text)
         self.assertEqual(len(rows), 12)
         said = re.search(r"loss within (\S+), gradient norm within (\S+), parameters and moments within (\d+) %",
@@ -93,19 +93,19 @@ class Agreement(VerifyTest):
 
     def test_what_depends_on_the_split_is_split_alike_and_named(self):
         for model, kind, word in ((self.scripted(Dropping), "mlp", "random numbers"),
-                                  (self.shop.model("convnet"), "convnet", "statistics of batches")):
+                                  (self.env.model("convnet"), "convnet", "statistics of batches")):
             with self.subTest(model=model):
                 config = base_config(kind, gradient_accumulation_steps=3, zero_optimization={"stage": 2})
-                _, outcome = self.verified(model, self.shop.data(kind), config, 3, 6, 6)
+                _, outcome = self.verified(model, self.env.data(kind), config, 3, 6, 6)
                 self.assertIn(word, outcome.text)
 
     def test_the_numbers_are_those_of_a_run_without(self):
-        data = self.shop.path("eval.safetensors")
-        tensor_file.write(data, {name: array[:7] for name, array in workshop.samples_of("mlp").items()})
+        data = self.env.path("eval.safetensors")
+        tensor_file.write(data, {name: array[:7] for name, array in harness.samples_of("mlp").items()})
         config = base_config("mlp", zero_optimization={"stage": 3}, train={"eval_interval": 2},
                              data={"shuffle": True, "eval": data})
-        plain, _ = self.shop.train(self.scripted(Dropping), self.shop.data("mlp"), config, 3, 8)
-        checked, _ = self.verified(self.scripted(Dropping), self.shop.data("mlp"), config, 3, 8, 5)
+        plain, _ = self.env.train(self.scripted(Dropping), self.env.data("mlp"), config, 3, 8)
+        checked, _ = self.verified(self.scripted(Dropping), self.env.data("mlp"), config, 3, 8, 5)
         for want, got in zip(plain, checked):
             for key in ("loss", "grad_norm", "lr"):
                 self.assertEqual(want[key], got[key], (want["step"], key))
@@ -113,15 +113,15 @@ class Agreement(VerifyTest):
 
     def test_a_resumed_run(self):
         config = base_config("gpt", zero_optimization={"stage": 1})
-        whole, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 9)
-        _, folder = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 4)
-        rows, outcome = self.verified(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 9, 3, ["--resume", "auto"],
+        whole, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, 2, 9)
+        _, folder = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, 2, 4)
+        rows, outcome = self.verified(self.env.model("gpt"), self.env.data("gpt"), config, 2, 9, 3, ["--resume", "auto"],
                                       folder)
         self.assertIn("3 steps agree", outcome.text)
         self.assertEqual([r["loss"] for r in rows], [r["loss"] for r in whole])
 
     def test_more_steps_than_the_run_has(self):
-        _, outcome = self.verified(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 2, 3, 50)
+        _, outcome = self.verified(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 2, 3, 50)
         self.assertIn("--verify: 3 steps agree", outcome.text)
 
 
@@ -130,8 +130,8 @@ class Difference(VerifyTest):
         for stage in (0, 3):
             with self.subTest(stage=stage):
                 config = base_config("mlp", zero_optimization={"stage": stage, "stage3_param_persistence_threshold": 0})
-                outcome = run(self.shop.command(self.scripted(Forgetful), self.shop.data("mlp"), config,
-                                                self.shop.run_dir(), 2, 10, ["--verify", "5"]))
+                outcome = run(self.env.command(self.scripted(Forgetful), self.env.data("mlp"), config,
+                                                self.env.run_dir(), 2, 10, ["--verify", "5"]))
                 self.assertEqual(outcome.code, 76, str(outcome))
                 self.assertRegex(outcome.text, r"--verify: at step 1 the run differs from an unsharded replica: the loss is")
                 self.assertRegex(outcome.text, r"the first parameter that differs: parameter 'layer.weight' \(")
@@ -139,12 +139,12 @@ class Difference(VerifyTest):
                 self.assertNotIn("agree", outcome.text)
 
     def test_alone_it_is_one(self):
-        self.verified(self.scripted(Forgetful), self.shop.data("mlp"), base_config("mlp"), 1, 4, 4)
+        self.verified(self.scripted(Forgetful), self.env.data("mlp"), base_config("mlp"), 1, 4, 4)
 
 
 class Options(VerifyTest):
     def refused(self, *extra):
-        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), self.shop.run_dir(),
+        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), self.env.run_dir(),
                                     1, 3, extra)
         outcome = run(command)
         self.assertEqual(outcome.code, 64, str(outcome))
@@ -160,15 +160,15 @@ class Options(VerifyTest):
         self.assertIn("--eval_only", self.refused("--verify", "3", "--eval_only").text)
 
     def test_in_the_background(self):
-        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), self.shop.run_dir(),
+        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), self.env.run_dir(),
                                     2, 4, ["--verify", "2", "--detach", "--json"])
         started = run(command)
         self.assertEqual(started.code, 0, str(started))
         attached = run([program("dslaunch"), "attach", json.loads(started.out)["job_id"]])
         self.assertEqual(attached.code, 0, str(attached))
         self.assertIn("2 steps agree", attached.text)
-        for pid, _ in workshop.job_processes(self.shop.folder):  # the one in the background ends after its last word
-            workshop.wait_for_end(pid)
+        for pid, _ in harness.job_processes(self.env.folder):  # the one in the background ends after its last word
+            harness.wait_for_end(pid)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import jobs  # noqa: E402
 import judgement  # noqa: E402
 import models  # noqa: E402
 import tensor_file  # noqa: E402
-import workshop  # noqa: E402
+import harness  # noqa: E402
 from plain_run import NoNumbers, PlainRun  # noqa: E402
 from pool import Pool  # noqa: E402
 
@@ -131,7 +131,7 @@ class BySeed:
             if ending.code:
                 return None, [f"{leg} ended with {ending.code}: {ending.message}"]
         state, _ = checkpoint_state.read(checkpoint_state.newest(run_dir))
-        return (state, workshop.read_metrics(run_dir)), []
+        return (state, harness.read_metrics(run_dir)), []
 
     def judge(self, model, job):
         """"passed", "failed" or "no case", and words."""

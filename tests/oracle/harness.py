@@ -171,7 +171,7 @@ def rank_processes(folder, rank):
     return ranks
 
 
-class Workshop:
+class TrainingEnv:
     """A temporary folder with the models, the data and the runs of one test class."""
 
     def __init__(self):
@@ -243,10 +243,10 @@ class Workshop:
         return out
 
 
-class ShopTest(unittest.TestCase):
-    """A test class with a workshop of its own, `shop`."""
+class TrainingTest(unittest.TestCase):
+    """A test class with its own `env`."""
 
     @classmethod
     def setUpClass(cls):
-        cls.shop = Workshop()
-        cls.addClassCleanup(cls.shop.close)
+        cls.env = TrainingEnv()
+        cls.addClassCleanup(cls.env.close)

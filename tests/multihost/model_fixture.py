@@ -7,7 +7,7 @@ import sys
 
 from netns import wait_until
 
-FOLDER = "/tmp/dsl-workshop"  # in the test's own world
+FOLDER = "/tmp/dsl-model-fixture"  # in the test's own world
 TORCH_PYTHON = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dslaunch/torch-2.11.0/bin/python")
 CONFIG = {"train_batch_size": 12, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "data": {"shuffle": False},
           "zero_optimization": {"stage": 1}}
@@ -17,7 +17,7 @@ def has_torch():
     return os.access(TORCH_PYTHON, os.X_OK)
 
 
-def open_shop():
+def start():
     """Begins; import torch alone takes seconds."""
     if not has_torch():
         return

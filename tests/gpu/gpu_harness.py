@@ -1,4 +1,4 @@
-"""The oracle suites' workshop with the ranks on GPUs. Worlds of more ranks than the machine has GPUs are skipped, unless
+"""The oracle suites' harness with the ranks on GPUs. Worlds of more ranks than the machine has GPUs are skipped, unless
 SHARE_GPUS names those that several ranks may share (SHARE_GPUS=0 on a machine with one)."""
 import os
 import sys
@@ -6,16 +6,16 @@ import unittest
 
 import torch
 
-import workshop
+import harness
 
 SHARED_BY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "share_gpus.py")
 IS_SHARED = "SHARE_GPUS" in os.environ and torch.cuda.device_count() < 2  # then also worlds of two
 if IS_SHARED:
-    workshop.LIMIT_S = 300
+    harness.LIMIT_S = 300
 MOST_RANKS = max(torch.cuda.device_count(), 4 if "SHARE_GPUS" in os.environ else 0)
 
 
-class GpuWorkshop(workshop.Workshop):
+class GpuTrainingEnv(harness.TrainingEnv):
     def ranks(self, world):
         if world > MOST_RANKS:
             raise unittest.SkipTest(f"{world} ranks need as many GPUs")
@@ -26,7 +26,7 @@ class GpuWorkshop(workshop.Workshop):
         return shared + super().launcher(world)
 
 
-class RepeatableWorkshop(GpuWorkshop):
+class DeterministicTrainingEnv(GpuTrainingEnv):
     """Its runs use kernels that always add in one order, for what is compared bit by bit."""
     SETTINGS = {"deterministic": True}
 
@@ -36,4 +36,4 @@ class RepeatableWorkshop(GpuWorkshop):
 
 def environment(**changes):
     """That of the suites, with the GPUs in sight."""
-    return {**workshop.own_environment(), **changes}
+    return {**harness.own_environment(), **changes}
