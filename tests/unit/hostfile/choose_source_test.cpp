@@ -34,7 +34,7 @@ Source choose_source(const HostOptions& options, const Environment& environment,
 
 }  // namespace
 
-TEST_CASE("each source gives way to the ones before it", "[hostfile][choose_source]") {
+TEST_CASE("sources are tried in order", "[hostfile][choose_source]") {
   Environment all = joined({kSlurm, kPet, kMpi});
   HostOptions options;
   options.hostfile = "mine";
@@ -107,7 +107,7 @@ TEST_CASE("a filter of localhost keeps to this machine", "[hostfile][choose_sour
   CHECK(choose_source(options, kSlurm, everything_exists).kind == SourceKind::kSlurmAllocation);
 }
 
-TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][choose_source]") {
+TEST_CASE("all nodes agree on the membership of a srun task", "[hostfile][choose_source]") {
   Environment task = joined({kSlurm,
                              {{"SLURM_STEP_ID", "0"},
                               {"SLURM_STEP_NODELIST", "n[1-2]"},
@@ -136,7 +136,7 @@ TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][cho
                      [&] { choose_source(options, task, nothing_exists); });
 }
 
-TEST_CASE("hosts that are started already cannot be filtered out", "[hostfile][choose_source]") {
+TEST_CASE("externally started hosts cannot be filtered out", "[hostfile][choose_source]") {
   HostOptions options;
   options.exclude = "n2";
   test::expect_error(ExitCode::kContradiction, {"--exclude n2", "kubeflow"},
@@ -144,7 +144,7 @@ TEST_CASE("hosts that are started already cannot be filtered out", "[hostfile][c
   CHECK(choose_source(options, kSlurm, nothing_exists).kind == SourceKind::kSlurmAllocation);
 }
 
-TEST_CASE("by hand needs the node's rank, and a rank needs by hand", "[hostfile][choose_source]") {
+TEST_CASE("--no_ssh needs --node_rank, and vice versa", "[hostfile][choose_source]") {
   HostOptions options;
   options.no_ssh = true;
   test::expect_error(ExitCode::kUsage, {"--no_ssh needs --node_rank"},

@@ -59,7 +59,7 @@ const Environment kIntelMpi{{"PMI_RANK", "1"},        {"PMI_SIZE", "2"},     {"M
 
 }  // namespace
 
-TEST_CASE("a plain environment names no place", "[hostfile][cluster]") {
+TEST_CASE("a plain environment gives no membership", "[hostfile][cluster]") {
   CHECK_FALSE(read_kubeflow({}, {}, kCpus));
   CHECK_FALSE(read_mpi({}, {}));
   // A rank's own variables, or those of a shell outside of a pod, are not a node's.
@@ -68,7 +68,7 @@ TEST_CASE("a plain environment names no place", "[hostfile][cluster]") {
   CHECK_FALSE(read_kubeflow({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, {}, kCpus));
 }
 
-TEST_CASE("a pod of a TrainJob knows its place", "[hostfile][cluster]") {
+TEST_CASE("a pod of a TrainJob has its membership", "[hostfile][cluster]") {
   auto membership = read_kubeflow(kTrainJob, {}, kCpus);
   REQUIRE(membership);
   CHECK(membership->source == "kubeflow (PET_NNODES)");
@@ -109,7 +109,7 @@ TEST_CASE("an indexed job's completion index is the node's rank", "[hostfile][cl
   CHECK(membership->node_rank == 3);
 }
 
-TEST_CASE("PET_NPROC_PER_NODE takes torchrun's words", "[hostfile][cluster]") {
+TEST_CASE("PET_NPROC_PER_NODE accepts torchrun's values", "[hostfile][cluster]") {
   for (const char* word : {"auto", "gpu", ""}) {
     auto membership = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", word}}), {}, kCpus);
     REQUIRE(membership);
@@ -185,7 +185,7 @@ TEST_CASE("options that differ from the environment are refused", "[hostfile][cl
   CHECK(membership->master_port == 1234);
 }
 
-TEST_CASE("mpirun with one process a node gives the node's place", "[hostfile][cluster]") {
+TEST_CASE("mpirun with one process per node gives the node's membership", "[hostfile][cluster]") {
   auto membership = read_mpi(kOpenMpi, {});
   REQUIRE(membership);
   CHECK(membership->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
@@ -205,7 +205,7 @@ TEST_CASE("mpirun with one process a node gives the node's place", "[hostfile][c
   CHECK(membership->num_nodes == 2);
 }
 
-TEST_CASE("mpirun with several processes a node is refused with the fix", "[hostfile][cluster]") {
+TEST_CASE("mpirun with several processes per node is refused with advice", "[hostfile][cluster]") {
   refused(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
           {"OMPI_COMM_WORLD_LOCAL_SIZE=2", "ppr:1:node", "dsworker"});
   refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PALS_LOCAL_RANKID", "1"}}, {"PALS_LOCAL_RANKID=1", "-ppn 1"});

@@ -95,7 +95,7 @@ TEST_CASE("every mistake of a filter is reported with its column", "[hostfile][f
   CHECK_THAT(refusal(FilterKind::kInclude, "[::1]x"), Contains("'x' after the address"));
 }
 
-TEST_CASE("a flood of mistakes in a filter is cut, among however many hosts", "[hostfile][filter]") {
+TEST_CASE("the report of many errors in a filter is truncated", "[hostfile][filter]") {
   std::vector<Host> hosts;
   std::string unknown, known, slots = "n1:0";
   for (int i = 0; i < 50'000; ++i) {

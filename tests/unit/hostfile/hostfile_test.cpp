@@ -126,7 +126,7 @@ TEST_CASE("each mistake is named with line and column", "[hostfile]") {
   CHECK_THAT(refusal("a =3\n"), Contains("unexpected '=3'"));
 }
 
-TEST_CASE("a host name longer than any is refused with its beginning only", "[hostfile]") {
+TEST_CASE("an overlong host name is refused and shown shortened", "[hostfile]") {
   auto message = refusal(std::string(100000, 'n') + " slots=2");
   CHECK_THAT(message, Contains("100000 characters"));
   CHECK(message.size() < 300);
@@ -140,7 +140,7 @@ TEST_CASE("blanks around the equals sign give one message, not three", "[hostfil
   CHECK_THAT(refusal("a slots =2\n"), !Contains("unexpected"));
 }
 
-TEST_CASE("several mistakes are reported at once, and a flood is cut", "[hostfile]") {
+TEST_CASE("several errors are reported at once, and a long list is truncated", "[hostfile]") {
   std::string message = refusal("a slots=0\nb slots=2\nc slots=x\nd e\n");
   CHECK_THAT(message, Contains("hosts:1:") && Contains("hosts:3:") && Contains("hosts:4:") && !Contains("hosts:2:"));
   std::string flood;
@@ -151,7 +151,7 @@ TEST_CASE("several mistakes are reported at once, and a flood is cut", "[hostfil
 }
 
 // Each of these took an hour or more memory than a machine has.
-TEST_CASE("a hostile hostfile is given up where it is known to be none", "[hostfile]") {
+TEST_CASE("parsing a hostile hostfile stops early", "[hostfile]") {
   std::string ranges, mistakes;
   for (int i = 0; i < 200'000; ++i) ranges += "n[1-65536]\n", mistakes += "n[1-65536] slots=x\n";
   CHECK_THAT(refusal(ranges), Contains("hosts:17:1: more than 1048576 slots in all"));
@@ -179,7 +179,7 @@ TEST_CASE("a hostfile that cannot be read is exit code 66 with its path", "[host
   }
 }
 
-TEST_CASE("a hostfile without an end is refused", "[hostfile]") {
+TEST_CASE("an endless hostfile is refused", "[hostfile]") {
   try {
     read_hostfile("/dev/zero");
     FAIL("read /dev/zero");
@@ -189,7 +189,7 @@ TEST_CASE("a hostfile without an end is refused", "[hostfile]") {
   }
 }
 
-TEST_CASE("a hostfile is read from disk whole", "[hostfile]") {
+TEST_CASE("reads a hostfile from disk", "[hostfile]") {
   test::TempDir dir;
   std::string text;
   for (int i = 0; i < 10000; ++i) text += "node" + std::to_string(i) + " slots=8\n";  // larger than one read

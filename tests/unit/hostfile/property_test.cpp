@@ -304,7 +304,7 @@ TEST_CASE("a hostfile that was written is read back", "[hostfile][property]") {
   });
 }
 
-TEST_CASE("a range in a hostfile is as good as its lines", "[hostfile][property]") {
+TEST_CASE("a range in a hostfile equals its expanded lines", "[hostfile][property]") {
   many_rounds([](Random& random) {
     auto names = random_names(random, 20);
     std::string ranges, lines;
@@ -431,7 +431,7 @@ TEST_CASE("garbage in Slurm's lists is refused with its column", "[hostfile][pro
   });
 }
 
-TEST_CASE("no environment ends in anything but a choice or our own error", "[hostfile][property]") {
+TEST_CASE("every environment gives a choice or a typed error", "[hostfile][property]") {
   const std::vector<std::string> names{"SLURM_JOB_ID",
                                        "SLURM_JOB_NODELIST",
                                        "SLURM_JOB_NUM_NODES",

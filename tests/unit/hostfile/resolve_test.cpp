@@ -43,7 +43,7 @@ std::string refusal(const Request& request, ExitCode code) {
 
 }  // namespace
 
-TEST_CASE("a hostfile is taken whole without options", "[hostfile][resolve]") {
+TEST_CASE("without options all hosts of a hostfile are used", "[hostfile][resolve]") {
   TemporaryHostfile file("b slots=2\nalice@a:2222 slots=1\n");
   Request request;
   request.asked.hostfile = file.path();
@@ -73,7 +73,7 @@ TEST_CASE("num_nodes and num_gpus take the first hosts and slots", "[hostfile][r
              Contains("--num_gpus 8") && Contains("a has 4") && Contains("b has 4") && Contains("c has 1"));
 }
 
-TEST_CASE("num_gpus says how many slots a bare host has", "[hostfile][resolve]") {
+TEST_CASE("num_gpus sets the slots of a bare host", "[hostfile][resolve]") {
   TemporaryHostfile file("a\nb\n");
   Request request;
   request.asked.hostfile = file.path();

@@ -222,7 +222,7 @@ TEST_CASE("a batch script that was submitted from inside a step is still an allo
   CHECK(read_slurm(with(kBatchFromStep, {{"SLURM_STEP_NODELIST", "n1"}})).kind == SlurmKind::kAllocation);
 }
 
-TEST_CASE("what srun starts on each node is a task with its place", "[hostfile][slurm]") {
+TEST_CASE("a process started by srun on each node is a task with its rank", "[hostfile][slurm]") {
   SlurmSituation situation = read_slurm(kTaskInBatch);
   CHECK(situation.kind == SlurmKind::kTask);
   CHECK(situation.node_rank == 1);
@@ -252,7 +252,7 @@ TEST_CASE("the step's variables win over the job's", "[hostfile][slurm]") {
   CHECK(situation.node_rank == 0);
 }
 
-TEST_CASE("a terminal of srun is somebody's shell for the whole job", "[hostfile][slurm]") {
+TEST_CASE("an interactive srun shell counts as an allocation", "[hostfile][slurm]") {
   SlurmSituation situation = read_slurm(kShellInJob);
   CHECK(situation.kind == SlurmKind::kAllocation);
   CHECK(text(situation) == "n1*2 n2*2");
@@ -265,7 +265,7 @@ TEST_CASE("a terminal of srun is somebody's shell for the whole job", "[hostfile
   CHECK(read_slurm(with(kTaskInBatch, {{"SLURM_PTY_PORT", "1"}})).kind == SlurmKind::kTask);
 }
 
-TEST_CASE("GPUs make the slots and tasks only where there are none", "[hostfile][slurm]") {
+TEST_CASE("slots come from GPUs, or from tasks if there are no GPUs", "[hostfile][slurm]") {
   CHECK(text(read_slurm(with(kSalloc, {{"SLURM_TASKS_PER_NODE", "4,2"}}))) == "n1*4 n2*2");
   CHECK_FALSE(read_slurm(with(kSalloc, {{"SLURM_TASKS_PER_NODE", "4,2"}})).slots_open);
   CHECK(text(read_slurm(with(kSalloc, {{"SLURM_TASKS_PER_NODE", "4,2"}, {"SLURM_GPUS_PER_NODE", "8"}}))) ==
@@ -283,14 +283,14 @@ TEST_CASE("GPUs make the slots and tasks only where there are none", "[hostfile]
   CHECK(text(read_slurm(with(kBatchScript, {{"SLURM_GPUS_ON_NODE", "0"}}))) == "n1*1 n2*1");
 }
 
-TEST_CASE("a product of counts that no number holds is refused", "[hostfile][slurm]") {
+TEST_CASE("an overflowing product of counts is refused", "[hostfile][slurm]") {
   for (const char* tasks : {"1048576,1", "1048576(x2)"}) {
     CHECK_THAT(refusal(with(kSalloc, {{"SLURM_TASKS_PER_NODE", tasks}, {"SLURM_GPUS_PER_TASK", "4096"}})),
                Contains("node n1 of SLURM_JOB_NODELIST would have 2147483647 slots"));
   }
 }
 
-TEST_CASE("counts that do not fit each other are refused with both", "[hostfile][slurm]") {
+TEST_CASE("contradicting counts are refused with both values", "[hostfile][slurm]") {
   CHECK_THAT(refusal(with(kSalloc, {{"SLURM_JOB_NODELIST", "n1"}})),
              Contains("SLURM_JOB_NODELIST names 1 node but SLURM_JOB_NUM_NODES=2"));
   CHECK_THAT(refusal(with(kSalloc, {{"SLURM_JOB_NODELIST", "n[1-3]"}})), Contains("names 3 nodes"));
@@ -310,7 +310,7 @@ TEST_CASE("counts that do not fit each other are refused with both", "[hostfile]
   CHECK_THAT(refusal(with(kSalloc, {{"SLURM_HET_SIZE", "2"}})), Contains("heterogeneous"));
 }
 
-TEST_CASE("several tasks a node are refused with the fix", "[hostfile][slurm]") {
+TEST_CASE("several tasks per node are refused with advice", "[hostfile][slurm]") {
   std::string message = refusal(with(kTaskInBatch, {{"SLURM_STEP_TASKS_PER_NODE", "1,4"}}));
   CHECK_THAT(message, Contains("4 times on node n2") && Contains("--ntasks-per-node=1"));
 }
@@ -329,7 +329,7 @@ TEST_CASE("a task is known by its rank where a step's variables are missing", "[
   CHECK(text(situation) == "gpu1*8 gpu2*8");
 }
 
-TEST_CASE("the nodes' own answers fill in for variables that say nothing", "[hostfile][slurm]") {
+TEST_CASE("the nodes' answers replace missing variables", "[hostfile][slurm]") {
   SlurmSituation situation = read_slurm(kSalloc);
   for (std::string_view incomplete : {"", "n1 8\n", "n1 8\nn2 0\n", "n1 8\nn2\n", "n1 8\nn2 x\n", "\n\n"}) {
     learn_gpus(situation, incomplete);

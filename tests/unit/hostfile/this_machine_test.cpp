@@ -43,7 +43,7 @@ TEST_CASE("documentation addresses and names that cannot exist are other machine
   CHECK_FALSE(is_this_machine(""));
 }
 
-TEST_CASE("many names are resolved side by side", "[hostfile][this_machine]") {
+TEST_CASE("many names are resolved concurrently", "[hostfile][this_machine]") {
   std::vector<std::string> hosts{"localhost", "192.0.2.1"};
   for (int i = 0; i < 64; ++i) hosts.push_back("node" + std::to_string(i) + ".invalid");
   std::latch all_asking(64);  // opens only when all 64 are in the resolver at once

@@ -94,7 +94,7 @@ JobDescription job_of(const std::vector<std::string>& argv) {
 
 }  // namespace
 
-TEST_CASE("an agent that cannot prepare its part says why, whatever kept it from it", "[launch][agent]") {
+TEST_CASE("an agent that cannot prepare reports the reason", "[launch][agent]") {
   AgentProcess agent([] { num_threads_granted = 0; });  // the store has one
   agent.send(job_of({"true"}));
   const auto failed = agent.receive<AgentFailed>();
@@ -104,7 +104,7 @@ TEST_CASE("an agent that cannot prepare its part says why, whatever kept it from
   CHECK(agent.receive<AgentDone>());
 }
 
-TEST_CASE("an agent with too few descriptors for its ranks says so before any of them starts", "[launch][agent]") {
+TEST_CASE("an agent with too few descriptors reports it before any rank starts", "[launch][agent]") {
   AgentProcess agent([] {
     const rlimit limit{24, 24};
     ::setrlimit(RLIMIT_NOFILE, &limit);
@@ -119,7 +119,7 @@ TEST_CASE("an agent with too few descriptors for its ranks says so before any of
   CHECK(agent.receive<AgentDone>());
 }
 
-TEST_CASE("an agent needs two pipes a rank, and on node rank 0 a connection of every worker", "[launch][agent]") {
+TEST_CASE("counts two pipes per rank, and on node rank 0 one connection per worker", "[launch][agent]") {
   JobDescription job = job_of({"true"});
   job.ranks.resize(8, job.ranks[0]);
   job.world_size = 24;
@@ -132,7 +132,7 @@ TEST_CASE("an agent needs two pipes a rank, and on node rank 0 a connection of e
   CHECK(descriptors_needed(job) == pipes - 2);
 }
 
-TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[launch][agent]") {
+TEST_CASE("an agent sends heartbeats while it prepares", "[launch][agent]") {
   test::TempDir dir;
   const std::string go = dir / "go", worker = dir.write("worker", "#!/bin/sh\nread word <'" + go + "'; echo v7\n");
   REQUIRE(::mkfifo(go.c_str(), 0600) == 0);
@@ -147,7 +147,7 @@ TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[la
   CHECK(agent.receive<AgentReady>());
 }
 
-TEST_CASE("ranks end with the last word of a launcher that cannot go on", "[launch][agent]") {
+TEST_CASE("ranks end on the last message of a launcher that cannot continue", "[launch][agent]") {
   AgentProcess agent([] {});
   agent.send(job_of({"sleep", "1000"}));
   REQUIRE(agent.receive<AgentReady>());

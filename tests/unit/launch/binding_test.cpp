@@ -55,7 +55,7 @@ const Devices kTwoCpuRanks(2);
 
 // ---- threads
 
-TEST_CASE("without a wish CPU ranks share the physical cores and are not bound", "[launch][binding]") {
+TEST_CASE("by default CPU ranks share the physical cores and are not bound", "[launch][binding]") {
   CHECK(planned(BindingKind::kDefault, machine(1, 8, 2), kTwoCpuRanks) ==
         "cpus not bound, 4 threads | cpus not bound, 4 threads");
   CHECK(planned(BindingKind::kDefault, machine(2, 8, 2), Devices(3)) ==
@@ -63,7 +63,7 @@ TEST_CASE("without a wish CPU ranks share the physical cores and are not bound",
   CHECK(planned(BindingKind::kDefault, machine(1, 2, 1), Devices(1)) == "cpus not bound, 2 threads");
 }
 
-TEST_CASE("there is always one thread", "[launch][binding]") {
+TEST_CASE("a rank has at least one thread", "[launch][binding]") {
   auto plan = plan_binding({}, machine(1, 2, 1), Devices(5));
   for (const auto& binding : plan) CHECK(binding.num_threads == 1);
   CHECK(plan.size() == 5);
@@ -104,8 +104,7 @@ TEST_CASE("a rank with a GPU runs on the GPU's node", "[launch][binding]") {
         "cpus 0-7,16-23, 8 threads | cpus 8-15,24-31, 8 threads");
 }
 
-TEST_CASE("a rank whose GPU is of no known node stays where it is, and shares with those that are placed",
-          "[launch][binding]") {
+TEST_CASE("a rank whose GPU has no known node is not bound, and shares with bound ranks", "[launch][binding]") {
   auto topology = two_nodes_with_gpus();
   topology.gpus[1].node = -1;
   CHECK(planned(BindingKind::kDefault, topology, {"0", "1"}) ==
@@ -116,7 +115,7 @@ TEST_CASE("a rank whose GPU is of no known node stays where it is, and shares wi
   CHECK(planned(BindingKind::kDefault, topology, {"0"}) == "cpus not bound, 16 threads");
 }
 
-TEST_CASE("nobody is placed where one node is all there is, or all that the mask leaves", "[launch][binding]") {
+TEST_CASE("ranks are not bound if the machine or the mask has one node", "[launch][binding]") {
   auto one = machine(1, 8, 2);
   one.gpus = {{"GPU-aa", 0}};
   CHECK(planned(BindingKind::kDefault, one, {"0"}) == "cpus not bound, 8 threads");
@@ -126,26 +125,26 @@ TEST_CASE("nobody is placed where one node is all there is, or all that the mask
   CHECK(planned(BindingKind::kDefault, narrow, {"2", "0"}) == "cpus not bound, 4 threads | cpus not bound, 4 threads");
 }
 
-TEST_CASE("a placed rank keeps to the mask", "[launch][binding]") {
+TEST_CASE("a bound rank stays within the mask", "[launch][binding]") {
   auto topology = without(two_nodes_with_gpus(), {8, 24, 9});
   CHECK(planned(BindingKind::kDefault, topology, {"0"}) == "cpus 10-15,25-31, 7 threads");
 }
 
-TEST_CASE("placing can be switched off", "[launch][binding]") {
+TEST_CASE("binding can be switched off", "[launch][binding]") {
   CHECK(planned(BindingKind::kNone, two_nodes_with_gpus(), {"0", "2"}) ==
         "cpus not bound, 8 threads | cpus not bound, 8 threads");
 }
 
 // ---- --bind_cores_to_rank
 
-TEST_CASE("cores are shared out equally, one after the other, with the memory of their node", "[launch][binding]") {
+TEST_CASE("cores are divided equally, in order, with the memory of their node", "[launch][binding]") {
   CHECK(planned(BindingKind::kCores, machine(2, 8, 2), Devices(4)) ==
         "cpus 0-3, memory of NUMA node 0, 4 threads | cpus 4-7, memory of NUMA node 0, 4 threads | "
         "cpus 8-11, memory of NUMA node 1, 4 threads | cpus 12-15, memory of NUMA node 1, 4 threads");
   CHECK(planned(BindingKind::kCores, machine(1, 8, 1), Devices(2)) == "cpus 0-3, 4 threads | cpus 4-7, 4 threads");
 }
 
-TEST_CASE("a share over two nodes takes memory from both, and what does not divide stays idle", "[launch][binding]") {
+TEST_CASE("a share over two nodes uses memory of both, and the remainder stays idle", "[launch][binding]") {
   CHECK(planned(BindingKind::kCores, machine(2, 8, 2), Devices(3)) ==
         "cpus 0-4, memory of NUMA node 0, 5 threads | cpus 5-9, 5 threads | cpus 10-14, memory of NUMA node 1, 5 "
         "threads");
@@ -157,18 +156,18 @@ TEST_CASE("memory is not bound where the kernel forbids it", "[launch][binding]"
   CHECK(planned(BindingKind::kCores, topology, kTwoCpuRanks) == "cpus 0-7, 8 threads | cpus 8-15, 8 threads");
 }
 
-TEST_CASE("cores of a list are shared out in its order, second threads too", "[launch][binding]") {
+TEST_CASE("cores of a list are divided in its order, with their second threads", "[launch][binding]") {
   CHECK(planned(BindingKind::kCores, machine(2, 8, 2), kTwoCpuRanks, "2-3,8-9") ==
         "cpus 2-3, memory of NUMA node 0, 2 threads | cpus 8-9, memory of NUMA node 1, 2 threads");
   CHECK(planned(BindingKind::kCores, machine(1, 2, 2), Devices(1), "0-3") == "cpus 0-3, 4 threads");
 }
 
-TEST_CASE("the mask's holes are no cores; a core whose first thread is closed lends its second", "[launch][binding]") {
+TEST_CASE("cores outside the mask are not used; a core without its first thread uses the second", "[launch][binding]") {
   auto topology = without(machine(1, 4, 2), {1, 5, 2});
   CHECK(planned(BindingKind::kCores, topology, Devices(3)) == "cpus 0, 1 thread | cpus 6, 1 thread | cpus 3, 1 thread");
 }
 
-TEST_CASE("what cannot be bound is refused with the numbers", "[launch][binding]") {
+TEST_CASE("refuses impossible bindings with the numbers", "[launch][binding]") {
   expect_error(ExitCode::kUnavailable, {"--bind_cores_to_rank", "9 rank(s)", "8 core(s)"},
                [] { planned(BindingKind::kCores, machine(1, 8, 2), Devices(9)); });
   expect_error(ExitCode::kUnavailable, {"--bind_core_list 0-1", "3 rank(s)"},
@@ -190,7 +189,7 @@ TEST_CASE("an OpenMP run time that places threads itself contradicts bound cores
 
 // ---- --numa_binding
 
-TEST_CASE("torchrun's kinds are known by their words", "[launch][binding]") {
+TEST_CASE("parses torchrun's binding kinds", "[launch][binding]") {
   CHECK(read_numa_binding("node") == BindingKind::kNode);
   CHECK(read_numa_binding("socket") == BindingKind::kSocket);
   CHECK(read_numa_binding("exclusive") == BindingKind::kExclusive);
@@ -208,7 +207,7 @@ TEST_CASE("node: all CPUs of the GPU's node; CPU ranks are spread", "[launch][bi
   CHECK(planned(BindingKind::kNode, machine(1, 2, 2), {"0"}) == "cpus 0-3, 2 threads");
 }
 
-TEST_CASE("socket: all nodes of the package that the GPU hangs on", "[launch][binding]") {
+TEST_CASE("socket: all nodes of the GPU's package", "[launch][binding]") {
   auto topology = machine(4, 4, 1, 2);
   topology.gpus = {{"GPU-aa", 3}, {"GPU-bb", 0}};
   CHECK(planned(BindingKind::kSocket, topology, {"0", "1"}) == "cpus 8-15, 8 threads | cpus 0-7, 8 threads");
@@ -232,8 +231,7 @@ TEST_CASE("core-complex: one cache for each rank in turn, the larger ones first"
         "cpus 0-3, 2 threads | cpus 0-3, 2 threads");
 }
 
-TEST_CASE("a GPU without a node, or on one that is closed, cannot be followed when that was asked",
-          "[launch][binding]") {
+TEST_CASE("refuses to bind to a GPU without a usable node", "[launch][binding]") {
   auto topology = two_nodes_with_gpus();
   topology.gpus[0].node = -1;
   expect_error(ExitCode::kUnavailable, {"--numa_binding node", "GPU 0 of local rank 1", "does not say"}, [&] {
@@ -246,7 +244,7 @@ TEST_CASE("a GPU without a node, or on one that is closed, cannot be followed wh
 
 // ---- any machine
 
-TEST_CASE("whatever the machine: CPUs of the mask only, no rank without one, exclusive kinds do not overlap",
+TEST_CASE("on any machine: CPUs of the mask only, at least one per rank, no overlap for exclusive kinds",
           "[launch][binding]") {
   std::mt19937 random(11);
   auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

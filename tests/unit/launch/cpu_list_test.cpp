@@ -13,7 +13,7 @@ TEST_CASE("numbers and ranges are read", "[launch][cpu_list]") {
   CHECK(read_cpu_list("0-0,2-3").cpus == Cpus{0, 2, 3});
 }
 
-TEST_CASE("a slip is told with its place", "[launch][cpu_list]") {
+TEST_CASE("a syntax error has its offset", "[launch][cpu_list]") {
   struct Slip {
     const char* text;
     size_t offset;
@@ -31,7 +31,7 @@ TEST_CASE("a slip is told with its place", "[launch][cpu_list]") {
   CHECK_THAT(reading.error, Catch::Matchers::Contains(slip.part));
 }
 
-TEST_CASE("what is written can be read again, and is short", "[launch][cpu_list]") {
+TEST_CASE("a written list can be read back, and is short", "[launch][cpu_list]") {
   CHECK(cpu_list_text({}).empty());
   CHECK(cpu_list_text({0, 1, 2, 3, 8, 10, 11}) == "0-3,8,10-11");
   std::mt19937 random(7);

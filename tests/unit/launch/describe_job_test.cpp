@@ -34,8 +34,7 @@ AgentHello with_devices(std::vector<std::string> devices, std::string error = ""
 
 }  // namespace
 
-TEST_CASE("another machine gets what travels on top of its own, and this one the whole environment",
-          "[launch][describe_job]") {
+TEST_CASE("remote ranks get the exported variables, local ranks the whole environment", "[launch][describe_job]") {
   LaunchPlan plan = two_nodes();
   JobDescription here = describe_job(plan, plan.nodes[0], {1, 2}, "10.0.0.1");
   JobDescription there = describe_job(plan, plan.nodes[1], {1, 2}, "10.0.0.1");
@@ -52,8 +51,7 @@ TEST_CASE("another machine gets what travels on top of its own, and this one the
   CHECK(there.master_addr == "10.0.0.1");
 }
 
-TEST_CASE("where an agent is to be found is what it says first, else one of all its addresses",
-          "[launch][describe_job]") {
+TEST_CASE("an agent's address is the one it reports first, else any of its addresses", "[launch][describe_job]") {
   AgentHello hello;
   CHECK(numeric_address_of(hello).empty());
   hello.addresses = {"fd00::7", "fd00::8"};
@@ -62,8 +60,7 @@ TEST_CASE("where an agent is to be found is what it says first, else one of all 
   CHECK(numeric_address_of(hello) == "10.0.0.7");
 }
 
-TEST_CASE("the ranks meet where they were told, on the loopback, or where node rank 0 says that it is",
-          "[launch][describe_job]") {
+TEST_CASE("the master address is the given one, the loopback, or that of node rank 0", "[launch][describe_job]") {
   LaunchPlan plan = two_nodes();
   CHECK(choose_master_address(plan, "10.1.1.1") == "10.1.1.1");
   CHECK(choose_master_address(plan, "") == "here");
@@ -73,7 +70,7 @@ TEST_CASE("the ranks meet where they were told, on the loopback, or where node r
   CHECK(choose_master_address(plan, "10.1.1.1") == "named");
 }
 
-TEST_CASE("what the hosts have decides between GPUs and CPUs", "[launch][describe_job]") {
+TEST_CASE("the hosts' devices decide between GPUs and CPUs", "[launch][describe_job]") {
   LaunchPlan plan = two_nodes();
   plan.device = "auto";
   SECTION("all have some") {

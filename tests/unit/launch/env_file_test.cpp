@@ -48,7 +48,7 @@ Variables as_a_shell_reads(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("names and values are read, blanks and comments are not in the way", "[launch][env_file]") {
+TEST_CASE("reads names and values, ignoring blanks and comments", "[launch][env_file]") {
   CHECK(read("").empty());
   CHECK(read("\n\n  \t\n# only = a comment\n   # another\n").empty());
   CHECK(read("A=1\n\n# c\nB=two words  \n  C = 3\t\n") == Variables{{"A", "1"}, {"B", "two words"}, {"C", "3"}});
@@ -65,7 +65,7 @@ TEST_CASE("a value may be empty or hold '=' and '#'", "[launch][env_file]") {
         Variables{{"A", "b=c=d"}, {"U", "http://h/p#part"}, {"H", "#no"}, {"I", "x#y"}});
 }
 
-TEST_CASE("quotes keep what is in them", "[launch][env_file]") {
+TEST_CASE("quotes keep their contents", "[launch][env_file]") {
   CHECK(read(R"(A='  $x `y` "z" \n # no comment '  # comment)") ==
         Variables{{"A", R"(  $x `y` "z" \n # no comment )"}});
   CHECK(read(R"(A="a\nb\tc\"d\\e\'f\$g\q $h"#comment)") == Variables{{"A", "a\nb\tc\"d\\e'f\\$g\\q $h"}});
@@ -73,12 +73,12 @@ TEST_CASE("quotes keep what is in them", "[launch][env_file]") {
   CHECK(read(R"(A=\n$HOME)") == Variables{{"A", "\\n$HOME"}});
 }
 
-TEST_CASE("line ends of Windows, a byte order mark and a missing last newline do no harm", "[launch][env_file]") {
+TEST_CASE("accepts Windows line endings, a byte order mark and a missing last newline", "[launch][env_file]") {
   CHECK(read("\xEF\xBB\xBF"
              "A=1\r\n\r\nB='x y'\r\n# c\r\nC=3") == Variables{{"A", "1"}, {"B", "x y"}, {"C", "3"}});
 }
 
-TEST_CASE("every mistake is told at once, with line and column", "[launch][env_file]") {
+TEST_CASE("reports all errors at once, with line and column", "[launch][env_file]") {
   expect_error(ExitCode::kBadInput,
                {"my.env:1:5: '=' is missing; write LONE=VALUE", "my.env:3:3: the quote \" is not closed",
                 "my.env:4:6: unexpected text after the value, which ends with the quote that began in column 3",
@@ -90,14 +90,14 @@ TEST_CASE("every mistake is told at once, with line and column", "[launch][env_f
                });
 }
 
-TEST_CASE("of very many mistakes the first are told", "[launch][env_file]") {
+TEST_CASE("reports the first of very many errors", "[launch][env_file]") {
   std::string text;
   for (int i = 0; i < 1'000'000; ++i) text += "=\n";
   expect_error(ExitCode::kBadInput, {"F:1:1: ", "F:100:1: ", "\nF: the lines after line 100 were not read"},
                [&] { parse_env_file(text, "F"); });
 }
 
-TEST_CASE("a zero byte is no text", "[launch][env_file]") {
+TEST_CASE("rejects a zero byte", "[launch][env_file]") {
   expect_error(ExitCode::kBadInput, {"F:2:4: a zero byte"},
                [] { parse_env_file(std::string_view("A=1\nB=x\0y\n", 10), "F"); });
 }
@@ -124,7 +124,7 @@ TEST_CASE("DS_ENV_FILE gives the file another name, which must exist", "[launch]
                [&] { default_env_files(home.path(), here.path(), "other.env"); });
 }
 
-TEST_CASE("a shell agrees where both give the text a meaning", "[launch][env_file]") {
+TEST_CASE("agrees with a shell where both accept the text", "[launch][env_file]") {
   test::TempDir dir;
   std::mt19937 random(3);
   auto below = [&](size_t n) { return random() % n; };
@@ -155,7 +155,7 @@ TEST_CASE("a shell agrees where both give the text a meaning", "[launch][env_fil
   }
 }
 
-TEST_CASE("a quoted value comes back whatever its bytes are", "[launch][env_file]") {
+TEST_CASE("a quoted value survives with any bytes", "[launch][env_file]") {
   std::mt19937 random(5);
   for (int round = 0; round < 500; ++round) {
     std::string value, written;

@@ -13,7 +13,7 @@ TEST_CASE("torch's error file gives the first line of the exception", "[launch][
   for (const char* text : {"", "{", "[]", "{}", R"({"message": 3})"}) CHECK(message_in_error_file(text).empty());
 }
 
-TEST_CASE("error files lie in a private folder that goes with their owner", "[launch][error_files]") {
+TEST_CASE("error files are in a private directory that is removed with its owner", "[launch][error_files]") {
   std::filesystem::path dir;
   {
     ErrorFiles files("job-1");

@@ -17,7 +17,7 @@ bool is_open_after(std::string_view bytes) {
 
 }  // namespace
 
-TEST_CASE("text and whole sequences leave a terminal as it was", "[launch][escape_state]") {
+TEST_CASE("text and complete escape sequences leave no open sequence", "[launch][escape_state]") {
   for (std::string_view bytes : {"", "plain\n", "\u00e9 \u4f60 \u00a0", "\x1b[31mred\x1b[0m", "\x1b]0;title\a",
                                  "\x1b]0;title\x1b\\", "\x1b]0;title\xc2\x9c",
                                  "\xc2\x9b"
@@ -31,7 +31,7 @@ TEST_CASE("text and whole sequences leave a terminal as it was", "[launch][escap
   }
 }
 
-TEST_CASE("a sequence without its end is open", "[launch][escape_state]") {
+TEST_CASE("an incomplete escape sequence is open", "[launch][escape_state]") {
   for (std::string_view bytes :
        {"\x1b", "\x1b[", "\x1b[31", "\x1b]0;title\n", "\x1b]0;\u00e9\n", "\x1bPq", "\x1b_x", "\x1b^x", "\x1bXx",
         "\xc2\x9d"
@@ -42,7 +42,7 @@ TEST_CASE("a sequence without its end is open", "[launch][escape_state]") {
   }
 }
 
-TEST_CASE("our end of a sequence ends every one", "[launch][escape_state]") {
+TEST_CASE("the terminator closes every open escape sequence", "[launch][escape_state]") {
   for (std::string_view bytes : {"\x1b]0;title\n", "\x1b[31", "\x1b", "plain"}) {
     EscapeState state;
     state.take(bytes);

@@ -38,7 +38,7 @@ std::string summary(const std::vector<RankRecord>& records, JobKind kind, StopRe
 
 }  // namespace
 
-TEST_CASE("the story ends with the first failing rank, its host, cause and last words", "[launch][failure_summary]") {
+TEST_CASE("the summary ends with the first failed rank, its host, cause and last output", "[launch][failure_summary]") {
   std::string text = summary(one_killed(), JobKind::kRun);
   CHECK_THAT(text, Catch::Contains("rank 1 on b failed first: killed by SIGKILL (signal 9)"));
   CHECK_THAT(text, Catch::Contains("/runs/j/logs/b.1.log"));
@@ -46,16 +46,14 @@ TEST_CASE("the story ends with the first failing rank, its host, cause and last 
   CHECK(text.find("rank 2: stopped by dslaunch") < text.find("rank 1 on b"));
 }
 
-TEST_CASE("a rank that failed by itself while all were being stopped is not said to be stopped",
-          "[launch][failure_summary]") {
+TEST_CASE("a rank that failed on its own during the stop is reported as failed", "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};
   CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("rank 2: also failed: exit code 65"));
   CHECK_THAT(summary(one_killed(), JobKind::kExec), Catch::Contains("rank 2: also failed: exit code 71"));
 }
 
-TEST_CASE("the first failing rank is said to have been slow where it was stopped before its end",
-          "[launch][failure_summary]") {
+TEST_CASE("the first failed rank is reported as slow if it was stopped before it exited", "[launch][failure_summary]") {
   auto records = one_killed();
   records[1].cause = ExitCause{.number = 76};
   records[1].stopped_by_us = true;
@@ -64,25 +62,25 @@ TEST_CASE("the first failing rank is said to have been slow where it was stopped
       Catch::Contains("rank 1 on b failed first (slow to exit, it was stopped with the other ranks): exit code 76"));
 }
 
-TEST_CASE("our codes are explained for workers only", "[launch][failure_summary]") {
+TEST_CASE("exit codes are explained for workers only", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 76}, .order = 0}};
   CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("training cannot continue"));
   CHECK_THAT(summary(records, JobKind::kExec), !Catch::Contains("training cannot continue"));
 }
 
-TEST_CASE("a job that was stopped says by what, last", "[launch][failure_summary]") {
+TEST_CASE("the last line says what stopped the job", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 0}};
   CHECK_THAT(summary(records, JobKind::kRun, StopReason::kInterrupt), Catch::EndsWith("interrupted by Ctrl-C\n"));
 }
 
-TEST_CASE("a job without failure has no story", "[launch][failure_summary]") {
+TEST_CASE("a successful job has no summary", "[launch][failure_summary]") {
   std::vector<RankRecord> records{{.rank = 0, .host = "a", .cause = ExitCause{}, .order = 0}};
   CHECK(summary(records, JobKind::kRun).empty());
 }
 
-TEST_CASE("the same as JSON", "[launch][failure_summary]") {
+TEST_CASE("the summary as JSON", "[launch][failure_summary]") {
   const JobReport report = report_of(one_killed(), JobKind::kRun);
   auto json = nlohmann::json::parse(story_json(plan_of(JobKind::kRun), report));
   CHECK(json["exit_code"] == 137);
@@ -93,7 +91,7 @@ TEST_CASE("the same as JSON", "[launch][failure_summary]") {
   CHECK(json["ranks"][2]["stopped_by_us"] == true);
 }
 
-TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and the signal comes last",
+TEST_CASE("ranks that a scheduler signalled are reported as stopped, and the signal comes last",
           "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .order = 0},
@@ -104,7 +102,7 @@ TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and t
   CHECK_THAT(summary(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
 }
 
-TEST_CASE("a rank that no signal ends is told with host, process and what keeps it", "[launch][failure_summary]") {
+TEST_CASE("an unkillable rank is reported with host, process and wait channel", "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause.reset();
   records[2].stuck = dslaunch::spawn::StuckProcess{12, 1, 'D', "rpc_wait_bit"};

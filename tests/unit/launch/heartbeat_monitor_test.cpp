@@ -17,7 +17,7 @@ std::chrono::milliseconds asked_until_lost(HeartbeatMonitor& pulse, HeartbeatMon
 
 }  // namespace
 
-TEST_CASE("who says nothing for as long as the limit is lost", "[launch][heartbeat_monitor]") {
+TEST_CASE("a peer silent for the limit is lost", "[launch][heartbeat_monitor]") {
   HeartbeatMonitor pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
@@ -25,7 +25,7 @@ TEST_CASE("who says nothing for as long as the limit is lost", "[launch][heartbe
   CHECK(asked_until_lost(pulse, begin) == 4200ms);
 }
 
-TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][heartbeat_monitor]") {
+TEST_CASE("a blocked loop does not count its own pause as silence of the peer", "[launch][heartbeat_monitor]") {
   HeartbeatMonitor pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
@@ -35,8 +35,7 @@ TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][
   CHECK(asked_until_lost(pulse, woken) == 4200ms);  // and then as long as anybody
 }
 
-TEST_CASE("an agent on the launcher's machine speaks, and never counts the launcher's silence",
-          "[launch][heartbeat_monitor]") {
+TEST_CASE("a local agent sends heartbeats and ignores the launcher's silence", "[launch][heartbeat_monitor]") {
   HeartbeatMonitor pulse;
   pulse.begin(0s, 1s);
   CHECK_FALSE(pulse.next().is_never());
@@ -45,7 +44,7 @@ TEST_CASE("an agent on the launcher's machine speaks, and never counts the launc
   CHECK_FALSE(pulse.lost(begin + 1h));
 }
 
-TEST_CASE("a launcher that expects heartbeats looks often enough to count the silence as its own",
+TEST_CASE("a launcher that expects heartbeats checks often enough to notice its own pauses",
           "[launch][heartbeat_monitor]") {
   HeartbeatMonitor pulse;
   pulse.begin(20s, 0s);
@@ -55,7 +54,7 @@ TEST_CASE("a launcher that expects heartbeats looks often enough to count the si
   CHECK(pulse.next().when() - begin < 2 * HeartbeatMonitor::interval_for(20s));
 }
 
-TEST_CASE("silence means nothing before a limit is set", "[launch][heartbeat_monitor]") {
+TEST_CASE("silence does not count before a limit is set", "[launch][heartbeat_monitor]") {
   HeartbeatMonitor pulse;
   auto begin = Deadline::Clock::now();
   CHECK_FALSE(pulse.lost(begin));

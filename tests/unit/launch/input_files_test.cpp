@@ -20,7 +20,7 @@ config::JobConfig trained_on(std::vector<std::string> train, std::vector<std::st
 
 }  // namespace
 
-TEST_CASE("data that is there passes, however it is named", "[launch][input_files]") {
+TEST_CASE("existing data is accepted, however it is named", "[launch][input_files]") {
   const test::TempDir dir;
   dir.write("a.npz", "");
   dir.write("odd[1].npz", "");
@@ -33,7 +33,7 @@ TEST_CASE("data that is there passes, however it is named", "[launch][input_file
   CHECK_NOTHROW(check_named_files(trained_on({}), dir.path()));  // synthetic
 }
 
-TEST_CASE("the ranks' folder is no pattern, whatever its name", "[launch][input_files]") {
+TEST_CASE("the ranks' directory is not a pattern, whatever its name", "[launch][input_files]") {
   const test::TempDir dir;
   const std::string cwd = dir / "run[1]*\\";
   std::filesystem::create_directory(cwd);
@@ -45,7 +45,7 @@ TEST_CASE("the ranks' folder is no pattern, whatever its name", "[launch][input_
   test::expect_error(ExitCode::kNoInput, {cwd + "/b*.npz"}, [&] { check_named_files(trained_on({"b*.npz"}), cwd); });
 }
 
-TEST_CASE("data that is not there is refused, from the ranks' folder on", "[launch][input_files]") {
+TEST_CASE("missing data is refused, relative to the ranks' directory", "[launch][input_files]") {
   const test::TempDir dir;
   dir.write("a.npz", "");
   dir.write("half.idx", "");
@@ -59,7 +59,7 @@ TEST_CASE("data that is not there is refused, from the ranks' folder on", "[laun
   }
 }
 
-TEST_CASE("data that the config calls Megatron's has both its files, by whatever name", "[launch][input_files]") {
+TEST_CASE("Megatron data needs both of its files", "[launch][input_files]") {
   const test::TempDir dir;
   for (const char* name : {"text.bin", "text.idx", "half.idx", "other.bin"}) dir.write(name, "");
   auto config = trained_on({});
@@ -79,7 +79,7 @@ TEST_CASE("data that the config calls Megatron's has both its files, by whatever
   }
 }
 
-TEST_CASE("a loss with a name is no file", "[launch][input_files]") {
+TEST_CASE("a named loss is not a file", "[launch][input_files]") {
   const test::TempDir dir;
   config::JobConfig config;
   for (const char* name : {"", "mse", "cross_entropy"}) {

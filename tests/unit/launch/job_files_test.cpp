@@ -35,7 +35,7 @@ struct TemporaryFolder {
 
 }  // namespace
 
-TEST_CASE("copies take the originals' place in the arguments and are gone afterwards", "[launch][job_files]") {
+TEST_CASE("copies replace the originals in the arguments and are removed afterwards", "[launch][job_files]") {
   std::string content("{\0 \n}", 5);
   std::vector<std::string> words;
   {
@@ -61,7 +61,7 @@ TEST_CASE("a file's name may be as long as names can be", "[launch][job_files]")
   CHECK(copy.ends_with("a.json"));
 }
 
-TEST_CASE("files that find no room leave nothing behind, and the reason is told", "[launch][job_files]") {
+TEST_CASE("on a full disk no copies are left, and the reason is reported", "[launch][job_files]") {
   test::TempDir dir;
   const TemporaryFolder here(dir.path());
   std::signal(SIGXFSZ, SIG_IGN);  // as the launcher does

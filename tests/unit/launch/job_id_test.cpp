@@ -15,7 +15,7 @@ TEST_CASE("a job's id has enough random digits for containers that share a secon
   CHECK(random_parts.size() == 1000);  // of 65536 values some would be equal
 }
 
-TEST_CASE("an id that a job on record has is not given to another one", "[launch][job_id]") {
+TEST_CASE("the id of a recorded job is not reused", "[launch][job_id]") {
   std::set<std::string> refused;
   const std::string id =
       make_job_id([&](const std::string& taken) { return refused.size() < 3 && refused.insert(taken).second; });
@@ -23,7 +23,7 @@ TEST_CASE("an id that a job on record has is not given to another one", "[launch
   CHECK(refused.count(id) == 0);
 }
 
-TEST_CASE("ids of earlier versions are ids", "[launch][job_id]") {
+TEST_CASE("job ids of earlier versions are accepted", "[launch][job_id]") {
   CHECK(is_job_id("20260131-174502-4711-c0de"));
   CHECK(is_job_id("20260131-174502-4711-c0de1234"));
   CHECK_FALSE(is_job_id("20260131-174502-4711-c0de12"));

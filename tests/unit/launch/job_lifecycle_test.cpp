@@ -36,7 +36,7 @@ bool is(const JobOrder& order, JobAction action, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[launch][job_lifecycle]") {
+TEST_CASE("Ctrl-C stops, a second one kills, a third one discards output", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   auto order = course.take_signal(SIGINT, kHere, kStart);
   REQUIRE(order);
@@ -53,7 +53,7 @@ TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[lau
   CHECK(course.reason() == StopReason::kInterrupt);
 }
 
-TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted upon", "[launch][job_lifecycle]") {
+TEST_CASE("copies of one Ctrl-C count once, from when it was handled", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(course.take_signal(SIGINT, kHere, kStart));
   course.signal_handled(SIGINT, kHere, kStart + 900ms);
@@ -61,7 +61,7 @@ TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted 
   CHECK(course.state() == JobState::kStopping);
 }
 
-TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_lifecycle]") {
+TEST_CASE("a signal to an agent and to the launcher counts once", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(course.agent_failed(&kNode, 75, kStart).action == JobAction::kStop);
   CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 500ms));
@@ -80,7 +80,7 @@ TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][
   CHECK(course.reason() == StopReason::kCommand);
 }
 
-TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[launch][job_lifecycle]") {
+TEST_CASE("'stop' may change the grace, also of a stop in progress", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(course.take_stop({.now = false, .grace = 60s}, kStart).grace == 60s);
   CHECK(course.next_due().when() == kStart + 65s);
@@ -91,7 +91,7 @@ TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[lau
   CHECK(course.next_due().when() == kStart + 8s);
 }
 
-TEST_CASE("what ended the job first is its reason, what comes behind a failure is late", "[launch][job_lifecycle]") {
+TEST_CASE("the first cause is the reason, a request after a failure is late", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(course.handle_event(JobEvent::kRankFailed, kStart).begins_end);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
@@ -100,7 +100,7 @@ TEST_CASE("what ended the job first is its reason, what comes behind a failure i
   CHECK(course.late_reason() == StopReason::kTerminate);
 }
 
-TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][job_lifecycle]") {
+TEST_CASE("agent errors after the end has begun are not recorded", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   course.record_agent_error(69);
   course.record_agent_error(70);
@@ -111,7 +111,7 @@ TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][jo
   CHECK(course.agent_error() == 0);
 }
 
-TEST_CASE("each time that passes has its say once", "[launch][job_lifecycle]") {
+TEST_CASE("each deadline takes effect once", "[launch][job_lifecycle]") {
   JobLifecycle course = running(Deadline::at(kStart + 10s));
   CHECK_FALSE(course.due(kStart + 9s));
   CHECK(course.next_due().when() == kStart + 10s);
@@ -126,7 +126,7 @@ TEST_CASE("each time that passes has its say once", "[launch][job_lifecycle]") {
   CHECK(course.reason() == StopReason::kTimeLimit);
 }
 
-TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_lifecycle]") {
+TEST_CASE("a lost peer waits briefly for the root cause", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(course.handle_event(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitRootCause);
   CHECK(course.end_not_begun());
@@ -134,7 +134,7 @@ TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_li
   CHECK(course.due(kStart + 500ms)->action == JobAction::kStop);
 }
 
-TEST_CASE("signals behind the end change only what comes next", "[launch][job_lifecycle]") {
+TEST_CASE("signals after the end affect only the next attempt", "[launch][job_lifecycle]") {
   JobLifecycle course = running(Deadline::never(), JobKind::kExec);
   course.handle_event(JobEvent::kAllDone, kStart);
   course.take_late_signal(SIGUSR1);
@@ -149,7 +149,7 @@ TEST_CASE("signals behind the end change only what comes next", "[launch][job_li
   CHECK(course.reason() == StopReason::kNone);
 }
 
-TEST_CASE("readers are spared by a new key press when all is being ended, by nothing else", "[launch][job_lifecycle]") {
+TEST_CASE("output is discarded only on a new key press during the kill", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   course.take_stop({.now = true, .grace = {}}, kStart);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
@@ -164,7 +164,7 @@ TEST_CASE("readers are spared by a new key press when all is being ended, by not
   CHECK_FALSE(course.discards_output());
 }
 
-TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own", "[launch][job_lifecycle]") {
+TEST_CASE("a Ctrl-C right after a SIGTERM or an agent failure counts", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   course.take_signal(SIGTERM, kHere, kStart);
   course.signal_handled(SIGTERM, kHere, kStart);
@@ -183,7 +183,7 @@ TEST_CASE("an end before the ranks start has a reason too", "[launch][job_lifecy
   CHECK(course.reason() == StopReason::kInterrupt);
 }
 
-TEST_CASE("the settling is waited for, and SIGUSR1 is late for a worker", "[launch][job_lifecycle]") {
+TEST_CASE("waits for the root cause; SIGUSR1 to a worker is a late reason", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   course.handle_event(JobEvent::kRankLostPeer, kStart);
   CHECK(course.next_due().when() == kStart + 500ms);

@@ -41,7 +41,7 @@ TEST_CASE("a job succeeds only when every rank did", "[launch][job_outcome]") {
   CHECK(outcome({{exited(0), 0}, {exited(3), 1}}).exit_code == 3);
 }
 
-TEST_CASE("a rank whose end nobody saw is no success", "[launch][job_outcome]") {
+TEST_CASE("a rank whose exit was not observed is not a success", "[launch][job_outcome]") {
   std::vector<RankRecord> records(2);
   records[0].cause = exited(0);
   CHECK(decide_outcome(records, JobKind::kRun, StopReason::kNone, 0).exit_code == 70);
@@ -53,7 +53,7 @@ TEST_CASE("the first failure is the first in time, not in rank", "[launch][job_o
   CHECK(result.exit_code == 76);
 }
 
-TEST_CASE("a worker without its libraries is a program that is not to be had; of others the code is their own",
+TEST_CASE("a worker without its libraries counts as unavailable; other programs keep their code",
           "[launch][job_outcome]") {
   CHECK(outcome({{exited(127), 0}}).exit_code == 69);
   CHECK(outcome({{exited(127), 0}}, StopReason::kNone, JobKind::kExec).exit_code == 127);
@@ -75,14 +75,13 @@ TEST_CASE("a signal gives 128 plus its number", "[launch][job_outcome]") {
   CHECK(outcome({{killed(SIGSEGV), 0}}).exit_code == 139);
 }
 
-TEST_CASE("a rank that lost a peer is never the first failure if any other failed", "[launch][job_outcome]") {
+TEST_CASE("a rank that lost a peer is not the first failure if another rank failed", "[launch][job_outcome]") {
   auto result = outcome({{exited(71), 0}, {exited(71), 1}, {killed(SIGKILL), 2}});
   CHECK(result.first_failure == 2);
   CHECK(result.exit_code == 137);
 }
 
-TEST_CASE("the peer that was lost is the first failure also when its end took so long that we stopped it",
-          "[launch][job_outcome]") {
+TEST_CASE("the lost peer is the first failure even if it was slow and was stopped", "[launch][job_outcome]") {
   for (const ExitCause& own : {exited(76), killed(SIGSEGV)}) {
     auto result = outcome({{exited(71), 0}, {killed(SIGTERM), 1, true}, {own, 2, true}});
     CHECK(result.first_failure == 2);
@@ -94,7 +93,8 @@ TEST_CASE("the peer that was lost is the first failure also when its end took so
   CHECK(outcome({{exited(9), 0}, {exited(76), 1, true}}).first_failure == 0);
 }
 
-TEST_CASE("lost peers alone are a bug of ours in a run, and the program's own code in exec", "[launch][job_outcome]") {
+TEST_CASE("lost peers alone are an internal error in a run, and the program's own code in exec",
+          "[launch][job_outcome]") {
   auto result = outcome({{exited(71), 1}, {exited(71), 0}});
   CHECK(result.first_failure == 1);
   CHECK(result.exit_code == 70);
@@ -150,8 +150,7 @@ TEST_CASE("an agent that could not do its part gives the code", "[launch][job_ou
   CHECK(decide_outcome(records, JobKind::kExec, StopReason::kNone, 69).exit_code == 69);
 }
 
-TEST_CASE("after an agent that was told to end the job may be run again if its ranks could save",
-          "[launch][job_outcome]") {
+TEST_CASE("a job whose agent was signalled may be run again if its ranks could save", "[launch][job_outcome]") {
   auto told = [](const std::vector<End>& ends) {
     return outcome(ends, StopReason::kNone, JobKind::kRun, 75).exit_code;
   };
@@ -161,7 +160,7 @@ TEST_CASE("after an agent that was told to end the job may be run again if its r
   CHECK(told({{exited(0), 0}, {exited(0), 1}}) == 0);
 }
 
-TEST_CASE("a signal that reaches the ranks before our word does is no failure of theirs", "[launch][job_outcome]") {
+TEST_CASE("a signal that reaches the ranks before the stop request is not a failure", "[launch][job_outcome]") {
   const auto told =
       outcome({{exited(75), 0}, {killed(SIGTERM), 1}, {exited(71), 2}, {exited(75), 3, true}}, StopReason::kTerminate);
   CHECK_FALSE(told.first_failure);
@@ -183,7 +182,7 @@ TEST_CASE("a rank that no signal ended has not saved", "[launch][job_outcome]") 
   CHECK(decide_outcome(records, JobKind::kRun, StopReason::kInterrupt, 0).exit_code == 130);
 }
 
-TEST_CASE("our codes have a meaning and others none", "[launch][job_outcome]") {
+TEST_CASE("only dslaunch's own exit codes have a meaning", "[launch][job_outcome]") {
   for (int code : {64, 65, 66, 69, 70, 71, 73, 74, 75, 76, 77, 78, 124, 130})
     CHECK_FALSE(meaning_of_code(code).empty());
   for (int code : {1, 2, 3, 127, 255}) CHECK(meaning_of_code(code).empty());

@@ -9,7 +9,7 @@
 using namespace dslaunch;
 using namespace dslaunch::launch;
 
-TEST_CASE("folded lines that are shown together keep their order across the streams", "[launch]") {
+TEST_CASE("deduplicated lines keep their order across the streams", "[launch]") {
   test::TempDir dir;
   LaunchPlan plan;
   plan.job_dir = dir / "job";
@@ -27,7 +27,7 @@ TEST_CASE("folded lines that are shown together keep their order across the stre
   CHECK(test::read_file(dir / "console.log") == "a:0| one\na:0| two\na:0| trouble\na:0| three\nours\n");
 }
 
-TEST_CASE("a line of ours is behind the end of a sequence that a rank has left open", "[launch]") {
+TEST_CASE("dslaunch's line follows the terminator of a rank's open escape sequence", "[launch]") {
   test::TempDir dir;
   LaunchPlan plan;
   plan.job_dir = dir / "job";

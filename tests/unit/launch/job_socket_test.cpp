@@ -52,7 +52,7 @@ struct Desk {
 
 }  // namespace
 
-TEST_CASE("requests and answers survive the way", "[launch][job_socket]") {
+TEST_CASE("requests and answers survive encoding and decoding", "[launch][job_socket]") {
   auto again = [](const JobRequest& request) { return decode_request(encode_request(request)); };
   CHECK(std::holds_alternative<StatusRequest>(again(StatusRequest{}).value()));
   CHECK(std::get<AttachRequest>(again(AttachRequest{1ULL << 40}).value()).from == 1ULL << 40);
@@ -90,7 +90,7 @@ TEST_CASE("status and stop are answered", "[launch][job_socket]") {
   CHECK(desk.stops[0].grace == 2000ms);
 }
 
-TEST_CASE("a question for stacks is answered when its owner can", "[launch][job_socket]") {
+TEST_CASE("a request for stacks may be answered later", "[launch][job_socket]") {
   Desk desk;
   JobClient client(desk.path), other(desk.path);
   REQUIRE(client.send(StacksRequest{{0, 3, 4}}));
@@ -110,7 +110,7 @@ TEST_CASE("a question for stacks is answered when its owner can", "[launch][job_
   CHECK(std::get<StacksAnswer>(desk.answer(client).value()).document == large);
 }
 
-TEST_CASE("an attached client gets the console from its position, what is added, and the end", "[launch][job_socket]") {
+TEST_CASE("an attached client gets the console from its position, new output and the end", "[launch][job_socket]") {
   Desk desk;
   desk.console.append("0123456789");
   JobClient client(desk.path);
@@ -149,7 +149,7 @@ TEST_CASE("an attached client gets what is added as soon as it is in the file", 
   CHECK(std::get<ConsolePiece>(desk.answer(client).value()).bytes == "more");
 }
 
-TEST_CASE("a client that does not read costs no memory and keeps nobody waiting", "[launch][job_socket]") {
+TEST_CASE("a client that does not read costs no memory and delays no other client", "[launch][job_socket]") {
   Desk desk;
   desk.console.append(std::string(50U << 20, 'x'));
   JobClient sleeper(desk.path), other(desk.path);
@@ -165,7 +165,7 @@ TEST_CASE("a client that does not read costs no memory and keeps nobody waiting"
   }
 }
 
-TEST_CASE("garbage ends its connection and nothing else", "[launch][job_socket]") {
+TEST_CASE("invalid input closes only its own connection", "[launch][job_socket]") {
   Desk desk;
   UniqueFd raw = connect_to(desk.path);
   REQUIRE(raw.valid());
@@ -193,7 +193,7 @@ TEST_CASE("garbage ends its connection and nothing else", "[launch][job_socket]"
   CHECK(desk.answer(client).has_value());
 }
 
-TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]") {
+TEST_CASE("idle clients are dropped to make room for new ones", "[launch][job_socket]") {
   Desk desk;
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 64; ++i) {
@@ -205,7 +205,7 @@ TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]")
   CHECK(desk.answer(client).has_value());
 }
 
-TEST_CASE("where nobody takes clients in, one more does not wait", "[launch][job_socket]") {
+TEST_CASE("connecting does not block when the queue of clients is full", "[launch][job_socket]") {
   test::TempDir dir;
   UniqueFd listener = listen_at(dir / "s");
   std::vector<UniqueFd> waiting;
@@ -216,7 +216,7 @@ TEST_CASE("where nobody takes clients in, one more does not wait", "[launch][job
   CHECK_FALSE(JobClient(dir / "s").send(StatusRequest{}));
 }
 
-TEST_CASE("a client for whom there is no descriptor left is turned away", "[launch][job_socket]") {
+TEST_CASE("a client is rejected when no descriptor is left", "[launch][job_socket]") {
   Desk desk;
   JobClient client(desk.path);
   rlimit before{};
@@ -237,7 +237,8 @@ TEST_CASE("a client for whom there is no descriptor left is turned away", "[laun
   CHECK(desk.answer(later).has_value());
 }
 
-TEST_CASE("a path longer than an address is reached too, and nobody there is no connection", "[launch][job_socket]") {
+TEST_CASE("a socket path longer than sun_path works; without a listener there is no connection",
+          "[launch][job_socket]") {
   test::TempDir dir;
   std::string deep = dir / std::string(120, 'd');
   REQUIRE(::mkdir(deep.c_str(), 0700) == 0);
@@ -249,7 +250,7 @@ TEST_CASE("a path longer than an address is reached too, and nobody there is no 
   CHECK_FALSE(JobClient("").connected());
 }
 
-TEST_CASE("sockets of launchers that are gone are removed, and no others", "[launch][job_socket]") {
+TEST_CASE("only sockets of dead launchers are removed", "[launch][job_socket]") {
   test::TempDir dir;
   const test::SetEnv runtime("XDG_RUNTIME_DIR", dir.path());
   const std::string living = choose_socket_path("20260131-174502-4711-c0de1234", "");
@@ -265,7 +266,7 @@ TEST_CASE("sockets of launchers that are gone are removed, and no others", "[lau
   CHECK(std::filesystem::exists(file));
 }
 
-TEST_CASE("a runtime folder that cannot be looked at is done without", "[launch][job_socket]") {
+TEST_CASE("an inaccessible XDG_RUNTIME_DIR is not used", "[launch][job_socket]") {
   test::TempDir dir;
   std::filesystem::create_symlink("loop", dir / "loop");
   const char* before = std::getenv("XDG_RUNTIME_DIR");

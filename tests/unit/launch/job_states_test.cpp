@@ -36,7 +36,7 @@ TEST_CASE("the first failure stops all ranks and later ones change nothing", "[l
   CHECK(actions == std::vector{A::kStartRanks, A::kStop});
 }
 
-TEST_CASE("a rank that lost a peer leaves a moment for the culprit to show", "[launch][job_states]") {
+TEST_CASE("a rank that lost a peer waits briefly for the root cause", "[launch][job_states]") {
   CHECK(live({E::kAgentsReady, E::kRankLostPeer}) ==
         std::pair(S::kAwaitingRootCause, std::vector{A::kStartRanks, A::kAwaitRootCause}));
   CHECK(live({E::kAgentsReady, E::kRankLostPeer, E::kRankFailed}).first == S::kStopping);
@@ -49,7 +49,7 @@ TEST_CASE("the first Ctrl-C stops and the second kills", "[launch][job_states]")
         std::pair(S::kKilling, std::vector{A::kStartRanks, A::kStop, A::kKill}));
 }
 
-TEST_CASE("an end at once needs no second word", "[launch][job_states]") {
+TEST_CASE("an immediate end needs one request", "[launch][job_states]") {
   for (const auto& before :
        {std::vector<E>{}, {E::kAgentsReady}, {E::kAgentsReady, E::kRankLostPeer}, {E::kTerminate}}) {
     auto events = before;
@@ -69,7 +69,7 @@ TEST_CASE("agents that do not finish in time are killed and then given up", "[la
         std::pair(S::kDone, std::vector{A::kStartRanks, A::kStop, A::kKill, A::kAbandon}));
 }
 
-TEST_CASE("ranks are never started once something went wrong", "[launch][job_states]") {
+TEST_CASE("ranks are never started after a failure", "[launch][job_states]") {
   for (E event : {E::kAgentFailed, E::kAgentLost, E::kInterrupt, E::kTerminate, E::kTimeLimit}) {
     auto [state, actions] = live({event, E::kAgentsReady});
     CHECK(state != S::kRunning);
@@ -77,7 +77,7 @@ TEST_CASE("ranks are never started once something went wrong", "[launch][job_sta
   }
 }
 
-TEST_CASE("every state but the last ends when all agents are done, and the last stays", "[launch][job_states]") {
+TEST_CASE("every state but the last ends when all agents are done", "[launch][job_states]") {
   for (S state : {S::kStarting, S::kRunning, S::kAwaitingRootCause, S::kStopping, S::kKilling}) {
     CHECK(next_step(state, E::kAllDone).to == S::kDone);
     CHECK(std::string(name_of(state)) != "");
@@ -87,7 +87,7 @@ TEST_CASE("every state but the last ends when all agents are done, and the last 
   }
 }
 
-TEST_CASE("a lost agent ends the job in every living state", "[launch][job_states]") {
+TEST_CASE("a lost agent ends the job in every state but the last", "[launch][job_states]") {
   for (S state : {S::kStarting, S::kRunning, S::kAwaitingRootCause, S::kStopping}) {
     CHECK(next_step(state, E::kAgentLost).action == A::kKill);
   }

@@ -51,7 +51,7 @@ mode_t mode_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a job's record comes back as it was written", "[launch][jobs]") {
+TEST_CASE("a job's record survives encoding and decoding", "[launch][jobs]") {
   JobRecord record = some_record("20260131-174502-4711-c0de");
   CHECK(record_from_json(record_to_json(record)) == record);
   record.end = JobEnd{137, 1790000100, "why"};
@@ -63,7 +63,7 @@ TEST_CASE("a job's record comes back as it was written", "[launch][jobs]") {
   CHECK_FALSE(record_from_json("{\"job_id\": 3}").has_value());
 }
 
-TEST_CASE("a record with numbers that no job has is none", "[launch][jobs]") {
+TEST_CASE("rejects a record with impossible numbers", "[launch][jobs]") {
   JobRecord negative = some_record("j"), huge = negative, nobody = negative, odd_end = negative;
   negative.hosts[0].num_ranks = -1;
   huge.hosts[0].num_ranks = huge.hosts[1].num_ranks = 2'000'000'000;
@@ -83,11 +83,11 @@ TEST_CASE("ranks are counted through the hosts", "[launch][jobs]") {
   CHECK(record.host_of(-1).empty());
 }
 
-TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][jobs]") {
+TEST_CASE("a host name cannot place a log outside its directory", "[launch][jobs]") {
   CHECK(log_path("/r", "../../x", 3) == "/r/logs/.._.._x.3.log");
 }
 
-TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
+TEST_CASE("a process is identified by more than its pid", "[launch][jobs]") {
   ProcessOnHost own = this_process();
   CHECK(presence_of(own) == Presence::kAlive);
   CHECK(open_process(own).has_value());
@@ -109,7 +109,7 @@ TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
   CHECK(presence_of(of_an_older_version) == Presence::kAlive);
 }
 
-TEST_CASE("a job is on record by its id, whatever stands in a process's environment", "[launch][jobs]") {
+TEST_CASE("a job is found by its id, whatever a process's environment contains", "[launch][jobs]") {
   test::TempDir dir;
   put(dir.path(), some_record("a"));
   put(dir.path() + "/below", some_record("b"));
@@ -124,7 +124,7 @@ TEST_CASE("a job is on record by its id, whatever stands in a process's environm
   CHECK_FALSE(job_on_record("", "a"));
 }
 
-TEST_CASE("folders and files are private and whole", "[launch][jobs]") {
+TEST_CASE("directories and files are private and written atomically", "[launch][jobs]") {
   test::TempDir dir;
   std::string root = dir / "a/b/jobs";
   JobDir job = make_job_dir(root, "j1");
@@ -140,7 +140,7 @@ TEST_CASE("folders and files are private and whole", "[launch][jobs]") {
   test::expect_error(ExitCode::kCannotCreate, {"HOME"}, [&] { make_job_dir("", "j1"); });
 }
 
-TEST_CASE("the state folder follows XDG_STATE_HOME, then HOME", "[launch][jobs]") {
+TEST_CASE("the state directory follows XDG_STATE_HOME, then HOME", "[launch][jobs]") {
   std::string home = std::getenv("HOME") ? std::getenv("HOME") : "";
   std::string state = std::getenv("XDG_STATE_HOME") ? std::getenv("XDG_STATE_HOME") : "";
   ::setenv("HOME", "/home/x", 1);
@@ -154,7 +154,7 @@ TEST_CASE("the state folder follows XDG_STATE_HOME, then HOME", "[launch][jobs]"
   if (!state.empty()) ::setenv("XDG_STATE_HOME", state.c_str(), 1);
 }
 
-TEST_CASE("a job is found by id, by a beginning that is its own, and as the last", "[launch][jobs]") {
+TEST_CASE("a job is found by id, by a unique prefix, and as 'last'", "[launch][jobs]") {
   std::vector<KnownJob> jobs{known("20260202-1"), known("20260201-22"), known("20260201-2")};
   CHECK(find_job(jobs, "last").record.job_id == "20260202-1");
   CHECK(find_job(jobs, "20260202").record.job_id == "20260202-1");
@@ -166,7 +166,7 @@ TEST_CASE("a job is found by id, by a beginning that is its own, and as the last
   test::expect_error(ExitCode::kNoInput, {"no jobs on record"}, [&] { find_job({}, "last"); });
 }
 
-TEST_CASE("jobs are listed newest first with what became of them", "[launch][jobs]") {
+TEST_CASE("jobs are listed newest first, with their condition", "[launch][jobs]") {
   test::TempDir dir;
   std::string root = dir.path();
   JobRecord living = some_record("a"), lost = some_record("b"), ended = some_record("c"), elsewhere = some_record("d");
@@ -187,7 +187,7 @@ TEST_CASE("jobs are listed newest first with what became of them", "[launch][job
   CHECK(list_jobs(root + "/none").empty());
 }
 
-TEST_CASE("old jobs go, living ones never", "[launch][jobs]") {
+TEST_CASE("old jobs are pruned, running ones never", "[launch][jobs]") {
   test::TempDir dir;
   std::string root = dir.path();
   const int64_t now = 1800000000;
@@ -212,7 +212,7 @@ TEST_CASE("old jobs go, living ones never", "[launch][jobs]") {
   CHECK(list_jobs(root).size() == 3);
 }
 
-TEST_CASE("a list of jobs for people", "[launch][jobs]") {
+TEST_CASE("the table of jobs", "[launch][jobs]") {
   KnownJob living = known("20260131-174502-4711-c0de", Condition::kLiving), lost = known("b", Condition::kLost);
   std::string table = jobs_table({living, lost, known("c")}, 1790000000 + 7200);
   CHECK_THAT(table, Catch::Matchers::StartsWith("JOB "));
@@ -223,7 +223,7 @@ TEST_CASE("a list of jobs for people", "[launch][jobs]") {
   CHECK(std::count(table.begin(), table.end(), '\n') == 4);
 }
 
-TEST_CASE("a folder's name gives no orders to the terminal that a job is shown on", "[launch][jobs]") {
+TEST_CASE("control bytes in a directory name do not reach the terminal", "[launch][jobs]") {
   KnownJob job = known("j", Condition::kLost);
   job.record.cwd = "/home/x/\033[2Jgone";
   job.record.run_dir = job.record.log_root = job.record.cwd + "/run";
@@ -232,7 +232,7 @@ TEST_CASE("a folder's name gives no orders to the terminal that a job is shown o
   CHECK_THAT(text, Catch::Matchers::Contains("directory  /home/x/\\x1b[2Jgone\n"));
 }
 
-TEST_CASE("jobs that ended long ago are not shown unasked", "[launch][jobs]") {
+TEST_CASE("jobs that ended long ago are hidden by default", "[launch][jobs]") {
   KnownJob old = known("old"), living = known("living", Condition::kLiving);
   auto ids = [](const std::vector<KnownJob>& jobs) { return jobs.size(); };
   CHECK(ids(recent_jobs({old, living}, 1790000200)) == 2);

@@ -91,7 +91,7 @@ void nothing() {}
 
 }  // namespace
 
-TEST_CASE("an end by any exception is told and put on record", "[launch][launch_job]") {
+TEST_CASE("an end by any exception is reported and recorded", "[launch][launch_job]") {
   const Ended ended = in_own_process([] {
     return job_that_fails_at_restart(nothing, [] { throw std::filesystem::filesystem_error("status", "/far", {}); });
   });
@@ -107,7 +107,7 @@ TEST_CASE("an end by any exception is told and put on record", "[launch][launch_
   CHECK_THAT(ended.record->end->first_cause, Catch::Matchers::Contains("/far"));
 }
 
-TEST_CASE("a plan that fails in any way is no restart, and the end stays the failure's", "[launch][launch_job]") {
+TEST_CASE("if planning fails there is no restart, and the outcome stays the failure's", "[launch][launch_job]") {
   const Ended ended = in_own_process([] {
     return job_that_fails_at_restart([] { throw std::filesystem::filesystem_error("status", "/far", {}); }, nothing);
   });

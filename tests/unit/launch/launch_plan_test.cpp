@@ -16,7 +16,7 @@ TEST_CASE("ranks count through the hosts in order", "[launch][launch_plan]") {
   CHECK(nodes[0].ranks[0].env.empty());
 }
 
-TEST_CASE("a worker sees its own device only, by the name it has among the visible ones", "[launch][launch_plan]") {
+TEST_CASE("a worker sees only its own device, by its name in CUDA_VISIBLE_DEVICES", "[launch][launch_plan]") {
   auto nodes = plan_nodes(kTwoHosts, DeviceRule::kOnePerRank, {"GPU-x", "5", "7"});
   CHECK(nodes[0].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "GPU-x");
   CHECK(nodes[0].ranks[1].env.at("CUDA_VISIBLE_DEVICES") == "7");
@@ -29,7 +29,7 @@ TEST_CASE("a program sees all devices of its node", "[launch][launch_plan]") {
   CHECK(nodes[1].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "1");
 }
 
-TEST_CASE("the plan prints all it will do, and no secret", "[launch][launch_plan]") {
+TEST_CASE("the printed plan is complete and contains no secret", "[launch][launch_plan]") {
   LaunchPlan plan;
   plan.job_id = "job-7";
   plan.argv = {"python", "a b.py"};

@@ -7,7 +7,7 @@
 
 using namespace dslaunch::launch;
 
-TEST_CASE("variables of a launch around this one are taken out", "[launch][launch_variables]") {
+TEST_CASE("variables of a surrounding launch are removed", "[launch][launch_variables]") {
   std::map<std::string, std::string> env{{"RANK", "3"},
                                          {"MASTER_PORT", "1"},
                                          {"TORCHELASTIC_RUN_ID", "x"},
@@ -20,7 +20,7 @@ TEST_CASE("variables of a launch around this one are taken out", "[launch][launc
   CHECK(env == std::map<std::string, std::string>{{"HOME", "/h"}, {"DSLAUNCH_TORCH_LIB", "/torch"}});
 }
 
-TEST_CASE("all that a launch sets for its ranks is known as its own", "[launch][launch_variables]") {
+TEST_CASE("every variable set for ranks is known as a launch variable", "[launch][launch_variables]") {
   JobDescription job;
   job.job_id = "job-1";
   job.token = std::vector<uint8_t>(32, 7);

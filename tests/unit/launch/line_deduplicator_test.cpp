@@ -34,14 +34,14 @@ TEST_CASE("ranks are named in ranges", "[launch][line_deduplicator]") {
   CHECK(rank_ranges({0, 1, 2, 4, 6, 7}) == "0-2, 4, 6-7");
 }
 
-TEST_CASE("a line that all ranks have written is shown at once, as one", "[launch][line_deduplicator]") {
+TEST_CASE("a line that all ranks have written is shown once, immediately", "[launch][line_deduplicator]") {
   LineDeduplicator dir = folder_for(3);
   for (int rank : {2, 0, 1}) dir.add(rank, Stream::kOut, "same\n", kStart);
   CHECK(dir.take(kStart) == std::vector<LineDeduplicator::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
   CHECK(dir.next(kStart).is_never());
 }
 
-TEST_CASE("a line waits for others a moment and no longer", "[launch][line_deduplicator]") {
+TEST_CASE("a line waits only briefly for other ranks", "[launch][line_deduplicator]") {
   LineDeduplicator dir = folder_for(3);
   dir.add(1, Stream::kErr, "mine\n", kStart);
   CHECK(dir.take(kStart + LineDeduplicator::kWindow - 1ms).empty());
@@ -59,7 +59,7 @@ TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]"
   CHECK(dir.take_all().size() == 2);
 }
 
-TEST_CASE("nobody waits for ranks that have ended", "[launch][line_deduplicator]") {
+TEST_CASE("lines do not wait for ranks that have ended", "[launch][line_deduplicator]") {
   LineDeduplicator dir = folder_for(3);
   dir.rank_ended();
   dir.add(0, Stream::kOut, "x\n", kStart);
@@ -76,13 +76,13 @@ TEST_CASE("a rank's later line does not join an earlier one of others", "[launch
   CHECK(texts(dir.take_all()) == Texts{"h:0| b\n", "h:1| a\n", "h:1| b\n"});
 }
 
-TEST_CASE("a flood of different lines is not kept", "[launch][line_deduplicator]") {
+TEST_CASE("many different lines are not buffered", "[launch][line_deduplicator]") {
   LineDeduplicator dir = folder_for(2);
   for (int i = 0; i < 2000; ++i) dir.add(0, Stream::kOut, std::to_string(i) + "\n", kStart);
   CHECK(dir.take(kStart).size() >= 1700);
 }
 
-TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture", "[launch][line_deduplicator]") {
+TEST_CASE("every rank's lines arrive once and in order", "[launch][line_deduplicator]") {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const int num_ranks = 2 + static_cast<int>(random() % 4);

@@ -4,7 +4,7 @@
 
 using dslaunch::launch::LineSplitter;
 
-TEST_CASE("every line gets the prefix and waits for its end", "[launch][line_splitter]") {
+TEST_CASE("every line gets the prefix once it is complete", "[launch][line_splitter]") {
   LineSplitter lines("h:0| ");
   CHECK(lines.take("one\ntw") == "h:0| one\n");
   CHECK(lines.take("o\n\n") == "h:0| two\nh:0| \n");
@@ -13,13 +13,13 @@ TEST_CASE("every line gets the prefix and waits for its end", "[launch][line_spl
   CHECK(lines.finish().empty());
 }
 
-TEST_CASE("without a prefix bytes pass at once", "[launch][line_splitter]") {
+TEST_CASE("without a prefix bytes are passed on at once", "[launch][line_splitter]") {
   LineSplitter lines("");
   CHECK(lines.take("par") == "par");
   CHECK(lines.finish().empty());
 }
 
-TEST_CASE("NUL bytes and long lines pass whole", "[launch][line_splitter]") {
+TEST_CASE("NUL bytes and long lines are passed on unchanged", "[launch][line_splitter]") {
   LineSplitter lines("p ");
   std::string bulk(3 << 20, 'x');
   bulk[1000] = '\0';

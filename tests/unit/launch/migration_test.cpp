@@ -6,7 +6,7 @@
 
 using namespace dslaunch::launch;
 
-TEST_CASE("every flag stands once, in one spelling, with an answer where it is not honoured", "[launch][migration]") {
+TEST_CASE("every flag is listed once, in one spelling, with a text unless it is honoured", "[launch][migration]") {
   std::set<std::string> seen;
   for (const auto& flag : migrated_flags()) {
     INFO(flag.flag);
@@ -18,7 +18,7 @@ TEST_CASE("every flag stands once, in one spelling, with an answer where it is n
   }
 }
 
-TEST_CASE("both spellings and a value behind '=' are understood", "[launch][migration]") {
+TEST_CASE("accepts both spellings and a value after '='", "[launch][migration]") {
   for (const char* option : {"--rdzv_endpoint", "--rdzv-endpoint", "--rdzv-endpoint=a:1"}) {
     auto answer = migration_answer(option);
     REQUIRE(answer.has_value());
@@ -26,7 +26,7 @@ TEST_CASE("both spellings and a value behind '=' are understood", "[launch][migr
   }
 }
 
-TEST_CASE("a flag of nobody has no answer", "[launch][migration]") {
+TEST_CASE("an unknown flag has no text", "[launch][migration]") {
   CHECK_FALSE(migration_answer("--num_gpu").has_value());
   CHECK_FALSE(migration_answer("").has_value());
 }

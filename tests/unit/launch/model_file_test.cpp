@@ -23,17 +23,17 @@ int code_for(const std::string& path, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("a Python file gets the command that was meant", "[launch][model_file]") {
+TEST_CASE("suggests exec for a Python file", "[launch][model_file]") {
   CHECK(code_for("train.py", "dslaunch exec -- python train.py") == 64);
 }
 
-TEST_CASE("files of other kinds are named as what they are", "[launch][model_file]") {
+TEST_CASE("names the kind of other files", "[launch][model_file]") {
   CHECK(code_for("net.pt2", "torch.export") == 65);
   CHECK(code_for("weights.safetensors", "TorchScript") == 65);
   CHECK(code_for("ds.json", "--config ds.json") == 64);
 }
 
-TEST_CASE("missing files and folders are told apart from models", "[launch][model_file]") {
+TEST_CASE("distinguishes missing files and directories from models", "[launch][model_file]") {
   test::TempDir dir;
   CHECK(code_for(dir / "none.pt", "does not exist") == 66);
   CHECK(code_for(dir.path(), "is a directory") == 65);

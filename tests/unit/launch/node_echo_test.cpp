@@ -38,7 +38,7 @@ class StalledFile {
 
 }  // namespace
 
-TEST_CASE("a node's own output that is a file holds up its ranks, not its agent", "[launch][node_echo]") {
+TEST_CASE("a stalled output file of a node blocks its ranks, not its agent", "[launch][node_echo]") {
   StalledFile file;
   SignalInbox signals{SIGINT};
   NodeEcho echo(file.thread, file.fd.get(), -1);
@@ -79,7 +79,7 @@ TEST_CASE("both streams in one pipe keep their lines whole and in order", "[laun
   CHECK(got == expected);
 }
 
-TEST_CASE("a signal spares a node's file that stands still", "[launch][node_echo]") {
+TEST_CASE("a signal ends the wait for a node's stalled file", "[launch][node_echo]") {
   StalledFile file;
   SignalInbox signals{SIGINT};
   NodeEcho echo(file.thread, -1, file.fd.get());

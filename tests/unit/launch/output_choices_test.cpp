@@ -22,7 +22,7 @@ TEST_CASE("streams are chosen for all ranks or one by one", "[launch][output_cho
   CHECK_FALSE(some.has(1, Stream::kOut));
 }
 
-TEST_CASE("what is no choice of streams is refused with the grammar", "[launch][output_choices]") {
+TEST_CASE("an invalid choice of streams is refused with the grammar", "[launch][output_choices]") {
   for (const char* text : {"", "4", "-1", "x", "0:4", "0:", ":1", "0:1,", "0:1,0:2", "0:1:1", "1,2", "+1", "0:1 "}) {
     CAPTURE(text);
     test::expect_error(ExitCode::kUsage, {"--redirects", "RANK:VALUE"},

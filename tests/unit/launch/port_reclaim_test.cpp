@@ -69,7 +69,7 @@ ports::HeldPort any_port(const char* address) {
 
 }  // namespace
 
-TEST_CASE("a port is reclaimed from a dead job of ours, and that is said", "[launch][port_reclaim]") {
+TEST_CASE("a port is reclaimed from a dead dslaunch job and reported", "[launch][port_reclaim]") {
   for (const char* address : {"127.0.0.1", "::1", ""}) {
     CAPTURE(address);
     auto held = any_port(address);
@@ -87,7 +87,7 @@ TEST_CASE("a port is reclaimed from a dead job of ours, and that is said", "[lau
   }
 }
 
-TEST_CASE("nobody is touched when one of the holders is alive or not of a job", "[launch][port_reclaim]") {
+TEST_CASE("no process is ended if one holder is alive or not of a job", "[launch][port_reclaim]") {
   for (const std::string& other : {own_agent_tag(), std::string(), std::string("garbage")}) {
     CAPTURE(other);
     auto held = any_port("127.0.0.1");
@@ -101,7 +101,7 @@ TEST_CASE("nobody is touched when one of the holders is alive or not of a job", 
   }
 }
 
-TEST_CASE("a free port is simply taken", "[launch][port_reclaim]") {
+TEST_CASE("a free port is held", "[launch][port_reclaim]") {
   auto outcome = hold_or_reclaim_port("127.0.0.1", 0, [](const std::string&) { FAIL("nothing was done"); });
   CHECK(std::holds_alternative<ports::HeldPort>(outcome));
 }

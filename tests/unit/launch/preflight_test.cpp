@@ -53,7 +53,7 @@ TEST_CASE("a model's fingerprint follows its content, not its name", "[launch][p
   test::expect_error(ExitCode::kNoInput, {"none.pt", "No such file"}, [&] { make_preflight(dir / "none.pt"); });
 }
 
-TEST_CASE("something else than an archive is no model", "[launch][preflight]") {
+TEST_CASE("a file that is not an archive is not a model", "[launch][preflight]") {
   test::TempDir dir;
   for (std::string content : {"", "x", "PK\5\6", "a longer text without any end record in it"}) {
     std::ofstream(dir / "m.pt", std::ios::binary) << content;
@@ -74,7 +74,7 @@ TEST_CASE("a worker of another version, or one that does not start, is refused w
   test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] { check_preflight(preflight, dir / "nothing", {}); });
 }
 
-TEST_CASE("a worker that has said its version and does not end is not waited for", "[launch][preflight]") {
+TEST_CASE("a worker that printed its version and does not exit is not waited for", "[launch][preflight]") {
   test::TempDir dir;
   const Deadline soon = Deadline::after(30s);
   check_preflight({.worker_version = "dsworker 7"},

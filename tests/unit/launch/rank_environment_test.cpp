@@ -51,7 +51,7 @@ TEST_CASE("a program gets all of torchrun's variables", "[launch][rank_environme
   CHECK_FALSE(env.contains("DSLAUNCH_AGENT_STORE"));
 }
 
-TEST_CASE("workers meet at the agent's store", "[launch][rank_environment]") {
+TEST_CASE("workers use the agent's store", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kRun);
   CHECK(rank_environment(job, job.ranks[0], {.master_port = 1234, .error_file = {}}).contains("DSLAUNCH_AGENT_STORE"));
   CHECK_FALSE(rank_environment(job, job.ranks[0], {.error_file = {}}).contains("DSLAUNCH_AGENT_STORE"));
@@ -66,7 +66,7 @@ TEST_CASE("a thread count of the user stays", "[launch][rank_environment]") {
   CHECK(rank_environment(job, job.ranks[0], {.num_threads = 8, .error_file = {}})["OMP_NUM_THREADS"] == "7");
 }
 
-TEST_CASE("workers ask for large pages behind the user's own settings of glibc", "[launch][rank_environment]") {
+TEST_CASE("large pages are appended to the user's own glibc tunables", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kRun);
   const auto tunables = [&] { return rank_environment(job, job.ranks[0], {.error_file = {}})["GLIBC_TUNABLES"]; };
   CHECK(tunables() == "glibc.malloc.hugetlb=1");

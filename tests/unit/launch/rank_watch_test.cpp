@@ -97,7 +97,7 @@ TEST_CASE("a rank that prints is not idle", "[launch][rank_watch]") {
   CHECK(window.is_idle(kStart + 51s));
 }
 
-TEST_CASE("ranks that sleep and that are stopped are told once, with the process", "[launch][rank_watch]") {
+TEST_CASE("sleeping and stopped ranks are reported once, with the process", "[launch][rank_watch]") {
   const Child sleeps([] { ::pause(); }), stopped([] { ::pause(); });
   stopped.stop();
   RankWatch watch;
@@ -131,7 +131,7 @@ TEST_CASE("a rank whose child computes is busy", "[launch][rank_watch]") {
   for (auto at = 4s; at <= 22s; at += 2s) CHECK(watch.check(kStart + at).empty());
 }
 
-TEST_CASE("a rank that has ended is not looked at", "[launch][rank_watch]") {
+TEST_CASE("a rank that has ended is not checked", "[launch][rank_watch]") {
   const Child sleeps([] { ::pause(); });
   RankWatch watch;
   watch.add(0, sleeps.pid(), kStart);
@@ -140,7 +140,7 @@ TEST_CASE("a rank that has ended is not looked at", "[launch][rank_watch]") {
   CHECK(watch.next_check().is_never());
 }
 
-TEST_CASE("after a gap between the looks, nobody is idle for a while", "[launch][rank_watch]") {
+TEST_CASE("after a gap between two checks no rank is idle for a while", "[launch][rank_watch]") {
   const Child sleeps([] { ::pause(); });
   RankWatch watch;
   watch.add(0, sleeps.pid(), kStart);

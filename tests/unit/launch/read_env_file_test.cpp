@@ -23,7 +23,7 @@ struct stat file_with(uid_t owner, gid_t group, mode_t mode) {
 
 }  // namespace
 
-TEST_CASE("a file of variables that is missing, or no file, is named", "[launch][read_env_file]") {
+TEST_CASE("a missing or unusable environment file is named", "[launch][read_env_file]") {
   test::TempDir dir;
   std::vector<std::string> warnings;
   auto read = [&](const std::string& path) { read_env_file({path, true}, warnings); };
@@ -51,8 +51,7 @@ TEST_CASE("only the user, root and the user's primary group may be able to write
   CHECK(other_writers(file_with(1000, 5, S_IFCHR | 0620), 1000, 100).empty());
 }
 
-TEST_CASE("what others may have written is refused where it was found, and a warning where it was named",
-          "[launch][read_env_file]") {
+TEST_CASE("an environment file writable by others is refused if found, a warning if named", "[launch][read_env_file]") {
   test::TempDir dir;
   const std::string path = dir / ".deepspeed_env";
   test::write_file(path, "LD_PRELOAD=evil.so\n");
@@ -67,7 +66,7 @@ TEST_CASE("what others may have written is refused where it was found, and a war
   CHECK(warnings[0].find("mode 0666") != std::string::npos);
 }
 
-TEST_CASE("a pipe that was found is not waited for", "[launch][read_env_file]") {
+TEST_CASE("a pipe found as environment file is not waited for", "[launch][read_env_file]") {
   test::TempDir dir;
   std::vector<std::string> warnings;
   REQUIRE(::mkfifo((dir / ".deepspeed_env").c_str(), 0600) == 0);

@@ -10,7 +10,8 @@ using namespace dslaunch;
 using namespace dslaunch::launch;
 using test::expect_error;
 
-TEST_CASE("what steers training travels; what speaks of this machine stays", "[launch][remote_environment]") {
+TEST_CASE("variables of training are sent to other hosts, variables of this machine are not",
+          "[launch][remote_environment]") {
   Environment inherited{{"NCCL_DEBUG", "INFO"},
                         {"PYTHONPATH", "/code"},
                         {"LD_LIBRARY_PATH", "/lib"},
@@ -48,7 +49,7 @@ TEST_CASE("network cards are not exported where DeepSpeed does not either", "[la
   CHECK(exported_environment(inherited) == Environment{{"NCCL_DEBUG", "INFO"}});
 }
 
-TEST_CASE("a remote rank has its login's environment with the job's on top", "[launch][remote_environment]") {
+TEST_CASE("the job's environment overrides a remote rank's login environment", "[launch][remote_environment]") {
   CHECK(merged_environment({{"HOME", "/home/b"}, {"NCCL_DEBUG", "WARN"}}, {{"NCCL_DEBUG", "INFO"}, {"A", "1"}}) ==
         Environment{{"HOME", "/home/b"}, {"NCCL_DEBUG", "INFO"}, {"A", "1"}});
 }
@@ -65,7 +66,7 @@ TEST_CASE("a virtual environment comes first in the host's own PATH", "[launch][
   CHECK(bare["PATH"] == (dir / "bin") + ":/usr/local/bin:/usr/bin:/bin");
 }
 
-TEST_CASE("a folder without python is no virtual environment", "[launch][remote_environment]") {
+TEST_CASE("a directory without python is not a virtual environment", "[launch][remote_environment]") {
   test::TempDir dir;
   Environment env{{"PATH", "/bin"}};
   auto refused = [&] {
@@ -81,7 +82,7 @@ TEST_CASE("a folder without python is no virtual environment", "[launch][remote_
   CHECK(env == Environment{{"PATH", "/bin"}});
 }
 
-TEST_CASE("an activation script names its folder; other scripts are refused", "[launch][remote_environment]") {
+TEST_CASE("an activation script selects its directory; other scripts are refused", "[launch][remote_environment]") {
   CHECK(venv_of_script("/opt/env/bin/activate") == "/opt/env");
   CHECK(venv_of_script("env/bin/activate") == "env");
   CHECK(venv_of_script("bin/activate") == ".");

@@ -30,7 +30,7 @@ TEST_CASE("a job that fails at once waits longer and longer, up to a minute", "[
   for (int i = 0; i < 100; ++i) CHECK(backoff.next(run_time(10ms)) == 60s);
 }
 
-TEST_CASE("jobs that failed together do not come back together", "[launch][restart_backoff]") {
+TEST_CASE("jobs that failed together restart at different times", "[launch][restart_backoff]") {
   double random = 0;
   RestartBackoff backoff([&] { return random; });
   CHECK(backoff.next(run_time(0ms)) == 0s);
@@ -40,7 +40,7 @@ TEST_CASE("jobs that failed together do not come back together", "[launch][resta
   CHECK((wait > 2390ms && wait <= 2400ms));
 }
 
-TEST_CASE("a minute of life is progress", "[launch][restart_backoff]") {
+TEST_CASE("running for a minute counts as progress", "[launch][restart_backoff]") {
   RestartBackoff backoff([] { return 0.5; });
   backoff.next(run_time(0ms));
   CHECK(backoff.next(run_time(59999ms)) == 1s);
@@ -49,7 +49,7 @@ TEST_CASE("a minute of life is progress", "[launch][restart_backoff]") {
   CHECK(backoff.next(run_time(0ms)) == 2s);
 }
 
-TEST_CASE("a step that no attempt had done before is progress", "[launch][restart_backoff]") {
+TEST_CASE("a step further than all attempts counts as progress", "[launch][restart_backoff]") {
   RestartBackoff backoff([] { return 0.5; });
   CHECK(backoff.next(did_step(8)) == 0s);
   CHECK(backoff.next(did_step(8)) == 1s);   // the same steps again

@@ -32,7 +32,7 @@ TEST_CASE("a failed job is restarted while restarts are left", "[launch][restart
   CHECK_FALSE(decide_restart(failed_with(0), JobKind::kExec, allowing(2), 0, 1).restart);
 }
 
-TEST_CASE("what somebody stopped, and what would fail the same way, is not restarted", "[launch][restart]") {
+TEST_CASE("a stopped job, or one that would fail again, is not restarted", "[launch][restart]") {
   JobReport interrupted = failed_with(130);
   interrupted.reason = StopReason::kInterrupt;
   CHECK_FALSE(decide_restart(interrupted, JobKind::kExec, allowing(2), 0, 1).restart);
@@ -57,7 +57,7 @@ TEST_CASE("what somebody stopped, and what would fail the same way, is not resta
   }
 }
 
-TEST_CASE("lost hosts are left out only with leave, and only while enough are left", "[launch][restart]") {
+TEST_CASE("lost hosts are left out only with --min_nodes, and while enough are left", "[launch][restart]") {
   auto all_again = decide_restart(failed_with(69, {"c"}), JobKind::kRun, allowing(1), 0, 3);
   CHECK((all_again.restart && all_again.without.empty()));
   auto fewer = decide_restart(failed_with(69, {"c"}), JobKind::kRun, allowing(1, 2), 0, 3);
@@ -67,7 +67,7 @@ TEST_CASE("lost hosts are left out only with leave, and only while enough are le
   CHECK_THAT(too_few.text, Catch::Contains("1 of 3") && Catch::Contains("--min_nodes is 2"));
 }
 
-TEST_CASE("the global batch stays and divides anew, or not at all", "[launch][restart]") {
+TEST_CASE("the global batch is kept and split again, or refused", "[launch][restart]") {
   for (int64_t global : {1, 7, 32, 96, 1000}) {
     for (int64_t before : {1, 3, 4, 8}) {
       for (int64_t world = 1; world <= 12; ++world) {

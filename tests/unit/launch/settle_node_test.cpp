@@ -16,7 +16,7 @@ static JobDescription job_of(size_t num_ranks) {
   return job;
 }
 
-TEST_CASE("a folder that a host lacks is named with the host", "[launch][settle_node]") {
+TEST_CASE("a missing directory is named with its host", "[launch][settle_node]") {
   test::TempDir dir;
   auto job = job_of(1);
   check_working_dir(job);

@@ -13,7 +13,7 @@ const SignalTime kStart{1000h};
 
 }  // namespace
 
-TEST_CASE("what arrives from one place at once is one, later it is the next", "[launch][signal]") {
+TEST_CASE("signals from one source at once count once, a later one counts again", "[launch][signal]") {
   InterruptDeduplicator arrivals;
   CHECK(arrivals.take(kHere, kStart));
   CHECK_FALSE(arrivals.take(kHere, kStart + 1ms));
@@ -21,7 +21,7 @@ TEST_CASE("what arrives from one place at once is one, later it is the next", "[
   CHECK_FALSE(arrivals.take(kHere, kStart + 201ms));
 }
 
-TEST_CASE("a late loop finds the rest of a signal waiting", "[launch][signal]") {
+TEST_CASE("copies of a signal that wait in a late loop count once", "[launch][signal]") {
   InterruptDeduplicator arrivals;
   CHECK(arrivals.take(kHere, kStart));
   arrivals.handled(kHere, kStart + 900ms);
@@ -39,14 +39,14 @@ TEST_CASE("a signal to all nodes is one, and the next one to all is the next", "
   }
 }
 
-TEST_CASE("a signal at another place a while later is one of its own", "[launch][signal]") {
+TEST_CASE("a signal from another source some time later counts again", "[launch][signal]") {
   InterruptDeduplicator arrivals;
   CHECK(arrivals.take(&kNodes[1], kStart));
   CHECK(arrivals.take(kHere, kStart + 3s));
   CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 3s + 5ms));
 }
 
-TEST_CASE("a user's signal from one place is a new one each time, to all nodes it is one", "[launch][signal]") {
+TEST_CASE("user signals from one source count each time, sent to all nodes they count once", "[launch][signal]") {
   UserSignalDeduplicator arrivals;
   for (int i = 0; i < 10; ++i) CHECK(arrivals.take(kHere, kStart + i * 1ms));
   for (int i = 0; i < 10; ++i) {

@@ -17,7 +17,7 @@ bool is_blocked(int signal) {
 
 }  // namespace
 
-TEST_CASE("an inbox holds its signals back while it is there, and not for longer", "[launch][signal_inbox]") {
+TEST_CASE("an inbox blocks its signals during its lifetime only", "[launch][signal_inbox]") {
   {
     SignalInbox inbox{SIGINT, SIGTERM};
     CHECK((is_blocked(SIGINT) && is_blocked(SIGTERM)));
@@ -29,7 +29,7 @@ TEST_CASE("an inbox holds its signals back while it is there, and not for longer
   CHECK_FALSE(is_blocked(SIGTERM));
 }
 
-TEST_CASE("SIGTERM is taken first, as whoever sends both has sent it first", "[launch][signal_inbox]") {
+TEST_CASE("SIGTERM is taken before other signals", "[launch][signal_inbox]") {
   SignalInbox inbox{SIGINT, SIGTERM};
   ::kill(::getpid(), SIGTERM);
   ::kill(::getpid(), SIGINT);
@@ -38,7 +38,7 @@ TEST_CASE("SIGTERM is taken first, as whoever sends both has sent it first", "[l
   CHECK_FALSE(inbox.take());
 }
 
-TEST_CASE("a signal for ranks that comes between two inboxes waits for the second", "[launch][signal_inbox]") {
+TEST_CASE("a user signal between two inboxes is kept for the second", "[launch][signal_inbox]") {
   sigset_t before;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
   { SignalInbox first{SIGUSR2}; }
@@ -50,7 +50,7 @@ TEST_CASE("a signal for ranks that comes between two inboxes waits for the secon
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST_CASE("a signal that others held back before stays held back", "[launch][signal_inbox]") {
+TEST_CASE("a signal that was blocked before stays blocked", "[launch][signal_inbox]") {
   sigset_t hup, before;
   ::sigemptyset(&hup);
   ::sigaddset(&hup, SIGHUP);

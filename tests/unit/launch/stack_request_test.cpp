@@ -25,7 +25,7 @@ RankStack stack(int rank, const std::string& text, const std::string& note = "")
 
 }  // namespace
 
-TEST_CASE("what agents answer is folded, and what is missing has a reason", "[launch][stacks]") {
+TEST_CASE("equal stacks are grouped, and missing stacks have a reason", "[launch][stacks]") {
   auto records = four_ranks();
   StackRequest request(7, 1);
   for (int rank : {0, 1, 2}) request.expect(rank);

@@ -27,13 +27,13 @@ TEST_CASE("stacks that differ in addresses and numbers of threads are equal", "[
   CHECK(groups[2].ranks[0].rank == 3);
 }
 
-TEST_CASE("of py-spy's text the lines of the program stay", "[launch][stacks]") {
+TEST_CASE("keeps the program's lines of py-spy's output", "[launch][stacks]") {
   CHECK(without_numbers_of_processes("Process 4711: python train.py\nThread 4711 (idle): \"MainThread\"\n"
                                      "    f (train.py:12)\n") ==
         "Process : python train.py\nThread  (idle): \"MainThread\"\n    f (train.py:12)\n");
 }
 
-TEST_CASE("of gdb's output the threads are kept", "[launch][stacks]") {
+TEST_CASE("keeps the threads of gdb's output", "[launch][stacks]") {
   CHECK(threads_in_gdb_output("[New LWP 9]\nwarning: x\n0x0 in y ()\n\nThread 1 (Thread 0x7f (LWP 8) \"a\"):\n"
                               "#0  0x0 in y ()\n#1  0x1 in main ()\n[Inferior 1 (process 8) detached]\n") ==
         "Thread 1 (Thread 0x7f (LWP 8) \"a\"):\n#0  0x0 in y ()\n#1  0x1 in main ()\n");
@@ -63,7 +63,7 @@ TEST_CASE("the kernel says that a process is stopped", "[launch][stacks]") {
   CHECK(kernel_stacks(child).empty());
 }
 
-TEST_CASE("the collector's document is read as it was written", "[launch][stacks]") {
+TEST_CASE("the collector's document survives encoding and decoding", "[launch][stacks]") {
   const auto read = stacks_from_json(stacks_to_json({{4711, "gdb", "a\n\"b\"", "note"}})).value();
   REQUIRE(read.size() == 1);
   CHECK((read[0].pid == 4711 && read[0].source == "gdb" && read[0].text == "a\n\"b\"" && read[0].note == "note"));

@@ -41,7 +41,7 @@ using Times = std::vector<std::chrono::seconds>;
 
 }  // namespace
 
-TEST_CASE("a line on a stall has the state of every rank", "[launch][stall_watch]") {
+TEST_CASE("the line about a stall has the state of every rank", "[launch][stall_watch]") {
   Job job;
   job.is(RankState::kIdle, 0, 20s);
   job.is(RankState::kIdle, 1, 21s);
@@ -79,22 +79,21 @@ TEST_CASE("a line on a stall has the state of every rank", "[launch][stall_watch
   }
 }
 
-TEST_CASE("a stall is told of after 20 s, 5 and 15 minutes, and less than 30 s after its begin",
-          "[launch][stall_watch]") {
+TEST_CASE("a stall is reported after 20 s, 5 and 15 minutes, less than 30 s after it begins", "[launch][stall_watch]") {
   Job job;
   job.is(RankState::kIdle, 1, 22s);  // since 2 s
   CHECK(job.lines_until(2h) == Times{25s, 302s, 902s});
   CHECK(job.watch.next_due() == StallWatch::Time::max());
 }
 
-TEST_CASE("ranks that go on before the line are not told of", "[launch][stall_watch]") {
+TEST_CASE("ranks that continue before the line are not reported", "[launch][stall_watch]") {
   Job job;
   job.is(RankState::kIdle, 1, 20s);
   job.is(RankState::kBusy, 1, 22s);
   CHECK(job.lines_until(100s).empty());
 }
 
-TEST_CASE("each stall has its line", "[launch][stall_watch]") {
+TEST_CASE("each stall is reported", "[launch][stall_watch]") {
   Job job;
   job.is(RankState::kIdle, 1, 20s);
   CHECK(job.lines_until(30s) == Times{23s});
@@ -103,7 +102,7 @@ TEST_CASE("each stall has its line", "[launch][stall_watch]") {
   CHECK(job.lines_until(70s, 32s) == Times{63s});
 }
 
-TEST_CASE("a job that pauses again and again is told of more rarely", "[launch][stall_watch]") {
+TEST_CASE("repeated pauses of a job are reported less often", "[launch][stall_watch]") {
   Job job;
   size_t lines = 0;
   for (auto at = 20s; at <= 2h; at += 40s) {
@@ -116,7 +115,7 @@ TEST_CASE("a job that pauses again and again is told of more rarely", "[launch][
   CHECK(job.lines_until(3h + 60s, 3h) == Times{3h + 23s});
 }
 
-TEST_CASE("where one rank idles all the time, a stall of the others is told of too", "[launch][stall_watch]") {
+TEST_CASE("a stall is reported also while one rank is always idle", "[launch][stall_watch]") {
   Job job;
   job.is(RankState::kIdle, 3, 20s);
   CHECK(job.lines_until(1h).size() == 3);

@@ -100,7 +100,7 @@ int supervise(const LaunchPlan& plan, LiveJob& live, FarSide far_side, void (*th
 
 }  // namespace
 
-TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_files]") {
+TEST_CASE("a stalled file does not delay heartbeats", "[launch][stalled_files]") {
   const std::string record = "job/job.json." + std::to_string(::getpid());
   const std::string name = GENERATE_COPY(as<std::string>{}, "job/console.log", record);
   CAPTURE(name);
@@ -123,7 +123,7 @@ TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_fi
   CHECK(came);
 }
 
-TEST_CASE("while a file stands still a rank that writes on has to wait", "[launch][stalled_files]") {
+TEST_CASE("a rank that writes blocks while a file is stalled", "[launch][stalled_files]") {
   test::TempDir dir;
   const LaunchPlan plan = plan_in(dir);
   StalledFile file(dir / "job/console.log");
@@ -144,7 +144,7 @@ TEST_CASE("while a file stands still a rank that writes on has to wait", "[launc
   CHECK(num_waiting > (16U << 20));
 }
 
-TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[launch][stalled_files]") {
+TEST_CASE("a Ctrl-C at the end of a job ends the wait for a stalled file", "[launch][stalled_files]") {
   test::TempDir dir;
   const LaunchPlan plan = plan_in(dir);
   StalledFile file(dir / "job/console.log");
@@ -162,8 +162,7 @@ TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[laun
   CHECK(supervise(plan, live, far_side, press_and_drain) == 0);
 }
 
-TEST_CASE("files that stand still do not keep ranks from ending when somebody asked for it",
-          "[launch][stalled_files]") {
+TEST_CASE("stalled files do not keep ranks from ending on request", "[launch][stalled_files]") {
   test::TempDir dir;
   LaunchPlan plan = plan_in(dir);
   plan.grace = 60s;
@@ -186,7 +185,7 @@ TEST_CASE("files that stand still do not keep ranks from ending when somebody as
   CHECK(Deadline::Clock::now() - begin < 20s);
 }
 
-TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launch][stalled_files]") {
+TEST_CASE("a hurried end waits only briefly for stalled files", "[launch][stalled_files]") {
   test::TempDir dir;
   const LaunchPlan plan = plan_in(dir);
   StalledFile file(dir / "job/console.log");
@@ -207,7 +206,7 @@ TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launc
   CHECK(supervise(plan, live, far_side, drain) == 131);
 }
 
-TEST_CASE("standard output that is a file is left to the thread of files", "[launch][stalled_files]") {
+TEST_CASE("standard output that is a file is written by the file thread", "[launch][stalled_files]") {
   test::TempDir dir;
   UniqueFd file(::open((dir / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   std::promise<void> gate;

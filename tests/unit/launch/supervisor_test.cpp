@@ -114,7 +114,7 @@ struct FarNodes {
 
 }  // namespace
 
-TEST_CASE("ways that do not end are waited for under one deadline", "[launch][supervisor]") {
+TEST_CASE("links that do not end share one deadline", "[launch][supervisor]") {
   const LaunchPlan plan = plan_of(4);
   LiveJob live(plan, {});
   std::vector<Deadline> waits;
@@ -127,7 +127,7 @@ TEST_CASE("ways that do not end are waited for under one deadline", "[launch][su
   for (const auto& wait : waits) CHECK(wait.when() == waits[0].when());
 }
 
-TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for it", "[launch][supervisor]") {
+TEST_CASE("an agent that exits before it is ready is lost and not waited for", "[launch][supervisor]") {
   FarNodes nodes(1);
   nodes.send(0, AgentHello{});
   nodes.send(0, AgentDone{});
@@ -138,7 +138,7 @@ TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for
   CHECK(report.host_failures[0].first == "node0");
 }
 
-TEST_CASE("a supervisor that cannot go on gives its agents the time to tidy up", "[launch][supervisor]") {
+TEST_CASE("a supervisor that cannot continue gives its agents time to clean up", "[launch][supervisor]") {
   const LaunchPlan plan = plan_of(2);
   LiveJob live(plan, {});
   std::vector<Deadline> waits;
@@ -174,7 +174,7 @@ TEST_CASE("the time to connect is the agent's time to greet, too", "[launch][sup
              Catch::Matchers::Contains("did not greet within 0.05 s of the start of the connection"));
 }
 
-TEST_CASE("hosts that do not fit together are no fault of the one that greeted last", "[launch][supervisor]") {
+TEST_CASE("incompatible hosts are not blamed on the last one to greet", "[launch][supervisor]") {
   FarNodes nodes(2);
   nodes.plan.device = "auto";
   AgentHello with_a_device;
@@ -185,14 +185,14 @@ TEST_CASE("hosts that do not fit together are no fault of the one that greeted l
   nodes.expect_last_word(69, "node rank 0: some hosts have GPUs and some have none");
 }
 
-TEST_CASE("nodes that came by themselves hear what kept an attempt from beginning", "[launch][supervisor]") {
+TEST_CASE("externally started nodes learn why an attempt could not start", "[launch][supervisor]") {
   FarNodes nodes(2);
   nodes.plan.output.each_rank_log = "/dev/null/logs";
   test::expect_error(ExitCode::kCannotCreate, {"/dev/null/logs"}, [&] { nodes.supervise(); });
   nodes.expect_last_word(73, "/dev/null/logs");
 }
 
-TEST_CASE("the loop looks up no host's name, also of one that tells no address of its own", "[launch][supervisor]") {
+TEST_CASE("the loop resolves no host name", "[launch][supervisor]") {
   FarNodes nodes(2);
   nodes.plan.nodes[0].reach = Reach::kPipe;
   nodes.options.preparation_time = std::chrono::milliseconds(50);
@@ -205,7 +205,7 @@ TEST_CASE("the loop looks up no host's name, also of one that tells no address o
   CHECK(g_times_node1_was_looked_up == 0);
 }
 
-TEST_CASE("an agent of another protocol is the failure itself, not one that left", "[launch][supervisor]") {
+TEST_CASE("an agent of another protocol version is reported as such", "[launch][supervisor]") {
   FarNodes nodes(1);
   AgentHello older;
   older.version = 1;
@@ -243,7 +243,7 @@ TEST_CASE("a pause before a restart ends with a signal that a node passes on", "
   CHECK(Deadline::Clock::now() - begin < std::chrono::seconds(60));
 }
 
-TEST_CASE("what ended a job is told last, also where it was an agent while ranks ran", "[launch][supervisor]") {
+TEST_CASE("the cause of a job's end comes last, also when it was an agent", "[launch][supervisor]") {
   FarNodes nodes(2);
   std::thread far([&] {
     for (int node : {0, 1}) nodes.send(node, AgentHello{});
@@ -266,7 +266,7 @@ TEST_CASE("what ended a job is told last, also where it was an agent while ranks
   CHECK_THAT(report.summary, Catch::Matchers::EndsWith("dslaunch: the job ended: node1: out of everything\n"));
 }
 
-TEST_CASE("a rank that its agent cannot end holds up no job, and is told", "[launch][supervisor]") {
+TEST_CASE("an unkillable rank is reported and does not delay the job", "[launch][supervisor]") {
   FarNodes nodes(2);
   std::thread far([&] {
     for (int node : {0, 1}) nodes.send(node, AgentHello{});

@@ -11,7 +11,7 @@ TEST_CASE("the last lines stay", "[launch][tail]") {
   CHECK(Tail().lines().empty());
 }
 
-TEST_CASE("a flood without an end of line stays bounded", "[launch][tail]") {
+TEST_CASE("output without newlines stays bounded", "[launch][tail]") {
   Tail tail;
   for (int i = 0; i < 100; ++i) tail.append(std::string(100000, 'x'));
   CHECK(tail.lines().size() < 1000);
@@ -23,7 +23,7 @@ TEST_CASE("control bytes are made visible and progress bars shown by their last 
   CHECK(tail.lines() == "a\\x00b\n30%");
 }
 
-TEST_CASE("no sequence of a rank's last lines reaches a terminal", "[launch][tail]") {
+TEST_CASE("escape sequences in a rank's last lines do not reach the terminal", "[launch][tail]") {
   Tail tail;
   tail.append(
       "\x1b[31mred\x1b[0m\n\x1b]0;a title without an end\n\xc2\x9d"

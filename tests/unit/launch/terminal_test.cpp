@@ -35,7 +35,7 @@ std::string read_some(int fd) {
 
 }  // namespace
 
-TEST_CASE("a terminal that nobody reads keeps its writer free", "[launch][terminal]") {
+TEST_CASE("a terminal without a reader does not block its writer", "[launch][terminal]") {
   const Pty pty;
   Terminal terminal(pty.slave.get());
   terminal.write(std::string(1U << 20, 'x'));  // more than any terminal holds
@@ -43,8 +43,7 @@ TEST_CASE("a terminal that nobody reads keeps its writer free", "[launch][termin
   CHECK(read_some(pty.master.get()).starts_with("xxxx"));
 }
 
-TEST_CASE("what goes to the master's side of a terminal arrives at the other side of the same one",
-          "[launch][terminal]") {
+TEST_CASE("bytes written to a pty master arrive at its slave", "[launch][terminal]") {
   const Pty pty;
   Terminal terminal(pty.master.get());
   terminal.write("hello");

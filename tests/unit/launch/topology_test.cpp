@@ -71,7 +71,7 @@ TEST_CASE("cores, caches, packages and nodes are read from the kernel's files", 
   CHECK(topology.quota_cores == 0);
 }
 
-TEST_CASE("a machine that says nothing has one node and no hyperthreads", "[launch][topology]") {
+TEST_CASE("a machine without topology has one node and no hyperthreads", "[launch][topology]") {
   FakeRoot root;
   auto topology = read_topology(root.path(), {0, 3});
   REQUIRE(topology.cpus.size() == 2);
@@ -80,7 +80,7 @@ TEST_CASE("a machine that says nothing has one node and no hyperthreads", "[laun
   CHECK(topology.cpus[1].package == 0);
 }
 
-TEST_CASE("a GPU's node stands under its PCI address, whichever way NVML writes it", "[launch][topology]") {
+TEST_CASE("a GPU's node is found by its PCI address in every spelling of NVML", "[launch][topology]") {
   FakeRoot root;
   root.file("sys/bus/pci/devices/0000:3b:00.0/numa_node", "1");
   root.file("sys/bus/pci/devices/10001:af:00.0/numa_node", "0");
@@ -97,7 +97,7 @@ TEST_CASE("a GPU's node stands under its PCI address, whichever way NVML writes 
   CHECK(places[2].uuid == "GPU-c");
 }
 
-TEST_CASE("the time of a cgroup is the least of its own and of those above it", "[launch][topology]") {
+TEST_CASE("the CPU quota of a cgroup is the smallest of its own and its parents'", "[launch][topology]") {
   FakeRoot root;
   root.file("sys/fs/cgroup/a/cpu.max", "150000 100000");
   root.file("sys/fs/cgroup/a/b/cpu.max", "400000 100000");
@@ -121,7 +121,7 @@ TEST_CASE("cgroups of version 1 and a container's view of them are understood", 
   CHECK(read_cpu_quota(root.path(), "nonsense\n::\n4:cpu\n") == 0);
 }
 
-TEST_CASE("of this machine exactly the CPUs of our mask are usable", "[launch][topology]") {
+TEST_CASE("exactly the CPUs of the process's mask are usable", "[launch][topology]") {
   cpu_set_t set;
   REQUIRE(::sched_getaffinity(0, sizeof set, &set) == 0);
   auto topology = topology_of_this_process(false);

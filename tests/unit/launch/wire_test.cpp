@@ -129,7 +129,7 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK((ended.rank == 4 && ended.cause == cause && ended.stopped_by_us));
 }
 
-TEST_CASE("the greeting of another version is understood as far as it says which", "[launch][wire]") {
+TEST_CASE("the version is read from a greeting of another version", "[launch][wire]") {
   std::string bytes =
       encode(AgentHello{kWireVersion + 1, "9.9", 1, "vm", "", {}, {}, "", 0, "", 0}) + encode(Heartbeat{});
   bytes.insert(bytes.begin() + 40, 'x');  // a longer message than ours
@@ -157,7 +157,7 @@ TEST_CASE("messages may arrive byte by byte and several at once", "[launch][wire
   CHECK(count == 3);
 }
 
-TEST_CASE("something else on the channel is refused and shown", "[launch][wire]") {
+TEST_CASE("unexpected data on the channel is refused and shown", "[launch][wire]") {
   FrameReader reader;
   reader.append("Welcome to node7!\nLast login: today\n");
   try {

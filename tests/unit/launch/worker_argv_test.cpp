@@ -48,7 +48,7 @@ TEST_CASE("the worker gets every option as name and value, with absolute paths",
   CHECK(value_of(argv, "--epochs") == "(absent)");
 }
 
-TEST_CASE("the launcher reads the config as the worker will, the length of the run included", "[launch][worker_argv]") {
+TEST_CASE("the launcher and the worker read the same config, including the run's length", "[launch][worker_argv]") {
   RunOptions run;
   run.steps = 50;
   auto overrides = overrides_of(run);
@@ -59,7 +59,7 @@ TEST_CASE("the launcher reads the config as the worker will, the length of the r
   CHECK(overrides[1].value == "null");
 }
 
-TEST_CASE("what was not given is not passed on", "[launch][worker_argv]") {
+TEST_CASE("options that were not given are not passed on", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "/m.pt";
   CHECK(worker_argv(run, "w", "cuda", "/r") ==
@@ -79,7 +79,7 @@ TEST_CASE("data may be a list, as --set has it", "[launch][worker_argv]") {
   CHECK(value_of(worker_argv(run, "w", "cpu", "/r"), "--data") == here + "/[ab].npz");
 }
 
-TEST_CASE("synthetic data is no path", "[launch][worker_argv]") {
+TEST_CASE("synthetic data is not a path", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "/m.pt";
   run.data = "synthetic";

@@ -81,7 +81,7 @@ uint16_t peer_of(const UniqueFd& fd) {
 
 }  // namespace
 
-TEST_CASE("an address that is silent does not hide the next one", "[ports][connect_first]") {
+TEST_CASE("a silent address does not prevent the next one", "[ports][connect_first]") {
   Port silent(Port::kSilent), also_silent(Port::kSilent), refuses(Port::kRefuses), answers(Port::kAnswers);
   for (const auto& before :
        std::vector<std::vector<const Port*>>{{}, {&silent}, {&refuses}, {&silent, &also_silent}, {&silent, &refuses}}) {
@@ -93,7 +93,7 @@ TEST_CASE("an address that is silent does not hide the next one", "[ports][conne
   }
 }
 
-TEST_CASE("of addresses that nobody answers at each is told, those that were silent last", "[ports][connect_first]") {
+TEST_CASE("reports every address that does not answer, silent ones last", "[ports][connect_first]") {
   Port silent(Port::kSilent), refuses(Port::kRefuses);
   Addresses addresses({&silent, &refuses});
   auto connection = connect(addresses, 3s);
@@ -103,7 +103,7 @@ TEST_CASE("of addresses that nobody answers at each is told, those that were sil
   CHECK((connection.failures[1].address == addresses.at(0) && connection.failures[1].error_number == ETIMEDOUT));
 }
 
-TEST_CASE("one that refuses is no reason to wait", "[ports][connect_first]") {
+TEST_CASE("a refused connection is not waited for", "[ports][connect_first]") {
   Port refuses(Port::kRefuses);
   auto connection = connect(Addresses({&refuses, &refuses}), 1h);
   CHECK_FALSE(connection.fd.valid());

@@ -88,7 +88,7 @@ TEST_CASE("connections in TIME_WAIT do not keep a port", "[ports][held_port]") {
   CHECK(std::holds_alternative<HeldPort>(hold_port("127.0.0.1", port)));
 }
 
-TEST_CASE("TIME_WAIT of a program without SO_REUSEADDR is told apart from a holder", "[ports][held_port]") {
+TEST_CASE("distinguishes TIME_WAIT without SO_REUSEADDR from a holder", "[ports][held_port]") {
   uint16_t port = 0;
   UniqueFd listener = listen_on("127.0.0.1", &port);  // does not set it
   leave_time_wait(listener.get(), port);
@@ -114,7 +114,7 @@ TEST_CASE("an address of another machine and an unknown name are errors that say
   CHECK_THAT(message("no-such-host.invalid"), Contains("cannot listen on 'no-such-host.invalid'"));
 }
 
-TEST_CASE("the listener does not leak into programs that we start", "[ports][held_port]") {
+TEST_CASE("the listener is not inherited by started programs", "[ports][held_port]") {
   auto outcome = hold_port("127.0.0.1", 0);
   CHECK((fcntl(std::get<HeldPort>(outcome).listener.get(), F_GETFD) & FD_CLOEXEC) != 0);
 }

@@ -98,7 +98,7 @@ TEST_CASE("the local end of a connection is a holder when nothing listens", "[po
   CHECK_THAT(describe_busy(1, holders), Contains("connected, not listening"));
 }
 
-TEST_CASE("a holder that we may not look into is told by its user", "[ports][holder]") {
+TEST_CASE("a holder that cannot be inspected is described by its user", "[ports][holder]") {
   uint16_t port = 0;
   HolderProcess hidden([] {
     uint16_t chosen = 0;
@@ -123,7 +123,7 @@ TEST_CASE("a free port has no holder", "[ports][holder]") {
   CHECK_THAT(describe_busy(port, {}), Contains("its holder was not found"));
 }
 
-TEST_CASE("ages, states and many holders read well", "[ports][holder]") {
+TEST_CASE("describes ages, states and many holders", "[ports][holder]") {
   Holder holder;
   holder.pid = 123;
   holder.user = "bob";

@@ -54,7 +54,7 @@ void check_owner(const Connection& connection, uid_t uid) {
 
 }  // namespace
 
-TEST_CASE("both sources tell whose the other end of a connection is", "[ports][peer_owner]") {
+TEST_CASE("both sources find the owner of a connection's peer", "[ports][peer_owner]") {
   struct Case {
     const char* listener;
     int client;
@@ -67,7 +67,7 @@ TEST_CASE("both sources tell whose the other end of a connection is", "[ports][p
   }
 }
 
-TEST_CASE("the socket of another user is told from one's own", "[ports][peer_owner]") {
+TEST_CASE("distinguishes another user's socket from one's own", "[ports][peer_owner]") {
   if (::geteuid() != 0) return;  // only root can make one
   ::setfsuid(54321);
   auto connection = connect_pair("127.0.0.1", AF_INET);
@@ -75,7 +75,7 @@ TEST_CASE("the socket of another user is told from one's own", "[ports][peer_own
   check_owner(connection, 54321);
 }
 
-TEST_CASE("a peer that has closed is not taken for root's", "[ports][peer_owner]") {
+TEST_CASE("a closed peer is not attributed to root", "[ports][peer_owner]") {
   auto connection = connect_pair("127.0.0.1", AF_INET);
   SECTION("with its last packets still to come") {
     connection.client.reset();

@@ -30,7 +30,7 @@ TEST_CASE("a process is read even when its name holds parentheses and blanks", "
   CHECK(info->command.find("test_ports") != std::string::npos);
 }
 
-TEST_CASE("a process that is gone is nothing", "[ports][process_info]") {
+TEST_CASE("a missing process gives nullopt", "[ports][process_info]") {
   pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
@@ -50,12 +50,12 @@ TEST_CASE("the owners of a socket are all processes that have it open", "[ports]
   CHECK(owners[info.st_ino] == expected);
 }
 
-TEST_CASE("a user without a name is told by number", "[ports][process_info]") {
+TEST_CASE("a user without a name is shown by number", "[ports][process_info]") {
   CHECK(user_name(0) == "root");
   CHECK(user_name(4123456789u) == "4123456789");
 }
 
-TEST_CASE("a process is told apart from a later one with its number", "[ports][process_info]") {
+TEST_CASE("distinguishes a process from a later one with the same pid", "[ports][process_info]") {
   HolderProcess child([] { return uint16_t{0}; });
   auto info = read_process(child.pid());
   REQUIRE(info);
@@ -122,7 +122,7 @@ LauncherSign sign_of(std::vector<std::string> arguments, const std::string& vari
 
 }  // namespace
 
-TEST_CASE("what a launcher leaves in a rank's environment and arguments", "[ports][process_info]") {
+TEST_CASE("recognizes a launcher's signs in environment and arguments", "[ports][process_info]") {
   CHECK(sign_of({}, "TORCHELASTIC_RUN_ID=none") == LauncherSign::kElasticRunId);
   CHECK(sign_of({}, "CROSS_RANK=0") == LauncherSign::kCrossRank);
   CHECK(sign_of({"--", "--local_rank=0"}, "A=b") == LauncherSign::kLocalRankArgument);

@@ -41,8 +41,7 @@ TEST_CASE("a child in its parent's session, or leading its own, has its parent",
   CHECK(of(0, 400, 400, "bash") == ParentStatus::kStarted);  // a session outside of this container tells nothing
 }
 
-TEST_CASE("a child in a third session, or older than its parent, was started by somebody else",
-          "[ports][process_tree]") {
+TEST_CASE("a child in a third session, or older than its parent, is an orphan", "[ports][process_tree]") {
   CHECK(of(350, 400, 400, "subreaper") == ParentStatus::kOrphaned);
   Lineage adopted = lineage(400, 400, 400, "subreaper");
   adopted.child.identity.start_ticks -= 1;

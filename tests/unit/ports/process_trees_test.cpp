@@ -18,7 +18,7 @@ bool holds(const std::vector<TreeProcess>& tree, pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("a process's tree is itself and what it has started", "[ports][process_trees]") {
+TEST_CASE("a process tree is a process and its descendants", "[ports][process_trees]") {
   HolderProcess child([] { return uint16_t{0}; });
   HolderProcess sibling([] { return uint16_t{0}; });
   auto trees = process_trees({::getpid()});
@@ -56,7 +56,7 @@ TEST_CASE("an orphan belongs to the process whose session it is in", "[ports][pr
   ::close(numbers[1]);
 }
 
-TEST_CASE("a process that is gone has no tree", "[ports][process_trees]") {
+TEST_CASE("a missing process has no tree", "[ports][process_trees]") {
   HolderProcess child([] { return uint16_t{0}; });
   const pid_t pid = child.pid();
   child.end();

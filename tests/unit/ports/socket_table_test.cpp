@@ -45,7 +45,7 @@ TEST_CASE("both sources find a listening socket with its inode and owner", "[por
   }
 }
 
-TEST_CASE("a socket that was closed is found no more", "[ports][socket_table]") {
+TEST_CASE("a closed socket is not found", "[ports][socket_table]") {
   uint16_t port = 0;
   UniqueFd listener = listen_on("127.0.0.1", &port);
   const uint64_t inode = inode_of(listener.get());

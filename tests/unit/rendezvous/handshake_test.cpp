@@ -32,7 +32,8 @@ struct Visit {
 
 }  // namespace
 
-TEST_CASE("who proves the token and fits the world is admitted, with a proof of our own", "[rendezvous][handshake]") {
+TEST_CASE("a client with the token and the right world is admitted, and gets the server's proof",
+          "[rendezvous][handshake]") {
   Visit visit;
   const auto [admission, claim] = visit.judged();
   CHECK(admission == Admission::kAdmitted);
@@ -44,7 +45,7 @@ TEST_CASE("who proves the token and fits the world is admitted, with a proof of 
   CHECK(last.proof == server_proof(visit.server_token, visit.hello.nonce, visit.answer.nonce));
 }
 
-TEST_CASE("who does not belong here hears why, and no proof", "[rendezvous][handshake]") {
+TEST_CASE("a rejected client gets the reason, and no proof", "[rendezvous][handshake]") {
   Visit unknown_peer, old, elsewhere, beyond;
   unknown_peer.client_token = dslaunch::random_bytes(32);
   old.version = 77;

@@ -72,7 +72,7 @@ std::string error_for(const std::map<std::string, std::string>& variables) {
 
 }  // namespace
 
-TEST_CASE("what the launcher writes the worker reads", "[rendezvous][launch_env]") {
+TEST_CASE("the worker reads the environment that the launcher writes", "[rendezvous][launch_env]") {
   LaunchEnv env;
   env.rank = 5;
   env.local_rank = 1;
@@ -132,7 +132,7 @@ TEST_CASE("a leftover MASTER_PORT alone does not make a job", "[rendezvous][laun
   CHECK(launch_env_from_environment().master_port == 0);
 }
 
-TEST_CASE("rank, world and a local address are enough for a start by hand", "[rendezvous][launch_env]") {
+TEST_CASE("rank, world size and a local address suffice for a manual start", "[rendezvous][launch_env]") {
   Environment scope({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}});
   auto env = launch_env_from_environment();
   CHECK(env.local_rank == 1);
@@ -142,7 +142,7 @@ TEST_CASE("rank, world and a local address are enough for a start by hand", "[re
   CHECK_FALSE(env.agent_store);
 }
 
-TEST_CASE("torchrun's environment says that its store holds the port", "[rendezvous][launch_env]") {
+TEST_CASE("with torchrun's environment its store holds the port", "[rendezvous][launch_env]") {
   Environment scope({{"RANK", "3"},
                      {"LOCAL_RANK", "1"},
                      {"WORLD_SIZE", "4"},
@@ -162,7 +162,7 @@ TEST_CASE("torchrun's environment says that its store holds the port", "[rendezv
   CHECK(env.token.empty());
 }
 
-TEST_CASE("what torchrun says inside a job of ours outweighs what we said outside", "[rendezvous][launch_env]") {
+TEST_CASE("a nested torchrun's variables override dslaunch's", "[rendezvous][launch_env]") {
   LaunchEnv outer;
   outer.job_id = "job-1";
   outer.token = std::vector<uint8_t>(32, 7);
@@ -190,7 +190,7 @@ TEST_CASE("what torchrun says inside a job of ours outweighs what we said outsid
   CHECK(env.rank_hosts.empty());
 }
 
-TEST_CASE("ranks that mpirun started know themselves", "[rendezvous][launch_env]") {
+TEST_CASE("ranks started by mpirun get their rank from its variables", "[rendezvous][launch_env]") {
   std::map<std::string, std::string> open_mpi{{"OMPI_COMM_WORLD_RANK", "3"},
                                               {"OMPI_COMM_WORLD_SIZE", "4"},
                                               {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -228,7 +228,7 @@ TEST_CASE("ranks that mpirun started know themselves", "[rendezvous][launch_env]
   CHECK_THAT(error_for(missing), Contains("WORLD_SIZE is not set"));
 }
 
-TEST_CASE("RANK is believed before mpirun's variables", "[rendezvous][launch_env]") {
+TEST_CASE("RANK overrides mpirun's variables", "[rendezvous][launch_env]") {
   Environment scope({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   LaunchEnv env = launch_env_from_environment();
   CHECK(env.rank == 0);

@@ -10,7 +10,7 @@
 using namespace dslaunch;
 using namespace dslaunch::rendezvous;
 
-TEST_CASE("a node of another version is told so, and the others still meet", "[rendezvous][node_meeting]") {
+TEST_CASE("a node of another version is told so, and the other nodes still join", "[rendezvous][node_meeting]") {
   const auto token = random_bytes(32);
   auto listener = listen_on(0, true);
   const uint16_t port = ports::bound_port(listener.get());

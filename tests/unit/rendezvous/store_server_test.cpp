@@ -53,7 +53,7 @@ void check_unharmed(const StoreWorld& world, Store& rank0) {
 
 }  // namespace
 
-TEST_CASE("garbage is dropped at its first byte", "[rendezvous][store_server]") {
+TEST_CASE("an unknown protocol is dropped at its first byte", "[rendezvous][store_server]") {
   StoreWorld world(2);
   auto rank0 = world.join(0, 2);
   for (std::string garbage :
@@ -68,7 +68,7 @@ TEST_CASE("garbage is dropped at its first byte", "[rendezvous][store_server]") 
   check_unharmed(world, *rank0);
 }
 
-TEST_CASE("who does not prove the token in time is dropped", "[rendezvous][store_server]") {
+TEST_CASE("a client that does not prove the token in time is dropped", "[rendezvous][store_server]") {
   StoreWorld world(2, std::chrono::milliseconds(60));
   auto rank0 = world.join(0, 2);
   auto silent = connect_raw(world), slow = connect_raw(world);
@@ -78,7 +78,7 @@ TEST_CASE("who does not prove the token in time is dropped", "[rendezvous][store
   check_unharmed(world, *rank0);
 }
 
-TEST_CASE("a proof that was seen before is of no use", "[rendezvous][store_server]") {
+TEST_CASE("a replayed proof is refused", "[rendezvous][store_server]") {
   StoreWorld world(2);
   wire::Hello hello{wire::kVersion, fresh_nonce()};
   auto first = connect_raw(world), second = connect_raw(world);
@@ -97,7 +97,7 @@ TEST_CASE("a proof that was seen before is of no use", "[rendezvous][store_serve
   CHECK(world.server->joined_ranks().empty());
 }
 
-TEST_CASE("an identity that was changed on the way is refused", "[rendezvous][store_server]") {
+TEST_CASE("a modified identity is refused", "[rendezvous][store_server]") {
   StoreWorld world(2);
   auto fd = connect_raw(world);
   wire::Hello hello{wire::kVersion, fresh_nonce()};
@@ -146,7 +146,7 @@ TEST_CASE("an admitted client that breaks the protocol is dropped and counts as 
   }
 }
 
-TEST_CASE("many connections without proof do not keep a rank out", "[rendezvous][store_server]") {
+TEST_CASE("many unauthenticated connections do not keep a rank out", "[rendezvous][store_server]") {
   StoreWorld world(2);
   std::vector<UniqueFd> idle;
   for (int i = 0; i < 200; ++i) idle.push_back(connect_raw(world));
@@ -154,7 +154,7 @@ TEST_CASE("many connections without proof do not keep a rank out", "[rendezvous]
   check_unharmed(world, *rank0);
 }
 
-TEST_CASE("a client that asks and never reads is dropped, not stored for", "[rendezvous][store_server]") {
+TEST_CASE("a client that never reads its answers is dropped", "[rendezvous][store_server]") {
   StoreWorld world(2);
   auto rank0 = world.join(0, 2);
   rank0->set("large", std::string(8 << 20, 'v'), soon());
@@ -165,7 +165,7 @@ TEST_CASE("a client that asks and never reads is dropped, not stored for", "[ren
   check_unharmed(world, *rank0);
 }
 
-TEST_CASE("the server knows when everybody has left", "[rendezvous][store_server]") {
+TEST_CASE("the server knows when all ranks have left", "[rendezvous][store_server]") {
   StoreWorld world(2);
   CHECK(world.server->wait_until_all_left(in_ms(0)));
   auto first = world.join(0, 2), second = world.join(1, 2);

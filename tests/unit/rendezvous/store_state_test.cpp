@@ -55,7 +55,7 @@ TEST_CASE("counters add, and refuse text and overflow", "[rendezvous][store_stat
   CHECK(rdv::wire::Reader(state.try_get("big").body.substr(1)).text(32) == "9223372036854775807");
 }
 
-TEST_CASE("erase takes away what begins with the prefix, and gives its room back", "[rendezvous][store_state]") {
+TEST_CASE("erase removes keys with the prefix and frees their memory", "[rendezvous][store_state]") {
   auto state = world_of(1, 1);
   auto num_erased = [&](const std::string& prefix) { return rdv::wire::Reader(state.erase(prefix).body).u64(); };
   auto is_there = [&](const std::string& key) { return rdv::wire::Reader(state.try_get(key).body).u8() == 1; };
@@ -82,7 +82,7 @@ TEST_CASE("compare-and-set returns the value after", "[rendezvous][store_state]"
   CHECK(value(state.compare_and_set("missing", "x", "y")).empty());
 }
 
-TEST_CASE("a barrier's name serves round after round", "[rendezvous][store_state]") {
+TEST_CASE("a barrier's name can be reused", "[rendezvous][store_state]") {
   auto state = world_of(3, 3);
   for (int round = 0; round < 3; ++round) {
     Inbox inbox[3];
@@ -97,8 +97,7 @@ TEST_CASE("a barrier's name serves round after round", "[rendezvous][store_state
   }
 }
 
-TEST_CASE("a barrier that times out names the ranks that are missing and what is known of them",
-          "[rendezvous][store_state]") {
+TEST_CASE("a barrier that times out describes the missing ranks", "[rendezvous][store_state]") {
   auto state = world_of(6, 5);
   state.leave(4);
   StoreState fresh = world_of(6, 5);
@@ -110,14 +109,15 @@ TEST_CASE("a barrier that times out names the ranks that are missing and what is
   REQUIRE(first.answer);
   CHECK(first.answer->status == Status::kTimeout);
   CHECK(first.text() ==
-        "barrier 'start' was not complete within 5.0 s, 3 of 6 ranks have arrived: ranks 2, 4, 5 have not arrived (rank 2 "
+        "barrier 'start' was not complete within 5.0 s, 3 of 6 ranks have arrived: ranks 2, 4, 5 have not arrived "
+        "(rank 2 "
         "on host1 is connected but has not arrived yet; rank 4 on host2 is connected but has not arrived yet; rank 5 "
         "on host2 never "
         "connected)");
   CHECK_FALSE(others[0].answer);
 }
 
-TEST_CASE("one rank that times out does not spoil the round for the others", "[rendezvous][store_state]") {
+TEST_CASE("a rank that times out does not break the barrier for other ranks", "[rendezvous][store_state]") {
   auto state = world_of(2, 2);
   Inbox early, again, other;
   state.expire(state.barrier(0, "b", 2, early.slot()), 1.0);
@@ -149,7 +149,7 @@ TEST_CASE("many missing ranks do not make an endless message", "[rendezvous][sto
   CHECK(inbox.text().size() < 1500);
 }
 
-TEST_CASE("a lost rank ends all waits, also those to come, and keys stay readable", "[rendezvous][store_state]") {
+TEST_CASE("a lost rank ends all present and later waits, and keys stay readable", "[rendezvous][store_state]") {
   auto state = world_of(4, 4);
   state.set("there", "v");
   Inbox key, meeting, late_key, late_meeting, present;
@@ -173,7 +173,7 @@ TEST_CASE("a lost rank ends all waits, also those to come, and keys stay readabl
   CHECK(present.answer->status == Status::kOk);
 }
 
-TEST_CASE("a rank that left well is no loss, but no full barrier can be met any more", "[rendezvous][store_state]") {
+TEST_CASE("a rank that left is not lost, but full barriers fail", "[rendezvous][store_state]") {
   auto state = world_of(3, 3);
   Inbox waiting, late, group;
   state.barrier(0, "b", 3, waiting.slot());
@@ -197,7 +197,7 @@ TEST_CASE("a rank that comes back after its loss counts again", "[rendezvous][st
   CHECK(first.answer->status == Status::kOk);
 }
 
-TEST_CASE("ranks that disagree about a barrier hear of it", "[rendezvous][store_state]") {
+TEST_CASE("ranks that disagree about a barrier get an error", "[rendezvous][store_state]") {
   auto state = world_of(3, 3);
   Inbox first, other_count, twice, too_many;
   state.barrier(0, "b", 3, first.slot());

@@ -128,7 +128,7 @@ TEST_CASE("a rank whose connection ends is announced to all others", "[rendezvou
   CHECK_THROWS_AS(barrier.get(), PeerError);
 }
 
-TEST_CASE("who listens late still hears of a loss", "[rendezvous][store]") {
+TEST_CASE("a late listener is notified of an earlier loss", "[rendezvous][store]") {
   StoreWorld world(2);
   auto first = world.join(0, 2), second = world.join(1, 2);
   second.reset();
@@ -157,7 +157,7 @@ TEST_CASE("a rank that leaves is no loss, one that reports a failure is, with it
   CHECK(losses.wait_for(1).size() == 1);
 }
 
-TEST_CASE("another job's token is refused in plain words", "[rendezvous][store]") {
+TEST_CASE("another job's token is refused with a reason", "[rendezvous][store]") {
   StoreWorld world(2);
   auto env = world.env(0, 2);
   env.token = random_bytes(32);
@@ -168,7 +168,7 @@ TEST_CASE("another job's token is refused in plain words", "[rendezvous][store]"
   CHECK_NOTHROW(world.join(0, 2)->set("k", "v", soon()));
 }
 
-TEST_CASE("a rank of another world or one that is there already is refused", "[rendezvous][store]") {
+TEST_CASE("a rank of another world, or a second one, is refused", "[rendezvous][store]") {
   StoreWorld world(2);
   CHECK_THAT(message_of([&] { world.join(0, 4); }), Contains("rank 0 of 4") && Contains("world of 2"));
   auto first = world.join(1, 2);
@@ -198,7 +198,7 @@ TEST_CASE("a store that starts late is waited for, one that never starts is name
   first->leave();
 }
 
-TEST_CASE("what is no store is named as such", "[rendezvous][store]") {
+TEST_CASE("reports a peer that is not a store", "[rendezvous][store]") {
   auto listener = listen_on(0, true);
   std::thread web([fd = listener.get()] {
     UniqueFd client(::accept(fd, nullptr, nullptr));
@@ -244,7 +244,7 @@ TEST_CASE("the death of the serving rank is a loss of that rank", "[rendezvous][
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_CASE("the serving rank that gives up without leaving is a loss, one that leaves is none", "[rendezvous][store]") {
+TEST_CASE("a serving rank that ends without leaving is a loss, one that leaves is not", "[rendezvous][store]") {
   for (bool leaves : {false, true}) {
     LaunchEnv env;
     env.world_size = 2;
@@ -273,7 +273,7 @@ TEST_CASE("the serving rank that gives up without leaving is a loss, one that le
   }
 }
 
-TEST_CASE("a server that ends well is no loss", "[rendezvous][store]") {
+TEST_CASE("an orderly end of the server is not a loss", "[rendezvous][store]") {
   StoreWorld world(1);
   auto store = world.join(0, 1);
   Losses losses;

@@ -55,7 +55,7 @@ double requests_per_rank(int size) {
 
 }  // namespace
 
-TEST_CASE("a start asks the store as often in a world of 512 as in one of 2", "[rendezvous][store_traffic]") {
+TEST_CASE("the number of requests per rank at start does not grow with the world", "[rendezvous][store_traffic]") {
   ManyDescriptors scope;
   // Handshake 2, barriers 2, add, set or get, leave.
   for (int size : {2, 8, 64, 512}) {

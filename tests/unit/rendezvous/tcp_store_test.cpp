@@ -51,8 +51,7 @@ class SlowServer {
 
 }  // namespace
 
-TEST_CASE("who gave up on a store that did not answer comes to the same round of the barrier again",
-          "[rendezvous][tcp_store]") {
+TEST_CASE("a client that timed out can join the same barrier round again", "[rendezvous][tcp_store]") {
   SlowServer server;
   auto store = server.client();
   const auto meet = [&](const char* name, Deadline deadline) {
@@ -75,7 +74,7 @@ TEST_CASE("who gave up on a store that did not answer comes to the same round of
   CHECK(server.heard_all());
 }
 
-TEST_CASE("a wait of days is asked for as one", "[rendezvous][tcp_store]") {
+TEST_CASE("a wait of days is one request", "[rendezvous][tcp_store]") {
   SlowServer server;
   auto store = server.client();
   auto asking =

@@ -105,7 +105,7 @@ TEST_CASE("every kind of setting ends waits", "[rendezvous][torch_key_space]") {
   }
 }
 
-TEST_CASE("a wait that was taken back, or whose client is gone, ends no more", "[rendezvous][torch_key_space]") {
+TEST_CASE("a cancelled wait, or one of a closed client, is not answered", "[rendezvous][torch_key_space]") {
   World world;
   world.ask(wait({"k"}), 2);
   world.ask(wait({"k"}), 3);
@@ -117,7 +117,7 @@ TEST_CASE("a wait that was taken back, or whose client is gone, ends no more", "
   CHECK(world.woken == std::vector<uint64_t>{3});
 }
 
-TEST_CASE("ten thousand wait for one key and all are told", "[rendezvous][torch_key_space]") {
+TEST_CASE("ten thousand clients that wait for one key are all answered", "[rendezvous][torch_key_space]") {
   World world;
   for (uint64_t client = 1; client <= 10000; ++client) world.ask(wait({"k", "other"}), client);
   for (uint64_t client = 1; client <= 10000; client += 2) world.ask(cancel_wait(), client);
@@ -127,7 +127,7 @@ TEST_CASE("ten thousand wait for one key and all are told", "[rendezvous][torch_
   CHECK(world.woken.size() == 5000);
 }
 
-TEST_CASE("queues keep their order and are no keys", "[rendezvous][torch_key_space]") {
+TEST_CASE("queues keep their order and are separate from keys", "[rendezvous][torch_key_space]") {
   World world;
   CHECK(world.ask(pop("q")) == number(0));
   CHECK(world.ask(queue_length("q")) == number(0));
@@ -145,7 +145,7 @@ TEST_CASE("queues keep their order and are no keys", "[rendezvous][torch_key_spa
   CHECK(world.ask(check({"q"})) == kNotReady);
 }
 
-TEST_CASE("what is pushed wakes one, in the order in which they came", "[rendezvous][torch_key_space]") {
+TEST_CASE("a push wakes one waiter, in order of arrival", "[rendezvous][torch_key_space]") {
   World world;
   for (uint64_t client : {5, 4, 6}) world.ask(wait({"q"}), client);
   world.ask(push("q", "1"));

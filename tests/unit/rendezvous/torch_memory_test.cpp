@@ -52,7 +52,7 @@ TEST_CASE("half-received values: the client that holds most is dropped beyond 25
   }
 }
 
-TEST_CASE("half-received values up to the limit harm no client", "[rendezvous][torch_memory]") {
+TEST_CASE("half-received values up to the limit drop no client", "[rendezvous][torch_memory]") {
   TorchWorld world(limited_to(32 * kMiB));
   std::vector<Client> clients;
   for (int i = 0; i < 4; ++i) {

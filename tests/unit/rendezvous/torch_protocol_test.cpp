@@ -67,7 +67,7 @@ TEST_CASE("a request is read whatever pieces it comes in", "[rendezvous][torch_p
   }
 }
 
-TEST_CASE("what breaks torch's format is refused before it is stored", "[rendezvous][torch_protocol]") {
+TEST_CASE("malformed requests are refused before they are stored", "[rendezvous][torch_protocol]") {
   using namespace torch_bytes;
   auto refused = [](const std::string& bytes) {
     RequestReader reader;

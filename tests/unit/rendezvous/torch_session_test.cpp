@@ -13,7 +13,7 @@ using namespace dslaunch;
 using namespace dslaunch::rendezvous;
 using namespace torch_bytes;
 
-TEST_CASE("torch's clients and our ranks share a port and no keys", "[rendezvous][torch_session]") {
+TEST_CASE("torch clients and dslaunch ranks share a port but no keys", "[rendezvous][torch_session]") {
   TorchWorld world;
   auto rank0 = world.join(0);
   auto torch = validated(*world.server);
@@ -26,7 +26,7 @@ TEST_CASE("torch's clients and our ranks share a port and no keys", "[rendezvous
   CHECK(world.server->joined_ranks() == std::vector<int>{0});
 }
 
-TEST_CASE("torch's clients are turned away where nobody asked for them", "[rendezvous][torch_session]") {
+TEST_CASE("torch clients are rejected unless enabled", "[rendezvous][torch_session]") {
   StoreWorld world(2);
   Client client(*world.server);
   client.send(validate() + ping(1));
@@ -75,7 +75,7 @@ TEST_CASE("torch's clients of another local user are refused", "[rendezvous][tor
   own.expect(check({"k"}), type(1));
 }
 
-TEST_CASE("an address to admit that is none is an error at once", "[rendezvous][torch_session]") {
+TEST_CASE("rejects an invalid address to admit", "[rendezvous][torch_session]") {
   CHECK_THROWS(TorchWorld({{"node1"}, false}));
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("a wait ends when another client sets the key, and not before", "[rend
   CHECK(waiting.receive(1) == type(0));
 }
 
-TEST_CASE("a client that vanishes while it waits harms nobody", "[rendezvous][torch_session]") {
+TEST_CASE("a client that disconnects while it waits affects no other client", "[rendezvous][torch_session]") {
   TorchWorld world;
   auto staying = validated(*world.server), setting = validated(*world.server);
   {
@@ -122,7 +122,7 @@ TEST_CASE("large values of any bytes come back unchanged", "[rendezvous][torch_s
   client.expect_in_step();
 }
 
-TEST_CASE("a torch client that breaks the protocol is dropped alone", "[rendezvous][torch_session]") {
+TEST_CASE("only the torch client that breaks the protocol is dropped", "[rendezvous][torch_session]") {
   TorchWorld world;
   auto good = validated(*world.server);
   good.send(wait({"k"}));
@@ -158,7 +158,7 @@ TEST_CASE("a torch client that does not validate in time is dropped", "[rendezvo
   good.expect_in_step();
 }
 
-TEST_CASE("a torch client that asks and never reads is dropped, not stored for", "[rendezvous][torch_session]") {
+TEST_CASE("a torch client that never reads its answers is dropped", "[rendezvous][torch_session]") {
   TorchWorld world;
   auto good = validated(*world.server), greedy = validated(*world.server);
   good.send(set("large", std::string(32u << 20, 'v')));

@@ -27,14 +27,14 @@ TEST_CASE("a set frame has the documented bytes", "[rendezvous][wire]") {
         "616263");
 }
 
-TEST_CASE("a connection of ours never begins like one of torch's", "[rendezvous][wire]") {
+TEST_CASE("the first byte distinguishes the two protocols", "[rendezvous][wire]") {
   auto hello = wire::encode(wire::Hello{});
   REQUIRE(hello.size() == wire::kHelloBytes);
   CHECK(hello[0] == 'D');
   CHECK(hello[0] != 0);
 }
 
-TEST_CASE("the handshake's blocks survive the way there and back", "[rendezvous][wire]") {
+TEST_CASE("the handshake's blocks survive encoding and decoding", "[rendezvous][wire]") {
   wire::ClientProof claim{{}, 3, 8, "node-a"};
   claim.proof.fill(9);
   auto block = wire::encode(claim);

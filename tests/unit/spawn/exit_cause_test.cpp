@@ -42,7 +42,7 @@ TEST_CASE("a signal gives its name and 128 plus its number", "[spawn][exit_cause
   CHECK(cause.shell_code() == 143);
 }
 
-TEST_CASE("a hint stands behind the cause", "[spawn][exit_cause]") {
+TEST_CASE("a hint follows the cause", "[spawn][exit_cause]") {
   ExitCause cause{.kind = ExitCause::Kind::kNotStarted, .number = 127, .hint = "no such program"};
   CHECK(describe(cause) == "not started: no such program");
   CHECK(cause.shell_code() == 127);

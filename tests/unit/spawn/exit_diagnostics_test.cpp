@@ -67,7 +67,7 @@ TEST_CASE("the kernel's lines are matched by pid", "[spawn][kernel_log]") {
   CHECK(death_in_kernel_line("systemd[12]: Started something", 12).empty());
 }
 
-TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
+TEST_CASE("reports a full or small /dev/shm", "[spawn][exit_diagnostics]") {
   constexpr uint64_t kMebi = 1U << 20;
   CHECK_THAT(shared_memory_hint(1024 * kMebi, 0), Contains("is full (0 of 1024 MiB left)"));
   CHECK_THAT(shared_memory_hint(1024 * kMebi, 10 * kMebi), Contains("is full"));
@@ -86,7 +86,7 @@ TEST_CASE("an interpreter that is missing is named", "[spawn][spawn_error]") {
   CHECK(check_interpreter("/no/such/file").ok());
 }
 
-TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][spawn_error]") {
+TEST_CASE("distinguishes binaries for another loader or CPU", "[spawn][spawn_error]") {
   dslaunch::test::TempDir dir;
   std::ifstream shell("/bin/sh", std::ios::binary);
   std::string binary{std::istreambuf_iterator<char>(shell), {}};
@@ -118,7 +118,7 @@ TEST_CASE("start_process says what keeps a program from starting", "[spawn][spaw
   CHECK(refused("").shell_code() == 126);
 }
 
-TEST_CASE("a missing library is told from the last words", "[spawn][output_hint]") {
+TEST_CASE("finds a missing library in the last output", "[spawn][output_hint]") {
   const std::string words =
       "train: error while loading shared libraries: libcudart.so.13: cannot open shared object file: No such file or "
       "directory";

@@ -39,6 +39,6 @@ TEST_CASE("a process is held until its end", "[spawn][held_process]") {
   CHECK(is_held_until_its_end());
 }
 
-TEST_CASE("where the system gives no descriptors a process is held by its start", "[spawn][held_process]") {
+TEST_CASE("without pidfds a process is identified by its start time", "[spawn][held_process]") {
   CHECK(test::holds_without_pidfds(is_held_until_its_end));
 }

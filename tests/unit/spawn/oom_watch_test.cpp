@@ -89,8 +89,7 @@ EndedChild end_of(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("a process that the kernel killed for want of memory is told so, one that we killed is not",
-          "[spawn][oom_watch]") {
+TEST_CASE("reports an OOM kill, but not a kill by dslaunch", "[spawn][oom_watch]") {
   SmallCgroup cgroup;
   if (!cgroup.there()) {
     WARN("skipped: needs root and a memory cgroup that may be written");

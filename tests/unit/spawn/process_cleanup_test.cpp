@@ -36,7 +36,7 @@ Process start(const std::string& script, std::map<std::string, std::string> env)
 
 }  // namespace
 
-TEST_CASE("processes are found by all their marks and no others", "[spawn][process_cleanup]") {
+TEST_CASE("finds exactly the processes with all tags", "[spawn][process_cleanup]") {
   std::string id = fresh_id();
   auto mine = start("echo ready; exec sleep 1000", {{kJobIdVariable, id}, {"NODE", "1"}});
   auto other_node = start("echo ready; exec sleep 1000", {{kJobIdVariable, id}, {"NODE", "2"}});
@@ -54,7 +54,7 @@ TEST_CASE("processes are found by all their marks and no others", "[spawn][proce
   }
 }
 
-TEST_CASE("a sweep ends detached grandchildren and those that ignore SIGTERM", "[spawn][process_cleanup]") {
+TEST_CASE("cleanup ends detached grandchildren and those that ignore SIGTERM", "[spawn][process_cleanup]") {
   std::string id = fresh_id();
   auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
   ::waitpid(leader.pid, nullptr, 0);
@@ -63,7 +63,7 @@ TEST_CASE("a sweep ends detached grandchildren and those that ignore SIGTERM", "
   CHECK(processes_with({mark(id)}).empty());
 }
 
-TEST_CASE("a sweep finds a process that goes from exec to exec", "[spawn][process_cleanup]") {
+TEST_CASE("cleanup finds a process that keeps calling exec", "[spawn][process_cleanup]") {
   std::string id = fresh_id();
   for (int round = 0; round < 20; ++round) {
     auto restless = start("echo ready; exec sh -c \"$SELF\"", {{kJobIdVariable, id}, {"SELF", "exec sh -c \"$SELF\""}});
@@ -73,7 +73,7 @@ TEST_CASE("a sweep finds a process that goes from exec to exec", "[spawn][proces
   }
 }
 
-TEST_CASE("as a subreaper a sweep also ends orphans without the job's marks", "[spawn][process_cleanup]") {
+TEST_CASE("as a subreaper, cleanup also ends orphans without the job's tags", "[spawn][process_cleanup]") {
   pid_t agent = ::fork();  // a process of its own: being a subreaper cannot be taken back in the test's
   if (agent == 0) {
     become_subreaper();
@@ -92,8 +92,7 @@ TEST_CASE("as a subreaper a sweep also ends orphans without the job's marks", "[
   CHECK(status == 0);
 }
 
-TEST_CASE("a sweep ends what it finds where the system gives no descriptors for processes",
-          "[spawn][process_cleanup]") {
+TEST_CASE("cleanup works without pidfds", "[spawn][process_cleanup]") {
   std::string id = fresh_id();
   auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
   ::waitpid(leader.pid, nullptr, 0);

@@ -53,7 +53,7 @@ const std::map<std::string, std::string> kEnv{{"PATH", "/usr/bin:/bin"}};
 
 }  // namespace
 
-TEST_CASE("arguments, environment and folder arrive unchanged", "[spawn][process]") {
+TEST_CASE("arguments, environment and directory arrive unchanged", "[spawn][process]") {
   std::string odd = "a b\n'\"$x*\\";
   auto process = started({{"sh", "-c", "printf '%s|%s|%s' \"$1\" \"$ODD\" \"$PWD\"", "sh", odd},
                           {{"PATH", "/usr/bin:/bin"}, {"ODD", odd}},
@@ -99,7 +99,7 @@ TEST_CASE("memory comes from the NUMA node that was named", "[spawn][process]") 
   wait_for(process.pid);
 }
 
-TEST_CASE("CPUs and memory that the kernel refuses are told", "[spawn][process]") {
+TEST_CASE("reports CPUs and memory that the kernel rejects", "[spawn][process]") {
   ProcessSpec spec{{"true"}, kEnv, ""};
   spec.cpus = {8000, 8001};
   auto cause = refused(spec);
@@ -140,7 +140,7 @@ TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
   CHECK(refused({{""}, kEnv, ""}).shell_code() == 127);
 }
 
-TEST_CASE("a file that is no program is 126 and says why", "[spawn][process]") {
+TEST_CASE("a file that is not executable is 126 and says why", "[spawn][process]") {
   test::TempDir dir;
   auto plain = dir.write("plain", "#!/bin/sh\n");
   CHECK(refused({{plain}, kEnv, ""}).shell_code() == 126);
@@ -153,7 +153,7 @@ TEST_CASE("a file that is no program is 126 and says why", "[spawn][process]") {
   CHECK_THAT(refused({{orphan}, kEnv, ""}).hint, Catch::Contains("interpreter"));
 }
 
-TEST_CASE("a folder that cannot be entered is 126 and named", "[spawn][process]") {
+TEST_CASE("an inaccessible directory is 126 and named", "[spawn][process]") {
   auto cause = refused({{"true"}, kEnv, "/no/such/folder"});
   CHECK(cause.shell_code() == 126);
   CHECK_THAT(cause.hint, Catch::Contains("/no/such/folder"));

@@ -39,7 +39,7 @@ TEST_CASE("a program's streams are the link's ends", "[spawn][program_link]") {
   CHECK(link->cause() == ExitCause{});
 }
 
-TEST_CASE("the failure is known when the output ends", "[spawn][program_link]") {
+TEST_CASE("the failure is available when the output ends", "[spawn][program_link]") {
   // Not after a wait: the program closes its output long before it says why and ends.
   for (int round = 0; round < 20; ++round) {
     auto link = shell("exec >&-; echo why >&2; exit 3");
@@ -101,7 +101,7 @@ TEST_CASE("a program that is started again finds its input untouched", "[spawn][
   CHECK_FALSE(link->failure());
 }
 
-TEST_CASE("a link that is ended ends its program's whole group, without a failure", "[spawn][program_link]") {
+TEST_CASE("ending a link ends its program's whole group, without a failure", "[spawn][program_link]") {
   auto link = shell("sleep 1000 & echo $!; wait");
   LinkEnds ends = link->take_ends();
   std::string line;
@@ -134,15 +134,14 @@ TEST_CASE("a pause before another start ends with the link", "[spawn][program_li
   CHECK(link->wait(Deadline::after(10s)));
 }
 
-TEST_CASE("the local agent's death is told with its cause", "[spawn][local_link]") {
+TEST_CASE("the local agent's death is reported with its cause", "[spawn][local_link]") {
   auto link = open_local_link({"/bin/sh", "-c", "kill -SEGV $$"});
   converse(*link);
   CHECK(link->failure()->phase == "connection");
   CHECK(link->failure()->text.find("SIGSEGV") != std::string::npos);
 }
 
-TEST_CASE("a link answers and ends its program where the system gives no descriptors for processes",
-          "[spawn][program_link]") {
+TEST_CASE("a link works without pidfds", "[spawn][program_link]") {
   CHECK(test::holds_without_pidfds([] {
     ProgramLinkOptions options = capturing();
     options.die_with_us = true;

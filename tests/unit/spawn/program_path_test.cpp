@@ -14,7 +14,7 @@ TEST_CASE("a bare name is looked for in each folder in order", "[spawn][program_
   CHECK(program_candidates("sh", "/usr/bin:/bin") == Paths{"/usr/bin/sh", "/bin/sh"});
 }
 
-TEST_CASE("an empty folder is the current one", "[spawn][program_path]") {
+TEST_CASE("an empty PATH entry is the current directory", "[spawn][program_path]") {
   CHECK(program_candidates("a", "/bin::/usr/bin:") == Paths{"/bin/a", "./a", "/usr/bin/a", "./a"});
   CHECK(program_candidates("a", "") == Paths{"./a"});
 }

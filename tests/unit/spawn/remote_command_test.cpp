@@ -33,7 +33,7 @@ std::vector<std::string> odd_words() {
 
 }  // namespace
 
-TEST_CASE("every byte of a word arrives through a shell", "[spawn][remote_command]") {
+TEST_CASE("every byte of an argument arrives through a shell", "[spawn][remote_command]") {
   auto shell = GENERATE(as<std::string>(), "/bin/sh", "/bin/bash");
   std::vector<std::string> argv = {"printf", "%s\\0"};
   std::string expected;

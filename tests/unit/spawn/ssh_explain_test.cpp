@@ -24,7 +24,7 @@ bool says(const LinkFailure& failure, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("words of OpenSSH become phases, codes and advice", "[spawn][ssh_explain]") {
+TEST_CASE("maps OpenSSH's messages to phases, codes and advice", "[spawn][ssh_explain]") {
   struct Row {
     std::string words;
     ExitCode code;
@@ -58,7 +58,7 @@ TEST_CASE("words of OpenSSH become phases, codes and advice", "[spawn][ssh_expla
   CHECK(failure.text.find('\n') == std::string::npos);
 }
 
-TEST_CASE("a program that is missing there is told with the ways to it", "[spawn][ssh_explain]") {
+TEST_CASE("a missing remote program has advice", "[spawn][ssh_explain]") {
   for (auto [words, code] : {std::pair{"bash: line 1: /opt/dslaunch: No such file or directory\n", 127},
                              std::pair{"/opt/dslaunch: Command not found.\n", 1}}) {
     auto failure = ssh_said(words, code);
@@ -73,7 +73,7 @@ TEST_CASE("a program that is missing there is told with the ways to it", "[spawn
   CHECK(says(ssh_said("This account is currently not available.\n", 1), "currently not available"));
 }
 
-TEST_CASE("only what a server drops before the handshake is tried again", "[spawn][ssh_explain]") {
+TEST_CASE("only connections dropped before the handshake are tried again", "[spawn][ssh_explain]") {
   ExitCause failed{.kind = ExitCause::Kind::kExited, .number = 255};
   CHECK(was_dropped(failed, "kex_exchange_identification: read: Connection reset by peer\r\n"));
   CHECK(was_dropped(failed, "kex_exchange_identification: Connection closed by remote host\r\n"));
@@ -90,7 +90,7 @@ TEST_CASE("the last lines come as one", "[spawn][ssh_explain]") {
   CHECK(last_lines("", 3).empty());
 }
 
-TEST_CASE("hosts with the same trouble share a row", "[spawn][failure_table]") {
+TEST_CASE("hosts with the same error share a row", "[spawn][failure_table]") {
   std::vector<std::pair<std::string, LinkFailure>> failures;
   for (int i = 1; i <= 6; ++i) {
     std::string host = "n" + std::to_string(i);
@@ -106,7 +106,7 @@ TEST_CASE("hosts with the same trouble share a row", "[spawn][failure_table]") {
   CHECK(failure_table({}).empty());
 }
 
-TEST_CASE("a greeting before the mark is set aside however it is cut", "[spawn][greeting]") {
+TEST_CASE("a greeting before the preamble is removed however it is split", "[spawn][greeting]") {
   const std::string mark("\0ready\n", 7);
   const std::string all = "Welcome!\nready\n" + mark.substr(0, 3) + mark + "payload" + mark;
   for (size_t cut = 0; cut <= all.size(); ++cut) {

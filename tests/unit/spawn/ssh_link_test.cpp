@@ -118,7 +118,7 @@ TEST_CASE("every byte arrives, both ways, to the last", "[spawn][ssh_link][sshd]
   CHECK((outcome.output == bytes));
 }
 
-TEST_CASE("words arrive unchanged through the login shell", "[spawn][ssh_link][sshd]") {
+TEST_CASE("arguments arrive unchanged through the login shell", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
@@ -127,7 +127,7 @@ TEST_CASE("words arrive unchanged through the login shell", "[spawn][ssh_link][s
   CHECK(outcome.output == odd + "||-x");
 }
 
-TEST_CASE("what the far side says ends up in the failure", "[spawn][ssh_link][sshd]") {
+TEST_CASE("the failure contains the remote side's output", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   sshd.write(".bashrc", "echo Welcome to the cluster\necho quota exceeded >&2\n");
@@ -149,7 +149,7 @@ TEST_CASE("what the far side says ends up in the failure", "[spawn][ssh_link][ss
   }
 }
 
-TEST_CASE("a host key that is not known or not the known one is refused", "[spawn][ssh_link][sshd]") {
+TEST_CASE("an unknown or changed host key is refused", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
@@ -165,8 +165,7 @@ TEST_CASE("a host key that is not known or not the known one is refused", "[spaw
                 {"CHANGED", ".ssh/known_hosts:2", "ssh-keygen -R"});
 }
 
-TEST_CASE("the ssh program takes an unknown host key where the user's own configuration does",
-          "[spawn][ssh_link][sshd]") {
+TEST_CASE("the ssh program accepts an unknown host key if the user's configuration does", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   sshd.write(".ssh/known_hosts", "");
@@ -195,7 +194,7 @@ TEST_CASE("an authentication that fails names user, keys and methods", "[spawn][
   if (way == Way::kLibssh) check_failure(failed, ExitCode::kPermission, "authentication", {other, "no ssh-agent"});
 }
 
-TEST_CASE("a key with a passphrase is named, and nobody is asked", "[spawn][ssh_link][sshd]") {
+TEST_CASE("a key with a passphrase is named, without a prompt", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   std::string locked = (sshd.home() / ".ssh/locked").string();
@@ -205,7 +204,7 @@ TEST_CASE("a key with a passphrase is named, and nobody is asked", "[spawn][ssh_
                 {locked + " (needs a passphrase", "ssh-add"});
 }
 
-TEST_CASE("hosts that cannot be reached say why", "[spawn][ssh_link][sshd]") {
+TEST_CASE("unreachable hosts have a reason", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
@@ -216,7 +215,7 @@ TEST_CASE("hosts that cannot be reached say why", "[spawn][ssh_link][sshd]") {
                 {"no-such-host.invalid"});
 }
 
-TEST_CASE("a host that accepts and then is silent costs its deadline and no more", "[spawn][ssh_link][sshd]") {
+TEST_CASE("a host that accepts and stays silent times out", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   SilentPort silent;
@@ -243,7 +242,7 @@ TEST_CASE("the user's configuration is followed, and the command line goes befor
                 {"Connection refused"});
 }
 
-TEST_CASE("a host behind another one is reached through it", "[spawn][ssh_link][sshd]") {
+TEST_CASE("connects through a jump host", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   std::string port = std::to_string(sshd.port());
@@ -302,7 +301,7 @@ TEST_CASE("an sshd that stays busy is named when the deadline passes", "[spawn][
   check_failure(run(target_of(sshd), {"true"}, options), ExitCode::kUnavailable, "connect", {"MaxStartups", "tried"});
 }
 
-TEST_CASE("a link whose sshd dies ends with a failure", "[spawn][ssh_link][sshd]") {
+TEST_CASE("a link fails when its sshd dies", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
@@ -318,7 +317,7 @@ TEST_CASE("a link whose sshd dies ends with a failure", "[spawn][ssh_link][sshd]
   CHECK(link->failure()->code == ExitCode::kUnavailable);
 }
 
-TEST_CASE("a slow reader holds the far side back", "[spawn][ssh_link][sshd]") {
+TEST_CASE("a slow reader blocks the remote side", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   auto link = open_ssh_link(target_of(sshd), {"head", "-c", "100000000", "/dev/zero"}, {});
@@ -371,7 +370,7 @@ TEST_CASE("input passes, and nothing spins, while the output is not read", "[spa
   CHECK(total == 30000000);
 }
 
-TEST_CASE("a cut link is gone at once, and so is what it ran", "[spawn][ssh_link][sshd]") {
+TEST_CASE("a killed link ends at once, and so does its command", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
@@ -387,7 +386,7 @@ TEST_CASE("a cut link is gone at once, and so is what it ran", "[spawn][ssh_link
   CHECK(sshd.children().empty());
 }
 
-TEST_CASE("links that are let go while they connect leave nothing", "[spawn][ssh_link][sshd]") {
+TEST_CASE("links destroyed while connecting leave nothing behind", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   SilentPort silent;
   Sshd sshd;
@@ -481,7 +480,7 @@ TEST_CASE("hosts that share a home may be pushed to at once", "[spawn][push][ssh
   }
 }
 
-TEST_CASE("a push that cannot be done says what the far side said", "[spawn][push][sshd]") {
+TEST_CASE("a failed push contains the remote side's output", "[spawn][push][sshd]") {
   if (skipped()) return;
   Sshd sshd;
   sshd.write(".cache", "a file where the folder should be");

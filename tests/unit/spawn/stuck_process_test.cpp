@@ -42,8 +42,7 @@ void await_state(pid_t pid, char state) {
 
 }  // namespace
 
-TEST_CASE("of a process that is still there its state is told, of one that has ended nothing",
-          "[spawn][stuck_process]") {
+TEST_CASE("describes the state of a process that exists, and nothing of one that has ended", "[spawn][stuck_process]") {
   const pid_t pid = child([](auto ready) {
     ready();
     ::pause();
@@ -60,7 +59,7 @@ TEST_CASE("of a process that is still there its state is told, of one that has e
   CHECK_FALSE(inspect_stuck(pid));
 }
 
-TEST_CASE("a process whose first thread has ended is kept by another one", "[spawn][stuck_process]") {
+TEST_CASE("a process whose first thread has ended is alive while another thread runs", "[spawn][stuck_process]") {
   const pid_t pid = child([](auto ready) {
     std::thread([] { ::pause(); }).detach();
     ready();
@@ -74,7 +73,7 @@ TEST_CASE("a process whose first thread has ended is kept by another one", "[spa
   ::waitpid(pid, nullptr, 0);
 }
 
-TEST_CASE("a stuck process is told with its state and where it waits", "[spawn][stuck_process]") {
+TEST_CASE("a stuck process is described with its state and wait channel", "[spawn][stuck_process]") {
   CHECK_THAT(
       describe({4711, 1, 'D', "rpc_wait_bit"}),
       Catch::StartsWith("process 4711 is stuck in the kernel (state D, wait channel rpc_wait_bit) and does not end"));

@@ -16,7 +16,7 @@ static ports::ProcessInfo rank_with(const std::string& mark) {
   return info;
 }
 
-TEST_CASE("a job lives as long as the agent that its ranks name", "[launch][doctor]") {
+TEST_CASE("a job is alive while the agent named by its ranks is alive", "[launch][doctor]") {
   int ready[2];
   REQUIRE(pipe(ready) == 0);
   pid_t agent = fork();
@@ -39,7 +39,7 @@ TEST_CASE("a job lives as long as the agent that its ranks name", "[launch][doct
   close(ready[1]);
 }
 
-TEST_CASE("a later process with the agent's number is not the agent", "[launch][doctor]") {
+TEST_CASE("a later process with the agent's pid is not the agent", "[launch][doctor]") {
   auto self = ports::read_process(getpid());
   std::string mark = own_agent_tag();
   std::string space = mark.substr(mark.rfind(':'));
@@ -48,7 +48,7 @@ TEST_CASE("a later process with the agent's number is not the agent", "[launch][
         JobLife::kGone);
 }
 
-TEST_CASE("an agent of another pid namespace cannot be judged, nor can none", "[launch][doctor]") {
+TEST_CASE("an agent of another pid namespace, or none, is unknown", "[launch][doctor]") {
   std::string mark = own_agent_tag();
   CHECK(job_life(rank_with(mark.substr(0, mark.rfind(':')) + ":1")) == JobLife::kUnknown);
   for (const char* text : {"", "1", "1:2", "1:2:", "a:b:c", "1:2:3:4", ":::"}) {

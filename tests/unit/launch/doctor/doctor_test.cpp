@@ -55,14 +55,13 @@ struct Elsewhere {
 
 }  // namespace
 
-TEST_CASE("hosts have the grace of what they end on top of their time to answer", "[launch][doctor]") {
+TEST_CASE("the timeout of a host includes the grace of the processes it ends", "[launch][doctor]") {
   Elsewhere hosts;
   run_doctor({.hosts = {"a", "b"}, .kill = true, .grace = 2min}, hosts.world());
   CHECK(hosts.waits == std::vector<std::chrono::milliseconds>{0ms, 2min});
 }
 
-TEST_CASE("each host is told of the jobs whose supervisor is gone, when it looks and when it ends",
-          "[launch][doctor]") {
+TEST_CASE("each host gets the ids of lost jobs, to examine and to end", "[launch][doctor]") {
   for (bool kill : {false, true}) {
     Elsewhere hosts;
     run_doctor({.hosts = {"a"}, .kill = kill, .yes = kill, .lost_jobs = {"J", "K"}}, hosts.world());
@@ -72,7 +71,7 @@ TEST_CASE("each host is told of the jobs whose supervisor is gone, when it looks
   }
 }
 
-TEST_CASE("each host ends the processes that were shown of it, and none of another host's", "[launch][doctor]") {
+TEST_CASE("each host ends only the processes that were shown for it", "[launch][doctor]") {
   Elsewhere hosts;
   run_doctor({.hosts = {"a", "b", "c", "d"}, .kill = true}, hosts.world());
   const std::map<std::string, std::string> shown{{"a", "7:100"}, {"b", "8:100"}, {"c", "none"}};

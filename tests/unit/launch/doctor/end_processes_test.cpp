@@ -58,7 +58,7 @@ class Child {
 
 }  // namespace
 
-TEST_CASE("all are asked to end, and what does not is killed, under one wait", "[launch][doctor]") {
+TEST_CASE("all processes get SIGTERM, the remaining ones SIGKILL, under one timeout", "[launch][doctor]") {
   Child polite, deaf([] { signal(SIGTERM, SIG_IGN); }), deaf_too([] { signal(SIGTERM, SIG_IGN); });
   auto outcomes = end_processes({polite.identity(), deaf.identity(), deaf_too.identity()}, 200ms);
   CHECK(outcomes[0].text == "ended");
@@ -69,14 +69,14 @@ TEST_CASE("all are asked to end, and what does not is killed, under one wait", "
   CHECK(deaf.reap() == SIGKILL);
 }
 
-TEST_CASE("one that sleeps in SIGSTOP hears SIGTERM", "[launch][doctor]") {
+TEST_CASE("a stopped process is continued so that it gets SIGTERM", "[launch][doctor]") {
   Child stopped;
   kill(stopped.pid(), SIGSTOP);
   REQUIRE(waitpid(stopped.pid(), nullptr, WUNTRACED) == stopped.pid());
   CHECK(end_processes({stopped.identity()}, 60s)[0].text == "ended");
 }
 
-TEST_CASE("a later process with the same number is not touched", "[launch][doctor]") {
+TEST_CASE("a later process with the same pid is not touched", "[launch][doctor]") {
   Child innocent;
   auto earlier = innocent.identity();
   --earlier.start_ticks;
@@ -86,7 +86,7 @@ TEST_CASE("a later process with the same number is not touched", "[launch][docto
   CHECK(innocent.runs());
 }
 
-TEST_CASE("a zombie and a process that is gone had ended already", "[launch][doctor]") {
+TEST_CASE("a zombie and a missing process count as ended", "[launch][doctor]") {
   Child zombie;
   auto identity = zombie.identity();
   kill(zombie.pid(), SIGKILL);

@@ -50,7 +50,7 @@ void put(const std::string& root, const ProcessOnHost& supervisor) {
 
 }  // namespace
 
-TEST_CASE("a job lives as long as its recorded supervisor, else as its agent", "[launch][doctor]") {
+TEST_CASE("a job is alive while its recorded supervisor, or else its agent, is alive", "[launch][doctor]") {
   struct Row {
     std::optional<ProcessOnHost> supervisor;
     bool agent_lives;
@@ -79,7 +79,7 @@ TEST_CASE("a job lives as long as its recorded supervisor, else as its agent", "
   }
 }
 
-TEST_CASE("another host knows that a supervisor there is gone, and not that one here is", "[launch][doctor]") {
+TEST_CASE("a lost job of another host is known only from that host", "[launch][doctor]") {
   const auto rank = rank_of_agent(true);
   test::TempDir root;
   auto liveness = [&](const char* lost) { return JobRegister(root.path(), {rank}, {lost}).liveness_of(rank); };
@@ -107,7 +107,7 @@ TEST_CASE("agents belong to the job of the ranks that name them, supervisors to 
   CHECK(JobRegister(root.path(), {}).liveness_of(*self).life == JobLife::kAlive);
 }
 
-TEST_CASE("a job that cannot be judged stands in neither", "[launch][doctor]") {
+TEST_CASE("an unknown job is neither alive nor lost", "[launch][doctor]") {
   test::TempDir root;
   auto rank = rank_of_agent(true);
   rank.agent_tag.clear();

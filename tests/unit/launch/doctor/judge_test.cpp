@@ -189,7 +189,7 @@ const Row kRows[] = {
 
 }  // namespace
 
-TEST_CASE("who is stale, and by what evidence", "[launch][doctor]") {
+TEST_CASE("classifies processes by their evidence", "[launch][doctor]") {
   for (const auto& row : kRows) {
     CAPTURE(row.who);
     const Classification classification = classify(row.evidence);

@@ -48,7 +48,7 @@ std::vector<std::string> paths(const std::vector<Finding>& findings) {
 
 }  // namespace
 
-TEST_CASE("segments of makers that are gone are left behind", "[launch][doctor]") {
+TEST_CASE("shared memory of dead creators is left over", "[launch][doctor]") {
   Folder dir;
   auto torch = dir.old_file("torch_" + std::to_string(dead_pid()) + "_77_0");
   auto nccl = dir.old_file("nccl-AbCdEf");
@@ -63,7 +63,7 @@ TEST_CASE("segments of makers that are gone are left behind", "[launch][doctor]"
   CHECK(found == expected);
 }
 
-TEST_CASE("a segment that a process has open or mapped is in use", "[launch][doctor]") {
+TEST_CASE("shared memory that a process has open or mapped is in use", "[launch][doctor]") {
   Folder dir;
   auto file = dir.old_file("nccl-AbCdEf", std::string(4096, 'x'));
   UniqueFd open(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -76,7 +76,7 @@ TEST_CASE("a segment that a process has open or mapped is in use", "[launch][doc
   CHECK(leftover_shared_memory(dir.path()).size() == 1);
 }
 
-TEST_CASE("pid files of launchers that are gone", "[launch][doctor]") {
+TEST_CASE("pid files of dead launchers are left over", "[launch][doctor]") {
   Folder dir;
   auto dead = std::to_string(dead_pid());
   auto stale = dir.old_file(dead + ".deepspeed", dead);
@@ -87,7 +87,7 @@ TEST_CASE("pid files of launchers that are gone", "[launch][doctor]") {
   CHECK(paths(leftover_pid_files(dir.path())) == std::vector<std::string>{stale.string()});
 }
 
-TEST_CASE("a private folder is abandoned once its agent is gone, however that ended", "[launch][doctor]") {
+TEST_CASE("a private directory is abandoned once its agent has exited", "[launch][doctor]") {
   Folder dir;
   int ready[2];
   REQUIRE(pipe(ready) == 0);
@@ -127,7 +127,7 @@ TEST_CASE("a private folder is abandoned once its agent is gone, however that en
   close(ready[1]);
 }
 
-TEST_CASE("private folders whose agents are gone are removed, and no others", "[launch][private_folder]") {
+TEST_CASE("only private directories of dead agents are removed", "[launch][private_folder]") {
   Folder dir;
   test::SetEnv temporary("TMPDIR", dir.path());
   PrivateDir in_use("20260131-174502-4711-c0de1234");
@@ -144,7 +144,7 @@ TEST_CASE("private folders whose agents are gone are removed, and no others", "[
   CHECK(fs::exists(dir / "dslaunch-my-drafts"));
 }
 
-TEST_CASE("another user's leftovers are none of ours", "[launch][doctor]") {
+TEST_CASE("another user's files are not reported", "[launch][doctor]") {
   if (getuid() != 0) return;
   Folder dir;
   auto file = dir.old_file("nccl-AbCdEf");

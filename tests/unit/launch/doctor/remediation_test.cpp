@@ -46,17 +46,16 @@ std::vector<pid_t> pids(const RemediationChoice& choice) {
 
 }  // namespace
 
-TEST_CASE("without force only what is stale is ended", "[launch][doctor]") {
+TEST_CASE("without --force only stale processes are ended", "[launch][doctor]") {
   CHECK(pids({}) == std::vector<pid_t>{1, 6, 0});
 }
 
-TEST_CASE("force reaches the user's own holders of the named ports, nobody else's and nothing spared",
-          "[launch][doctor]") {
+TEST_CASE("--force also ends the user's own holders of the named ports, nothing exempt", "[launch][doctor]") {
   CHECK(pids({.force = true, .ports_named = true, .only = {}}) == std::vector<pid_t>{1, 2, 3, 6, 0});
   CHECK(pids({.force = true, .ports_named = false, .only = {}}) == std::vector<pid_t>{1, 2, 3, 6, 7, 0});
 }
 
-TEST_CASE("only what was shown is ended, and no later process with such a number", "[launch][doctor]") {
+TEST_CASE("only the shown processes are ended, not later ones with the same pid", "[launch][doctor]") {
   CHECK(pids({.only = {{{6, 100}, {1, 99}}}}) == std::vector<pid_t>{6, 0});
   CHECK(pids({.only = {std::vector<ports::ProcessIdentity>{}}}) == std::vector<pid_t>{0});
 }

@@ -46,7 +46,7 @@ DoctorReport report_with(std::vector<Finding> findings, bool held) {
 
 }  // namespace
 
-TEST_CASE("a report comes back from its document unchanged", "[launch][doctor]") {
+TEST_CASE("a report survives its JSON document", "[launch][doctor]") {
   auto first = report_with({holder(Verdict::kStale), holder(Verdict::kForeign), segment()}, true);
   first.remediated = {{holder(Verdict::kStale), true, "ended"}, {segment(), false, "cannot be removed: why"}};
   first.findings[1].process.pid = -1;
@@ -61,7 +61,7 @@ TEST_CASE("a report comes back from its document unchanged", "[launch][doctor]")
   CHECK(*back == std::vector<DoctorReport>{first, second});
 }
 
-TEST_CASE("what is no report is not taken for one", "[launch][doctor]") {
+TEST_CASE("rejects a document that is not a report", "[launch][doctor]") {
   for (const char* text : {"", "{", "[]", "{}", R"({"hosts": [{}]})", R"({"hosts": 3})",
                            R"({"hosts": [{"host": "a", "ports": [], "treated": [],
                               "findings": [{"kind": "odd", "verdict": "stale"}]}]})"}) {
@@ -70,7 +70,7 @@ TEST_CASE("what is no report is not taken for one", "[launch][doctor]") {
   }
 }
 
-TEST_CASE("the exit code says whether something is in the way", "[launch][doctor]") {
+TEST_CASE("the exit code says whether a port is held or something is stale", "[launch][doctor]") {
   CHECK(exit_code_of({report_with({}, false)}) == 0);
   CHECK(exit_code_of({report_with({segment()}, false)}) == 0);
   CHECK(exit_code_of({report_with({holder(Verdict::kInUse)}, true)}) == 69);
@@ -85,7 +85,7 @@ TEST_CASE("the exit code says whether something is in the way", "[launch][doctor
   CHECK(exit_code_of({unreached}) == 69);
 }
 
-TEST_CASE("people read who, how old, whose job, and why", "[launch][doctor]") {
+TEST_CASE("the text names process, age, job and reason", "[launch][doctor]") {
   CHECK(render({report_with({holder(Verdict::kStale), segment()}, true)}) ==
         "port 29500 is held by\n"
         "  stale    pid 4711 (user bob, 3 h old, stopped, job job-1, 3.0 GiB of GPU memory): python train.py\n"
@@ -98,7 +98,7 @@ TEST_CASE("people read who, how old, whose job, and why", "[launch][doctor]") {
   CHECK_THAT(render({report_with({}, false), other}), Contains("node1\n  port 29500 is free") && Contains("node2\n"));
 }
 
-TEST_CASE("text and document say the same verdict", "[launch][doctor]") {
+TEST_CASE("text and JSON have the same verdict", "[launch][doctor]") {
   const std::pair<Verdict, std::pair<std::string, std::string>> args[] = {{Verdict::kForeign, {"foreign", "foreign"}},
                                                                           {Verdict::kInUse, {"in use", "in_use"}},
                                                                           {Verdict::kStale, {"stale", "stale"}},
@@ -110,7 +110,7 @@ TEST_CASE("text and document say the same verdict", "[launch][doctor]") {
   }
 }
 
-TEST_CASE("a process in state D is told with the place that it waits in", "[launch][doctor]") {
+TEST_CASE("a process in state D is shown with its wait channel", "[launch][doctor]") {
   Finding stuck = holder(Verdict::kStale);
   stuck.state = 'D';
   stuck.wait_channel = "nfs_wait_bit_killable";
@@ -119,13 +119,13 @@ TEST_CASE("a process in state D is told with the place that it waits in", "[laun
   CHECK_THAT(report_json({report}), Contains("\"wait_channel\": \"nfs_wait_bit_killable\""));
 }
 
-TEST_CASE("a port in TIME_WAIT is free, and that is said", "[launch][doctor]") {
+TEST_CASE("a port in TIME_WAIT is reported as free", "[launch][doctor]") {
   auto report = report_with({}, false);
   report.ports[0].closing = true;
   CHECK_THAT(render({report}), Contains("port 29500 is free; connections of a program that has ended"));
 }
 
-TEST_CASE("zombies are told by their parent", "[launch][doctor]") {
+TEST_CASE("zombies are grouped by parent", "[launch][doctor]") {
   Finding zombie = holder(Verdict::kUnknown);
   zombie.kind = FindingKind::kZombie;
   zombie.ports.clear();
