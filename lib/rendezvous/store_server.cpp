@@ -43,7 +43,7 @@ std::set<asio::ip::address> parse_addresses(const std::vector<std::string>& text
   for (const auto& text : texts) {
     Code code;
     out.insert(asio::ip::make_address(text, code));
-    DSL_CHECK(!code, fmt::format("'{}' is no numeric address to admit torch's clients from", text));
+    DSL_CHECK(!code, fmt::format("'{}' is not a numeric address to admit torch's clients from", text));
   }
   return out;
 }

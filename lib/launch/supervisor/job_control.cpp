@@ -61,7 +61,7 @@ void JobControl::stop_ranks(std::chrono::milliseconds grace) {
 }
 
 void JobControl::abandon() {
-  attempt_.output.message("the agents do not answer: ending them and all processes with the job's id");
+  attempt_.output.print_line("the agents do not answer: ending them and all processes with the job's id");
   for (auto& node : attempt_.nodes) {
     if (!node.over()) node.link().kill();
   }

@@ -153,7 +153,7 @@ void JobOutput::drop_slow_readers(bool at_once) {
     if (at_once ? terminal->num_pending() == 0 : !terminal->reader_deadline().passed()) continue;
     if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
     terminal->give_up();
-    escapes_.on_agent_lost();
+    escapes_.lose();
     dropped = true;
   }
   if (!dropped || dropped_reader_) return;

@@ -84,7 +84,7 @@ void Running::serve_clients(const PollSet& polls) {
   for (const auto& stop : live.serve(polls)) {
     control_.carry_out(attempt_.lifecycle.take_stop(stop, Deadline::Clock::now()));
   }
-  for (const auto& asked : live.take_stacks_requests()) stacks_.ask(asked);
+  for (const auto& asked : live.take_stacks_requests()) stacks_.request(asked);
 }
 
 void Running::check_deadlines() {
