@@ -20,7 +20,7 @@ import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
 import run_grid  # noqa: E402
 import selection  # noqa: E402
-import workshop  # noqa: E402
+import harness  # noqa: E402
 from pool import Pool  # noqa: E402
 
 # In names of metrics that are not numbers of the training.
@@ -49,16 +49,16 @@ def flatten(value, path=""):
         yield path, value
 
 
-def train(place, pool, bin_dir, case):
+def train(files, pool, bin_dir, case):
     """Exit code, rows of metrics without times, tensors of the final state by name."""
-    run_dir = place.run_dir()
+    run_dir = files.run_dir()
     with programs(bin_dir):
-        ending = pool.run(place.model(case.model), place.config(case), run_dir, dimensions.STEPS)
+        ending = pool.run(files.model(case.model), files.config(case), run_dir, dimensions.STEPS)
     if ending.code:
         return ending.code, [], {}
     state, _ = checkpoint_state.read(checkpoint_state.newest(run_dir))
     rows = [{key: value for key, value in flatten(row) if is_number_of_training(key)}
-            for row in workshop.read_metrics(run_dir)]
+            for row in harness.read_metrics(run_dir)]
     shutil.rmtree(run_dir, ignore_errors=True)
     return 0, rows, dict(flatten(state))
 
@@ -83,13 +83,13 @@ def difference(old, new):
     return next((f"state {name}" for name in old[2] if not same(old[2][name], new[2][name])), None)
 
 
-def compare_world(place, world, groups, bins):
+def compare_world(files, world, groups, bins):
     """(cases, cases that ran to the end, numbers and tensors compared, texts of differences)."""
     pools, count, trained, values, problems = [Pool(world) for _ in bins], 0, 0, 0, []
     try:
         for group in groups:
             for case in group.cases():
-                old, new = (train(place, pool, bin_dir, case) for pool, bin_dir in zip(pools, bins))
+                old, new = (train(files, pool, bin_dir, case) for pool, bin_dir in zip(pools, bins))
                 count, trained = count + 1, trained + (old[0] == 0)
                 values += sum(map(len, old[1])) + len(old[2])
                 found = difference(old, new)
@@ -110,15 +110,15 @@ def main():
     parser.add_argument("--thin", type=int, default=1, metavar="N", help="only every Nth group of cases")
     args = parser.parse_args()
     bins = [os.path.abspath(args.old_bin), os.path.abspath(args.new_bin)]
-    place, totals, failed = run_grid.Workplace(), [0, 0, 0], []
+    files, totals, failed = run_grid.GridFiles(), [0, 0, 0], []
     try:
         for world in args.world:
             groups = list(selection.fast([world]))[::args.thin]
-            *counts, problems = compare_world(place, world, groups, bins)
+            *counts, problems = compare_world(files, world, groups, bins)
             totals = [a + b for a, b in zip(totals, counts)]
             failed += problems
     finally:
-        place.close()
+        files.close()
     print(f"{totals[0]} cases, {totals[1]} of them trained to the end by both builds, {totals[2]} values compared: "
           f"{len(failed)} cases differ")
     return 1 if failed or not totals[1] else 0
