@@ -3,16 +3,16 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "support/heard.hpp"
+#include "support/message_log.hpp"
 
 using dslaunch::comm::CollectiveTimeout;
-using dslaunch::test::Heard;
+using dslaunch::test::MessageLog;
 using namespace std::chrono_literals;
 
 TEST_CASE("the oldest operation that does not end is named, once it is late", "[comm][collective_timeout]") {
   std::atomic<uint32_t> first{0}, second{0};
-  Heard heard;
-  CollectiveTimeout watch(100ms, [&](const std::string& message) { heard.hear(message); });
+  MessageLog heard;
+  CollectiveTimeout watch(100ms, [&](const std::string& message) { heard.add(message); });
   watch.add(&first, 1, 1, "all_reduce of the first");
   first = 1;
   watch.add(&second, 1, 1, "all_gather of the second");
@@ -25,8 +25,8 @@ TEST_CASE("the oldest operation that does not end is named, once it is late", "[
 
 TEST_CASE("what has ended is not late, also where counting wraps", "[comm][collective_timeout]") {
   std::atomic<uint32_t> counter{std::numeric_limits<uint32_t>::max() - 1};
-  Heard heard;
-  CollectiveTimeout watch(40ms, [&](const std::string& message) { heard.hear(message); });
+  MessageLog heard;
+  CollectiveTimeout watch(40ms, [&](const std::string& message) { heard.add(message); });
   watch.add(&counter, std::numeric_limits<uint32_t>::max(), 1, "the last before the wrap");
   watch.add(&counter, 0, 1, "the first behind it");
   counter = 0;

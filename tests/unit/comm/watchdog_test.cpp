@@ -6,12 +6,12 @@
 #include <thread>
 
 #include "base/byte_fields.hpp"
-#include "support/heard.hpp"
 #include "support/memory_store.hpp"
+#include "support/message_log.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::comm;
-using test::Heard;
+using test::MessageLog;
 using namespace std::chrono_literals;
 
 namespace {
@@ -43,7 +43,7 @@ class StumblingStore : public test::MemoryStore {
 // A member of a group of which only the calls are looked at.
 class Caller : public Communicator {
  public:
-  explicit Caller(Heard& heard) : aborts(heard) {}
+  explicit Caller(MessageLog& heard) : aborts(heard) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
   void all_reduce(Buffer, ReduceOp) override {}
@@ -56,20 +56,20 @@ class Caller : public Communicator {
   void barrier() override {}
   void wait_for_completion() override {}
   void wait_until(const std::function<bool()>&) override {}
-  void abort(const std::string& reason) override { aborts.hear(reason); }
+  void abort(const std::string& reason) override { aborts.add(reason); }
   CallState calls() const override { return made.state(); }
 
-  Heard& aborts;
+  MessageLog& aborts;
   HostCalls made;
 };
 
 // One rank of a world of two: a group, a watch over it, and what that says and does.
 struct Rank {
-  Rank(int rank, rendezvous::Store& store, std::chrono::milliseconds limit, Heard& warnings, Heard& ends)
+  Rank(int rank, rendezvous::Store& store, std::chrono::milliseconds limit, MessageLog& warnings, MessageLog& ends)
       : group(ends) {
     Watchdog::Options options{.rank = rank, .world_size = 2, .host = "node1"};
     options.times = HangTimes(limit);
-    options.tell = [&warnings](const std::string& text) { warnings.hear(text); };
+    options.tell = [&warnings](const std::string& text) { warnings.add(text); };
     watch = std::make_unique<Watchdog>(options, store);
     watch->add({&group, "world", {0, 1}});
   }
@@ -81,7 +81,7 @@ struct Rank {
 
 TEST_CASE("a long wait is told once, with what the absent rank is at, and that it is over", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
   busy.watch->set_activity("the data of step 7");
   {
@@ -99,7 +99,7 @@ TEST_CASE("a long wait is told once, with what the absent rank is at, and that i
 
 TEST_CASE("a rank that freezes inside a collective is named", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   RankReport frozen;  // the last that rank 1 said, from inside the call
   frozen.host = "node2";
   frozen.pid = 4711;
@@ -115,7 +115,7 @@ TEST_CASE("a rank that freezes inside a collective is named", "[comm][hang]") {
 
 TEST_CASE("waits of a few usual steps are not reported", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank waits(0, store, 1h, warnings, ends), slow(1, store, 1h, warnings, ends);
   CHECK(waits.watch->quiet() == 20s);
   waits.watch->add_step(10s);
@@ -124,7 +124,7 @@ TEST_CASE("waits of a few usual steps are not reported", "[comm][hang]") {
 
 TEST_CASE("a rank that is waited for is heard while what it is at changes all the time", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
   std::jthread micro_batches([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) busy.watch->set_activity("step 7");
@@ -135,7 +135,7 @@ TEST_CASE("a rank that is waited for is heard while what it is at changes all th
 
 TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank waits(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
   const auto text = ends.wait_for("all_reduce");
@@ -148,7 +148,7 @@ TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]")
 
 TEST_CASE("a wait ends the job also when the rank that tells of it says nothing any more", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   const uint64_t number = 1, times_told = 3, stopped_rank = 1;
   store.set("hang/told/world", ByteWriter().u64(number).u64(times_told).u64(stopped_rank).take(), Deadline::never());
   Rank waits(0, store, 1s, warnings, ends);
@@ -158,7 +158,7 @@ TEST_CASE("a wait ends the job also when the rank that tells of it says nothing 
 
 TEST_CASE("who has left a meeting was there", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank early(0, store, 2s, warnings, ends), late(1, store, 2s, warnings, ends);
   { const Watchdog::Meeting here(*early.watch, "x", "the set-up", ""); }
   const Watchdog::Meeting there(*late.watch, "x", "the set-up", "");
@@ -167,7 +167,7 @@ TEST_CASE("who has left a meeting was there", "[comm][hang]") {
 
 TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank comes(0, store, 2s, warnings, ends), stays_away(1, store, 2s, warnings, ends);
   {
     const Watchdog::Meeting here(*comes.watch, "x", "its forward", ""),
@@ -180,7 +180,7 @@ TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][ha
 
 TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting long", "[comm][hang]") {
   test::MemoryStore store, store_of_others;
-  Heard warnings, ends, warnings_of_others, ends_of_others;
+  MessageLog warnings, ends, warnings_of_others, ends_of_others;
   Rank comes(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
   const Watchdog::Meeting here(*comes.watch, "x", "the resume", "", 1h);
   // A wait without one that begins later is ended.
@@ -196,7 +196,7 @@ TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting 
 
 TEST_CASE("ranks that wait for each other are ended long before the limit", "[comm][hang]") {
   test::MemoryStore store;
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank a(0, store, 2s, warnings, ends), b(1, store, 2s, warnings, ends);
   SECTION("a meeting and a collective, with the meeting's advice") {
     const Watchdog::Meeting meeting(*a.watch, "x", "forward of unit 'x'", "use stage 1");
@@ -217,7 +217,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
 
 TEST_CASE("a store that gives no answer for a while is asked again", "[comm][hang]") {
   StumblingStore store([] { throw TimeoutError("the store did not answer in time"); });
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
   busy.watch->set_activity("step 7");
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
@@ -225,12 +225,12 @@ TEST_CASE("a store that gives no answer for a while is asked again", "[comm][han
 }
 
 TEST_CASE("a watch that cannot go on leaves its rank alone", "[comm][hang]") {
-  Heard failures;
+  MessageLog failures;
   StumblingStore store([&] {
-    failures.hear("failed");
+    failures.add("failed");
     throw std::bad_alloc();
   });
-  Heard warnings, ends;
+  MessageLog warnings, ends;
   const Rank rank(0, store, 2s, warnings, ends);
   CHECK(failures.wait_for("failed") == "failed");
 }

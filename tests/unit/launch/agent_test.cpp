@@ -11,7 +11,7 @@
 #include <cstdlib>
 
 #include "launch/agent/descriptor_check.hpp"
-#include "support/far_agent.hpp"
+#include "support/fake_agent.hpp"
 #include "support/refused_threads.hpp"
 #include "support/temp_dir.hpp"
 

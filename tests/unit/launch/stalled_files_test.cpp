@@ -13,13 +13,13 @@
 #include <thread>
 
 #include "launch/supervisor/supervisor.hpp"
-#include "support/far_agent.hpp"
+#include "support/fake_agent.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace std::chrono_literals;
-using test::FarAgent;
+using test::FakeAgent;
 using test::SocketLink;
 
 namespace {
@@ -60,7 +60,7 @@ LaunchPlan plan_in(const test::TempDir& dir) {
 }
 
 // Gets one rank's job and starts it.
-bool starts(FarAgent& agent) {
+bool starts(FakeAgent& agent) {
   agent.print_line(AgentHello{});
   bool came = agent.receive<JobDescription>().has_value();
   agent.print_line(AgentReady{});
@@ -69,13 +69,13 @@ bool starts(FarAgent& agent) {
   return came;
 }
 
-void ends(FarAgent& agent) {
+void ends(FakeAgent& agent) {
   agent.print_line(RankEnded{0, {}, false});
   agent.print_line(AgentDone{});
 }
 
 // The first one may have been on its way.
-bool hears_two_heartbeats(FarAgent& agent) {
+bool hears_two_heartbeats(FakeAgent& agent) {
   return agent.receive<Heartbeat>().has_value() && agent.receive<Heartbeat>().has_value();
 }
 
@@ -89,7 +89,7 @@ int supervise(const LaunchPlan& plan, LiveJob& live, FarSide far_side, void (*th
   SupervisorOptions options;
   options.live = &live;
   options.links.push_back(std::make_unique<SocketLink>(ends[0]));
-  FarAgent agent(ends[1]);
+  FakeAgent agent(ends[1]);
   Supervisor supervisor(plan, std::move(options));
   std::thread thread([&] { far_side(agent); });
   int exit_code = supervisor.run().outcome.exit_code;
@@ -112,7 +112,7 @@ TEST_CASE("a stalled file does not delay heartbeats", "[launch][stalled_files]")
   LiveJob live(plan, {dir / "job"});
   if (is_record) file.emplace(dir / name);
   bool came = false;
-  auto far_side = [&](FarAgent& agent) {
+  auto far_side = [&](FakeAgent& agent) {
     came = starts(agent);
     agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
     came = came && hears_two_heartbeats(agent);
@@ -129,7 +129,7 @@ TEST_CASE("a rank that writes blocks while a file is stalled", "[launch][stalled
   StalledFile file(dir / "job/console.log");
   LiveJob live(plan, {dir / "job"});
   size_t num_waiting = 0;
-  auto far_side = [&](FarAgent& agent) {
+  auto far_side = [&](FakeAgent& agent) {
     starts(agent);
     for (int i = 0; i < 32; ++i) agent.print_line(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     hears_two_heartbeats(agent);
@@ -149,7 +149,7 @@ TEST_CASE("a Ctrl-C at the end of a job ends the wait for a stalled file", "[lau
   const LaunchPlan plan = plan_in(dir);
   StalledFile file(dir / "job/console.log");
   LiveJob live(plan, {dir / "job"});
-  auto far_side = [](FarAgent& agent) {
+  auto far_side = [](FakeAgent& agent) {
     starts(agent);
     agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
     ends(agent);
@@ -169,7 +169,7 @@ TEST_CASE("stalled files do not keep ranks from ending on request", "[launch][st
   StalledFile file(dir / "job/console.log");
   LiveJob live(plan, {dir / "job"});
   bool was_told = false;
-  auto far_side = [&](FarAgent& agent) {
+  auto far_side = [&](FakeAgent& agent) {
     starts(agent);
     for (int i = 0; i < 32; ++i) agent.print_line(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     ::kill(::getpid(), SIGTERM);
@@ -190,7 +190,7 @@ TEST_CASE("a hurried end waits only briefly for stalled files", "[launch][stalle
   const LaunchPlan plan = plan_in(dir);
   StalledFile file(dir / "job/console.log");
   LiveJob live(plan, {dir / "job"});
-  auto far_side = [](FarAgent& agent) {
+  auto far_side = [](FakeAgent& agent) {
     starts(agent);
     agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
     ::kill(::getpid(), SIGQUIT);

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "support/expect_error.hpp"
-#include "support/far_agent.hpp"
+#include "support/fake_agent.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -109,7 +109,7 @@ struct FarNodes {
   LaunchPlan plan;
   LiveJob live{plan, {}};
   SupervisorOptions options;
-  std::deque<test::FarAgent> agents;
+  std::deque<test::FakeAgent> agents;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "support/expect_error.hpp"
-#include "support/heard.hpp"
+#include "support/message_log.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -142,10 +142,10 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
   const Hosts hosts = test::one_host(dir.path(), 2);
   require_saved(hosts, 10);
   test::MemoryStore store;
-  test::Heard warnings;
+  test::MessageLog warnings;
   comm::Watchdog::Options watched{.rank = 0, .world_size = 2, .host = "node0"};
   watched.times = comm::HangTimes(std::chrono::seconds(1));
-  watched.tell = [&](const std::string& text) { warnings.hear(text); };
+  watched.tell = [&](const std::string& text) { warnings.add(text); };
   comm::Watchdog watch(watched, store);
   auto group = std::make_shared<test::ThreadGroup>(2);
   std::string told;

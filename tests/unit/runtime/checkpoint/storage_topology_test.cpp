@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "comm/watchdog.hpp"
 #include "runtime/checkpoint/fs_visibility_timeout.hpp"
-#include "support/heard.hpp"
 #include "support/memory_store.hpp"
+#include "support/message_log.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -131,10 +131,10 @@ TEST_CASE("a rank for which the others wait with their look at the folder is tol
           "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   test::MemoryStore store;
-  test::Heard warnings;
+  test::MessageLog warnings;
   comm::Watchdog::Options options{.rank = 0, .world_size = 2, .host = "node0"};
   options.times = comm::HangTimes(std::chrono::seconds(1));
-  options.tell = [&](const std::string& text) { warnings.hear(text); };
+  options.tell = [&](const std::string& text) { warnings.add(text); };
   comm::Watchdog watch(options, store);
   const auto look_of = [&](int rank, comm::Watchdog* watch) {
     const runtime::Placement placement{

@@ -1,4 +1,4 @@
-// What others say from threads of their own, waited for.
+// Collects messages from other threads and waits for them.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -10,9 +10,9 @@
 
 namespace dslaunch::test {
 
-class Heard {
+class MessageLog {
  public:
-  void hear(const std::string& text) {
+  void add(const std::string& text) {
     std::lock_guard lock(mutex_);
     texts_.push_back(text);
     changed_.notify_all();

@@ -27,18 +27,18 @@ class SocketLink final : public spawn::AgentLink {
   int socket_;
 };
 
-// The other end.
-class FarAgent {
+// The agent at the other end of a SocketLink.
+class FakeAgent {
  public:
-  explicit FarAgent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
+  explicit FakeAgent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
   void send(const launch::Message& message) { channel_.send(message); }
   void flush() { channel_.flush(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
   // Empty: it did not come in time.
   template <class Wanted>
   std::optional<Wanted> receive() {
-    const Deadline patience = Deadline::after(std::chrono::seconds(5));
-    while (!patience.passed()) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+    while (!deadline.passed()) {
       while (auto message = channel_.next()) {
         if (std::holds_alternative<launch::Heartbeat>(*message)) send(launch::Heartbeat{});
         if (auto* wanted = std::get_if<Wanted>(&*message)) return std::move(*wanted);
@@ -46,7 +46,7 @@ class FarAgent {
       launch::PollSet polls;
       polls.add(channel_.input(), POLLIN);
       polls.add(num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
-      polls.wait(patience);
+      polls.wait(deadline);
       flush();
       channel_.receive();
     }
