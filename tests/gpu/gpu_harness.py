@@ -12,12 +12,12 @@ SHARED_BY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "share_gpus
 IS_SHARED = "SHARE_GPUS" in os.environ and torch.cuda.device_count() < 2  # then also worlds of two
 if IS_SHARED:
     harness.LIMIT_S = 300
-MOST_RANKS = max(torch.cuda.device_count(), 4 if "SHARE_GPUS" in os.environ else 0)
+MAX_RANKS = max(torch.cuda.device_count(), 4 if "SHARE_GPUS" in os.environ else 0)
 
 
 class GpuTrainingEnv(harness.TrainingEnv):
     def ranks(self, world):
-        if world > MOST_RANKS:
+        if world > MAX_RANKS:
             raise unittest.SkipTest(f"{world} ranks need as many GPUs")
         return ["--device", "cuda", "--num_gpus", str(1 if world > torch.cuda.device_count() else world)]
 

@@ -46,7 +46,7 @@ def put_on_gpus():
     harness.environment = gpu_harness.environment
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND
-    test_frozen.MOST_RANKS = gpu_harness.MOST_RANKS
+    test_frozen.MAX_RANKS = gpu_harness.MAX_RANKS
     for name, case in model_cases.CASES.items():
         if case.random:  # a GPU draws other numbers than plain PyTorch's CPU run; recomputation compares GPU with GPU
             delattr(test_model_cases.Cases, f"test_{name}")

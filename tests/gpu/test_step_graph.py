@@ -118,7 +118,7 @@ class StepGraph(unittest.TestCase):
                     with self.subTest(world=world, stage=stage, precision=list(precision)):
                         self.assert_same(self.env.model("gpt"), self.env.data("gpt"), config, world, 40)
 
-    def test_dropout_draws_the_numbers_that_it_would_have_drawn(self):
+    def test_dropout_has_the_same_random_numbers(self):
         for world in WORLDS:
             model, data = self.case("dropout")
             rows, _ = self.assert_same(model, data, base_config("mlp", zero_optimization=ZERO3), world)
@@ -159,7 +159,7 @@ class StepGraph(unittest.TestCase):
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertIn(f"NCCL_LAUNCH_ORDER_IMPLICIT set by environment to {used}", outcome.text)
 
-    def test_models_that_do_more_on_the_host_run_as_without_it(self):
+    def test_models_with_host_work_run_without_a_graph(self):
         for name, reason in (("buffers", "sets its attribute"), ("forked", "on other threads"),
                              ("skip_by_value", "captur")):
             model, data = self.case(name)
@@ -172,7 +172,7 @@ class StepGraph(unittest.TestCase):
                 self.assertIn(reason, line[0])
                 self.assertEqual(plain, rows)
 
-    def test_recomputation_is_told_to_stand_against_it(self):
+    def test_recomputation_disables_step_graphs_with_a_message(self):
         config = base_config("gpt", activation_checkpointing={"number_checkpoints": 1}, graph_harvesting=True)
         _, text, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, 1, 6, True)
         self.assertIn(LAUNCH_BY_LAUNCH + "activation_checkpointing", text)

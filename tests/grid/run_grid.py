@@ -28,7 +28,7 @@ import torch  # noqa: E402
 import bench_report as report  # noqa: E402
 import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
-import judgement  # noqa: E402
+import comparison  # noqa: E402
 import model_cases  # noqa: E402
 import plain_pytorch  # noqa: E402
 import selection  # noqa: E402
@@ -108,16 +108,16 @@ class Tally:
             self.passed += 1
 
     def note(self, against, case, run, bound, deviation):
-        key = AGAINST[against], case.precision, judgement.kind_of(case, run), f"{bound:.0e}"
+        key = AGAINST[against], case.precision, comparison.kind_of(case, run), f"{bound:.0e}"
         self.worst[key] = max(self.worst[key], deviation)
-        if against == "split" and judgement.kind_of(case, run) == "others":
+        if against == "split" and comparison.kind_of(case, run) == "others":
             self.of_split[case.precision].append(deviation)
 
-    def judge_as_a_whole(self):
+    def check_overall(self):
         for precision, found in self.of_split.items():
-            for complaint in judgement.check_typical(precision, found):
-                self.failed.append((f"all cases in {precision}", complaint))
-                print(f"FAIL: all cases in {precision}\n      {complaint}", flush=True)
+            for problem in comparison.check_typical(precision, found):
+                self.failed.append((f"all cases in {precision}", problem))
+                print(f"FAIL: all cases in {precision}\n      {problem}", flush=True)
 
     def fail(self, case, text):
         self.failed.append((str(case), text))
@@ -140,7 +140,7 @@ class Grid:
         shutil.rmtree(run_dir, ignore_errors=True)
         return ending, numbers
 
-    def judge(self, group, trained):
+    def check(self, group, trained):
         """`trained`: case -> future of train()."""
         done, splits = {}, {}
         for case in group.cases():
@@ -155,42 +155,42 @@ class Grid:
             elif refusal and refusal.always:
                 self.tally.fail(case, f"was to be refused ({refusal.why}), but ran: the table in dimensions.py is behind")
             else:
-                complaints = self.complaints(case, numbers, splits)
-                complaints += self.bit_complaints(case, numbers, done)
+                problems = self.problems(case, numbers, splits)
+                problems += self.bit_problems(case, numbers, done)
                 done[case] = numbers
-                if complaints:
-                    self.tally.fail(case, "\n      ".join(complaints))
+                if problems:
+                    self.tally.fail(case, "\n      ".join(problems))
                 else:
                     self.tally.count(case, "passed")
 
-    def complaints(self, case, numbers, splits):
+    def problems(self, case, numbers, splits):
         # In which order micro steps and ranks are added makes a difference to numbers that are rounded in between.
         each_micro = case.stage >= 2 and case.accumulation > 1
         if each_micro not in splits:
             splits[each_micro] = self.files.same_split(case, each_micro)
         split, one = splits[each_micro], self.files.one_process(case)
         state, rows = numbers
-        complaints = list(judgement.check_names(state, split))
-        if complaints:
-            return complaints
+        problems = list(comparison.check_names(state, split))
+        if problems:
+            return problems
         for against, run in (("split", split), ("one", one)):
             if run is not None:
-                least = judgement.sensitivity(case, split, run) if against == "one" else (0.0, 0.0)
-                found, deviation = judgement.check_parameters(case, against, state["master"], run, least)
-                complaints += found
-                self.tally.note(against, case, split, judgement.bounds_of(case, against, split)[0], deviation)
+                least = comparison.sensitivity(case, split, run) if against == "one" else (0.0, 0.0)
+                found, deviation = comparison.check_parameters(case, against, state["master"], run, least)
+                problems += found
+                self.tally.note(against, case, split, comparison.bounds_of(case, against, split)[0], deviation)
                 if self.verbose:
                     print(f"{against} {deviation:.2e} {case}", flush=True)
-        complaints += judgement.check_rows(case, rows, split)
-        self.tally.note("rows", case, split, judgement.row_bound(case, split), judgement.row_deviation(rows, split))
-        complaints += judgement.check_kept(state, split, case)
-        return complaints
+        problems += comparison.check_rows(case, rows, split)
+        self.tally.note("rows", case, split, comparison.row_bound(case, split), comparison.row_deviation(rows, split))
+        problems += comparison.check_kept(state, split, case)
+        return problems
 
-    def bit_complaints(self, case, numbers, done):
+    def bit_problems(self, case, numbers, done):
         for other, theirs in done.items():
-            if judgement.numbers_class(other) == judgement.numbers_class(case):
+            if comparison.numbers_class(other) == comparison.numbers_class(case):
                 self.tally.same_bits += 1
-                different = list(judgement.check_same_bits(theirs, numbers))
+                different = list(comparison.check_same_bits(theirs, numbers))
                 if different:
                     return [f"not the bits of stage {other.stage}: {len(different)} differ, first {different[0]}"]
                 break
@@ -209,7 +209,7 @@ def run_world(files, world, groups, tally, verbose):
             try:
                 for group in groups:
                     try:
-                        grid.judge(group, trained)
+                        grid.check(group, trained)
                     except Exception:  # the oracle or the reader fell: told with its group, and the grid goes on
                         tally.fail(group.cases()[0], traceback.format_exc())
             except BaseException:
@@ -226,7 +226,7 @@ def tables(tally):
     rows = [(name, value, row["cases"], row["passed"], row["refused"], row["cases"] - row["passed"] - row["refused"])
             for (name, value), row in sorted(tally.values.items(), key=lambda item: item[0][0])]
     bounds = [(*key, f"{found:.1e}") for key, found in sorted(tally.worst.items())]
-    bounds += [("the same, the middle case", precision, "others", f"{judgement.TYPICAL_BOUND:.0e}",
+    bounds += [("the same, the middle case", precision, "others", f"{comparison.TYPICAL_BOUND:.0e}",
                 f"{statistics.median(found):.1e}") for precision, found in sorted(tally.of_split.items()) if precision != "fp32"]
     return ((("dimension", "value", "cases", "passed", "refused as expected", "failed"), rows),
             (("against", "precision", "of", "bound", "worst deviation found"), bounds))
@@ -276,7 +276,7 @@ def main():
         for world in worlds:
             own = [group for group in groups if group.world == world][::thin.get(world, 1)]
             run_world(files, world, own, tally, args.verbose)
-        tally.judge_as_a_whole()
+        tally.check_overall()
     finally:
         files.close()
     seconds = time.monotonic() - began

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The grid must be able to fail: its judgement, its choice of cases, and pools that meet refusals, deaths and hangs."""
+"""The grid must be able to fail: its comparison, its choice of cases, and pools that meet refusals, deaths and hangs."""
 import importlib.machinery
 import itertools
 import os
@@ -15,7 +15,7 @@ import torch  # noqa: E402
 
 import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
-import judgement  # noqa: E402
+import comparison  # noqa: E402
 import plain_pytorch  # noqa: E402
 import run_grid  # noqa: E402
 import selection  # noqa: E402
@@ -31,7 +31,7 @@ def run_of(values, start=None, rows=()):
     return plain_pytorch.Run(values, start, {}, {}, False, list(rows))
 
 
-class Judgement(unittest.TestCase):
+class Comparison(unittest.TestCase):
     def setUp(self):
         self.values = {"a": torch.linspace(1, 2, 50), "b": torch.tensor([[0.1, 0.2]])}
         self.run = run_of(self.values)
@@ -39,72 +39,72 @@ class Judgement(unittest.TestCase):
     def state(self, **changes):
         return {"master": {name: changes.get(name, value).flatten() for name, value in self.values.items()}}
 
-    def complaints(self, case, **changes):
-        return judgement.check_parameters(case, "split", self.state(**changes)["master"], self.run)[0]
+    def problems(self, case, **changes):
+        return comparison.check_parameters(case, "split", self.state(**changes)["master"], self.run)[0]
 
     def test_equal_values_pass(self):
-        self.assertEqual(self.complaints(case_of()), [])
+        self.assertEqual(self.problems(case_of()), [])
 
-    def test_one_wrong_element_is_told_with_its_parameter(self):
+    def test_one_wrong_element_is_reported_with_its_parameter(self):
         wrong = self.values["b"].clone()
         wrong[0, 1] += 1e-5
-        self.assertIn("'b'", self.complaints(case_of(), b=wrong)[0])
+        self.assertIn("'b'", self.problems(case_of(), b=wrong)[0])
 
-    def test_an_element_that_is_not_a_number_is_told(self):
+    def test_a_nan_element_is_reported(self):
         for value in (float("nan"), float("inf")):
             wrong = self.values["a"].clone()
             wrong[7] = value
-            self.assertNotEqual(self.complaints(case_of(), a=wrong), [])
+            self.assertNotEqual(self.problems(case_of(), a=wrong), [])
 
-    def test_half_precision_is_judged_by_what_has_changed(self):
+    def test_half_precision_is_compared_by_change(self):
         close = {name: value * (1 - 1e-4) for name, value in self.values.items()}
         run = run_of(self.values, start=close)  # the whole run moved them by 1e-4
-        complaints, deviation = judgement.check_parameters(case_of(precision="bf16"), "split", self.state(**close)["master"], run)
+        problems, deviation = comparison.check_parameters(case_of(precision="bf16"), "split", self.state(**close)["master"], run)
         self.assertAlmostEqual(deviation, 1.0, places=3)
-        self.assertNotEqual(complaints, [])
+        self.assertNotEqual(problems, [])
 
-    def test_the_middle_of_many_cases_is_judged_more_closely_than_one(self):
-        self.assertEqual(judgement.check_typical("bf16", [1e-6] * 30 + [1e-2] * 20), [])
-        self.assertIn("25 cases in bf16", judgement.check_typical("bf16", [1e-3] * 13 + [1e-6] * 12)[0])
-        self.assertEqual(judgement.check_typical("bf16", [1e-3] * 5), [], "too few to say")
+    def test_the_median_of_many_cases_has_a_tighter_bound(self):
+        self.assertEqual(comparison.check_typical("bf16", [1e-6] * 30 + [1e-2] * 20), [])
+        self.assertIn("25 cases in bf16", comparison.check_typical("bf16", [1e-3] * 13 + [1e-6] * 12)[0])
+        self.assertEqual(comparison.check_typical("bf16", [1e-3] * 5), [], "too few to say")
 
-    def test_what_plain_pytorch_makes_of_a_split_widens_the_bound_and_nothing_else_does(self):
+    def test_only_plain_pytorchs_split_error_widens_the_bound(self):
         off = {name: value * (1 + 1.5e-6) for name, value in self.values.items()}
         state, case = self.state(**off)["master"], case_of()
-        self.assertNotEqual(judgement.check_parameters(case, "one", state, self.run)[0], [])
+        self.assertNotEqual(comparison.check_parameters(case, "one", state, self.run)[0], [])
         split = run_of({name: value * (1 + 0.9e-6) for name, value in self.values.items()})
-        least = judgement.sensitivity(case, split, self.run)
-        self.assertEqual(judgement.check_parameters(case, "one", state, self.run, least)[0], [])
-        least = judgement.sensitivity(case, run_of(self.values), self.run)
-        self.assertNotEqual(judgement.check_parameters(case, "one", state, self.run, least)[0], [])
+        least = comparison.sensitivity(case, split, self.run)
+        self.assertEqual(comparison.check_parameters(case, "one", state, self.run, least)[0], [])
+        least = comparison.sensitivity(case, run_of(self.values), self.run)
+        self.assertNotEqual(comparison.check_parameters(case, "one", state, self.run, least)[0], [])
 
-    def test_missing_and_unknown_names_and_wrong_sizes_are_told(self):
+    def test_missing_and_unknown_names_and_wrong_sizes_are_reported(self):
         state = {"master": {"a": torch.zeros(3), "c": torch.zeros(1)}}
-        text = "\n".join(judgement.check_names(state, self.run))
+        text = "\n".join(comparison.check_names(state, self.run))
         for words in ("'a' has 3 elements, expected 50", "'b' is not in the checkpoint", "'c' is in the checkpoint"):
             self.assertIn(words, text)
 
     def test_rows_are_compared_step_by_step(self):
         row = {"step": 1, "loss": 1.0, "lr": 1e-3, "grad_norm": 2.0, "overflow": False, "loss_scale": 1.0}
         run = run_of(self.values, rows=[row])
-        self.assertEqual(judgement.check_rows(case_of(), [dict(row)], run), [])
+        self.assertEqual(comparison.check_rows(case_of(), [dict(row)], run), [])
         for key, value in (("loss", 1.001), ("lr", 1.1e-3), ("grad_norm", 2.1), ("overflow", True), ("loss_scale", 2.0),
                            ("loss", None)):
-            self.assertIn(key, judgement.check_rows(case_of(), [{**row, key: value}], run)[0])
-        self.assertIn("0 steps were logged", judgement.check_rows(case_of(), [], run)[0])
-        self.assertIn("nothing was clipped", judgement.check_rows(case_of(clipping=5.0), [dict(row)], run)[0])
+            self.assertIn(key, comparison.check_rows(case_of(), [{**row, key: value}], run)[0])
+        self.assertIn("0 steps were logged", comparison.check_rows(case_of(), [], run)[0])
+        self.assertIn("nothing was clipped", comparison.check_rows(case_of(clipping=5.0), [dict(row)], run)[0])
 
     def test_a_single_bit_is_seen(self):
         other = self.values["a"].clone()
         other[3] = torch.nextafter(other[3], torch.tensor(9.0))
-        found = list(judgement.check_same_bits((self.state(), []), (self.state(a=other), [])))
+        found = list(comparison.check_same_bits((self.state(), []), (self.state(a=other), [])))
         self.assertEqual(found, ["master of 'a'"])
         zero = {"master": {"a": torch.tensor([0.0])}}, {"master": {"a": torch.tensor([-0.0])}}
-        self.assertEqual(len(list(judgement.check_same_bits((zero[0], []), (zero[1], [])))), 1)
+        self.assertEqual(len(list(comparison.check_same_bits((zero[0], []), (zero[1], [])))), 1)
 
     def test_which_stages_must_share_their_bits(self):
         def classes(**values):
-            return [judgement.numbers_class(case_of(stage=stage, **values)) for stage in dimensions.STAGES]
+            return [comparison.numbers_class(case_of(stage=stage, **values)) for stage in dimensions.STAGES]
 
         def equal(**values):
             first = classes(**values)
@@ -193,7 +193,7 @@ class Pools(unittest.TestCase):
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             return [int(child) for child in file.read().split()]
 
-    def test_a_refusal_is_told_and_leaves_the_pool_as_it_is(self):
+    def test_a_refusal_is_reported_and_keeps_the_pool(self):
         self.assertEqual(self.run_in(self.shared).code, 0)
         before = self.ranks(self.shared)
         ending = self.run_in(self.shared, optimizer={"type": "Admw"})
@@ -214,7 +214,7 @@ class Pools(unittest.TestCase):
         finally:
             pool.close()
 
-    def test_a_case_that_hangs_is_told_with_stacks(self):
+    def test_a_hanging_case_is_reported_with_stacks(self):
         pool = Pool(2)
         try:
             self.assertEqual(self.run_in(pool).code, 0)
@@ -230,7 +230,7 @@ class Pools(unittest.TestCase):
         finally:
             pool.close()
 
-    def test_a_checkpoint_with_a_hole_is_told(self):
+    def test_an_incomplete_checkpoint_is_reported(self):
         with self.assertRaisesRegex(AssertionError, "elements 2 to 3 of 'a'"):
             checkpoint_state.joined("a", [(0, torch.zeros(2)), (3, torch.zeros(1))])
 

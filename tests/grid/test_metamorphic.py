@@ -13,7 +13,7 @@ import torch  # noqa: E402
 
 import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
-import judgement  # noqa: E402
+import comparison  # noqa: E402
 import model_cases  # noqa: E402
 import run_grid  # noqa: E402
 import tensor_file  # noqa: E402
@@ -68,17 +68,17 @@ class Metamorphic(unittest.TestCase):
 
     def assert_near(self, got, want, case):
         expected = want[0]["master"]
-        whole, worst, name = judgement.deviations(got[0]["master"], expected, self.start_of(case), case.precision)
-        whole_bound, one_bound = judgement.BOUNDS[case.precision]["one"]
+        whole, worst, name = comparison.deviations(got[0]["master"], expected, self.start_of(case), case.precision)
+        whole_bound, one_bound = comparison.BOUNDS[case.precision]["one"]
         self.assertLessEqual(whole, whole_bound, f"{case}: worst is {name}, {worst:.2e}")
         self.assertLessEqual(worst, one_bound, f"{case}: {name}")
         self.assertEqual([row["step"] for row in got[1]], [row["step"] for row in want[1]])
         for ours, theirs in zip(got[1], want[1]):
-            self.assertTrue(judgement.near(ours["loss"], theirs["loss"], judgement.ROW_BOUNDS[case.precision]),
+            self.assertTrue(comparison.near(ours["loss"], theirs["loss"], comparison.ROW_BOUNDS[case.precision]),
                             f"{case}: {ours} is not {theirs}")
 
     def assert_same_bits(self, got, want, case):
-        self.assertEqual(list(judgement.check_same_bits(got, want)), [], str(case))
+        self.assertEqual(list(comparison.check_same_bits(got, want)), [], str(case))
 
 
 class Ranks(Metamorphic):
@@ -94,7 +94,7 @@ class Ranks(Metamorphic):
         tensor_file.write(path, {name: array[rows] for name, array in arrays.items()})
         return path
 
-    def test_ranks_that_change_places_change_rounding_only(self):
+    def test_permuting_ranks_changes_rounding_only(self):
         for world, order in ((2, (1, 0)), (3, (2, 0, 1)), (4, (2, 3, 1, 0))):
             for stage in dimensions.STAGES:
                 for model in ("plain", "tied", "batch_norm"):

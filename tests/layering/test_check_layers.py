@@ -87,7 +87,7 @@ class PlantedViolations(unittest.TestCase):
         self.expect_refusal("kernels/bad.cu", '"base/planted.hpp"', "nothing of ours")
         self.expect_refusal("kernels/bad.cu", "<ATen/ATen.h>", "only in")
 
-    def test_headers_with_a_home(self):
+    def test_restricted_headers(self):
         for header, stray in (("<CLI/CLI.hpp>", "lib/config/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/plan/bad.cpp"),
                               ("<yaml-cpp/yaml.h>", "lib/launch/plan/bad.cpp"),
                               ("<nccl.h>", "lib/runtime/engine/bad.cpp"),
@@ -131,7 +131,7 @@ class PlantedViolations(unittest.TestCase):
                 self.write("docs/map.md", text.replace(row, f"| 4 | `{room}` | gone |\n" + row))
                 self.assertEqual(run_check(self.root), (1, f"docs/map.md: {room} holds no sources\n"))
 
-    def test_what_is_allowed(self):
+    def test_allowed_includes(self):
         for path, include in (("lib/hostfile/good.cpp", '"base/planted.hpp"'),
                               ("lib/hostfile/good.cpp", '"hostfile/planted.hpp"'),
                               ("lib/config/good.cpp", "<yaml-cpp/yaml.h>"),

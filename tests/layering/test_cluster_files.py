@@ -52,7 +52,7 @@ class BatchFiles(unittest.TestCase):
         self.assertIn("requeue", asked)
         self.assertEqual(asked["open-mode"], "append")
 
-    def test_without_a_model_they_say_how_they_are_called(self):
+    def test_without_a_model_they_print_usage(self):
         for path in BATCH_FILES:
             done = subprocess.run(["bash", path], capture_output=True, text=True, check=False)
             self.assertNotEqual(done.returncode, 0)
@@ -84,7 +84,7 @@ class BatchRuns(unittest.TestCase):
     def asked(self):
         return read(self.file("scontrol.args")).split() if os.path.exists(self.file("scontrol.args")) else None
 
-    def test_arguments_arrive_unchanged(self):
+    def test_arguments_are_unchanged(self):
         self.program("dslaunch", r'printf "%s\0" "$@" >dslaunch.args')
         for name in ("one_node.sbatch", "many_nodes.sbatch", "requeue.sbatch"):
             self.assertEqual(self.start(name, "my model.pt", "--set", "a=$b;*").wait(timeout=30), 0)
@@ -104,7 +104,7 @@ class BatchRuns(unittest.TestCase):
         script.send_signal(number)
         return script.wait(timeout=30)
 
-    def test_a_signal_is_passed_on_and_75_goes_back_into_the_queue(self):
+    def test_a_signal_is_forwarded_and_75_requeues(self):
         for number in (signal.SIGUSR1, signal.SIGTERM):
             name = signal.Signals(number).name
             code = self.signalled(number, f"""
@@ -117,7 +117,7 @@ class BatchRuns(unittest.TestCase):
             self.assertEqual(self.asked(), ["requeue", "7"])
             os.remove(self.file("scontrol.args"))
 
-    def test_other_ends_stay_as_they_are(self):
+    def test_other_exit_codes_are_kept(self):
         code = self.signalled(signal.SIGUSR1, """
             mkfifo never; exec 3<>never; rm never
             trap 'kill -KILL $$' USR1

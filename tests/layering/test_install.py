@@ -49,12 +49,12 @@ class Installed(unittest.TestCase):
         for library in ("torch", "c10", "cuda", "nccl", "gloo", "ssh"):
             self.assertNotIn(f"lib{library}", needed)
 
-    def test_the_modules_lie_where_the_worker_looks(self):
+    def test_modules_are_installed_where_the_worker_looks(self):
         built = sorted(os.listdir(os.path.join(BUILD, "lib", "dslaunch")))
         self.assertTrue(built)
         self.assertEqual(sorted(os.listdir(os.path.join(self.prefix, "lib", "dslaunch"))), built)
 
-    def test_libtorch_is_looked_for_in_the_folder_that_the_user_names(self):
+    def test_libtorch_is_searched_in_the_named_directory(self):
         dynamic = run(["readelf", "-d", self.program("dsworker")], self.folder.name).stdout
         built_with = re.search(r"runpath: \[([^\]:]+)", dynamic).group(1)
         other_spelling = os.path.join(os.path.dirname(built_with), ".", os.path.basename(built_with))

@@ -53,7 +53,7 @@ class Doctor(HostCase):
         self.assertIn(port, self.cluster.node2.listening_ports())
         self.cluster.node2.kill("listen.py")
 
-    def test_a_host_that_is_not_reached_is_told_and_the_others_are_examined(self):
+    def test_an_unreachable_host_is_reported_and_other_hosts_are_examined(self):
         port = self.listen(self.cluster.node3, orphan=True)
         self.cluster.node1.kill_sshd()
         outcome = self.doctor("--port", str(port), "--json")
@@ -63,7 +63,7 @@ class Doctor(HostCase):
         self.assertEqual(len(hosts["node3"]["findings"]), 1)
         self.cluster.node3.kill("listen.py")
 
-    def test_a_job_that_lives_is_left_alone(self):
+    def test_a_running_job_is_not_touched(self):
         process = self.start_exec("echo up $MASTER_PORT; exec sleep 1000")
         port = self.lines(process, 3)[0].split()[-1]
         outcome = self.doctor("--port", port, "--kill", "--yes")
@@ -72,7 +72,7 @@ class Doctor(HostCase):
         process.terminate()
         self.assertEqual(self.finish(process).code, 143)
 
-    def test_what_a_job_left_whose_launcher_and_agents_are_dead(self):
+    def test_processes_of_a_job_with_dead_launcher_and_agents_are_stale(self):
         """Processes end with doctor, sockets with the next command about jobs, private folders with the hosts' next agents."""
         grandchild = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null &"
         process = self.start_exec(f"{grandchild} echo up; exec sleep 500")

@@ -24,14 +24,14 @@ class Ranks(HostCase):
         self.expect(outcome, 0)
         return {name: json.loads(text) for name, text in after_prefix(outcome).items()}
 
-    def test_know_their_place(self):
+    def test_ranks_have_their_numbers_and_hosts(self):
         outcome = self.exec(SHOW, hosts="node1 slots=2\n# a comment\n\nnode[2-3] slots=1\n")
         self.expect(outcome, 0)
         self.assertEqual(sorted(outcome.out.splitlines()),
                          ["node1:0| 0 0 4 2 0 node1", "node1:1| 1 1 4 2 0 node1", "node2:2| 2 0 4 1 1 node2",
                           "node3:3| 3 0 4 1 2 node3"])
 
-    def test_agree_on_a_master_that_all_of_them_reach(self):
+    def test_ranks_agree_on_a_reachable_master_address(self):
         script = ("import os, socket\n"
                   "socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])), 5).close()\n"
                   "print(os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'], os.environ['TORCHELASTIC_RUN_ID'])\n")
@@ -39,7 +39,7 @@ class Ranks(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(len(set(after_prefix(outcome).values())), 1, str(outcome))
 
-    def test_may_meet_on_another_network_than_the_launchers(self):
+    def test_the_master_address_may_be_on_another_network(self):
         """What a client of torch begins with: its validation and a ping, which comes back."""
         nodes = (self.cluster.node1, self.cluster.node2)
         for node in nodes:
@@ -55,7 +55,7 @@ class Ranks(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(sorted(after_prefix(outcome).values()), ["10.88.0.12 45290000", "10.88.0.13 45290000"])
 
-    def test_the_launching_host_may_be_one_of_them(self):
+    def test_the_launching_host_may_run_ranks(self):
         outcome = self.exec(SHOW, hosts="head slots=1\nnode1 slots=1\n")
         self.expect(outcome, 0)
         self.assertEqual(sorted(after_prefix(outcome).values()), ["0 0 2 1 0 head", "1 0 2 1 1 node1"])
@@ -65,7 +65,7 @@ class Ranks(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(outcome.out, "node2\n")
 
-    def test_hosts_by_user_port_and_address(self):
+    def test_hosts_with_user_port_and_address(self):
         hosts = f"root@node1:22 slots=1\n{self.cluster.node2.address} slots=1\n[{self.cluster.node3.address6}] slots=1\n"
         outcome = self.exec("hostname", hosts=hosts)
         self.expect(outcome, 0)
@@ -82,7 +82,7 @@ class Ranks(HostCase):
         self.assertEqual(after_prefix(outcome), {"worker-a:0": "node1", "worker-b:1": "node2"})
         os.unlink(config)
 
-    def test_get_their_arguments_unchanged(self):
+    def test_arguments_are_unchanged(self):
         odd = ["", "a b", "it's", 'say "hi"', "$HOME", "`id`", "$(id)", ";", "*", "?", "new\nline", "--num_gpus", "--", "\\",
                "é ☃", "a=b", "~", "!", "{a,b}", "|", "&", "<", ">", "#", "\t"]
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c",
@@ -92,7 +92,7 @@ class Ranks(HostCase):
         for document in documents.values():
             self.assertEqual(document, odd)
 
-    def test_get_an_environment_and_a_folder(self):
+    def test_ranks_get_environment_and_directory(self):
         odd = "a b'\"$HOME;*\n\\"
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--env", f"ODD={odd}", "--env",
                               "EMPTY=", "--chdir", self.folder, "--", sys.executable, "-c",
@@ -103,7 +103,7 @@ class Ranks(HostCase):
             self.assertEqual(environment["HOME"], HOME)
             self.assertNotIn("SSH_AUTH_SOCK", environment, name)
 
-    def test_the_variables_of_nccl_and_python_travel_by_themselves(self):
+    def test_variables_of_nccl_and_python_are_exported(self):
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c",
                               ECHO_ENVIRONMENT, NCCL_DEBUG="WARN", PYTHONPATH="/some/where")
         for environment in self.documents(outcome).values():
@@ -125,7 +125,7 @@ class Ranks(HostCase):
         for environment in self.documents(outcome).values():
             self.assertEqual(environment.get("FROM_DEEPSPEED"), "yes")
 
-    def test_a_virtual_environment_is_entered_on_every_host(self):
+    def test_a_virtual_environment_is_active_on_every_host(self):
         venv = self.path("venv")
         os.makedirs(f"{venv}/bin")
         self.write("venv/bin/activate", f"VIRTUAL_ENV='{venv}'\nexport VIRTUAL_ENV\nPATH=\"{venv}/bin:$PATH\"\nexport PATH\n")
@@ -138,7 +138,7 @@ class Ranks(HostCase):
 
 
 class Output(HostCase):
-    def test_logs_of_all_ranks_lie_on_the_launching_host(self):
+    def test_logs_of_all_ranks_are_on_the_launching_host(self):
         self.cluster.node1.run(["mkdir", "-p", "/tmp/x"])
         outcome = self.exec("echo out $RANK; echo err $RANK >&2", "--run_dir", "/tmp/run")
         self.cluster.node1.run(["rmdir", "/tmp/x"])
@@ -150,7 +150,7 @@ class Output(HostCase):
             self.assertEqual(node.files(), set(), "the logs belong to the launching host")
         self.head.run(["rm", "-r", "/tmp/run"])
 
-    def test_much_of_it_comes_whole(self):
+    def test_large_output_is_complete(self):
         script = ("import os, sys\n"
                   "r = os.environ['RANK']\n"
                   "for i in range(3000): sys.stdout.write(r * 1000 + '\\n')\n"
@@ -162,13 +162,13 @@ class Output(HostCase):
             mine = [line.split("| ", 1)[1] for line in lines if line.startswith(f"node{int(rank) + 1}:{rank}|")]
             self.assertEqual(mine, [rank * 1000] * 3000 + [rank * 3000000])
 
-    def test_a_line_comes_when_it_is_written(self):
+    def test_a_line_is_shown_when_it_is_written(self):
         process = self.start_exec("echo first; exec sleep 1000")
         self.assertEqual(sorted(self.lines(process, 3)), [f"node{rank + 1}:{rank}| first\n" for rank in range(3)])
         process.terminate()
         self.assertEqual(self.finish(process).code, 143)
 
-    def test_as_a_document(self):
+    def test_json_report(self):
         outcome = self.exec("[ $RANK != 1 ] || exit 4; exec sleep 1000", "--json")
         self.expect(outcome, 4)
         document = json.loads(outcome.out)
@@ -200,7 +200,7 @@ class SlowReaders(HostCase):
             self.assertEqual(found.count(f"node{rank + 1}:{rank}| {line}"), lines)
 
     @long_running
-    def test_one_that_pauses(self):
+    def test_a_reader_that_pauses(self):
         process = self.write_much(f"yes {'x' * 99} | head -n 100000")
         begun = os.read(process.stdout.fileno(), 9).decode()
         self.processor_share(process, self.LOST_AFTER_S)  # what fits is still on its way
@@ -208,7 +208,7 @@ class SlowReaders(HostCase):
         self.expect_all(self.finish(process), begun, 100000, "x" * 99)
 
     @long_running
-    def test_one_that_takes_500_kb_a_second(self):
+    def test_a_reader_of_500_kb_per_second(self):
         process = self.write_much(f"yes {'x' * 99} | head -n 100000")
         begun, began = os.read(process.stdout.fileno(), 9), time.monotonic()
         while (passed := time.monotonic() - began) < 4 * self.LOST_AFTER_S:
@@ -219,13 +219,13 @@ class SlowReaders(HostCase):
         self.assertEqual(len(begun) + len(outcome.out), 3 * 100000 * len('node1:0| ' + 'x' * 99 + '\n'))
 
     @long_running
-    def test_one_at_full_speed_of_very_short_lines(self):
+    def test_a_fast_reader_of_very_short_lines(self):
         outcome = self.finish(self.write_much("yes | head -c 2000000"))
         self.expect_all(outcome, "", 1000000, "y")
 
 
 class OtherJobs(HostCase):
-    def test_one_with_the_same_command_line_goes_on(self):
+    def test_another_job_with_the_same_command_line_continues(self):
         """Nothing is ended by its name."""
         script = "echo up; exec sleep 12345"
         other = self.start_exec(script)
@@ -240,7 +240,7 @@ class OtherJobs(HostCase):
         other.terminate()
         self.assertEqual(self.finish(other).code, 143)
 
-    def test_processes_of_the_user_that_are_no_job_go_on(self):
+    def test_other_processes_of_the_user_continue(self):
         bystander = self.cluster.node1.popen(["sleep", "12345"])
         outcome = self.exec("[ $RANK != 0 ] || exit 3; exec sleep 12345")
         self.expect(outcome, 3)

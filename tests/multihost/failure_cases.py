@@ -1,4 +1,4 @@
-"""Deaths of ranks, agents, connections, hosts and of the launcher: the exit code, who is named, and nothing left."""
+"""Failures of ranks, agents, connections, hosts and of the launcher: the exit code, who is named, and nothing left."""
 import glob
 import os
 import signal
@@ -15,7 +15,7 @@ GRANDCHILD = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </de
 SETTLING_S = 2  # what a busy machine may add to any promised time
 
 
-class Deaths(HostCase):
+class RankFailures(HostCase):
     def expect_first(self, outcome, code, cause, host="node2", rank=1):
         self.expect(outcome, code, f"rank {rank} on {host} failed first: {cause}")
         self.assertIn(f"rank {rank} on {host} failed first", "\n".join(outcome.err.rstrip().splitlines()[-4:]), str(outcome))
@@ -40,7 +40,7 @@ class Deaths(HostCase):
     def test_sigsegv(self):
         self.dies("kill -SEGV $$", 139, "killed by SIGSEGV")
 
-    def test_a_program_that_is_not_on_one_host(self):
+    def test_a_program_missing_on_one_host(self):
         os.mkdir(self.path("tools"))
         self.write("tools/train", "#!/bin/sh\nexec sleep 1000\n", 0o755)
         self.cluster.node3.hide(self.path("tools"))
@@ -60,7 +60,7 @@ class Deaths(HostCase):
             self.assertIn("memory cgroup", outcome.err, str(outcome))
             cgroup.release()
 
-    def test_the_grace_is_one_for_all(self):
+    def test_all_ranks_share_one_grace_period(self):
         process = self.start_exec(STUBBORN, "--grace", "1", hosts="node1 slots=3\nnode2 slots=1\n")
         self.lines(process, 4)
         process.send_signal(signal.SIGTERM)
@@ -68,7 +68,7 @@ class Deaths(HostCase):
         self.assertEqual(self.finish(process).code, 137)
         self.assertLess(time.monotonic() - began, 1 + 3)
 
-    def test_the_end_after_a_death_is_prompt(self):
+    def test_the_job_ends_promptly_after_a_failure(self):
         process = self.start_exec("echo $$; exec sleep 1000")
         self.lines(process, 3)
         began = time.monotonic()
@@ -143,7 +143,7 @@ class Stopping(HostCase):
         self.expect(outcome, 124, "--timeout")
 
 
-class Losses(HostCase):
+class LostHosts(HostCase):
     """What ranks and grandchildren there are must go, whoever is the one that dies."""
 
     def begin(self, *options, script=GRANDCHILD + STUBBORN):
@@ -169,7 +169,7 @@ class Losses(HostCase):
         self.expect(outcome, 69, "node2")
         self.wait_until(lambda: self.alive() == {}, 3, "an end of all processes")
 
-    def test_a_launcher_that_stood_still_hears_why_its_ranks_have_ended(self):
+    def test_a_resumed_launcher_learns_why_its_ranks_ended(self):
         process = self.start_exec("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done", "--lost_after", "2s")
         self.lines(process, 3)
         process.send_signal(signal.SIGSTOP)
@@ -180,7 +180,7 @@ class Losses(HostCase):
             process.send_signal(signal.SIGCONT)
         self.expect(self.finish(process), 69, "node1: no heartbeat from the launcher: ending this node's ranks")
 
-    def test_an_agent_with_much_left_to_say_leaves_a_silent_launcher_too(self):
+    def test_an_agent_with_pending_output_exits_when_the_launcher_is_silent(self):
         """More than stays in what lies between, and not so much that the rank could not end."""
         process = self.start_exec(f"echo up; while [ ! -e {self.path('go')} ]; do sleep 0.05; done; head -c 3000000 /dev/zero",
                                   "--lost_after", "2s", hosts="node2 slots=1\n")
@@ -193,7 +193,7 @@ class Losses(HostCase):
             process.send_signal(signal.SIGCONT)
         self.expect(self.finish(process), 69, "node2")
 
-    def test_a_launcher_that_was_suspended_hears_why_behind_much_output(self):
+    def test_a_resumed_launcher_learns_the_cause_after_much_output(self):
         process = self.start_exec("echo up; yes | head -c 50000000", "--lost_after", "2s", "--quiet",
                                   "--run_dir", self.path("run"), hosts="node2 slots=1\n")
         self.wait_until(lambda: self.cluster.node2.kill("^yes", 0), what="a rank that writes")
@@ -206,7 +206,7 @@ class Losses(HostCase):
         self.assertEqual(outcome.code, 69, outcome.err)
         self.assertIn("no heartbeat from the launcher: ending this node's ranks", outcome.err)
 
-    def test_what_hides_from_a_killed_agent_ends_with_it(self):
+    def test_hidden_processes_end_with_a_killed_agent(self):
         """Neither by the job's id nor by a parent could anybody find it: it is an orphan without an environment."""
         hidden = "env -i setsid setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null &"
         process = self.start_exec(f"{hidden} echo up; exec sleep 500")
@@ -217,7 +217,7 @@ class Losses(HostCase):
         self.expect(self.finish(process), 69, "lost node2", "SIGKILL")
         self.assertEqual([node.kill("sleep 1000", 0) for node in self.cluster.nodes], [[], [], []])
 
-    def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
+    def test_no_process_remains_two_seconds_after_the_launcher_was_killed(self):
         process = self.begin()
         process.kill()
         process.wait()
@@ -249,9 +249,9 @@ class Losses(HostCase):
         self.assertEqual(self.alive(self.cluster.node1, self.cluster.node3, self.cluster.head), {})
         # Its ranks have no launcher any more, and know it, although the way is still cut.
         self.wait_until(lambda: not self.cluster.node2.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
-        self.come_back(self.cluster.node2)
+        self.reconnect(self.cluster.node2)
 
-    def come_back(self, host):
+    def reconnect(self, host):
         """sshd still has to learn that nobody is there any more, which takes it as long as TCP pleases."""
         self.cluster.heal(host)
         host.kill_sshd()
@@ -265,7 +265,7 @@ class Losses(HostCase):
         self.expect(outcome, 69, "node3")
         self.assertLess(time.monotonic() - began, 4 + 5)
         self.wait_until(lambda: not self.cluster.node3.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
-        self.come_back(self.cluster.node3)
+        self.reconnect(self.cluster.node3)
 
     @long_running
     def test_a_flap_of_five_seconds_heals(self):
@@ -292,18 +292,18 @@ class Refusals(HostCase):
         self.assertEqual(glob.glob(self.path("ran.*")), [], "a rank ran although a host was refused")
         return outcome
 
-    def test_a_hostfile_that_is_missing_never_runs_here(self):
+    def test_a_missing_hostfile_never_runs_locally(self):
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.path("none"), "--", "touch", self.path("ran.0"))
         self.expect(outcome, 66, self.path("none"))
         self.assertFalse(os.path.exists(self.path("ran.0")))
 
-    def test_hosts_that_cannot_be_reached_are_all_told(self):
+    def test_all_unreachable_hosts_are_reported(self):
         self.cluster.node2.kill_sshd()
         self.cluster.partition(self.cluster.node3, "unplugged")
         outcome = self.refused(69, "node2", "refused", "node3", options=["--connect_timeout", "2s"])
         self.assertLess(outcome.seconds, 2 + 5)
 
-    def test_a_name_that_is_unknown(self):
+    def test_an_unknown_host_name(self):
         self.refused(69, "no-such-host", hosts="node1 slots=1\nno-such-host slots=1\n")
 
     def test_an_unknown_host_key_is_refused_with_the_fix(self):
@@ -325,10 +325,10 @@ class Refusals(HostCase):
             file.write(text.replace(key2, key3))
         self.refused(77, "node2", "known_hosts")
 
-    def test_a_user_who_may_not_log_in(self):
+    def test_a_user_without_login_permission(self):
         self.refused(77, "node3", "nobody", hosts="node1 slots=1\nnobody@node3 slots=1\n")
 
-    def test_several_troubles_are_told_together(self):
+    def test_several_errors_are_reported_together(self):
         self.cluster.node1.kill_sshd()
         outcome = self.refused(69, "node1", "node3", "nobody", hosts="node1 slots=1\nnode2 slots=1\nnobody@node3 slots=1\n")
         self.assertNotIn("node2", outcome.err, str(outcome))

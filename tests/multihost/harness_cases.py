@@ -16,7 +16,7 @@ class Harness(HostCase):
     def reaches(self, host):
         return self.ssh(host.address, "true").returncode == 0
 
-    def test_every_host_is_reached_by_ssh_and_is_another_one(self):
+    def test_every_host_is_reachable_by_ssh_and_distinct(self):
         for node in self.cluster.nodes:
             for name in (node.name, node.address, node.address6):
                 self.assertEqual(self.ssh(name, "hostname").stdout.strip(), node.name)
@@ -24,7 +24,7 @@ class Harness(HostCase):
                 for node in self.cluster.nodes}
         self.assertEqual(len(told), len(self.cluster.nodes))
 
-    def test_hosts_have_files_of_their_own_and_share_a_folder(self):
+    def test_hosts_have_their_own_files_and_a_shared_directory(self):
         node1, node2 = self.cluster.node1, self.cluster.node2
         for folder in netns.COVERED:
             node1.run(["touch", f"{folder}/mine"])
@@ -47,7 +47,7 @@ class Harness(HostCase):
                 self.cluster.heal(node)
                 self.wait_until(lambda: self.reaches(node), 10, "the way back")
 
-    def test_a_killed_sshd_ends_its_sessions_and_comes_back(self):
+    def test_a_killed_sshd_ends_its_sessions_and_restarts(self):
         client = self.head.popen(["ssh", "node1", "sleep 1000"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.wait_until(lambda: self.ranks_of(self.cluster.node1, "sleep"), what="a session")
         self.cluster.node1.kill_sshd()
@@ -75,7 +75,7 @@ class Harness(HostCase):
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
 
-    def test_a_folder_can_be_hidden_on_one_host(self):
+    def test_a_directory_can_be_hidden_on_one_host(self):
         self.write("here", "")
         self.cluster.node1.hide(self.folder)
         self.assertNotEqual(self.ssh("node1", "ls", self.path("here")).returncode, 0)

@@ -29,7 +29,7 @@ class HostCase(unittest.TestCase):
 
     def setUp(self):
         self.head = self.cluster.head
-        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
+        self.tag = f"DSL_TEST_TAG={uuid.uuid4()}"
         self.running = []
         self.folder = self.cluster.path(uuid.uuid4().hex)
         os.mkdir(self.folder)
@@ -67,7 +67,7 @@ class HostCase(unittest.TestCase):
 
     def start(self, *arguments, host=None, program=DSLAUNCH, **env):
         host = host or self.head
-        name, value = self.mark.split("=")
+        name, value = self.tag.split("=")
         process = host.popen([program, *arguments], env=host.environment(**{name: value}, **env), cwd=self.folder,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              start_new_session=True)

@@ -13,7 +13,7 @@ from parallel_cases import long_running
 WAIT = "echo up; exec sleep 1000"
 
 
-class Ways(HostCase):
+class Transports(HostCase):
     def ssh_config(self, text):
         path = self.head.root(f"{HOME}/.ssh/config")
         with open(path, "w", encoding="utf-8") as file:
@@ -31,17 +31,17 @@ class Ways(HostCase):
         self.assertEqual(sorted(line.split("| ")[1] for line in outcome.out.splitlines()), ["node1", "node2", "node3"])
         self.expect(self.exec("[ $RANK != 2 ] || exit 9; exec sleep 1000", "--ssh_program", "ssh"), 9, "rank 2 on node3")
 
-    def test_the_ssh_program_tells_what_failed_too(self):
+    def test_the_ssh_program_reports_failures(self):
         self.cluster.node2.kill_sshd()
         self.expect(self.exec("true", "--ssh_program", "ssh"), 69, "node2")
         self.expect(self.exec("true", "--ssh_program", "ssh", hosts="node1 slots=1\nnobody@node3 slots=1\n"), 77, "node3")
 
-    def test_what_the_users_own_sessions_forward_and_run(self):
+    def test_forwardings_and_commands_of_the_users_ssh_config_are_not_used(self):
         self.ssh_config("IgnoreUnknown UseKeychain\nHost *\n  UseKeychain yes\n  LocalForward 9999 localhost:22\n"
                         "  ExitOnForwardFailure yes\n  RemoteCommand echo mine\n")
         self.expect(self.exec("true", "--ssh_program", "ssh"), 0)
 
-    def test_a_jump_host_that_is_not_known_is_refused_at_once(self):
+    def test_an_unknown_jump_host_is_refused_at_once(self):
         known = self.head.root(f"{HOME}/.ssh/known_hosts")
         with open(known, encoding="utf-8") as file:
             lines = [line for line in file if not line.startswith("node1,")]
@@ -53,7 +53,7 @@ class Ways(HostCase):
             self.expect(outcome, 77, "node2", "Host key verification failed")
             self.assertLess(outcome.seconds, 30)
 
-    def test_a_host_behind_another_one(self):
+    def test_a_host_behind_a_jump_host(self):
         """Directly there is no way to node2."""
         address = f"{self.cluster.node2.address}/32"
         self.head.run(["ip", "route", "add", "blackhole", address])
@@ -65,7 +65,7 @@ class Ways(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(outcome.out, "node2\n")
 
-    def test_a_name_of_which_one_address_is_silent(self):
+    def test_a_name_with_a_silent_address(self):
         """The one that the resolver puts first, being nearest to ours. node3 is no router and drops what is for others."""
         self.head.run(["ip", "route", "add", "10.77.0.10/32", "via", self.cluster.node3.address])
         self.addCleanup(self.head.run, ["ip", "route", "del", "10.77.0.10/32"])
@@ -76,13 +76,13 @@ class Ways(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(outcome.out, "node1\n")
 
-    def test_a_port_of_the_option_and_of_the_line(self):
+    def test_ssh_port_from_option_and_hostfile(self):
         self.expect(self.exec("true", "--ssh_port", "2222", hosts="node1 slots=1\n"), 69, "node1", "2222")
         self.expect(self.exec("true", "--ssh_port", "2222", hosts="node1:22 slots=1\n"), 0)
 
 
 class MasterPort(HostCase):
-    def test_one_that_is_held_on_node_0_names_its_holder(self):
+    def test_a_held_port_on_node_0_names_its_holder(self):
         script = ("import socket, time\ns = socket.socket(); s.bind(('', 0)); s.listen()\n"
                   "print(s.getsockname()[1], flush=True)\ntime.sleep(1000)\n")
         node = self.cluster.node1
@@ -94,7 +94,7 @@ class MasterPort(HostCase):
         holder.communicate()
         self.expect(outcome, 69, "node1", str(port), f"pid {pid_there}")
 
-    def test_one_that_is_free_is_the_jobs(self):
+    def test_a_free_port_is_used(self):
         with socket.socket() as probe:  # free here, so it is free in the empty hosts
             probe.bind(("", 0))
             port = probe.getsockname()[1]
@@ -137,7 +137,7 @@ class Restarts(HostCase):
         self.assertEqual(outcome.out.splitlines(), ["try 0", "try 1"])
 
     @long_running
-    def test_a_host_that_is_lost_is_left_out(self):
+    def test_a_lost_host_is_left_out(self):
         script = ("echo up $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE $(hostname); "
                   "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000")
         process = self.start_exec(script, "--max_restarts", "1", "--min_nodes", "2", "--grace", "1")
@@ -148,7 +148,7 @@ class Restarts(HostCase):
         self.assertEqual(sorted(line.split("| ")[1] for line in outcome.out.splitlines()), ["up 1 2 node1", "up 1 2 node3"])
 
     @long_running
-    def test_an_agent_that_stood_still_spares_the_next_attempt(self):
+    def test_a_resumed_agent_does_not_touch_the_next_attempt(self):
         script = f"echo up $TORCHELASTIC_RESTART_COUNT; while [ ! -e {self.path('go')} ]; do sleep 0.05; done"
         process = self.start_exec(script, "--max_restarts", "1", "--lost_after", "2s", "--grace", "1",
                                   hosts="node1 slots=1\nnode2 slots=1\n")
@@ -190,7 +190,7 @@ class Background(HostCase):
         self.expect(self.launch("stop", job, "--now"), 0)
         self.wait_until(lambda: not self.cluster.processes(), 5, "an end of all processes")
 
-    def test_where_its_ranks_are(self):
+    def test_hosts_of_its_ranks_are_listed(self):
         job = self.detach("exec sleep 1000")
         self.wait_until(lambda: self.jobs_ranks() == 3, what="three ranks")
         outcome = self.launch("stacks", job, "--json")

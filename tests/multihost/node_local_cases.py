@@ -13,7 +13,7 @@ OWN = "/tmp/checkpoints"  # every host has a /tmp of its own
 
 
 @unittest.skipUnless(model_fixture.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")
-class OwnFolders(HostCase):
+class NodeLocalCheckpoints(HostCase):
     def setUp(self):
         super().setUp()
         model_fixture.copy_model(self.folder)
@@ -54,7 +54,7 @@ class OwnFolders(HostCase):
         return self.losses("whole")
 
     @long_running
-    def test_a_run_that_was_killed_goes_on_bit_by_bit(self):
+    def test_a_killed_run_resumes_bit_by_bit(self):
         saved = self.killed_run()
         for rank, node in enumerate(self.nodes):
             self.assertEqual(sorted(os.listdir(node.root(f"{OWN}/step_{saved:08}"))),
@@ -69,7 +69,7 @@ class OwnFolders(HostCase):
         self.assertEqual(self.losses(), self.uninterrupted(saved + 6))
 
     @long_running
-    def test_another_world_on_the_same_hosts_gets_its_pieces_over_the_network(self):
+    def test_another_world_size_fetches_shards_over_the_network(self):
         saved = self.killed_run()
         outcome = self.launch(*self.command("--steps", str(saved + 6), "--resume", "auto",
                                             hosts="node3 slots=2\nnode1 slots=1\nnode2 slots=1\n"))
@@ -78,13 +78,13 @@ class OwnFolders(HostCase):
             self.assertLessEqual(abs(mine - whole), 1e-6 * abs(whole))
 
     @long_running
-    def test_without_the_host_of_a_shard_it_is_named(self):
+    def test_a_missing_host_of_a_shard_is_named(self):
         self.killed_run()
         outcome = self.launch(*self.command("--steps", "100", "--resume", "auto", hosts="node1 slots=2\nnode3 slots=1\n"))
         self.expect(outcome, 65, "rank_00001.safetensors of node2", "on no host of this job")
 
     @long_running
-    def test_the_folders_copied_into_one_are_a_whole_checkpoint(self):
+    def test_the_directories_copied_into_one_are_a_complete_checkpoint(self):
         self.expect(self.launch(*self.command("--steps", "4")), 0)
         merged = self.path("merged")
         shutil.copytree(self.nodes[0].root(OWN), merged)
@@ -100,6 +100,6 @@ class OwnFolders(HostCase):
             self.assertEqual(one.read(), other.read())
 
     @long_running
-    def test_without_the_key_the_answer_names_it(self):
+    def test_a_missing_key_is_named_in_the_error(self):
         outcome = self.launch(*self.command("--steps", "4", own=False))
         self.expect(outcome, 73, "ranks 1, 2 cannot see /tmp/checkpoints", "use_node_local_storage")

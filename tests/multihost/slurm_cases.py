@@ -36,7 +36,7 @@ class SlurmCase(HostCase):
     def dslaunch(self, *words):
         return " ".join(shlex.quote(word) for word in [*self.exec_cpu, *words])
 
-    def told(self, text):
+    def read_output(self, text):
         return sorted(line.split("| ")[1] for line in text.splitlines() if "| " in line)
 
     def await_text(self, text, count=1):
@@ -51,27 +51,27 @@ class Allocation(SlurmCase):
     def test_salloc_with_gpus_has_their_slots(self):
         outcome = self.finish(self.start("-N3", "--gpus-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
+        self.assertEqual(self.read_output(outcome.out), self.expected(3, 2), str(outcome))
 
-    def test_salloc_without_gpus_has_a_slot_a_task(self):
+    def test_salloc_without_gpus_has_a_slot_per_task(self):
         outcome = self.finish(self.start("-N3", "--ntasks-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW,
                                          program="salloc"))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
+        self.assertEqual(self.read_output(outcome.out), self.expected(3, 2), str(outcome))
 
     def test_salloc_with_gres_asks_the_nodes(self):
         """No variable of salloc's shell tells of --gres."""
         outcome = self.finish(self.start("-N3", "--gres=gpu:2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
+        self.assertEqual(self.read_output(outcome.out), self.expected(3, 2), str(outcome))
 
-    def test_sbatch_with_gres_has_a_slot_a_gpu_and_not_a_task(self):
+    def test_sbatch_with_gres_has_a_slot_per_gpu(self):
         job = self.batch(self.dslaunch("--", "sh", "-c", SHOW), "-N3", "--ntasks-per-node=1", "--gres=gpu:2")
         code, text = self.await_job(job)
         self.assertEqual(code, 0, text)
-        self.assertEqual(self.told(text), self.expected(3, 2), text)
+        self.assertEqual(self.read_output(text), self.expected(3, 2), text)
 
-    def test_arguments_arrive_unchanged(self):
+    def test_arguments_are_unchanged(self):
         odd = ["", "a b", "it's", "$HOME", ";", "*", "new\nline", 'say "hi"', "%n", "\\"]
         script = "import sys; print('ARGV', ascii(sys.argv[1:]))"
         code, text = self.await_job(self.batch(self.dslaunch("--", "python3", "-c", script, *odd), "-N2", "--export",
@@ -79,7 +79,7 @@ class Allocation(SlurmCase):
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count(f"ARGV {ascii(odd)}"), 2, text)
 
-    def test_the_code_of_the_first_failure_comes_through(self):
+    def test_the_exit_code_is_that_of_the_first_failure(self):
         code, text = self.await_job(self.batch(self.dslaunch("--", "sh", "-c", "[ $RANK != 1 ] || kill -9 $$; exec sleep 1000"),
                                                "-N3"))
         self.assertEqual(code, 137, text)
@@ -90,9 +90,9 @@ class Allocation(SlurmCase):
                                                + self.dslaunch("--", "sh", "-c", SHOW), "-N3"))
         self.assertEqual(code, 78, text)
         self.assertIn("SLURM_JOB_NODELIST", text)
-        self.assertEqual(self.told(text), [], text)
+        self.assertEqual(self.read_output(text), [], text)
 
-    def test_srun_is_called_with_options_that_it_has(self):
+    def test_srun_supports_the_options_used(self):
         """Slurm's srun itself is the judge: nothing of its own on the terminal of a job that succeeds."""
         code, text = self.await_job(self.batch(self.dslaunch("--", "true"), "-N3"))
         self.assertEqual(code, 0, text)
@@ -100,20 +100,20 @@ class Allocation(SlurmCase):
 
 
 class Task(SlurmCase):
-    def test_one_dslaunch_a_node(self):
+    def test_one_dslaunch_per_node(self):
         outcome = self.finish(self.start("-N3", "--ntasks-per-node=1", "--gres=gpu:2", *self.exec_cpu, "--", "sh", "-c", SHOW,
                                          program="srun"))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(self.told(outcome.out), Allocation.expected(self, 3, 2), str(outcome))
+        self.assertEqual(self.read_output(outcome.out), Allocation.expected(self, 3, 2), str(outcome))
 
-    def test_the_code_of_the_first_failure_is_the_steps(self):
+    def test_the_exit_code_of_the_step_is_that_of_the_first_failure(self):
         outcome = self.finish(self.start("-N3", *self.exec_cpu, "--", "sh", "-c", "[ $RANK != 2 ] || exit 9; exec sleep 1000",
                                          program="srun"))
         self.assertEqual(outcome.code, 9, str(outcome))
         self.assertIn("rank 2 on node3 failed first: exit code 9", outcome.err)
 
 
-class Ends(SlurmCase):
+class Termination(SlurmCase):
     def test_scancel_leaves_nothing(self):
         job = self.batch(self.dslaunch("--grace", "1", "--", "sh", "-c",
                                        "setsid sh -c \"trap '' TERM; sleep 1000\" >/dev/null 2>&1 & trap '' TERM; echo ready; "
@@ -123,7 +123,7 @@ class Ends(SlurmCase):
         self.wait_until(lambda: job not in self.cluster.jobs(), 20, "the end of the job")
         self.wait_until(lambda: not self.cluster.processes(), 5, f"an end of all processes ({self.cluster.processes()})")
 
-    def test_scancel_is_the_cause_and_is_told_last(self):
+    def test_scancel_is_reported_last_as_the_cause(self):
         """Slurm signals ranks, agents and dslaunch at once, in any order."""
         cases = {"die": ("echo ready; exec sleep 1000", 143), "save": (SAVES, 75),
                  "stay": ("trap '' TERM; echo ready; while :; do sleep 0.05; done", 137)}
@@ -160,7 +160,7 @@ class Ends(SlurmCase):
         self.wait_until(lambda: not any(node.kill("dslaunch agent", 0) for node in self.cluster.nodes), 5, "an end of the agents")
         self.assertEqual(self.await_job(self.batch(self.dslaunch("--", "true"), "-N3"))[0], 0)
 
-    def test_an_agent_that_is_killed_is_told(self):
+    def test_a_killed_agent_is_reported(self):
         job = self.batch(self.dslaunch("--grace", "1", "--", "sh", "-c", "echo ready; exec sleep 1000"), "-N3")
         self.await_text("ready", 3)
         self.assertGreaterEqual(len(self.cluster.node3.kill(r"dslaunch agent\b")), 1)
@@ -202,7 +202,7 @@ class Training(SlurmCase):
         self.assertEqual(len(os.listdir(self.path(f"runs/{job}/logs"))), 6)
 
     @long_running
-    def test_preemption_saves_requeues_and_goes_on(self):
+    def test_preemption_saves_requeues_and_resumes(self):
         job = self.submit("requeue.sbatch", 1000000)
         self.wait_until(lambda: len(self.steps(job)) > 2, what="the first steps")
         self.head.run(["scancel", "--batch", "--signal=USR1", job])

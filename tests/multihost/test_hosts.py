@@ -11,11 +11,11 @@ import parallel_cases  # noqa: E402
 import model_fixture  # noqa: E402
 from doctor_cases import Doctor  # noqa: E402,F401
 from exec_cases import OtherJobs, Output, Ranks, SlowReaders  # noqa: E402,F401
-from failure_cases import Deaths, Losses, Refusals, Stopping  # noqa: E402,F401
+from failure_cases import RankFailures, LostHosts, Refusals, Stopping  # noqa: E402,F401
 from harness_cases import Harness  # noqa: E402,F401
-from job_cases import Background, MasterPort, Restarts, Secrets, Ways  # noqa: E402,F401
-from node_local_cases import OwnFolders  # noqa: E402,F401
-from training_cases import ByHand, Programs, Torch, Training  # noqa: E402,F401
+from job_cases import Background, MasterPort, Restarts, Secrets, Transports  # noqa: E402,F401
+from node_local_cases import NodeLocalCheckpoints  # noqa: E402,F401
+from training_cases import ExternallyStarted, Programs, Torch, Training  # noqa: E402,F401
 
 if __name__ == "__main__":
     parallel_cases.main("multihost.hosts", netns.Cluster, netns.NEEDED_PROGRAMS, workers=4, begin=model_fixture.start)

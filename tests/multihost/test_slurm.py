@@ -10,7 +10,7 @@ import parallel_cases  # noqa: E402
 import slurm  # noqa: E402
 import model_fixture  # noqa: E402
 from host_case import HostCase  # noqa: E402
-from slurm_cases import Allocation, Ends, Task, Training  # noqa: E402,F401
+from slurm_cases import Allocation, Termination, Task, Training  # noqa: E402,F401
 
 
 class Harness(HostCase):
@@ -18,7 +18,7 @@ class Harness(HostCase):
         out = self.head.run(["srun", "-N3", "--gres=gpu:2", "sh", "-c", "echo $(hostname) $CUDA_VISIBLE_DEVICES"]).stdout
         self.assertEqual(sorted(out.splitlines()), ["node1 0,1", "node2 0,1", "node3 0,1"])
 
-    def test_a_batch_job_that_is_left_is_found_and_ended(self):
+    def test_a_leftover_batch_job_is_found_and_ended(self):
         self.write("job", "#!/bin/sh\nsrun sleep 1000\n", 0o755)
         self.head.run(["sbatch", "-N2", "-o", self.path("out"), self.path("job")])
         self.wait_until(lambda: set(self.cluster.leftovers()) >= {"node1", "node2"}, what="the job on its nodes")

@@ -35,7 +35,7 @@ class Torch(HostCase):
         self.assertEqual(outcome.out.count("sum 6.0 3"), 3, str(outcome))
 
     @long_running
-    def test_a_store_of_their_own(self):
+    def test_a_script_with_its_own_store(self):
         script = self.write("store.py", "import os, torch.distributed as dist\n"
                             "rank = int(os.environ['RANK'])\n"
                             "port = int(os.environ['MASTER_PORT'])\n"
@@ -62,7 +62,7 @@ class Training(HostCase):
         return [json.loads(line)["loss"] for line in self.read("out/metrics.jsonl").splitlines()]
 
     @long_running
-    def test_three_hosts_give_the_numbers_of_one(self):
+    def test_three_hosts_match_one_host(self):
         outcome = self.train()
         self.expect(outcome, 0)
         three = self.losses()
@@ -76,7 +76,7 @@ class Training(HostCase):
             self.assertAlmostEqual(mine, his, places=6)
 
     @long_running
-    def test_three_nodes_that_are_started_by_hand(self):
+    def test_three_externally_started_nodes(self):
         nodes = [self.start("--device", "cpu", "--no_ssh", "--num_nodes", "3", "--node_rank", str(rank), "--master_addr",
                             self.cluster.node1.address, "--num_gpus", "1", "--config", "ds.json", "--data",
                             "train.safetensors", "--steps", "4", "--run_dir", "out", "model.pt", host=node)
@@ -86,7 +86,7 @@ class Training(HostCase):
         self.assertEqual(len(self.losses()), 4)
 
     @long_running
-    def test_a_model_that_is_another_one_on_a_host_is_refused(self):
+    def test_a_different_model_on_a_host_is_refused(self):
         """Without a shared file system: the folder of node2 has a model of its own."""
         os.mkdir(self.path("there"))
         model_fixture.copy_model(self.path("there"))
@@ -100,7 +100,7 @@ class Training(HostCase):
         self.assertFalse(os.path.exists(self.path("out/metrics.jsonl")))
 
     @long_running
-    def test_a_model_that_is_not_on_a_host_is_refused(self):
+    def test_a_model_missing_on_a_host_is_refused(self):
         os.mkdir(self.path("models"))
         shutil.move(self.path("model.pt"), self.path("models/model.pt"))
         self.cluster.node3.hide(self.path("models"))
@@ -129,7 +129,7 @@ class Training(HostCase):
         self.expect(self.finish(process), 137, "rank 1 on node2 failed first: killed by SIGKILL")
 
     @long_running
-    def test_ranks_that_do_not_come_are_named(self):
+    def test_ranks_that_do_not_join_are_named(self):
         os.mkdir(self.path("bin"))
         shutil.copy(WORKER, self.path("bin/real"))
         version = f"[ \"$1\" != --version ] || exec {self.path('bin/real')} --version"
@@ -147,7 +147,7 @@ class Training(HostCase):
         self.assertIn("waiting for 1 of 3 ranks to join: 1 (on node2", line, str(outcome))
 
     @long_running
-    def test_a_scheduler_that_wants_the_job_to_stop_and_fewer_hosts_afterwards(self):
+    def test_a_scheduler_stop_then_resume_on_fewer_hosts(self):
         """USR1: all ranks save after the same step; two hosts go on from there."""
         common = ["--device", "cpu", "--config", "ds.json", "--data", "train.safetensors", "--run_dir", "out"]
         process = self.start(*common, "--hostfile", self.hostfile(), "--steps", "1000000", "model.pt")
@@ -194,7 +194,7 @@ class Programs(HostCase):
     def exec_hostname(self, *options):
         return self.exec("hostname", *options)
 
-    def test_in_another_folder(self):
+    def test_programs_in_another_directory(self):
         os.mkdir(self.path("elsewhere"))
         shutil.copy(DSLAUNCH, self.path("elsewhere"))
         self.hide_programs()
@@ -202,13 +202,13 @@ class Programs(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(outcome.out.count("node"), 6, str(outcome))
 
-    def test_something_else_under_its_name(self):
+    def test_another_program_under_its_name(self):
         os.mkdir(self.path("other"))
         self.write("other/dslaunch", "#!/bin/sh\necho Welcome to another program\n", 0o755)
         outcome = self.exec_hostname("--remote_path", self.path("other"))
         self.expect(outcome, 69, "node1", "Welcome")
 
-    def test_a_shell_that_talks_when_it_starts(self):
+    def test_a_shell_that_prints_when_it_starts(self):
         """bash reads ~/.bashrc for commands that come through sshd."""
         with open(self.cluster.node2.root(f"{HOME}/.bashrc"), "w", encoding="utf-8") as file:
             file.write("echo Good morning; echo 'and mind the quota' >&2\n")
@@ -217,7 +217,7 @@ class Programs(HostCase):
         self.expect(outcome, 0)
         self.assertNotIn("morning", outcome.out)
 
-    def test_a_shell_that_talks_when_it_ends(self):
+    def test_a_shell_that_prints_when_it_exits(self):
         start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
         with open(start_file, "w", encoding="utf-8") as file:
             file.write("trap 'echo Goodbye; exit 3' EXIT\n")
@@ -235,7 +235,7 @@ class Programs(HostCase):
         self.expect(outcome, 0)
         self.assertNotIn("Goodbye", outcome.out + outcome.err)
 
-    def test_a_shell_that_ends_when_it_starts(self):
+    def test_a_shell_that_exits_when_it_starts(self):
         start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
         try:
             for text, what in (("exit 0\n", "its shell exited without starting the agent"), ("exit 3\n", "exit code 3")):
@@ -276,7 +276,7 @@ class Programs(HostCase):
         node.run(["rm", "-r", "/tmp/guest"])
 
     @long_running
-    def test_pushed_once(self):
+    def test_programs_are_pushed_once(self):
         self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache($|/dslaunch)"
         self.hide_programs()
         for _ in range(2):
@@ -288,7 +288,7 @@ class Programs(HostCase):
             self.assertEqual(len(copies), 1, f"{node}: {copies}")
 
 
-class ByHand(HostCase):
+class ExternallyStarted(HostCase):
     """--no_ssh: the same command on every node."""
 
     def start_nodes(self, *options, count=3, script="echo $RANK $GROUP_RANK $MASTER_PORT $(hostname)", **env):
@@ -297,14 +297,14 @@ class ByHand(HostCase):
                            master, *options, "--", "sh", "-c", script, host=node, **env)
                 for rank, node in enumerate(self.cluster.nodes[:count])]
 
-    def test_nodes_find_each_other_and_node_0_speaks(self):
+    def test_nodes_connect_and_node_0_reports(self):
         outcomes = [self.finish(process) for process in self.start_nodes("--num_gpus", "2")]
         for outcome in outcomes:
             self.expect(outcome, 0)
         told = sorted(line.split("| ")[1] for line in outcomes[0].out.splitlines())
         self.assertEqual(told, sorted(f"{rank} {rank // 2} 29500 node{rank // 2 + 1}" for rank in range(6)), str(outcomes[0]))
 
-    def test_nodes_that_have_ipv6_only_and_no_names(self):
+    def test_nodes_with_ipv6_only_and_no_names(self):
         nodes = [self.cluster.node1, self.cluster.node2]
         names = self.write("names", "::1 localhost\n")
         script = ("import os, socket\n"
@@ -325,16 +325,16 @@ class ByHand(HostCase):
             self.expect(outcome, 0)
         self.assertEqual(outcomes[0].out.count("45290000"), 2, str(outcomes[0]))
 
-    def test_a_failure_ends_all_with_its_code(self):
+    def test_a_failure_ends_all_nodes_with_its_exit_code(self):
         outcomes = [self.finish(process) for process in self.start_nodes(script="[ $RANK != 2 ] || exit 7; exec sleep 1000")]
         self.assertEqual([outcome.code for outcome in outcomes], [7, 7, 7], "\n".join(map(str, outcomes)))
         self.assertIn("rank 2 on node3 failed first", outcomes[0].err)
 
-    def test_a_node_that_does_not_come_is_named(self):
+    def test_a_node_that_does_not_connect_is_named(self):
         outcomes = [self.finish(process) for process in self.start_nodes("--join_timeout", "2s", count=2)]
         self.expect(outcomes[0], 124, "2")
 
-    def test_a_launcher_that_is_killed_ends_the_others(self):
+    def test_a_killed_launcher_ends_the_other_nodes(self):
         processes = self.start_nodes(script="echo up; trap '' TERM; while :; do sleep 0.05; done")
         self.lines(processes[0], 3)
         processes[0].send_signal(signal.SIGKILL)

@@ -34,7 +34,7 @@ for _ in range(20):
 """
 
 
-class ByHand(LauncherTest):
+class ExternallyStartedNodes(LauncherTest):
     def setUp(self):
         super().setUp()
         with socket.socket() as listener:
@@ -47,7 +47,7 @@ class ByHand(LauncherTest):
                           "--num_nodes", str(num_nodes), "--master_addr", "127.0.0.1", "--master_port", self.port,
                           *options, "--", "sh", "-c", script, env=self.environment(**env), stdout=stdout)
 
-    def test_nodes_with_different_slots_make_one_world(self):
+    def test_nodes_with_different_slots_form_one_world(self):
         script = "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $GROUP_RANK"
         others = [self.node(2, script, num_nodes=3, slots=2), self.node(1, script, num_nodes=3)]
         first = self.finish(self.node(0, script, num_nodes=3))
@@ -59,7 +59,7 @@ class ByHand(LauncherTest):
         self.assertEqual(sorted(self.finish(others[0]).out.decode().splitlines()), lines[2:])
         self.assertEqual(self.finish(others[1]).code, 0)
 
-    def test_every_node_goes_by_its_hosts_name(self):
+    def test_every_node_has_its_host_name(self):
         host = socket.gethostname()
         other = self.node(1, "echo at $DSLAUNCH_HOST; exit $RANK", "--run_dir", self.path("run"))
         first = self.finish(self.node(0, "echo at $DSLAUNCH_HOST; exit $RANK", "--run_dir", self.path("run"), "--json"))
@@ -72,13 +72,13 @@ class ByHand(LauncherTest):
             with open(self.path(f"run/logs/{host}.{rank}.log"), encoding="utf-8") as log:
                 self.assertEqual(log.read(), f"at {host}\n")
 
-    def test_the_port_to_which_nodes_come_is_the_ranks_too_when_none_is_named(self):
+    def test_the_default_port_of_the_nodes_is_the_ranks_master_port(self):
         nodes = ("--no_ssh", "--num_nodes", "2", "--node_rank", "0", "--master_addr", "127.0.0.1")
         for named in ([], ["--master_port", self.port]):
             shown = self.launch("exec", "--device", "cpu", "--dry_run", "--json", *nodes, *named, "--", "true")
             self.assertEqual(json.loads(shown.out)["master_port"], int(named[1]) if named else 29500, str(shown))
 
-    def test_the_first_failure_is_every_nodes_exit_code_and_story(self):
+    def test_the_first_failure_is_every_nodes_exit_code_and_summary(self):
         script = "[ $RANK = 1 ] && { echo alas >&2; exit 3; }; sleep 1000"
         other = self.node(1, script)
         first = self.finish(self.node(0, script))
@@ -88,7 +88,7 @@ class ByHand(LauncherTest):
             self.assertIn(b"rank 1 on", outcome.err)
             self.assertIn(b"failed first: exit code 3", outcome.err)
 
-    def test_what_keeps_a_job_from_beginning_is_every_nodes_exit_code_and_story(self):
+    def test_a_failed_start_is_every_nodes_exit_code_and_summary(self):
         """Node rank 0 looks for the data when all have come."""
         model, data = self.path("model.pt"), self.path("nowhere.npz")
         with zipfile.ZipFile(model, "w") as archive:
@@ -167,7 +167,7 @@ class ByHand(LauncherTest):
         outcomes = [self.finish(node) for node in nodes]
         self.assertEqual([outcome.code for outcome in outcomes], [75, 75], "\n".join(map(str, outcomes)))
 
-    def test_what_a_rank_leaves_behind_takes_the_store_from_nobody(self):
+    def test_leftovers_of_a_rank_do_not_block_the_store(self):
         """Node rank 0's agent ends it and serves on."""
         left, pings = self.path("left"), self.path("pings.py")
         with open(pings, "w", encoding="utf-8") as file:
@@ -189,7 +189,7 @@ class ByHand(LauncherTest):
                 self.assertEqual([self.finish(node).code for node in nodes], [131, 131])
                 os.remove(self.path("up"))
 
-    def test_a_reader_that_pauses_is_no_silence_of_a_node(self):
+    def test_a_paused_reader_does_not_count_as_a_silent_node(self):
         """Ctrl-S, a pager: what the launcher leaves unread for longer than --lost_after is not the node's fault."""
         script = f"[ $RANK = 0 ] || yes {'x' * 99} | head -n 400000"
         options = ("--lost_after", "1s", "--grace", "1s")
@@ -203,7 +203,7 @@ class ByHand(LauncherTest):
         self.assertEqual(outcome.out.count(b"x" * 99 + b"\n"), 400000)
         self.assertEqual(self.finish(other).code, 0)
 
-    def test_a_reader_of_a_nodes_own_output_that_pauses_is_no_silence_either(self):
+    def test_a_paused_reader_of_a_nodes_output_does_not_count_as_silence(self):
         script = f"[ $RANK = 0 ] || yes {'x' * 99} | head -n 100000"
         options = ("--lost_after", "1s", "--grace", "1s")
         other = self.node(1, script, *options)
@@ -215,7 +215,7 @@ class ByHand(LauncherTest):
         self.assertEqual((second.code, self.finish(first).code), (0, 0), str(second)[-2000:])
         self.assertEqual(second.out.count(b"x" * 99 + b"\n"), 100000)
 
-    def test_a_nodes_own_output_that_did_not_arrive_is_no_success_there(self):
+    def test_lost_output_of_a_node_is_a_failure_there(self):
         for script, codes in (("echo result", (0, 74)), ("echo result; [ $RANK = 0 ] || exit 5", (5, 5))):
             with self.subTest(script=script):
                 with open("/dev/full", "wb") as full:
@@ -224,7 +224,7 @@ class ByHand(LauncherTest):
                 self.assertEqual((first.code, second.code), codes, str(first) + str(second))
                 self.assertIn(b"this node's standard output", second.err)
 
-    def test_a_restart_gathers_the_nodes_again(self):
+    def test_a_restart_connects_the_nodes_again(self):
         script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ] || exit 4"
         other = self.node(1, script, "--max_restarts", "2")
         first = self.finish(self.node(0, script, "--max_restarts", "2"))
@@ -258,7 +258,7 @@ class ByHand(LauncherTest):
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
 
-    def test_a_signal_while_nobody_reads_the_output_of_the_last_attempt_is_not_lost(self):
+    def test_a_signal_while_output_is_not_read_is_not_lost(self):
         nodes = self.nodes_between_attempts(says="head -c 200000 /dev/zero | tr '\\0' x | fold -w 99")
         nodes[0].send_signal(signal.SIGINT)
         self.assertEqual(self.finish(nodes[0]).code, 130)
@@ -276,7 +276,7 @@ class ByHand(LauncherTest):
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
 
-    def test_a_node_that_comes_back_late_learns_that_node_0_has_ended(self):
+    def test_a_late_node_learns_that_node_0_has_ended(self):
         options = ("--max_restarts", "1", "--grace", "1s")
         script = "[ $RANK = 0 ] && exec sleep 1000; yes | head -c 200000; exit 4"
         late = self.node(1, script, *options)  # nobody reads it yet
@@ -312,45 +312,45 @@ class ByHand(LauncherTest):
         self.assertIn(b"node rank 0", outcome.err)
         self.finish(nodes[0])
 
-    def has_met_node_0(self, process):
+    def has_connected_to_node_0(self, process):
         """A loop takes its signals then."""
         try:
             return any("signalfd" in os.readlink(path) for path in glob.glob(f"/proc/{process.pid}/fd/*"))
         except OSError:
             return False
 
-    def test_a_node_that_waits_for_others_can_leave_and_come_again(self):
+    def test_a_waiting_node_can_exit_and_reconnect(self):
         first = self.node(0, "true", num_nodes=3)
         leaving = self.node(1, "true", num_nodes=3)
-        self.wait_until(lambda: self.has_met_node_0(leaving))
+        self.wait_until(lambda: self.has_connected_to_node_0(leaving))
         leaving.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(leaving).code, 130)
         others = [self.node(rank, "true", num_nodes=3) for rank in (1, 2)]
         outcome = self.finish(first)
         self.assertEqual([outcome.code, *(self.finish(node).code for node in others)], [0, 0, 0], str(outcome))
 
-    def test_another_token_is_refused_and_the_right_one_still_gets_in(self):
+    def test_a_wrong_token_is_refused_and_the_right_one_accepted(self):
         first = self.node(0, "true")
         for token, here in (("6" * 64, b"is set here, and it has another one"), ("", b"is not set here")):
-            stranger = self.finish(self.node(1, "true", DSLAUNCH_TOKEN=token))
-            self.assertEqual(stranger.code, 69, str(stranger))
-            self.assertIn(b"refused the token: DSLAUNCH_TOKEN " + here, stranger.err)
-            self.assertNotIn(b"66666", stranger.err)
+            unknown_peer = self.finish(self.node(1, "true", DSLAUNCH_TOKEN=token))
+            self.assertEqual(unknown_peer.code, 69, str(unknown_peer))
+            self.assertIn(b"refused the token: DSLAUNCH_TOKEN " + here, unknown_peer.err)
+            self.assertNotIn(b"66666", unknown_peer.err)
         self.assertEqual(self.finish(self.node(1, "true")).code, 0)
         outcome = self.finish(first)
         self.assertEqual(outcome.code, 0)
         self.assertEqual(outcome.err.count(b"its DSLAUNCH_TOKEN is missing or differs from ours"), 2, str(outcome))
         self.assertNotIn(b"55555", outcome.err)
 
-    def test_a_token_that_only_the_other_node_has_is_told_on_both(self):
+    def test_a_token_set_on_one_node_only_is_reported_on_both(self):
         first = self.node(0, "true", DSLAUNCH_TOKEN="")
-        stranger = self.finish(self.node(1, "true"))
-        self.assertEqual(stranger.code, 69, str(stranger))
-        self.assertIn(b"Set DSLAUNCH_TOKEN to the same value on every node", stranger.err)
+        unknown_peer = self.finish(self.node(1, "true"))
+        self.assertEqual(unknown_peer.code, 69, str(unknown_peer))
+        self.assertIn(b"Set DSLAUNCH_TOKEN to the same value on every node", unknown_peer.err)
         self.assertEqual(self.finish(self.node(1, "true", DSLAUNCH_TOKEN="")).code, 0)
         self.assertIn(b"it has a DSLAUNCH_TOKEN and none is set here", self.finish(first).err)
 
-    def test_nodes_that_were_started_with_different_commands_are_told_both(self):
+    def test_nodes_with_different_commands_are_reported(self):
         for commands, options in ((("echo this", "echo that"), ([], [])),
                                   (("echo this", "echo this"), (["--env", "A=1"], ["--env", "A=2"])),
                                   (("echo this", "echo this"), (["--max_restarts", "1"], []))):
@@ -365,18 +365,18 @@ class ByHand(LauncherTest):
                     self.assertNotIn("A=1", told)
                 self.assertEqual(outcomes[0].out, b"")
 
-    def test_what_is_a_nodes_own_may_differ(self):
+    def test_options_of_a_node_may_differ(self):
         nodes = [self.node(0, "true", "--json"), self.node(1, "true", "--join_timeout", "9m", "--quiet", slots=2)]
         outcomes = [self.finish(node) for node in nodes]
         self.assertEqual([outcome.code for outcome in outcomes], [0, 0], "\n".join(map(str, outcomes)))
 
-    def test_a_node_that_does_not_come_is_named(self):
+    def test_a_node_that_does_not_connect_is_named(self):
         first = self.node(0, "true", "--join_timeout", "1500ms", num_nodes=3)
-        there = self.stranger(num_nodes=3)
+        there = self.unknown_peer(num_nodes=3)
         outcome = self.finish(first)
         self.assertEqual(outcome.code, 124, str(outcome))
         self.assertIn(b"1 of 3 nodes have not connected: node rank 2", outcome.err)
-        self.assertIn(b"node rank 0: 1 of 3 nodes have not connected: node rank 2", self.last_word(there))
+        self.assertIn(b"node rank 0: 1 of 3 nodes have not connected: node rank 2", self.job_ended_message(there))
         outcome = self.finish(self.node(1, "true", "--join_timeout", "300ms"))
         self.assertEqual(outcome.code, 124, str(outcome))
         self.assertIn(b"node rank 0 does not answer", outcome.err)
@@ -386,7 +386,7 @@ class ByHand(LauncherTest):
         second = self.finish(self.node(1, "true", "--join_timeout", "0"))
         self.assertEqual((second.code, self.finish(first).code), (0, 0), str(second))
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_contradicting_options_are_refused(self):
         for options, words in ((["--no_ssh", "--num_nodes", "2", "--master_addr", "a"], b"--node_rank"), (["--no_ssh", "--node_rank", "0"], b"--num_nodes"),
                                (["--no_ssh", "--node_rank", "2", "--num_nodes", "2", "--master_addr", "a"], b"2 nodes"),
                                (["--node_rank", "1"], b"--no_ssh")):
@@ -400,7 +400,7 @@ class ByHand(LauncherTest):
         self.assertEqual(outcome.code, 78, str(outcome))
         self.assertNotIn(b"secret", outcome.err)
 
-    def stranger(self, num_nodes=2):
+    def unknown_peer(self, num_nodes=2):
         """What shakes hands as node rank 1, as docs/wire.md has it, and is none."""
         connection = socket.socket()
         self.addCleanup(connection.close)
@@ -421,14 +421,14 @@ class ByHand(LauncherTest):
         self.assertEqual(receive(37)[0], 0)  # admitted
         return connection
 
-    def last_word(self, connection):
+    def job_ended_message(self, connection):
         """JobEnded, and that it is one that ends the node."""
         with connection.makefile("rb") as stream:
             word = stream.read()
         self.assertEqual(word[4:5] + word[13:14], b"\x0e\0", word)
         return word
 
-    def test_a_stranger_in_a_nodes_place_ends_the_job_and_nothing_else(self):
+    def test_an_unknown_peer_as_a_node_ends_only_the_job(self):
         """Numbers that no agent would send: each would be an index, a length or a choice in the launcher."""
         started, wrote, ended = 8, 9, 10
         exited = number(1) + b"\0" + number(0) + b"\0" + text(b"") + b"\0"
@@ -438,30 +438,30 @@ class ByHand(LauncherTest):
                            (ended, number(1) + b"\x07" + exited[9:])):
             with self.subTest(type=type, body=body):
                 first = self.node(0, "exec sleep 1000")
-                self.stranger().sendall(hello(slots=1) + frame(type, body))
+                self.unknown_peer().sendall(hello(slots=1) + frame(type, body))
                 outcome = self.finish(first)
                 self.assertIn(outcome.code, (69, 70), str(outcome))
                 self.assertNotIn(b"internal error", outcome.err)
                 self.assertNotIn(b"boo", outcome.out)
 
-    def test_a_strangers_greeting(self):
+    def test_invalid_greetings_are_refused(self):
         for bytes, words in ((hello(slots=-1), b"sent an invalid greeting"), (hello(slots=1 << 20), b"offers 1048576 slots"),
                              (b"GET / HTTP/1.1\r\n\r\n", b"sent an invalid greeting"), (frame(12, b""), b"another message"),
                              (struct.pack("<IB", 1 << 20, 5) + b"x" * 70000, b"too long"), (b"", b"did not send a greeting")):
             with self.subTest(bytes=bytes[:40]):
                 first = self.node(0, "exec sleep 1000", "--join_timeout", "1500ms")
-                stranger = self.stranger()
-                stranger.sendall(bytes)
+                unknown_peer = self.unknown_peer()
+                unknown_peer.sendall(bytes)
                 outcome = self.finish(first)
                 self.assertEqual(outcome.code, 69, str(outcome))
                 self.assertIn(words, outcome.err)
-                self.assertIn(words, self.last_word(stranger))
+                self.assertIn(words, self.job_ended_message(unknown_peer))
 
-    def test_a_host_name_that_is_none_is_not_shown(self):
+    def test_an_invalid_host_name_is_not_shown(self):
         first = self.node(0, "exec sleep 1000")
-        stranger = self.stranger()
-        stranger.sendall(hello(slots=1, name=b"\x1b[2J/../x"))
-        stranger.close()
+        unknown_peer = self.unknown_peer()
+        unknown_peer.sendall(hello(slots=1, name=b"\x1b[2J/../x"))
+        unknown_peer.close()
         outcome = self.finish(first)
         self.assertEqual(outcome.code, 69, str(outcome))
         self.assertNotIn(b"\x1b", outcome.out + outcome.err)

@@ -397,7 +397,7 @@ class Ports(DoctorTest):
             self.assertIn(f"port {port} is free", outcome.stdout)
             self.assertFalse(self.alive(pid))
 
-    def test_a_worker_that_inherited_the_socket_goes_with_its_parent(self):
+    def test_a_worker_that_inherited_the_socket_ends_with_its_parent(self):
         listener = self.listener()
         program = ("import os, sys, time\nif os.fork() == 0: os.close(1); time.sleep(1000)\n" + HOLDER)
         pid = self.hold(listener, program, orphan=True)
@@ -409,14 +409,14 @@ class Ports(DoctorTest):
         self.assertEqual(self.doctor("--port", port, "--kill", "--yes").returncode, 0, self.trace)
         self.assertFalse(any(self.alive(holder["pid"]) for holder in holders))
 
-    def test_dead_data_loaders_whose_parent_is_gone(self):
+    def test_orphaned_data_loaders_are_ended(self):
         listener = self.listener()
         program = "import os, time\nif os.fork(): os._exit(0)\n" + HOLDER
         pid = self.hold(listener, program, orphan=True)
         port = self.let_go(listener)
         self.assertEqual(self.finding(self.report("--port", port), pid)["verdict"], "stale")
 
-    def test_one_that_ignores_sigterm_is_killed(self):
+    def test_a_process_that_ignores_sigterm_is_killed(self):
         listener = self.listener()
         pid = self.hold(listener, DEAF, orphan=True)
         port = self.let_go(listener)
@@ -424,7 +424,7 @@ class Ports(DoctorTest):
         self.assertEqual(outcome.returncode, 0, self.trace)
         self.assertIn(f"killed: pid {pid}", outcome.stdout)
 
-    def test_a_process_whose_parent_lives_is_shown_with_it_and_ended_only_with_force(self):
+    def test_a_process_with_a_live_parent_is_ended_only_with_force(self):
         listener = self.listener()
         pid = self.hold(listener)
         port = self.let_go(listener)
@@ -435,7 +435,7 @@ class Ports(DoctorTest):
         self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--force").returncode, 0, self.trace)
         self.assertFalse(self.alive(pid))
 
-    def test_a_living_job_is_ended_only_with_force(self):
+    def test_a_running_job_is_ended_only_with_force(self):
         listener = self.listener()
         pid = self.hold(listener, orphan=True, env=self.job(self.living_agent()))
         port = self.let_go(listener)
@@ -444,7 +444,7 @@ class Ports(DoctorTest):
         self.assertIn("is running", self.doctor("--port", port).stdout)
         self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--force").returncode, 0, self.trace)
 
-    def test_this_very_shell_is_never_ended(self):
+    def test_ancestors_of_the_command_are_never_ended(self):
         listener = self.listener()
         port = str(listener.getsockname()[1])
         report = self.report("--port", port, "--kill", "--yes", "--force")
@@ -459,7 +459,7 @@ class Ports(DoctorTest):
         self.assertFalse(self.alive(one))
         self.assertTrue(self.alive(other))
 
-    def test_only_what_was_shown_is_ended(self):
+    def test_only_shown_processes_are_ended(self):
         listener = self.listener()
         pid = self.hold(listener, orphan=True)
         port = self.let_go(listener)
@@ -469,7 +469,7 @@ class Ports(DoctorTest):
         self.assertTrue(self.alive(pid))
         self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--only", f"{pid}:{start}").returncode, 0)
 
-    def test_several_ports_in_every_spelling(self):
+    def test_several_ports_in_all_spellings(self):
         ports = [self.let_go(self.listener()) for _ in range(3)]
         for words in (["--port", *ports], ["--port", ",".join(ports)], [f"--port={port}" for port in ports]):
             report = self.report(*words)
@@ -489,7 +489,7 @@ class Ports(DoctorTest):
         self.assertFalse(self.alive(child["pid"]))
 
     @unittest.skipUnless(can_freeze(), "needs the freezer of cgroup version 1: its processes are in state D for SIGKILL too")
-    def test_one_that_sigkill_does_not_end_is_told_with_where_it_waits(self):
+    def test_an_unkillable_process_is_reported_with_its_wait_channel(self):
         listener = self.listener()
         pid = self.hold(listener, orphan=True)
         port = self.let_go(listener)
@@ -537,7 +537,7 @@ class Ports(DoctorTest):
         self.assertTrue(self.alive(pid))
 
     @unittest.skipUnless(os.getuid() == 0, "needs root to become another user")
-    def test_an_ordinary_user_is_told_of_a_holder_that_he_may_not_see(self):
+    def test_a_holder_that_cannot_be_inspected_is_reported(self):
         listener = self.listener()
         self.hold(listener, orphan=True)
         port = self.let_go(listener)
@@ -547,7 +547,7 @@ class Ports(DoctorTest):
         self.assertIn("a process of user root", outcome.stdout)
 
 
-class Asking(DoctorTest):
+class Confirmation(DoctorTest):
     def setUp(self):
         super().setUp()
         listener = self.listener()
@@ -579,7 +579,7 @@ class Asking(DoctorTest):
         self.assertIn(f"pid {self.pid}", screen.split("Shall")[0])
         self.assertFalse(self.alive(self.pid))
 
-    def test_no_and_nothing(self):
+    def test_no_and_empty_answer(self):
         for answer in (b"n\n", b"\n", b"\x04"):
             code, screen = self.on_terminal(answer)
             self.assertEqual(code, 69, screen)
@@ -591,7 +591,7 @@ class Asking(DoctorTest):
         self.assertEqual(code, 130, screen)
         self.assertTrue(self.alive(self.pid))
 
-    def test_nobody_there_to_ask(self):
+    def test_no_terminal_to_ask_on(self):
         outcome = self.doctor("--port", self.port, "--kill")
         self.assertEqual(outcome.returncode, 64, self.trace)
         self.assertIn("--yes", outcome.stderr)
@@ -599,7 +599,7 @@ class Asking(DoctorTest):
 
 
 class CommandLine(DoctorTest):
-    def test_mistakes(self):
+    def test_usage_errors(self):
         for words in (["--port", "0"], ["--port", "65536"], ["--port", "x"], ["--yes"], ["--force"], ["--only", "3"],
                       ["stray"], ["--", "true"]):
             outcome = self.doctor(*words)
@@ -621,7 +621,7 @@ class CommandLine(DoctorTest):
 
 
 class Zombies(DoctorTest):
-    def test_a_zombie_is_told_with_its_parent_and_left_alone(self):
+    def test_a_zombie_is_reported_with_its_parent(self):
         child = subprocess.Popen(["true"])
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         port = self.let_go(self.listener())
@@ -714,12 +714,12 @@ class WholeMachine(DoctorTest):
             os.remove(path)
 
 
-class Reclaiming(DoctorTest):
+class PortReclaim(DoctorTest):
     def exec_on(self, port):
         return subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--master_port", port, "--", "true"], timeout=LIMIT_S,
                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
 
-    def test_a_dead_jobs_port_is_taken_and_that_is_said(self):
+    def test_a_dead_jobs_port_is_reclaimed_and_reported(self):
         listener = self.listener("0.0.0.0")
         pid = self.hold(listener, orphan=True, env=self.job(self.dead_agent()))
         outcome = self.exec_on(self.let_go(listener))
@@ -727,7 +727,7 @@ class Reclaiming(DoctorTest):
         self.assertIn(f"pid {pid}", outcome.stderr)
         self.assertFalse(self.alive(pid))
 
-    def test_anyone_elses_port_is_an_error_that_names_him(self):
+    def test_a_port_of_another_process_is_an_error_naming_it(self):
         for env in (self.job(self.living_agent()), {}):
             listener = self.listener("0.0.0.0")
             pid = self.hold(listener, orphan=True, env=env)

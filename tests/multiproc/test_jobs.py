@@ -21,7 +21,7 @@ import time
 import unittest
 
 from frozen_cgroup import FrozenCgroup
-from marked_case import DSLAUNCH, LIMIT_S, MarkedTest, refuse_process_descriptors
+from tagged_case import DSLAUNCH, LIMIT_S, TaggedTest, refuse_process_descriptors
 
 SAVES = "trap 'echo saved; exit 75' TERM; echo ready $RANK; while :; do sleep 0.05; done"
 STUBBORN = "trap '' TERM INT; echo ready $RANK; while :; do sleep 0.05; done"
@@ -39,7 +39,7 @@ def without_core():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-class JobsTest(MarkedTest):
+class JobsTest(TaggedTest):
     def setUp(self):
         super().setUp()
         self.env = self.environment(HOME=self.make("home"), XDG_RUNTIME_DIR=self.make("runtime"))
@@ -113,7 +113,7 @@ class JobsTest(MarkedTest):
 
 
 class Detached(JobsTest):
-    def test_goes_on_without_the_command_and_can_be_stopped(self):
+    def test_a_detached_job_runs_on_and_can_be_stopped(self):
         outcome = self.run_it(*self.exec_words(2, SAVES, "--detach"), code=0)
         job = re.search(r"job (\S+) runs in", outcome.out).group(1)
         for command in ("attach", "logs -f", "stop"):
@@ -128,15 +128,15 @@ class Detached(JobsTest):
         self.assertIn(f"{job}: stopped, exit code 75", stopped.out)
         self.assertEqual(self.console(job).count("saved"), 2)
         # It has ended when stop returns; whoever inherited it reaps it.
-        self.assertTrue(supervisor not in self.marked_processes())
+        self.assertTrue(supervisor not in self.tagged_processes())
 
-    def test_keeps_the_folder_it_was_started_in(self):
+    def test_the_working_directory_is_kept(self):
         job = self.finish(self.start(*self.exec_words(1, "pwd", "--detach", "--json"), cwd=self.temp))
         job = json.loads(job.out)["job_id"]
         self.run_it("attach", job, code=0)
         self.assertIn(os.path.realpath(self.temp), self.console(job))
 
-    def test_a_failed_start_comes_back_with_its_code_and_words(self):
+    def test_a_failed_start_returns_its_code_and_messages(self):
         cases = [(127, ["--", "no-such-program-here"], "no-such-program-here"),
                  (66, ["--hostfile", self.path("none"), "--", "true"], "none"),
                  (64, ["--no_such_option", "--", "true"], "no_such_option"),
@@ -146,7 +146,7 @@ class Detached(JobsTest):
                 outcome = self.run_it("exec", "--detach", "--device", "cpu", *words, code=code)
                 self.assertIn(text, outcome.err)
 
-    def test_a_taken_port_comes_back(self):
+    def test_a_taken_port_is_reported(self):
         with socket.socket() as listener:
             listener.bind(("0.0.0.0", 0))
             listener.listen()
@@ -155,13 +155,13 @@ class Detached(JobsTest):
         self.assertIn(f"pid {os.getpid()}", outcome.err)
         self.assertIn("did not start", outcome.err)
 
-    def test_nothing_is_detached_without_a_place_for_its_output(self):
+    def test_detach_without_a_directory_for_output_is_refused(self):
         with open(self.path("in-the-way"), "w", encoding="utf-8"):
             self.env["XDG_STATE_HOME"] = self.path("in-the-way")
         outcome = self.run_it(*self.exec_words(1, "true", "--detach"), code=73)
         self.assertIn("XDG_STATE_HOME", outcome.err)
 
-    def test_nothing_is_detached_that_could_not_be_found_again(self):
+    def test_detach_without_a_record_is_refused(self):
         """A full disk, or a quota: here files may not grow at all."""
         def without_room():
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -171,7 +171,7 @@ class Detached(JobsTest):
         self.assertEqual(os.listdir(self.job_folder("")), [])
 
     @unittest.skipUnless(os.geteuid() == 0, "a limit of processes that leaves room for two needs a user without any")
-    def test_a_limit_of_processes_has_its_own_words(self):
+    def test_a_process_limit_has_its_own_message(self):
         def as_a_new_user():
             os.setgroups([])
             os.setresgid(54321, 54321, 54321)
@@ -186,7 +186,7 @@ class Detached(JobsTest):
         self.assertIn(b"Resource temporarily unavailable", outcome.stderr)
 
     @unittest.skipUnless(os.geteuid() == 0, "limits of processes need a user without any")
-    def test_whatever_process_is_the_first_too_many_it_is_no_failure_of_input(self):
+    def test_a_process_limit_is_never_an_input_error(self):
         program = shutil.copy(DSLAUNCH, self.path("dslaunch"))
         for folder in (self.folder, self.temp):
             os.chmod(folder, 0o777)
@@ -206,7 +206,7 @@ class Detached(JobsTest):
                 self.assertIn(b"ulimit -u", outcome.stderr)
         self.assertEqual(outcome.returncode, 0, outcome.stderr)
 
-    def test_a_start_without_threads_is_no_killed_supervisor(self):
+    def test_a_thread_limit_is_not_reported_as_a_killed_supervisor(self):
         """No thread's stack of this size fits into an address space."""
         hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
         if hard != resource.RLIM_INFINITY:
@@ -222,7 +222,7 @@ class Detached(JobsTest):
         self.assertEqual(job["condition"], "ended")
         self.assertIn("refused another thread", job["end"]["first_cause"])
 
-    def test_what_a_full_disk_loses_of_the_console_is_said(self):
+    def test_console_output_lost_to_a_full_disk_is_reported(self):
         isolate = ["unshare", "--user", "--map-root-user", "--mount"]
         small = [*isolate, "sh", "-c", 'mount -t tmpfs -o size=64k none "$XDG_STATE_HOME" || exit 77; "$@"', "sh"]
         self.make("state")
@@ -243,7 +243,7 @@ class Detached(JobsTest):
         (job,) = json.loads(document.split("\n", 1)[1])["jobs"]
         self.assertEqual((len(job["troubles"]), job["end"]["exit_code"]), (2, 3))  # the ranks' logs are the other one
 
-    def test_a_file_system_without_free_inodes_hides_no_cause(self):
+    def test_a_file_system_without_inodes_hides_no_cause(self):
         """Whatever of the job's directory can still be made: no cause is lost, and no log is named that is not there."""
         isolate = ["unshare", "--user", "--map-root-user", "--mount"]
         self.make("state")
@@ -274,26 +274,26 @@ class Detached(JobsTest):
         self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)
         self.assertEqual(os.path.exists(self.env["XDG_STATE_HOME"]), False)
 
-    def test_ctrl_c_while_it_starts_is_the_jobs(self):
+    def test_ctrl_c_during_the_start_stops_the_job(self):
         gate = self.path("gate")
         os.mkfifo(gate)
         # The command waits for the start; here for what comes before it, the reading of a hostfile that nobody writes.
         for number in (signal.SIGINT, signal.SIGQUIT):
             with self.subTest(signal=number):
                 process = self.start("exec", "--detach", "--hostfile", gate, "--", "true", preexec_fn=without_core)
-                self.wait_until(lambda: len(self.marked_processes()) == 2, "a supervisor")
+                self.wait_until(lambda: len(self.tagged_processes()) == 2, "a supervisor")
                 process.send_signal(number)
                 self.assertEqual(self.finish(process).code, 128 + number)
 
     def grandchildren(self, process):
         """Of the command, which waits for the supervisor; what is forked between the two is its child."""
         parents = {}
-        for pid in self.marked_processes():
+        for pid in self.tagged_processes():
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 parents[pid] = int(self.read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[1])
         return [pid for pid, parent in parents.items() if process.pid not in (pid, parent)]
 
-    def test_a_supervisor_that_is_killed_while_it_starts_is_told(self):
+    def test_a_supervisor_killed_during_the_start_is_reported(self):
         gate = self.path("gate")
         os.mkfifo(gate)
         process = self.start("exec", "--detach", "--hostfile", gate, "--", "true")
@@ -319,7 +319,7 @@ class Listed(JobsTest):
         self.assertRegex(table, rf"{job} +running +2 +localhost +\d+[sm] +sh -c ")
         details = json.loads(self.run_it("jobs", "last", "--json", code=0).out)["jobs"][0]
         for rank in details["ranks"]:
-            self.assertIn("sh -c", self.marked_processes()[rank["pid"]])
+            self.assertIn("sh -c", self.tagged_processes()[rank["pid"]])
         self.run_it("stop", job, code=0)
         entry = self.listed(job)
         self.assertEqual((entry["condition"], entry["end"]["exit_code"]), ("ended", 75))
@@ -334,7 +334,7 @@ class Listed(JobsTest):
         self.assertEqual(jobs[0]["end"]["first_cause"], "rank 1 on localhost failed first: exit code 7")
         self.assertIn("alas", self.run_it("logs", "last", code=0).out)
 
-    def test_the_first_cause_is_a_host_with_its_trouble(self):
+    def test_the_first_cause_is_a_host_with_its_error(self):
         hosts = self.path("hosts")
         with open(hosts, "w") as file:
             file.write("nowhere.invalid slots=2\n")
@@ -345,7 +345,7 @@ class Listed(JobsTest):
         (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
         self.assertRegex(job["end"]["first_cause"], r"^nowhere\.invalid failed: \w+: .*nowhere\.invalid")
 
-    def test_the_first_cause_is_a_host_that_could_not_do_its_part(self):
+    def test_the_first_cause_is_a_host_that_failed_to_prepare(self):
         with socket.socket() as taken:
             taken.bind(("0.0.0.0", 0))
             taken.listen()
@@ -361,7 +361,7 @@ class Listed(JobsTest):
         job = self.detach(2, STUBBORN)
         self.ready(job, 2)
         os.kill(self.record(job)["supervisor"]["pid"], signal.SIGKILL)
-        self.wait_until(lambda: self.marked_processes() == {}, "the end of the ranks")
+        self.wait_until(lambda: self.tagged_processes() == {}, "the end of the ranks")
         self.assertEqual(self.listed(job)["condition"], "lost")
         self.assertRegex(self.run_it("jobs", code=0).out, rf"{job} +lost ")
         for command in (("logs", "-f", job), ("attach", job)):
@@ -385,7 +385,7 @@ class Listed(JobsTest):
         job = json.loads(document)["jobs"][0]
         self.assertEqual((int(written), job["condition"], job["end"]["exit_code"]), (99999, "ended", 3))
 
-    def test_another_process_with_the_supervisors_number_is_not_it(self):
+    def test_another_process_with_the_supervisors_pid_is_not_the_supervisor(self):
         self.exec_sh(1, "true")
         path = glob.glob(self.path("state/dslaunch/jobs/*/job.json"))[0]
         document = json.loads(self.read(path))
@@ -395,7 +395,7 @@ class Listed(JobsTest):
         self.assertEqual(self.listed(document["job_id"])["condition"], "lost")
         self.run_it("stop", "last", code=0)  # and we live on
 
-    def test_names_in_short_unknown_and_ambiguous(self):
+    def test_short_unknown_and_ambiguous_names(self):
         self.exec_sh(1, "echo one")
         self.exec_sh(1, "echo two")
         jobs = [job["job_id"] for job in json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]]
@@ -410,7 +410,7 @@ class Listed(JobsTest):
         self.assertIn(jobs[0], self.run_it("stop", wrong, code=66).err)
         self.assertIn("'nothing'", self.run_it("attach", "nothing", code=66).err)
 
-    def test_what_is_no_record_is_told_and_waited_for_by_nobody(self):
+    def test_an_invalid_record_is_reported_and_not_waited_for(self):
         self.exec_sh(1, "true")
         job = self.listed_ids()[0]
         newer = json.dumps({"job_id": "newer", "format": 9})
@@ -431,7 +431,7 @@ class Listed(JobsTest):
                          ["empty", "endless", "folder", "newer", "pipe", "torn"])
 
     @unittest.skipUnless(os.geteuid() == 0, "needs another user")
-    def test_another_users_record_says_nothing(self):
+    def test_another_users_record_is_ignored(self):
         self.exec_sh(1, "true")
         for folder in (self.folder, self.path("state"), self.path("state/dslaunch"), self.job_folder("")):
             os.chmod(folder, 0o755)
@@ -445,7 +445,7 @@ class Listed(JobsTest):
         self.assertIn(b"it belongs to another user", outcome.stderr)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs another user")
-    def test_a_folder_of_another_user_is_not_without_jobs(self):
+    def test_another_users_directory_is_an_error(self):
         self.exec_sh(1, "true")
         os.chmod(self.folder, 0o755)
         program = shutil.copy(DSLAUNCH, self.path("dslaunch"))
@@ -465,7 +465,7 @@ class Listed(JobsTest):
         for command in ("logs", "attach"):
             self.assertIn("not a regular file", self.run_it(command, "last", code=66).err)
 
-    def test_old_jobs_make_room(self):
+    def test_old_jobs_are_pruned(self):
         self.exec_sh(1, "true")
         root = self.path("state/dslaunch/jobs")
         pattern = os.path.join(root, os.listdir(root)[0])
@@ -483,7 +483,7 @@ class Listed(JobsTest):
         self.assertIn("20200101-000000-0-abcd", left)
         self.assertNotIn("20200101-000000-119-abcd", left)
 
-    def test_files_and_socket_are_this_users_alone(self):
+    def test_files_and_socket_are_private(self):
         self.env["PATH"] = os.environ["PATH"]
         job = self.detach(1, SAVES)
         self.ready(job, 1)
@@ -498,7 +498,7 @@ class Listed(JobsTest):
                 self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), 0o600, name)
         self.run_it("stop", "--now", job, code=0)
 
-    def test_a_state_folder_that_cannot_be_made_is_a_warning(self):
+    def test_a_state_directory_that_cannot_be_created_is_a_warning(self):
         with open(self.path("in-the-way"), "w", encoding="utf-8"):
             pass
         del self.env["XDG_STATE_HOME"]
@@ -507,7 +507,7 @@ class Listed(JobsTest):
         self.assertEqual(outcome.out.count("fine"), 2)
         self.assertEqual(outcome.err.count("warning"), 1, str(outcome))
 
-    def test_without_a_runtime_folder_and_with_a_long_path(self):
+    def test_without_a_runtime_directory_and_with_a_long_path(self):
         del self.env["XDG_RUNTIME_DIR"]
         self.env["XDG_STATE_HOME"] = self.path("/".join(["long" * 20] * 3))
         job = self.detach(1, SAVES)
@@ -517,7 +517,7 @@ class Listed(JobsTest):
         self.assertIn(f"{job}: stopped, exit code 75", self.run_it("stop", job, code=0).out)
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
-    def test_another_user_is_not_answered(self):
+    def test_another_user_gets_no_answer(self):
         job = self.detach(1, SAVES)
         self.ready(job, 1)
         path = self.record(job)["socket"]
@@ -558,7 +558,7 @@ class Logs(JobsTest):
         outcome = self.finish(rank)
         self.assertEqual((outcome.code, outcome.out), (0, "ready\n" + numbers))
 
-    def test_following_a_job_whose_supervisor_is_killed_is_no_success(self):
+    def test_following_a_lost_job_fails(self):
         job = self.detach(1, STUBBORN)
         self.ready(job, 1)
         process = self.start("logs", "-f", job)
@@ -569,7 +569,7 @@ class Logs(JobsTest):
         self.assertIn("did not record the job's end", outcome.err)
         self.run_it("jobs", code=0)  # removes the socket
 
-    def test_without_a_reader_they_end_as_cat_does(self):
+    def test_without_a_reader_logs_end_with_sigpipe(self):
         """Also below a parent that ignores SIGPIPE, as Python does. A job that says nothing more keeps nobody here."""
         job = self.detach(1, "echo ready; exec sleep 1000")
         self.ready(job, 1)
@@ -589,7 +589,7 @@ class Logs(JobsTest):
         self.running.remove(following)
         self.run_it("stop", job, code=0)
 
-    def test_ranks_logs_lie_in_the_run_folder_where_there_is_one(self):
+    def test_ranks_logs_are_in_the_run_directory(self):
         self.exec_sh(2, "echo out $RANK; echo err $RANK >&2", "--run_dir", self.path("run"))
         self.assertEqual(sorted(self.read(self.path("run/logs/localhost.1.log")).split("\n")), ["", "err 1", "out 1"])
         outcome = self.run_it("logs", "last", "--rank", "1", code=0)
@@ -613,7 +613,7 @@ class Logs(JobsTest):
 
 
 class Attached(JobsTest):
-    def test_everything_so_far_then_live_and_the_jobs_code(self):
+    def test_earlier_output_then_live_and_the_jobs_exit_code(self):
         gate = self.path("gate")
         os.mkfifo(gate)
         job = self.detach(1, f"seq 50000; echo ready; read word < {gate}; echo after; exit 5")
@@ -630,7 +630,7 @@ class Attached(JobsTest):
         late = self.run_it("attach", job, code=5)
         self.assertIn("after\n", late.out)
 
-    def test_ctrl_c_goes_away_and_the_job_goes_on(self):
+    def test_ctrl_c_detaches_and_the_job_continues(self):
         job = self.detach(1, SAVES)
         for number in (signal.SIGINT, signal.SIGQUIT):
             process = self.start("attach", job, preexec_fn=without_core)
@@ -658,7 +658,7 @@ class Attached(JobsTest):
         self.assertIn("word go", outcome.out)
         self.assertIn("no answer at the job's socket", outcome.err)
 
-    def test_without_a_reader_it_goes_away(self):
+    def test_without_a_reader_attach_ends(self):
         job = self.detach(1, "echo ready; while :; do echo more; sleep 0.05; done")
         self.ready(job, 1)
         process = self.start("attach", job)
@@ -674,7 +674,7 @@ class Attached(JobsTest):
         self.assertIn(b"standard output", outcome.stderr)
         self.run_it("stop", job, code=0)
 
-    def test_a_client_that_does_not_read_holds_nothing_up(self):
+    def test_a_client_that_does_not_read_delays_nothing(self):
         gate = self.path("gate")
         os.mkfifo(gate)
         job = self.detach(1, f"echo ready; read word < {gate}; yes | head -c 20000000")
@@ -725,7 +725,7 @@ class Stacks(JobsTest):
                         and self.read(f"/proc/{ranks[0]}/comm") == "sleep\n", "one rank that is stopped, others that sleep")
         return job
 
-    def test_where_no_debugger_may_look_the_kernel_says_what_ranks_are_in(self):
+    def test_without_a_debugger_the_kernels_view_is_shown(self):
         self.debugger("echo 'Could not attach to process.' >&2; echo 'ptrace: Operation not permitted.' >&2; exit 1")
         job = self.hanging_job()
         text = self.run_it("stacks", job, code=0).out
@@ -749,7 +749,7 @@ class Stacks(JobsTest):
         self.assertEqual(group["text"].splitlines()[1:],
                          [f"  Thread 1 (Thread 0x7f{ranks[0]} (LWP {ranks[0]})):", f"  #0  0x00{ranks[0]} in wait ()"])
 
-    def test_without_a_name_the_job_that_runs(self):
+    def test_the_default_is_the_running_job(self):
         self.assertIn("no job is running", self.run_it("stacks", code=66).err)
         self.debugger("exit 1")
         job = self.hanging_job(2)
@@ -763,7 +763,7 @@ class Stacks(JobsTest):
         self.assertIn("has ended", self.run_it("stacks", ended, code=69).err)
         self.run_it("stacks", "nosuch", code=66)
 
-    def test_a_rank_that_has_ended_has_none(self):
+    def test_a_rank_that_has_ended_has_no_stack(self):
         self.debugger("exit 1")
         job = self.detach(2, "echo ready; [ $RANK = 0 ] || exec sleep 1000")
         self.wait_until(lambda: self.listed(job, job)["ranks"][0]["state"] == "ended", "an end of rank 0")
@@ -783,7 +783,7 @@ class Stuck(JobsTest):
         cgroup.freeze(pid)
         return process, pid
 
-    def test_a_rank_that_no_signal_ends_is_told_and_holds_up_nobody(self):
+    def test_an_unkillable_rank_is_reported_and_delays_nothing(self):
         with FrozenCgroup() as cgroup:
             process, pid = self.start_with_frozen_rank(cgroup, "--json")
             with open(self.path("go"), "w", encoding="utf-8") as go:
@@ -805,7 +805,7 @@ class Stuck(JobsTest):
         self.wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
         self.assertTrue(self.run_it("stop", "last", code=0).out.endswith("had ended already, exit code 3\n"))
 
-    def test_a_stop_names_what_it_could_not_end(self):
+    def test_stop_names_unkillable_processes(self):
         with FrozenCgroup() as cgroup:
             process, pid = self.start_with_frozen_rank(cgroup)
             stopped = self.run_it("stop", "--json", "last", code=69)
@@ -816,19 +816,19 @@ class Stuck(JobsTest):
 
 
 class Stopped(JobsTest):
-    def test_now_does_not_wait_for_anybody(self):
+    def test_now_kills_at_once(self):
         job = self.detach(2, STUBBORN, "--grace", "1000")
         self.ready(job, 2)
         self.run_it("stop", "--now", job, code=0)
         self.assertIn("stopped by 'dslaunch stop'", self.record(job)["end"]["first_cause"])
 
-    def test_where_the_system_gives_no_descriptors_for_processes(self):
+    def test_stop_without_pidfds(self):
         script = "setsid sleep 1000 >/dev/null 2>&1 & " + SAVES
         how = {"code": 0, "preexec_fn": refuse_process_descriptors}
         job = json.loads(self.run_it(*self.exec_words(1, script, "--detach", "--json"), **how).out)["job_id"]
         self.ready(job, 1)
         self.assertIn(f"{job}: stopped, exit code 75", self.run_it("stop", job, **how).out)
-        self.wait_until(lambda: not self.marked_processes(), "the end of what a rank left behind", 10)
+        self.wait_until(lambda: not self.tagged_processes(), "the end of what a rank left behind", 10)
 
     def test_its_own_grace_and_a_second_stop(self):
         job = self.detach(1, STUBBORN, "--grace", "1000")
@@ -839,7 +839,7 @@ class Stopped(JobsTest):
         self.assertEqual(self.finish(first).code, 0)
         self.assertEqual(self.record(job)["end"]["exit_code"], 137)
 
-    def test_several_at_once_and_one_that_had_ended(self):
+    def test_several_jobs_and_one_that_had_ended(self):
         self.exec_sh(1, "exit 4", code=4)
         ended = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"][0]["job_id"]
         jobs = [self.detach(1, SAVES) for _ in range(2)]
@@ -857,7 +857,7 @@ class Stopped(JobsTest):
         self.assertIn("suspended", self.run_it("stop", "last", code=0).err)
         self.assertEqual(self.finish(process).code, 75)
 
-    def test_a_supervisor_that_refuses_to_be_asked_is_signalled(self):
+    def test_a_supervisor_that_does_not_answer_is_signalled(self):
         """One of another version, say; here somebody else at the place of its socket."""
         job = self.detach(1, SAVES)
         self.ready(job, 1)
@@ -881,7 +881,7 @@ class Stopped(JobsTest):
 
 
 class OutputOptions(JobsTest):
-    def test_equal_lines_fold_and_the_logs_stay_whole(self):
+    def test_equal_lines_are_deduplicated_and_logs_are_complete(self):
         outcome = self.exec_sh(4, "echo same; echo own $RANK; echo same", "--fold")
         for rank in range(4):
             log = self.read(glob.glob(self.path(f"state/dslaunch/jobs/*/logs/localhost.{rank}.log"))[0])
@@ -915,7 +915,7 @@ class OutputOptions(JobsTest):
         self.assertEqual(process.wait(LIMIT_S), 0)
         return shown.decode()
 
-    def test_folding_is_for_terminals(self):
+    def test_deduplication_is_for_terminals(self):
         words, plain = self.exec_words(2, "echo same"), self.exec_words(2, "echo same", "--no_fold")
         # Two ranks of a busy machine may miss each other now and then.
         self.assertTrue(any("[ranks 0-1] same" in self.on_a_terminal(*words) for _ in range(20)))
@@ -923,7 +923,7 @@ class OutputOptions(JobsTest):
             self.assertNotIn("[ranks", self.on_a_terminal(*plain))
             self.assertNotIn("[ranks", self.exec_sh(2, "echo same").out)
 
-    def test_redirects_and_tee_in_torchruns_layout(self):
+    def test_redirects_and_tee_use_torchruns_layout(self):
         logs = self.path("logs")
         outcome = self.exec_sh(3, "echo out $RANK; echo err $RANK >&2", "--log_dir", logs, "--redirects", "0:3,1:1",
                                "--tee", "2:2")
@@ -937,7 +937,7 @@ class OutputOptions(JobsTest):
         self.assertIn("out 0", self.run_it("logs", "last", "--rank", "0", code=0).out)
         self.assertIn("RANK:VALUE", self.exec_sh(1, "true", "--tee", "4", code=64).err)
 
-    def test_a_file_a_rank_and_only_some_ranks_on_the_terminal(self):
+    def test_one_file_per_rank_and_filtered_ranks(self):
         outcome = self.exec_sh(3, "echo out $RANK; echo err $RANK >&2", "--enable_each_rank_log", self.path("each"),
                                "--local_ranks_filter", "2")
         self.assertEqual((outcome.out, outcome.err), ("localhost:2| out 2\n", "localhost:2| err 2\n"))
@@ -957,7 +957,7 @@ class OutputOptions(JobsTest):
         outcome = self.exec_sh(1, "true", "--save_pid")
         self.assertRegex(outcome.out, r"^launcher pid: \d+\n$")
 
-    def test_an_exec_says_as_much_as_it_was_told_to(self):
+    def test_exec_honours_quiet_and_verbose(self):
         quiet, verbose = [self.exec_sh(1, "echo kept", "--save_pid", option) for option in ("--quiet", "--verbose")]
         self.assertRegex(quiet.out, r"^launcher pid: \d+\nkept\n$")
         self.assertEqual(quiet.err, "")

@@ -20,7 +20,7 @@ import time
 import unittest
 import zipfile
 
-from marked_case import DSLAUNCH, LIMIT_S, MarkedTest
+from tagged_case import DSLAUNCH, LIMIT_S, TaggedTest
 
 
 class Outcome:
@@ -31,7 +31,7 @@ class Outcome:
         return f"exit code {self.code}\n--- stdout\n{self.out!r}\n--- stderr\n{self.err.decode(errors='replace')}"
 
 
-class LauncherTest(MarkedTest):
+class LauncherTest(TaggedTest):
     def tearDown(self):
         self.assertEqual(self.end_processes(), {}, "processes are left behind")
         self.assertEqual(os.listdir(self.temp), [], "temporary files are left behind")
@@ -69,7 +69,7 @@ class LauncherTest(MarkedTest):
         return [getattr(process, stream).readline().decode() for _ in range(count)]
 
     def agent_of(self, process):
-        agents = [pid for pid, command in self.marked_processes().items() if command.rstrip().endswith("dslaunch agent")]
+        agents = [pid for pid, command in self.tagged_processes().items() if command.rstrip().endswith("dslaunch agent")]
         self.assertEqual(len(agents), 1)
         return agents[0]
 
@@ -87,12 +87,12 @@ class ExitCodes(LauncherTest):
         self.assertEqual(self.exec_sh(3, "exit 0").code, 0)
         self.assertEqual(self.exec_sh(3, "[ $RANK != 2 ] || exit 5").code, 5)
 
-    def test_the_programs_own_code_comes_through(self):
+    def test_the_exit_code_is_the_programs(self):
         for code in (1, 3, 65, 71, 75, 255):
             with self.subTest(code=code):
                 self.assertEqual(self.exec_sh(1, f"exit {code}").code, code)
 
-    def test_min_nodes_without_restarts_is_said_to_be_idle(self):
+    def test_min_nodes_without_restarts_has_no_effect(self):
         for options, is_told in (["--min_nodes", "1"], True), (["--min_nodes", "1", "--max_restarts", "1"], False):
             outcome = self.exec_sh(1, "exit 0", *options)
             self.assertEqual((outcome.code, b"has no effect without --max_restarts" in outcome.err), (0, is_told))
@@ -113,7 +113,7 @@ class ExitCodes(LauncherTest):
         return subprocess.run(["sh", "-c", script, "-", DSLAUNCH, *words], env=self.environment(), capture_output=True,
                               timeout=LIMIT_S)
 
-    def test_in_a_folder_that_has_been_removed(self):
+    def test_in_a_removed_directory(self):
         cases = [(66, [], b"give --chdir DIR"), (0, ["--chdir", self.folder], b""),
                  (66, ["--chdir", self.folder, "--run_dir", "runs"], b"give runs as an absolute path"),
                  (66, ["--chdir", self.folder, "--log_dir", "logs"], b"give logs as an absolute path"),
@@ -124,7 +124,7 @@ class ExitCodes(LauncherTest):
                 self.assertEqual(outcome.returncode, code, outcome.stderr)
                 self.assertIn(words, outcome.stderr)
 
-    def test_commands_on_files_in_a_folder_that_has_been_removed(self):
+    def test_commands_on_files_in_a_removed_directory(self):
         """They become dsworker, which MKL ends with 2 where there is no working folder."""
         for words in (["consolidate", self.folder, self.path("out.pt")], ["import", self.folder, self.path("out")],
                       ["infer", "--checkpoint", self.folder, "--prompt", "a"]):
@@ -143,7 +143,7 @@ class ExitCodes(LauncherTest):
         self.assertIn(b"--timeout", outcome.err)
         self.assertLess(time.monotonic() - began, 15)
 
-    def test_too_few_open_files_are_the_last_thing_told(self):
+    def test_a_low_limit_of_open_files_is_reported_last(self):
         """Whether the launcher or the agent meets the limit, in whatever it does then."""
         def start(limit):
             return subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "4", "--", "sh", "-c", "sleep 0.1"],
@@ -163,12 +163,12 @@ class ExitCodes(LauncherTest):
         self.assertEqual(codes[46], 0)
         self.assertIn(69, codes.values())
 
-    def test_a_time_limit_is_the_jobs_and_not_each_attempts(self):
+    def test_a_time_limit_covers_all_attempts(self):
         outcome = self.exec_sh(1, "sleep 0.1; exit 4", "--timeout", "1s", "--max_restarts", "1000")
         self.assertEqual(outcome.code, 124, str(outcome))  # whether it passes in an attempt or while a failure is told
         self.assertIn(b"the time limit (--timeout) passed", outcome.err)
 
-    def test_lengths_of_time_at_their_ends(self):
+    def test_extreme_durations(self):
         for limit in ("0", "10000d"):
             self.assertEqual(self.exec_sh(1, "exit 3", "--timeout", limit).code, 3)
         for option, text in (("--timeout", "10001d"), ("--timeout", "110000d"), ("--connect_timeout", "0"), ("--lost_after", "999ms")):
@@ -176,12 +176,12 @@ class ExitCodes(LauncherTest):
             self.assertEqual(outcome.code, 64, str(outcome))
             self.assertIn(option.encode(), outcome.err)
 
-    def test_a_folder_that_is_not_there(self):
+    def test_a_missing_directory(self):
         self.assertEqual(self.launch("exec", "--chdir", self.path("none"), "--", "true").code, 66)
 
 
 class FirstFailure(LauncherTest):
-    def test_is_the_last_thing_told_with_its_last_words(self):
+    def test_is_reported_last_with_its_last_output(self):
         outcome = self.exec_sh(3, "if [ $RANK = 1 ]; then echo alas >&2; exit 7; fi; sleep 1000")
         self.assertEqual(outcome.code, 7, str(outcome))
         story = outcome.err.decode().rstrip().splitlines()
@@ -200,13 +200,13 @@ class FirstFailure(LauncherTest):
         self.assertEqual(outcome.code, 137, str(outcome))
         self.assertIn(b"rank 1 on localhost failed first: killed by SIGKILL (signal 9)", outcome.err)
 
-    def test_many_ranks_of_one_fate_are_told_as_ranges(self):
+    def test_many_ranks_with_the_same_exit_are_reported_as_ranges(self):
         outcome = self.exec_sh(12, f"echo x >> {self.path('up')}; [ $RANK = 5 ] || exec sleep 1000; "
                                    f"while [ $(wc -l < {self.path('up')}) -lt 12 ]; do sleep 0.05; done; exit 3")
         self.assertEqual(outcome.code, 3, str(outcome))
         self.assertIn(b"dslaunch: ranks 0-4, 6-11: stopped by dslaunch", outcome.err)
 
-    def test_the_exception_of_a_python_program_is_told(self):
+    def test_the_exception_of_a_python_program_is_reported(self):
         script = ("import json, os, sys\n"
                   "json.dump({'message': {'message': 'ValueError: too odd'}}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
                   "sys.exit(1)\n")
@@ -214,13 +214,13 @@ class FirstFailure(LauncherTest):
         self.assertEqual(outcome.code, 1, str(outcome))
         self.assertIn(b"exit code 1: ValueError: too odd", outcome.err)
 
-    def test_whatever_a_rank_puts_in_place_of_its_error_file(self):
+    def test_a_rank_that_replaces_its_error_file(self):
         for script in ("mkfifo $F", "mkdir $F", "ln -s /dev/zero $F", "rm -rf $(dirname $F)"):
             with self.subTest(script=script):
                 outcome = self.exec_sh(1, f"F=$TORCHELASTIC_ERROR_FILE; {script}; exit 3")
                 self.assertEqual(outcome.code, 3, str(outcome))
 
-    def test_as_a_document(self):
+    def test_json_report(self):
         outcome = self.exec_sh(2, "echo chatter; [ $RANK = 0 ] || exit 4; exec sleep 1000", "--json")
         self.assertEqual(outcome.code, 4, str(outcome))
         document = json.loads(outcome.out)
@@ -230,13 +230,13 @@ class FirstFailure(LauncherTest):
         self.assertEqual(document["host_failures"], [])
         self.assertIn(b"chatter", outcome.err)
 
-    def test_a_document_begins_a_line_of_its_own(self):
+    def test_the_document_begins_a_new_line(self):
         both = subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "1", "--json", "--", "printf", "half"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=self.environment(), timeout=LIMIT_S).stdout
         self.assertTrue(both.startswith(b"half\n{"), both)
 
-    def test_choices_of_local_ranks_that_nobody_has_are_told(self):
+    def test_options_for_missing_local_ranks_are_reported(self):
         outcome = self.exec_sh(2, "true", "--local_ranks_filter", "0,5", "--tee", "1:1,7:3", "--log_dir", self.path("teed"))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual([line.split(b": ", 2)[2] for line in outcome.err.splitlines() if b"no host has" in line],
@@ -256,7 +256,7 @@ class Stopping(LauncherTest):
         self.assertEqual(outcome.out.count(b"saved"), 2, str(outcome))
         self.assertIn(b"Ctrl-C", outcome.err)
 
-    def test_one_ctrl_c_that_arrives_often_is_one(self):
+    def test_repeated_copies_of_one_ctrl_c_count_once(self):
         """`timeout -s INT` sends it to the launcher, and then to the whole group."""
         process = self.start_sh(2, self.SAVES.replace("trap '", "trap 'sleep 0.3; "))
         self.lines(process, 2)
@@ -278,7 +278,7 @@ class Stopping(LauncherTest):
         self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(outcome.code, 130, str(outcome))
 
-    def test_an_end_that_is_asked_for_while_a_failure_ends_the_ranks_is_no_restart(self):
+    def test_a_stop_request_during_a_failure_prevents_a_restart(self):
         """They have their grace then, which may be long."""
         script = (f"if [ $RANK = 0 ]; then while [ ! -e {self.path('up')} ]; do sleep 0.05; done; exit 3; fi; "
                   f"trap 'echo told' TERM; : > {self.path('up')}; while :; do sleep 0.05; done")
@@ -292,7 +292,7 @@ class Stopping(LauncherTest):
             self.assertEqual(b"no restart: " in outcome.err, restarts > 0, str(outcome))
             os.unlink(self.path("up"))
 
-    def test_ctrl_backslash_ends_at_once_and_is_the_jobs_end(self):
+    def test_ctrl_backslash_kills_at_once_and_is_reported(self):
         for before in ([], [signal.SIGINT]):
             with self.subTest(before=before):
                 process = self.start_sh(2, self.STUBBORN, "--grace", "1000")
@@ -304,11 +304,11 @@ class Stopping(LauncherTest):
                 outcome = self.finish(process)
                 self.assertLess(time.monotonic() - began, 10)
                 self.assertEqual(outcome.code, 130 if before else 131, str(outcome))
-                self.assertEqual(self.marked_processes(), {})
+                self.assertEqual(self.tagged_processes(), {})
                 job = json.loads(self.launch("jobs", "--json", "last").out)["jobs"][0]
                 self.assertEqual((job["condition"], job["end"]["exit_code"]), ("ended", outcome.code))
 
-    def test_the_grace_is_one_for_all(self):
+    def test_all_ranks_share_one_grace_period(self):
         began = time.monotonic()
         process = self.start_sh(4, self.STUBBORN, "--grace", "1")
         self.lines(process, 4)
@@ -323,7 +323,7 @@ class Stopping(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 75, str(outcome))
 
-    def test_a_ctrl_c_that_reaches_the_agent_first_is_one(self):
+    def test_a_ctrl_c_that_reaches_the_agent_first_counts_once(self):
         """`scancel -s INT`, where the launcher has started the agents under srun."""
         process = self.start_sh(2, self.SAVES.replace("trap '", "trap 'sleep 0.3; "))
         self.lines(process, 2)
@@ -333,7 +333,7 @@ class Stopping(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.out.count(b"saved"), 2, str(outcome))
 
-    def test_an_agent_that_is_told_to_end_lets_the_ranks_save(self):
+    def test_a_signalled_agent_lets_the_ranks_save(self):
         """A host that goes down, a scheduler that signals the processes of a step."""
         process = self.start_sh(2, self.SAVES)
         self.lines(process, 2)
@@ -342,7 +342,7 @@ class Stopping(LauncherTest):
         self.assertEqual((outcome.code, outcome.out.count(b"saved")), (75, 2), str(outcome))
         self.assertRegex(outcome.err.splitlines()[-1], b"the job ended: .*: the agent received SIGTERM")
 
-    def test_sigterm_gives_the_cause_when_one_could_not(self):
+    def test_sigterm_gives_the_cause_when_a_rank_could_not_save(self):
         process = self.start_sh(2, f"if [ $RANK = 0 ]; then {self.SAVES}; else echo ready; exec sleep 1000; fi")
         self.lines(process, 2)
         process.send_signal(signal.SIGTERM)
@@ -378,7 +378,7 @@ class Restarts(LauncherTest):
         (job,) = [job for job in json.loads(self.launch("jobs", "--json").out)["jobs"] if word in job["command"][-1]]
         return job["job_id"]
 
-    def test_a_job_that_fails_at_once_waits_longer_and_longer_and_can_be_ended_meanwhile(self):
+    def test_restart_pauses_grow_and_can_be_interrupted(self):
         ends = {130: (lambda process: process.send_signal(signal.SIGINT), b"interrupted by Ctrl-C"),
                 143: (lambda _: self.launch("stop", self.job_of("tries143")), b"stopped by 'dslaunch stop'"),
                 124: (lambda _: None, b"the time limit (--timeout) passed")}
@@ -405,7 +405,7 @@ class NothingLeftBehind(LauncherTest):
         for end in ("exit 0", "exit 3", "kill -9 $$"):
             with self.subTest(end=end):
                 self.exec_sh(2, self.GRANDCHILD + end)
-                self.assertEqual(self.marked_processes(), {})
+                self.assertEqual(self.tagged_processes(), {})
 
     def test_grandchildren_that_hold_the_output_open(self):
         began = time.monotonic()
@@ -419,7 +419,7 @@ class NothingLeftBehind(LauncherTest):
         self.assertEqual(self.finish(process).code, 0)
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
 
-    def test_what_hides_from_a_killed_agent_ends_with_it(self):
+    def test_hidden_processes_end_with_a_killed_agent(self):
         """An orphan without the job's environment; whoever is killed, the launcher is told and nothing stays."""
         hidden = self.path("hidden")
         process = self.start_sh(1, f"env -i setsid setsid sh -c 'trap \"\" TERM HUP; echo $$ > {hidden}; exec sleep 1000' & "
@@ -434,13 +434,13 @@ class NothingLeftBehind(LauncherTest):
         self.assertIn(b"SIGKILL", outcome.err)
         self.assertFalse(os.path.exists(f"/proc/{orphan}"))
 
-    def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
+    def test_no_process_remains_two_seconds_after_the_launcher_was_killed(self):
         process = self.start_sh(3, self.GRANDCHILD + Stopping.STUBBORN)
         self.lines(process, 3)
         process.kill()
         process.wait()
         time.sleep(2)  # the promise itself
-        self.assertEqual(self.marked_processes(), {})
+        self.assertEqual(self.tagged_processes(), {})
         self.wait_until(lambda: os.listdir(self.temp) == [], what="an empty temporary folder")
 
     def test_a_launcher_killed_while_it_starts(self):
@@ -450,33 +450,33 @@ class NothingLeftBehind(LauncherTest):
                 time.sleep(delay)
                 process.kill()
                 process.wait()
-                self.wait_until(lambda: self.marked_processes() == {}, "an end of all processes", 5)
+                self.wait_until(lambda: self.tagged_processes() == {}, "an end of all processes", 5)
 
-    def test_ranks_die_with_their_agent_and_the_launcher_says_so(self):
+    def test_ranks_die_with_their_agent_and_that_is_reported(self):
         process = self.start_sh(2, self.GRANDCHILD + Stopping.STUBBORN)
         self.lines(process, 2)
         os.kill(self.agent_of(process), signal.SIGKILL)
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, str(outcome))
         self.assertIn(b"lost localhost: the agent of this machine", outcome.err)
-        self.assertEqual(self.marked_processes(), {})
+        self.assertEqual(self.tagged_processes(), {})
 
-    def test_a_launcher_inside_a_job_of_another(self):
+    def test_a_launcher_inside_another_job(self):
         inner = [DSLAUNCH, "exec", "--grace", "0.2", "--device", "cpu", "--num_gpus", "2", "--", "sh", "-c", Stopping.STUBBORN]
         process = self.start("exec", "--", *inner)
         self.lines(process, 2)
         process.send_signal(signal.SIGTERM)
         self.finish(process)
-        self.wait_until(lambda: self.marked_processes() == {}, "an end of the inner job", 5)
+        self.wait_until(lambda: self.tagged_processes() == {}, "an end of the inner job", 5)
 
 
 class Output(LauncherTest):
-    def test_bytes_of_a_single_rank_pass_as_they_are(self):
+    def test_output_of_a_single_rank_is_unchanged(self):
         script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 50 + b'no newline')"
         outcome = self.launch("exec", "--", sys.executable, "-c", script)
         self.assertEqual(outcome.out, bytes(range(256)) * 50 + b"no newline")
 
-    def test_words_of_the_launcher_are_no_part_of_a_single_ranks_line(self):
+    def test_launcher_lines_do_not_split_a_single_ranks_line(self):
         for stream in ("", " >&2"):
             with self.subTest(stream=stream):
                 process = subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "1", "--", "sh", "-c",
@@ -506,7 +506,7 @@ class Output(LauncherTest):
         self.running.remove(process)
         return process.returncode, shown.replace(b"\r\n", b"\n")
 
-    def test_a_sequence_that_a_rank_leaves_open_swallows_no_line_of_ours(self):
+    def test_an_open_escape_sequence_hides_no_launcher_line(self):
         title = rb"printf '\033]0;a title without its end\n'"
         for stream in ("", " >&2"):
             with self.subTest(stream=stream):
@@ -520,7 +520,7 @@ class Output(LauncherTest):
                 self.assertNotIn(b"\x1b", ours)
                 self.assertEqual(rb"  | \x1b]0;a title without its end" in ours, stream == " >&2", ours)
 
-    def test_what_a_rank_wrote_and_is_quoted_has_no_control_bytes(self):
+    def test_quoted_output_has_no_control_bytes(self):
         write = "json.dump({'message': 'a\\033]0;b\\tc'}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))"
         script = f"import json, os, sys; sys.stderr.write('\\033[31mred\\033[0m\\t\u00e9\\n'); {write}; sys.exit(3)"
         for options in ([], ["--json"]):
@@ -533,7 +533,7 @@ class Output(LauncherTest):
         first = json.loads(outcome.out)["first_failure"]
         self.assertEqual(first["last_lines"], "\\x1b[31mred\\x1b[0m\t\u00e9")
 
-    def test_lines_of_several_ranks_stay_whole_and_carry_their_rank(self):
+    def test_lines_of_several_ranks_are_complete_and_prefixed(self):
         script = ("import os, sys\n"
                   "r = os.environ['RANK'].encode()\n"
                   "for i in range(200): sys.stdout.buffer.write(r * 3000 + b'\\0' + r * 3000 + b'\\n')\n"
@@ -551,13 +551,13 @@ class Output(LauncherTest):
                 log = file.read()
             self.assertEqual(log.replace(b"err " + rank + b"\n", b""), short * 200 + long)
 
-    def test_lines_come_as_they_are_written(self):
+    def test_lines_are_shown_as_they_are_written(self):
         process = self.start_sh(2, "echo first; sleep 1000")
         self.assertEqual(sorted(self.lines(process, 2)), ["localhost:0| first\n", "localhost:1| first\n"])
         process.send_signal(signal.SIGTERM)
         self.finish(process)
 
-    def test_a_reader_that_goes_away_does_not_end_the_job(self):
+    def test_a_reader_that_exits_does_not_end_the_job(self):
         process = self.start_sh(1, f"yes | head -c 3000000; touch {self.path('done')}")
         process.stdout.read(10)
         process.stdout.close()
@@ -570,7 +570,7 @@ class Output(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual((outcome.code, len(outcome.out)), (0, 30000000))
 
-    def test_an_agent_of_this_machine_that_is_stopped_is_noticed(self):
+    def test_a_stopped_local_agent_is_detected(self):
         process = self.start_sh(2, f"echo up; [ $RANK = 1 ] || exec sleep 1000; while [ ! -e {self.path('go')} ]; do sleep 0.05; "
                                 "done; exit 3", "--lost_after", "1s")
         self.lines(process, 2)
@@ -580,9 +580,9 @@ class Output(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, outcome)
         self.assertIn(f"no heartbeat from its agent (process {agent}) for 1 s: it is stopped, e.g. by SIGSTOP".encode(), outcome.err)
-        self.assertEqual(self.marked_processes(), {})
+        self.assertEqual(self.tagged_processes(), {})
 
-    def test_a_job_of_one_host_outlasts_a_launcher_that_is_suspended(self):
+    def test_a_local_job_survives_a_suspended_launcher(self):
         process = self.start_sh(2, f"echo up; while [ ! -e {self.path('go')} ]; do sleep 0.05; done; echo end", "--lost_after", "1s")
         self.lines(process, 2)
         process.send_signal(signal.SIGSTOP)
@@ -593,17 +593,17 @@ class Output(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual((outcome.code, outcome.out.count(b"end")), (0, 2), outcome)
 
-    def test_a_reader_that_does_not_read_does_not_hold_up_the_second_ctrl_c(self):
+    def test_a_stalled_reader_does_not_delay_the_second_ctrl_c(self):
         process = self.start_sh(2, f"echo x >> {self.path('up')}; yes")
         self.wait_until(lambda: os.path.exists(self.path("up")))
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         process.stderr.readline()
-        self.press_until(process, lambda: self.marked_processes(but={process.pid}) == {})
+        self.press_until(process, lambda: self.tagged_processes(but={process.pid}) == {})
         self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
-    def test_a_reader_that_does_not_read_keeps_no_rank_from_saving(self):
+    def test_a_stalled_reader_does_not_keep_ranks_from_saving(self):
         """Nor whoever asked for the end from getting it."""
         save = f"touch {self.path('saved')}; exit 75"
         line = "x" * 1000
@@ -615,7 +615,7 @@ class Output(LauncherTest):
         self.assertTrue(os.path.exists(self.path("saved")))
         self.assertIn(b"the reader of the output has stopped reading: dropping its pending output", process.stderr.read())
 
-    def test_a_reader_that_pauses_while_a_failure_ends_the_others_loses_nothing(self):
+    def test_a_paused_reader_loses_nothing_during_a_failure(self):
         """Less than the launcher keeps: nobody waits for the reader, however long the end takes."""
         script = (f"[ $RANK = 0 ] && {{ yes 0123456789 | head -n 30000; touch {self.path('written')}; exec sleep 1000; }}; "
                   f"while [ ! -e {self.path('written')} ]; do sleep 0.05; done; echo the reason >&2; exit 3")
@@ -625,12 +625,12 @@ class Output(LauncherTest):
                                    stderr=subprocess.STDOUT)
         self.running.append(process)
         self.wait_until(lambda: os.path.exists(self.path("written")))
-        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
+        self.wait_until(lambda: self.tagged_processes(but={process.pid}) == {}, "the end of all but the launcher")
         outcome = self.finish(process)
         self.assertEqual((outcome.code, outcome.out.count(b"localhost:0| 0123456789\n")), (3, 30000))
         self.assertIn(b"the reason", outcome.out)
 
-    def test_a_reader_that_pauses_still_gets_our_own_words_after_a_stop(self):
+    def test_a_paused_reader_gets_the_launchers_lines_after_a_stop(self):
         process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"),
                                     "--", "sh", "-c", "yes 0123456789"], env=self.environment(),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -644,7 +644,7 @@ class Output(LauncherTest):
             return seen[-1] > 3 << 20 and len(seen) > 20 and seen[-20] == seen[-1]
         self.wait_until(stands_still, "ranks that wait for the reader")
         process.send_signal(signal.SIGTERM)
-        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
+        self.wait_until(lambda: self.tagged_processes(but={process.pid}) == {}, "the end of all but the launcher")
         outcome = self.finish(process)
         lines = outcome.out.decode().splitlines()
         self.assertEqual(lines[-1], "dslaunch: the job ended: stopped by a signal")
@@ -661,7 +661,7 @@ class Output(LauncherTest):
                                    env=self.environment(),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.running.append(process)
-        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
+        self.wait_until(lambda: self.tagged_processes(but={process.pid}) == {}, "the end of all but the launcher")
         shown = b""
         while piece := os.read(process.stdout.fileno(), 4096):
             shown += piece
@@ -672,7 +672,7 @@ class Output(LauncherTest):
         process.stdout.close()
         self.assertEqual(process.wait(LIMIT_S), 3)
 
-    def test_a_terminal_that_nobody_reads_holds_up_the_ranks_alone(self):
+    def test_an_unread_terminal_blocks_only_the_ranks(self):
         """As behind an ssh that stands still. It takes a part of what is written and blocks for the rest."""
         reader, terminal = pty.openpty()
         self.addCleanup(os.close, reader)
@@ -681,11 +681,11 @@ class Output(LauncherTest):
         os.close(terminal)
         log = self.path("run/logs/localhost.0.log")
         self.wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 2 << 20, "more than a terminal takes", 15)
-        self.press_until(process, lambda: self.marked_processes(but={process.pid}) == {})
+        self.press_until(process, lambda: self.tagged_processes(but={process.pid}) == {})
         self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
-    def test_one_ctrl_c_is_enough_where_nobody_reads(self):
+    def test_one_ctrl_c_suffices_without_a_reader(self):
         """A terminal behind an ssh that stands still, with more waiting for it than the launcher keeps; and a pipe."""
         for with_terminal in (True, False):
             with self.subTest(with_terminal=with_terminal):
@@ -712,7 +712,7 @@ class Output(LauncherTest):
         with open(self.path("run/logs/localhost.0.log"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "word\n")
 
-    def test_a_system_that_refuses_threads_is_no_bug_of_ours(self):
+    def test_a_thread_limit_is_not_an_internal_error(self):
         """No thread's stack of this size fits into an address space."""
         hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
         if hard != resource.RLIM_INFINITY:
@@ -758,7 +758,7 @@ class Output(LauncherTest):
         self.assertEqual(self.exec_sh(1, "echo three", *named).code, 73)
         self.assertEqual(self.exec_sh(1, "true", "--overwrite").code, 64)
 
-    def test_a_job_that_never_began_leaves_a_run_directory_that_holds_none(self):
+    def test_a_job_that_never_started_leaves_no_run(self):
         named = ["exec", "--device", "cpu", "--run_dir", self.path("run"), "--"]
         self.assertEqual(self.launch(*named, self.path("no-such-program")).code, 127)
         self.assertEqual(self.launch(*named, "true").code, 0)
@@ -786,7 +786,7 @@ class Output(LauncherTest):
         self.assertEqual(outcome.code, 73, str(outcome))
         self.assertIn(b"localhost.1.log: a pipe with this name exists", outcome.err)
 
-    def test_a_run_folder_that_cannot_be_made(self):
+    def test_a_run_directory_that_cannot_be_created(self):
         with open(self.path("in-the-way"), "w", encoding="utf-8"):
             pass
         outcome = self.exec_sh(1, "true", "--run_dir", self.path("in-the-way/run"))
@@ -831,13 +831,13 @@ class Environment(LauncherTest):
         self.assertEqual(len(lines), 1)
         self.assertRegex(lines.pop(), r"^\d+ True \S+ True$")
 
-    def test_options_for_environment_and_folder(self):
+    def test_options_for_environment_and_directory(self):
         env = self.ranks("--env", "A=b=c", "--env", "EMPTY=", "--chdir", self.folder)[0]
         self.assertEqual((env["A"], env["EMPTY"], os.path.realpath(env["PWD"]) if "PWD" in env else None)[:2], ("b=c", ""))
         outcome = self.launch("exec", "--chdir", self.folder, "--", "pwd")
         self.assertEqual(outcome.out.decode().strip(), os.path.realpath(self.folder))
 
-    def test_a_variable_larger_than_any_program_takes_is_named(self):
+    def test_a_too_large_variable_is_named(self):
         with open(self.path("variables"), "w", encoding="utf-8") as file:
             file.write(f"BIG={'x' * 200000}\n")
         outcome = self.exec_sh(1, "true", "--env_file", self.path("variables"))
@@ -853,7 +853,7 @@ class Environment(LauncherTest):
         # Where there are no devices to deal out it is the user's.
         self.assertEqual(self.ranks("--env", "CUDA_VISIBLE_DEVICES=7")[0]["CUDA_VISIBLE_DEVICES"], "7")
 
-    def test_a_file_with_variables_that_the_launcher_sets_is_taken_with_a_word(self):
+    def test_launcher_variables_in_a_file_are_a_warning(self):
         with open(self.path("variables"), "w", encoding="utf-8") as file:
             file.write("RANK=7\nA=1\nWORLD_SIZE=9\n")
         outcome = self.exec_sh(1, "echo $RANK $WORLD_SIZE $A", "--env_file", self.path("variables"))
@@ -870,7 +870,7 @@ class Environment(LauncherTest):
         self.assertEqual(outcome.code, 78, str(outcome))
         self.assertIn(b"PET_NPROC_PER_NODE=3", outcome.err)
 
-    def test_what_another_launcher_left_in_the_environment_is_replaced(self):
+    def test_variables_of_another_launcher_are_replaced(self):
         stale = self.environment(RANK="7", WORLD_SIZE="9", MASTER_PORT="1", DSLAUNCH_AGENT_STORE="1", OMP_NUM_THREADS="5")
         env = self.ranks(env=stale)[0]
         self.assertEqual((env["RANK"], env["WORLD_SIZE"], env["OMP_NUM_THREADS"]), ("0", "1", "5"))
@@ -886,7 +886,7 @@ class Environment(LauncherTest):
         self.running.remove(process)
         self.assertEqual(process.communicate()[0], b"end\n")
 
-    def test_arguments_arrive_unchanged(self):
+    def test_arguments_are_unchanged(self):
         odd = ["", "a b", "it's", "--num_gpus", "--", "$HOME", "*", "new\nline", "--x-y=1"]
         script = "import json, sys; print(json.dumps(sys.argv[1:]))"
         outcome = self.launch("exec", "--", sys.executable, "-c", script, *odd)
@@ -906,7 +906,7 @@ class HostsAndPorts(LauncherTest):
         for word in (str(port), f"pid {os.getpid()}", "test_launcher"):
             self.assertIn(word, outcome.err.decode())
 
-    def test_a_master_address_where_the_ranks_could_not_meet_is_refused(self):
+    def test_an_unusable_master_address_is_refused(self):
         cases = [(64, "bad host", "not a host name"), (64, "a/b", "not a host name"), (64, "http://a", "a URL"), (64, "a:29500", "--master_port"),
                  (64, "[::1]", "without brackets"), (64, "1:2:3", "not an IPv6 address"), (69, "node7.invalid", "not known"),
                  (69, "192.0.2.1", "not an address of this machine")]
@@ -920,7 +920,7 @@ class HostsAndPorts(LauncherTest):
         for address in ("localhost", "127.0.0.1"):
             self.assertEqual(self.exec_sh(1, "echo $MASTER_ADDR", "--master_addr", address).out.decode(), address + "\n")
 
-    def test_names_in_other_letters_are_one_host(self):
+    def test_host_names_are_case_insensitive(self):
         hosts = self.hostfile("localhost slots=1\nLocalHost slots=1\n")
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--", "true")
         self.assertEqual(outcome.code, 65, str(outcome))
@@ -937,7 +937,7 @@ class HostsAndPorts(LauncherTest):
         self.assertRegex(lines[2], r"^localhost:1\| 1 1 0 2 2 \d+$")
         self.assertEqual(len({line.split()[-1] for line in lines}), 1)
 
-    def test_a_node_that_is_done_early_leaves_the_others_alone(self):
+    def test_a_node_that_ends_early_does_not_affect_others(self):
         hosts = self.hostfile("localhost slots=1\n127.0.0.1 slots=1\n127.0.0.2 slots=1\n")
         gates = [self.path(f"gate{rank}") for rank in range(3)]
         for gate in gates:
@@ -948,10 +948,10 @@ class HostsAndPorts(LauncherTest):
                              "[ $RANK != 2 ] || exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT")
 
         def agents():
-            return sum("dslaunch agent" in command for command in self.marked_processes().values())
+            return sum("dslaunch agent" in command for command in self.tagged_processes().values())
 
         def ranks():
-            return sum(command.startswith("bash -c") for command in self.marked_processes().values())
+            return sum(command.startswith("bash -c") for command in self.tagged_processes().values())
 
         def open_gate(gate):
             with open(gate, "w", encoding="utf-8") as file:
@@ -974,7 +974,7 @@ class HostsAndPorts(LauncherTest):
         included = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--include", "localhost", "--", "true")
         self.assertEqual(included.code, 0, str(included))
 
-    def test_hosts_as_text_and_as_a_document(self):
+    def test_hosts_as_text_and_json(self):
         hosts = self.hostfile("localhost slots=2\nnode7.invalid slots=8\n")
         document = json.loads(self.launch("hosts", "--hostfile", hosts, "--exclude", "node7.invalid:0,1", "--json").out)
         self.assertEqual([(h["host"], h["slots"]) for h in document["hosts"]],
@@ -1039,7 +1039,7 @@ class Run(LauncherTest):
         self.assertFalse(os.path.exists(self.path("runs")), "a refused run left a run folder")
         return outcome
 
-    def test_the_worker_gets_its_options_wherever_the_model_stands(self):
+    def test_options_may_precede_or_follow_the_model(self):
         outcome = self.run_job("--steps", "5", "model.pt", "--config", "ds.json", "--data", "train.safetensors", "--set",
                                "train.seed=3", "--run_dir", "out")
         self.assertEqual(outcome.code, 0, str(outcome))
@@ -1051,7 +1051,7 @@ class Run(LauncherTest):
             with open(self.path(f"out/logs/localhost.{rank}.log"), encoding="utf-8") as file:
                 self.assertIn("ARGV", file.read())
 
-    def test_several_workers_meet_at_the_agents_store_and_one_needs_none(self):
+    def test_several_workers_use_the_agents_store(self):
         outcome = self.run_job("model.pt", "--data", "train.safetensors")
         stores = {line.split("STORE ")[1] for line in outcome.out.decode().splitlines() if "STORE" in line}
         self.assertEqual(len(stores), 1)
@@ -1059,7 +1059,7 @@ class Run(LauncherTest):
         outcome = self.run_job("model.pt", "--data", "train.safetensors", world=1)
         self.assertIn(b"STORE - -\n", outcome.out)
 
-    def test_without_a_config_it_says_that_defaults_are_taken_and_where_the_run_goes(self):
+    def test_without_a_config_defaults_and_run_directory_are_reported(self):
         outcome = self.run_job("model.pt", "--data", "train.safetensors")
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(outcome.err.count(b"no --config"), 1, str(outcome))
@@ -1074,12 +1074,12 @@ class Run(LauncherTest):
         return self.finish(self.start_run("exec", "--device", "cpu", "--num_gpus", "1", "--max_restarts", "1", "--", "sh",
                                           "-c", script))
 
-    def test_a_restart_after_an_upgrade_in_place_takes_the_new_program(self):
+    def test_a_restart_after_an_upgrade_uses_the_new_program(self):
         outcome = self.replaced_while_it_runs(shutil.copy(DSLAUNCH, self.path("newer")))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn(b"again", outcome.out)
 
-    def test_a_program_replaced_by_one_of_another_protocol_is_told(self):
+    def test_a_replaced_program_of_another_protocol_is_reported(self):
         hello = struct.pack("<II", 99, 5) + b"9.9.9"
         frame = struct.pack("<IB", len(hello) + 1, 5) + hello
         newer = self.file("newer", f"#!{sys.executable}\nimport os\nos.write(1, {frame!r})\nos.read(0, 1)\n")
@@ -1089,7 +1089,7 @@ class Run(LauncherTest):
         self.assertIn(f"{self.program} was replaced while this job was running: it is now version 9.9.9 (protocol 99)",
                       outcome.err.decode().splitlines()[-2])
 
-    def test_a_program_that_is_gone_is_named_as_it_was(self):
+    def test_a_removed_program_is_named(self):
         outcome = self.replaced_while_it_runs(None)
         self.assertNotEqual(outcome.code, 0, str(outcome))
         self.assertIn(f"program '{self.program}' does not exist", outcome.err.decode())
@@ -1121,7 +1121,7 @@ class Run(LauncherTest):
         self.assertIn(b"write it to a file", process.stderr)
         self.assertNotIn(b"ARGV", process.stdout)
 
-    def test_a_folder_that_holds_a_run(self):
+    def test_a_directory_that_holds_a_run(self):
         os.mkdir(self.path("old"))
         self.file("old/metrics.jsonl", "{}\n")
         arguments = [self.model, "--data", self.data, "--run_dir", "old"]
@@ -1131,7 +1131,7 @@ class Run(LauncherTest):
         self.assertEqual(self.run_job(*arguments, "--overwrite").code, 0)
         self.assertFalse(os.path.exists(self.path("old/metrics.jsonl")))
 
-    def test_a_folder_in_which_another_job_is_at_work(self):
+    def test_a_directory_in_use_by_another_job(self):
         arguments = ["--device", "cpu", "--num_gpus", "2", self.model, "--data", self.data, "--run_dir", "out"]
         first = self.start_run(*arguments, END="wait")
         seen = first.stdout.readline() + first.stdout.readline()  # a rank works
@@ -1149,7 +1149,7 @@ class Run(LauncherTest):
         self.assertEqual(self.finish(self.start_run(*arguments, "--resume", "auto")).code, 0)
         self.assertFalse(os.path.exists(self.path("out/.lock")))
 
-    def test_logs_of_a_job_at_work_are_not_cut_by_one_of_another_kind(self):
+    def test_logs_of_a_running_job_are_not_truncated_by_another_kind(self):
         one, named = ["--device", "cpu", "--num_gpus", "1"], ["--run_dir", self.path("out")]
         program = ["--", "sh", "-c", "echo waiting; [ \"$END\" = 0 ] || exec sleep 600"]
         jobs = {"exec": ["exec", *one, *named, "--overwrite", *program],
@@ -1170,7 +1170,7 @@ class Run(LauncherTest):
                 self.assertEqual(self.finish(self.start_run(*jobs[second], END="0")).code, 0)  # it is free again
         self.assertNotIn(".lock", os.listdir(self.path("out")))
 
-    def test_the_ends_of_workers(self):
+    def test_exit_codes_of_workers(self):
         arguments = [self.model, "--data", self.data, "--run_dir", "out"]
         for code, words, ends in ((76, ["training cannot continue", "rank 1"], {"END_1": "76"}),
                                   (137, ["rank 1 on localhost failed first", "SIGKILL"], {"END_0": "71", "END_1": "kill"}),
@@ -1181,7 +1181,7 @@ class Run(LauncherTest):
                 for word in words:
                     self.assertIn(word, outcome.err.decode())
 
-    def test_a_scheduler_that_wants_the_job_to_stop(self):
+    def test_a_scheduler_stop_request(self):
         for sent, code in ((signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGUSR2, 75), (signal.SIGINT, 130)):
             with self.subTest(signal=sent):
                 process = self.start_run("--device", "cpu", "--num_gpus", "2", "model.pt", "--data", self.data, END="wait")
@@ -1198,7 +1198,7 @@ class Run(LauncherTest):
         self.assertEqual((document["kind"], document["world_size"], document["argv"][1]), ("run", 2, "train"))
         self.assertFalse(os.path.exists(self.path("runs")))
 
-    def test_the_tool_commands_are_the_workers(self):
+    def test_tool_commands_run_the_worker(self):
         outcome = self.finish(self.start_run("infer", "--checkpoint", "c", "--prompt", "To be", "--num-tokens", "5", END="3"))
         self.assertEqual(outcome.code, 3, str(outcome))
         self.assertIn(b'["infer", "--checkpoint", "c", "--prompt", "To be", "--num_tokens", "5"]', outcome.out)
@@ -1228,7 +1228,7 @@ class CommandLine(LauncherTest):
         for word in words:
             self.assertIn(word, outcome.err.decode())
 
-    def test_slips_get_an_answer(self):
+    def test_usage_errors_have_suggestions(self):
         for code, words, arguments in (
                 (69, ["3000000", "4096"], ["exec", "--device", "cpu", "--num_gpus", "3000000", "--", "true"]),
                 (69, ["3000000", "4096"], ["exec", "--device", "cpu", "--num_gpus", "3000000", "--no_ssh", "--node_rank", "0",
@@ -1278,12 +1278,12 @@ class CommandLine(LauncherTest):
         self.assertEqual(one["world_size"], 2)
         self.assertEqual(one["ranks"], two["ranks"])
 
-    def test_numbers_are_decimal_whatever_stands_in_front(self):
+    def test_numbers_are_decimal(self):
         for text, count in (("010", 10), ("08", 8), ("3", 3)):
             outcome = self.launch("exec", "--dry_run", "--json", "--num_gpus", text, "--device", "cpu", "--", "x")
             self.assertEqual(json.loads(outcome.out)["world_size"], count, text)
 
-    def test_a_filter_that_is_empty_filters_nothing(self):
+    def test_an_empty_filter_keeps_everything(self):
         for words in (["--include", ""], ["--include="], ["--exclude", ""]):
             self.assertEqual(self.launch("hosts", "--device", "cpu", *words).code, 0, words)
 
@@ -1292,7 +1292,7 @@ class CommandLine(LauncherTest):
             return subprocess.run([DSLAUNCH, *arguments], stdout=full, stderr=subprocess.PIPE, env=self.environment(),
                                   timeout=LIMIT_S)
 
-    def test_a_document_that_did_not_arrive_is_no_success(self):
+    def test_a_lost_document_is_a_failure(self):
         for arguments in (["--help"], ["--version"], ["hosts", "--device", "cpu", "--json"], ["jobs", "--json"],
                           ["config", "explain", self.document("{}")],
                           ["exec", "--device", "cpu", "--dry_run", "--", "true"]):
@@ -1301,7 +1301,7 @@ class CommandLine(LauncherTest):
                 self.assertEqual(outcome.returncode, 74)
                 self.assertIn(b"standard output", outcome.stderr)
 
-    def test_a_jobs_output_that_did_not_arrive_is_no_success(self):
+    def test_lost_output_is_a_failure(self):
         for options, rank, code in ((["--json"], "exit 0", 74), ([], "echo result", 74), (["--json"], "exit 5", 5),
                                     ([], "echo alas >&2", 0)):
             with self.subTest(options=options, rank=rank):
@@ -1314,7 +1314,7 @@ class CommandLine(LauncherTest):
             file.write(text)
         return self.path("ds.json")
 
-    def test_a_reader_that_has_seen_enough_ends_every_command_as_it_ends_cat(self):
+    def test_commands_end_with_sigpipe_without_a_reader(self):
         """Whether its SIGPIPE is ignored, as Python's is, so that the write fails, or not."""
         read, write = os.pipe()
         os.close(read)
@@ -1335,7 +1335,7 @@ class CommandLine(LauncherTest):
         self.assertIn(script.encode(), outcome.out)
         self.assertEqual(sorted(os.listdir(self.folder)), ["tmp"])
 
-    def test_help_shows_examples_first_and_comes_at_once(self):
+    def test_help_shows_examples_first_and_is_fast(self):
         times = []
         for _ in range(10):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -50,7 +50,7 @@ class NodeTest(unittest.TestCase):
                               timeout=LIMIT_S, stdin=subprocess.DEVNULL, cwd=self.here, env=self.environment(**extra),
                               preexec_fn=narrow)
 
-    def words_of_ranks(self, num_ranks, *options, script, **how):
+    def output_of_ranks(self, num_ranks, *options, script, **how):
         """What each rank says, by rank. The script's output is one word."""
         result = self.exec("--num_gpus", str(num_ranks), *options, "--", "sh", "-c", f'echo "<$RANK=$({script})>"', **how)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -71,29 +71,29 @@ class NodeTest(unittest.TestCase):
 
     # ---- cores and threads
 
-    def test_ranks_run_on_the_cores_that_were_planned(self):
+    def test_ranks_run_on_the_planned_cores(self):
         cores = cores_allowed()[:2]
         if len(cores) < 2:
             self.skipTest("one core")
         chosen = ",".join(map(str, cores))
         bind = ["--bind_core_list", chosen]
-        self.assertEqual(self.words_of_ranks(2, *bind, script=self.AFFINITY), [str(core) for core in cores])
+        self.assertEqual(self.output_of_ranks(2, *bind, script=self.AFFINITY), [str(core) for core in cores])
         plan = self.planned("--num_gpus", "2", *bind)
         for core, placement in zip(cores, plan):
             self.assertIn(f"cpus {core}", placement)
             self.assertIn("1 thread", placement)
 
-    def test_without_options_nobody_is_bound_and_threads_share_the_mask(self):
+    def test_by_default_ranks_are_not_bound_and_threads_share_the_mask(self):
         cores = cores_allowed()[:1]
-        self.assertEqual(self.words_of_ranks(2, script=self.AFFINITY, cores=cores), [str(cores[0])] * 2)
-        self.assertEqual(self.words_of_ranks(2, script=self.THREADS, cores=cores), ["1", "1"])
+        self.assertEqual(self.output_of_ranks(2, script=self.AFFINITY, cores=cores), [str(cores[0])] * 2)
+        self.assertEqual(self.output_of_ranks(2, script=self.THREADS, cores=cores), ["1", "1"])
         self.assertEqual(self.planned("--num_gpus", "1", cores=cores), ["cpus not bound, 1 thread"])
 
-    def test_a_thread_count_of_the_user_stays(self):
-        self.assertEqual(self.words_of_ranks(1, script=self.THREADS, OMP_NUM_THREADS="7"), ["7"])
-        self.assertEqual(self.words_of_ranks(1, "--env", "OMP_NUM_THREADS=5", script=self.THREADS), ["5"])
+    def test_the_users_thread_count_is_kept(self):
+        self.assertEqual(self.output_of_ranks(1, script=self.THREADS, OMP_NUM_THREADS="7"), ["7"])
+        self.assertEqual(self.output_of_ranks(1, "--env", "OMP_NUM_THREADS=5", script=self.THREADS), ["5"])
 
-    def test_what_cannot_be_bound_is_told_before_a_rank_starts(self):
+    def test_impossible_bindings_are_reported_before_a_rank_starts(self):
         outside = max(cores_allowed()) + 1
         cases = [(["--bind_cores_to_rank"], {"cores": cores_allowed()[:1]}, 69, "2 rank(s) on 1 core(s)"),
                  (["--bind_core_list", str(outside)], {}, 69, f"core(s) {outside} cannot be used here"),
@@ -110,14 +110,14 @@ class NodeTest(unittest.TestCase):
 
     # ---- variables
 
-    def test_the_later_file_wins_and_the_command_line_above_all(self):
+    def test_later_files_and_the_command_line_override(self):
         self.write(self.path("home", ".deepspeed_env"), "A=home\nB=home\nC=home\nD=home\n")
         self.write(self.path("here", ".deepspeed_env"), "# a comment\n\nexport B = 'here'\nC=here\nD=here\n")
         named = self.write(self.path("named"), "C=\"named\"\r\nD=named\n")
-        words = self.words_of_ranks(1, "--env_file", named, "--env", "D=line", script="echo $A-$B-$C-$D-$E", E="kept")
+        words = self.output_of_ranks(1, "--env_file", named, "--env", "D=line", script="echo $A-$B-$C-$D-$E", E="kept")
         self.assertEqual(words, ["home-here-named-line-kept"])
 
-    def test_a_file_of_variables_that_is_bad_or_missing_ends_the_launch(self):
+    def test_a_bad_or_missing_environment_file_ends_the_launch(self):
         bad = self.write(self.path("bad"), "A=1\nB\nC='\n")
         result = self.exec("--env_file", bad, "--", "true")
         self.assertEqual(result.returncode, 65)
@@ -128,7 +128,7 @@ class NodeTest(unittest.TestCase):
         self.assertIn(self.path("gone"), result.stderr)
         self.assertEqual(self.exec("--", "true", DS_ENV_FILE="other").returncode, 66)
 
-    def test_a_found_file_of_variables_that_others_may_have_written_is_refused(self):
+    def test_a_found_environment_file_writable_by_others_is_refused(self):
         found = self.write(self.path("here", ".deepspeed_env"), "A=found\n")
         os.chmod(found, 0o666)
         changes = [("mode 0666", lambda: None)]
@@ -146,7 +146,7 @@ class NodeTest(unittest.TestCase):
                 self.assertEqual(result.stdout, "found\n", result.stderr)
                 self.assertIn(words, result.stderr)
 
-    def test_the_first_lines_say_which_files_of_variables_were_read(self):
+    def test_the_first_lines_name_the_environment_files(self):
         home = self.write(self.path("home", ".deepspeed_env"), "A=1\n")
         named = self.write(self.path("named"), "B=1\n")
         result = self.exec("--env_file", named, "--", "true")
@@ -157,9 +157,9 @@ class NodeTest(unittest.TestCase):
         plan = json.loads(self.exec("--env_file", named, "--dry_run", "--json", "--", "true").stdout)
         self.assertEqual(plan["env_files"], [home, named])
 
-    def test_nothing_in_a_file_of_variables_is_run(self):
+    def test_environment_files_are_not_executed(self):
         self.write(self.path("here", ".deepspeed_env"), "A=$(touch started)`touch started`;x\n")
-        self.assertEqual(self.words_of_ranks(1, script="printf %s \"$A\" | wc -c"), ["33"])
+        self.assertEqual(self.output_of_ranks(1, script="printf %s \"$A\" | wc -c"), ["33"])
         self.assertFalse(os.path.exists(self.path("here", "started")))
 
     # ---- virtual environment, folder
@@ -170,7 +170,7 @@ class NodeTest(unittest.TestCase):
         os.chmod(self.path("venv", "bin", "python"), 0o755)
         for option in (["--venv", self.path("venv")], ["--venv", "../venv/"],
                        ["--venv_script", self.path("venv", "bin", "activate")]):
-            words = self.words_of_ranks(2, *option, script="echo $(python)-$VIRTUAL_ENV-$PYTHONHOME", PYTHONHOME="/x")
+            words = self.output_of_ranks(2, *option, script="echo $(python)-$VIRTUAL_ENV-$PYTHONHOME", PYTHONHOME="/x")
             self.assertEqual(words, [f"its-own-{self.path('venv')}-"] * 2)
         result = self.exec("--venv", self.path("gone"), "--", "true")
         self.assertEqual(result.returncode, 66)
@@ -178,7 +178,7 @@ class NodeTest(unittest.TestCase):
 
     # ---- torchrun's words
 
-    def test_counts_in_torchruns_words(self):
+    def test_torchruns_counts(self):
         def num_ranks(*options):
             return len(self.planned(*options))
         self.assertEqual(num_ranks("--nproc_per_node", "3"), 3)
@@ -191,17 +191,17 @@ class NodeTest(unittest.TestCase):
 
     # ---- what other launchers got wrong
 
-    def test_a_child_that_died_of_a_signal_is_no_success(self):
+    def test_a_child_that_died_of_a_signal_is_a_failure(self):
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV):
             result = self.exec("--", "sh", "-c", f"kill -{int(number)} $$")
             self.assertEqual(result.returncode, 128 + number, result.stderr)
 
-    def test_a_hostfile_that_is_missing_never_trains_here(self):
+    def test_a_missing_hostfile_never_trains_locally(self):
         result = self.exec("--hostfile", self.path("gone"), "--", "touch", self.path("started"))
         self.assertEqual(result.returncode, 66)
         self.assertFalse(os.path.exists(self.path("started")))
 
-    def test_a_process_of_the_same_name_outlives_the_job(self):
+    def test_a_process_of_the_same_name_survives_the_job(self):
         marker = self.path("same-name.sh")
         self.write(marker, "#!/bin/sh\nread -r line\nexit ${1:-0}\n")
         os.chmod(marker, 0o755)

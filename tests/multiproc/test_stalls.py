@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from marked_case import DSLAUNCH, LIMIT_S, MarkedTest
+from tagged_case import DSLAUNCH, LIMIT_S, TaggedTest
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_hang_script.py")
 BEGIN = r"dslaunch: {} of 2 ranks used less than 1% of a core and printed nothing for \d+ s: "
@@ -41,7 +41,7 @@ class Job:
         return bool(more) and self.told_at is None
 
 
-class Stalls(MarkedTest):
+class Stalls(TaggedTest):
     def tearDown(self):
         self.end_processes()
 

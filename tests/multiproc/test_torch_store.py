@@ -60,7 +60,7 @@ class TorchStore(unittest.TestCase):
             file.write(text)
         return file.name
 
-    def test_every_message_is_answered_as_torchs_own_server_does(self):
+    def test_every_message_is_answered_like_torchs_server(self):
         script = os.path.join(HERE, "torch_store_calls.py")
         expected = json.loads(marked(self, run(sys.executable, script, "--own"), "ANSWERS"))
         got = json.loads(marked(self, self.dslaunch("--", sys.executable, script), "ANSWERS"))
@@ -89,7 +89,7 @@ class TorchStore(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(marked(self, self.dslaunch(*options, "--", sys.executable, script), "SEEN"), expected)
 
-    def test_a_rank_may_come_late_and_the_port_is_held_before_any_comes(self):
+    def test_the_port_is_held_before_any_rank_connects(self):
         # Rank 0 asks only once rank 1 has shown, through the store, that it needs no rank 0 to be there.
         script = ("import os, torch.distributed as d\n"
                   "r = int(os.environ['RANK'])\n"
@@ -98,7 +98,7 @@ class TorchStore(unittest.TestCase):
                   "s.set('from1', 'here') if r == 1 else print('GOT', s.get('from1').decode())\n")
         self.assertEqual(marked(self, self.dslaunch("--num_gpus", "2", "--", sys.executable, "-c", script), "GOT"), "here")
 
-    def test_our_worker_meets_beside_it(self):
+    def test_dsworker_uses_the_same_port(self):
         probe = os.path.join(BIN, "rendezvous_probe")
         if not os.path.exists(probe):
             self.skipTest("rendezvous_probe is not built")

@@ -55,7 +55,7 @@ int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
 """
 
 
-class StrangerTest(harness.TrainingTest):
+class BadInputTest(harness.TrainingTest):
     def tearDown(self):
         self.assertEqual(harness.job_processes(self.env.folder), [], "processes are left behind")
 
@@ -88,7 +88,7 @@ class StrangerTest(harness.TrainingTest):
             self.assertNotIn(word, outcome.text, str(outcome))
 
 
-class CommandLine(StrangerTest):
+class CommandLine(BadInputTest):
     def test_no_arguments_gives_short_help(self):
         outcome = self.assert_refused([program("dslaunch")], 64, "MODEL.pt", "--help")
         self.assertLess(len(outcome.text.splitlines()), 40)
@@ -97,7 +97,7 @@ class CommandLine(StrangerTest):
         script = self.file("train.py", "print('no')\n")
         self.assert_refused([program("dslaunch"), script], 64, "dslaunch exec", "python")
 
-    def test_a_program_is_answered_with_its_whole_line_for_exec(self):
+    def test_a_program_gets_the_exec_command_line(self):
         for words, line in ((["--num_gpus", "2", "train.py", "--lr-decay", "1e-4"], "--num_gpus 2 -- python train.py --lr-decay 1e-4"),
                             (["train.py", "an arg"], "-- python train.py 'an arg'"),
                             (["--config=ds.json", "--num_gpus", "2", "train.py", "--data", "x"], "-- python train.py --data x"),
@@ -110,7 +110,7 @@ class CommandLine(StrangerTest):
             self.assert_refused([program("dslaunch"), "infer", *words], 64, "not supported yet ('m.pt')", "--checkpoint CKPT --prompt TEXT")
         self.assert_refused([program("dslaunch"), "infer", "--checkpoint", "c", "--prompt", "To", "be"], 64, "unexpected argument 'be'")
 
-    def test_a_command_that_is_to_come_beside_a_folder_of_its_name(self):
+    def test_a_future_command_next_to_a_directory_of_its_name(self):
         os.makedirs(self.path("here/bench"))
         outcome = run([program("dslaunch"), "bench", "comm"], cwd=self.path("here"))
         self.assertEqual(outcome.code, 64, str(outcome))
@@ -124,16 +124,16 @@ class CommandLine(StrangerTest):
                 self.env.config(base_config("mlp")), "--data", self.env.data("mlp"), "--run_dir", self.env.run_dir(),
                 self.env.model("mlp")]
 
-    def test_gpus_on_a_host_without(self):
+    def test_gpus_requested_without_gpus(self):
         self.assert_refused(self.cuda_command(3), 69, "GPU")
 
-    def test_three_gpus_asked_of_two(self):
+    def test_three_gpus_requested_of_two(self):
         """NVML is opened at run time, so a library of that name with two devices is two GPUs to the launcher."""
         outcome = self.assert_refused(self.cuda_command(3), 69, "GPU", "2", env=self.with_two_gpus())
         if "without CUDA" not in outcome.text:  # such a build stops before it counts
             self.assertIn("3", outcome.text)
 
-    def test_gpus_that_do_not_answer_are_no_reason_to_take_the_cpu(self):
+    def test_gpus_that_do_not_answer_do_not_select_the_cpu(self):
         """As after an upgrade of the driver without a reboot. Who wants the CPU says so, in either way."""
         env, command = self.with_two_gpus("-DBEGUN=18"), [program("dslaunch"), "exec"]
         for device in ([], ["--device", "cuda"]):
@@ -144,12 +144,12 @@ class CommandLine(StrangerTest):
             outcome = run([*command, *device, "--", "true"], env={**env, **variables})
             self.assertEqual((outcome.code, "mismatch" in outcome.text), (0, False), outcome)
 
-    def test_a_library_without_a_driver_is_a_host_without_gpus(self):
+    def test_nvml_without_a_driver_means_no_gpus(self):
         for answer in (9, 12, 17):  # not loaded; a toolkit's stand-in for the library; blocked by the job's cgroup
             outcome = run([program("dslaunch"), "exec", "--", "true"], env=self.with_two_gpus(f"-DBEGUN={answer}"))
             self.assertEqual((outcome.code, outcome.text), (0, ""), outcome)
 
-    def test_a_gpu_that_is_lost_is_told(self):
+    def test_a_lost_gpu_is_reported(self):
         env, command = self.with_two_gpus("-DLOST=1"), [program("dslaunch"), "exec"]
         told = 'GPU 1 of 2 does not answer: NVML says "GPU is lost"'
         outcome = run([*command, "--", "sh", "-c", "echo $WORLD_SIZE"], env=env)
@@ -159,7 +159,7 @@ class CommandLine(StrangerTest):
         env = {**self.with_two_gpus("-DLOST=0"), "CUDA_VISIBLE_DEVICES": "1"}  # which CUDA counts, we cannot know
         self.assert_refused([*command, "--", "true"], 69, "GPU 0 of 2 does not answer", "--device cpu", env=env)
 
-    def test_the_cpu_stands_beside_torchruns_auto(self):
+    def test_device_cpu_with_torchruns_auto(self):
         outcome = run([program("dslaunch"), "exec", "--device", "cpu", "--nproc_per_node", "auto", "--", "true"],
                       env=self.with_two_gpus("-DBEGUN=18"))
         self.assertEqual(outcome.code, 0, outcome)
@@ -181,7 +181,7 @@ class CommandLine(StrangerTest):
         del env["CUDA_VISIBLE_DEVICES"]
         return env
 
-    def test_the_drivers_thread_takes_no_signal_away(self):
+    def test_the_drivers_thread_does_not_take_signals(self):
         """It was there before the launcher's loop, and would end the launcher, with no rank told to save."""
         script = "trap 'echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
         for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
@@ -212,7 +212,7 @@ class CommandLine(StrangerTest):
                 self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in expected])
         self.assert_refused(self.start(data=data, extra=["--inputs", "b,d"]), 65, "'d'", "a, b, c")
 
-    def test_arrays_that_are_not_called_like_arguments_are_told_with_their_places(self):
+    def test_arrays_without_matching_names_are_reported_with_positions(self):
         """safetensors sorts them: what was written first need not stand first."""
         samples, data = harness.samples_of("mlp"), self.path("sorted.safetensors")
         tensor_file.write(data, {"a": samples["x"], "b": samples["y"]})
@@ -221,7 +221,7 @@ class CommandLine(StrangerTest):
         for named in (self.start(), self.start(data=data, extra=["--inputs", "a,b"])):
             self.assertNotIn("in the order of the data's arrays", run(named).text)
 
-    def test_the_workers_help_names_all_that_it_takes(self):
+    def test_the_workers_help_lists_all_options(self):
         overview = run([program("dsworker"), "--help"])
         self.assertEqual((overview.code, overview.err), (0, ""))
         options = {"train": ("inputs a,b", "labels c", "loss", "device auto|cpu|cuda", "epochs N", "seed N", "quiet", "verbose"),
@@ -252,17 +252,17 @@ class CommandLine(StrangerTest):
         words = ["infer", "--checkpoint", "/nowhere/first", "--prompt", "--help", "--checkpoint=/nowhere/last"]
         self.assert_refused([program("dsworker"), *words], 66, "/nowhere/last")
 
-    def test_steps_go_on_beyond_the_epochs_of_the_config(self):
+    def test_steps_continue_beyond_the_epochs_of_the_config(self):
         config = base_config("mlp", train={"epochs": 1})
         rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 1, 9)  # an epoch has 7
         self.assertEqual(len(rows), 9)
 
-    def test_init_beside_weights_is_said_to_do_nothing(self):
+    def test_init_with_weights_has_no_effect(self):
         outcome = run(self.start(config=base_config("mlp", init={"seed": 5}), world=1, steps=1))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(outcome.text.count('"init" has no effect'), 1, str(outcome))
 
-    def test_without_a_config_the_defaults_are_taken_and_said(self):
+    def test_without_a_config_defaults_are_used_and_reported(self):
         outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.env.data("mlp"), "--run_dir",
                        self.env.run_dir(), "--steps", "2", self.env.model("mlp")])
         self.assertEqual(outcome.code, 0, str(outcome))
@@ -291,7 +291,7 @@ class CommandLine(StrangerTest):
         self.assertGreater(enough, least + 4, "no limit between too little for the libraries and enough")
 
 
-class Models(StrangerTest):
+class Models(BadInputTest):
     def refused(self, path, code, *words):
         self.assert_refused(self.start(model=path), code, os.path.basename(path), *words)
 
@@ -304,7 +304,7 @@ class Models(StrangerTest):
     def test_an_empty_file(self):
         self.refused(self.file("empty.pt", ""), 65)
 
-    def test_a_zip_that_is_no_model(self):
+    def test_a_zip_that_is_not_a_model(self):
         with zipfile.ZipFile(self.path("archive.pt"), "w") as archive:
             archive.writestr("archive/readme.txt", "nothing here")
         self.refused(self.path("archive.pt"), 65, "TorchScript")
@@ -427,12 +427,12 @@ class Models(StrangerTest):
         config = base_config("mlp", loss=self.path("loss.pt"))
         self.assert_refused(self.start(model=self.scripted(Predicts()), config=config), 65, "loss.pt", "not with me")
 
-    def test_a_folder(self):
+    def test_a_directory(self):
         os.makedirs(self.path("folder.pt"), exist_ok=True)
         self.refused(self.path("folder.pt"), (65, 66))
 
 
-class Data(StrangerTest):
+class Data(BadInputTest):
     def data_file(self, name, **tensors):
         tensor_file.write(self.path(name), tensors)
         return self.path(name)
@@ -464,7 +464,7 @@ class Data(StrangerTest):
                 config = base_config("mlp", data={"train": "synthetic", "synthetic": arrays})
                 self.assert_refused(self.start(config=config, data="synthetic"), code, "memory")
 
-    def test_two_files_one_behind_the_other(self):
+    def test_two_files_concatenated(self):
         """With `cat`; the second's samples would be missed by nobody."""
         with open(self.env.data("mlp"), "rb") as file:
             content = file.read()
@@ -518,11 +518,11 @@ class Data(StrangerTest):
         data = self.data_file("tokens.safetensors", **tensors)
         self.assert_refused(self.start("gpt", data=data), 65, "input_ids", "50", "64")
 
-    def test_what_torch_save_wrote(self):
+    def test_a_file_of_torch_save(self):
         torch.save(harness.samples_of("mlp"), self.path("data.pt"))
         self.assert_refused(self.start(data=self.path("data.pt")), 65, "data.pt' was written by torch.save", "numpy.savez")
 
-    def test_types_that_forward_and_the_loss_do_not_take(self):
+    def test_types_that_forward_and_the_loss_do_not_accept(self):
         """Pixels in 8 bits, classes and ids that came as floats: the message says which array becomes what."""
         pixels, classes, ids = (harness.samples_of(kind) for kind in ("convnet", "convnet", "gpt"))
         pixels["x"] = (pixels["x"] * 9).to(torch.uint8)
@@ -538,7 +538,7 @@ class Data(StrangerTest):
                 data = self.data_file("types.safetensors", **arrays)
                 self.assert_refused(self.start(kind, data=data), 65, words)
 
-    def test_an_array_that_is_not_there(self):
+    def test_a_missing_array(self):
         config = base_config("mlp", data={"shuffle": False, "inputs": ["z"]})
         self.assert_refused(self.start(config=config), 65, "'z'", "x")
 
@@ -551,7 +551,7 @@ class Data(StrangerTest):
                 self.assert_refused(self.start(data=data, world=world), 76, ("not finite", "finite", "nan"), "step 3")
 
 
-class Config(StrangerTest):
+class Config(BadInputTest):
     def refused(self, code, *words, text=None, **changes):
         config = self.env.config(None, ".json", text) if text is not None else base_config("mlp", **changes)
         self.assert_refused(self.start(config=config), code, *words)
@@ -572,7 +572,7 @@ class Config(StrangerTest):
         self.refused(65, "gradient_clipp1ng", "gradient_clipping", ("line 3", ":3:"),
                      text='{\n "train_batch_size": 36,\n "gradient_clipp1ng": 1.0\n}\n')
 
-    def test_two_errors_are_told_together(self):
+    def test_two_errors_are_reported_together(self):
         self.refused(65, "gradient_clipp1ng", "wall_clock", text='{"gradient_clipp1ng": 1.0, "wall_clock_brakdown": true}')
 
     def test_a_type_error(self):
@@ -584,10 +584,10 @@ class Config(StrangerTest):
     def test_stage_4(self):
         self.refused(65, "zero_optimization.stage", "4", zero_optimization={"stage": 4})
 
-    def test_an_optimizer_that_nobody_knows(self):
+    def test_an_unknown_optimizer(self):
         self.refused(65, "optimizer.type", "Adamm", "AdamW", optimizer={"type": "Adamm", "params": {"lr": 1e-3}})
 
-    def test_a_schedule_that_nobody_knows(self):
+    def test_an_unknown_schedule(self):
         self.refused(65, "scheduler.type", "WarmUpLRR", "WarmupLR", scheduler={"type": "WarmUpLRR", "params": {}})
 
     def test_a_repeated_key(self):
@@ -596,12 +596,12 @@ class Config(StrangerTest):
     def test_an_impossible_batch_triple(self):
         self.refused(65, "train_batch_size", "37", train_batch_size=37, train_micro_batch_size_per_gpu=18)
 
-    def test_a_feature_that_is_not_there_yet_is_not_ignored(self):
+    def test_an_unsupported_feature_is_not_ignored(self):
         self.refused(65, "fp16_master_weights_and_grads", "not supported",
                      fp16={"enabled": True, "fp16_master_weights_and_grads": True})
 
 
-class Network(StrangerTest):
+class Network(BadInputTest):
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "makes a network of its own")
     def test_a_loopback_interface_that_is_down(self):
         if subprocess.call(["unshare", "--net", "true"], stderr=subprocess.DEVNULL) != 0:
@@ -609,12 +609,12 @@ class Network(StrangerTest):
         self.assert_refused(["unshare", "--net", *self.start()], 69, "Network is unreachable", "loopback", "ip link set lo up")
 
 
-class RunFolder(StrangerTest):
-    def test_that_cannot_be_made(self):
+class RunFolder(BadInputTest):
+    def test_a_run_directory_that_cannot_be_created(self):
         self.file("in-the-way", "")
         self.assert_refused(self.start(run_dir=self.path("in-the-way/run")), 73, "in-the-way")
 
-    def test_that_holds_a_run(self):
+    def test_a_run_directory_that_holds_a_run(self):
         folder = self.env.run_dir()
         self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 3, folder)
         self.assert_refused(self.start(run_dir=folder), 73, folder, "--resume", "--overwrite")
@@ -632,7 +632,7 @@ class RunFolder(StrangerTest):
         self.assertRegex(outcome.err, rf"warning: --overwrite keeps the checkpoints in {elsewhere}: .*--resume auto")
         self.assertIn("step_00000003", os.listdir(elsewhere))
 
-    def test_a_slip_costs_no_earlier_run(self):
+    def test_a_usage_error_keeps_an_earlier_run(self):
         """--overwrite removes nothing for a run whose files are not there; the launcher says what a rank would have."""
         folder, model, data = self.env.run_dir(), self.env.model("convnet"), self.env.data("convnet")
         config = base_config("convnet", checkpoint={"interval": 2})
@@ -665,14 +665,14 @@ class RunFolder(StrangerTest):
                 self.assertEqual(said[0], said[1])
                 self.assertEqual(tree(), before)
 
-    def test_a_limit_of_file_sizes_is_told_as_a_full_disk_is(self):
+    def test_a_file_size_limit_is_reported_like_a_full_disk(self):
         command = self.start("gpt", steps=3)
         outcome = subprocess.run(command, capture_output=True, text=True, env=harness.environment(), timeout=60,
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
         self.assertIn("File too large", outcome.stderr)
 
-    def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_training(self):
+    def test_an_unusable_checkpoint_directory_is_reported_before_training(self):
         self.file("no-folder", "")
         config = base_config("mlp", checkpoint={"dir": self.path("no-folder/checkpoints")})
         outcome = self.assert_refused(self.start(config=config), 73, "checkpoint.dir", self.path("no-folder"))
@@ -688,14 +688,14 @@ class RunFolder(StrangerTest):
         self.addCleanup(lambda: (subprocess.run(["umount", "-l", mount]), os.rmdir(mount)))
         return mount
 
-    def test_a_report_in_an_impossible_place_is_told_before_training(self):
+    def test_an_unusable_report_path_is_reported_before_training(self):
         self.file("in-the-way", "")
         for place in ("in-the-way/flops.txt", "."):
             profile = {"enabled": True, "profile_step": 10**6, "output_file": self.path(place)}
             with self.subTest(place=place):
                 self.assert_refused(self.start(config=base_config("mlp", flops_profiler=profile)), 73, "flops_profiler.output_file", self.path(place))
 
-    def test_a_full_disk_under_the_resolved_config_is_no_matter_of_permissions(self):
+    def test_a_full_disk_is_not_reported_as_a_permission_error(self):
         """A restart may help there, which 73 is not followed by."""
         folder = self.env.run_dir()
         os.mkdir(folder)
@@ -715,7 +715,7 @@ class RunFolder(StrangerTest):
         self.assertEqual([name for name in os.listdir(mount) if name.endswith((".tmp", ".part"))], [])
 
 
-class Infer(StrangerTest):
+class Infer(BadInputTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -737,12 +737,12 @@ class Infer(StrangerTest):
     def command(self, *words, vocabulary=256):
         return [program("dslaunch"), "infer", "--checkpoint", self.checkpoints[vocabulary], "--prompt", "hello", *words]
 
-    def test_no_temperature_is_too_low(self):
+    def test_every_temperature_is_accepted(self):
         coldest = run(self.command("--temperature", "0"))
         self.assertEqual((coldest.code, coldest.out[:5]), (0, "hello"), str(coldest))
         self.assertEqual(run(self.command("--temperature", "1e-300")).out, coldest.out)
 
-    def test_a_context_that_is_too_long_leaves_no_autocast_behind(self):
+    def test_a_too_long_context_restores_autocast(self):
         """The longest context is found by forwards that fail, here inside a region. Under autocast the scores of the two
         letters would be the same number."""
         class TwoLetters(torch.nn.Module):
@@ -772,18 +772,18 @@ class Infer(StrangerTest):
         self.assertEqual((given.code, given.out.strip()), (0, "hiBBBB"), str(given))
         self.assertEqual((found.code, found.out), (given.code, given.out), str(found))
 
-    def test_an_error_stands_alone(self):
+    def test_an_error_has_no_other_output(self):
         outcome = self.assert_refused(self.command(vocabulary=64), 65, "out of range")
         self.assertEqual(outcome.out, "")
 
-    def test_a_text_that_did_not_arrive_is_no_success(self):
+    def test_lost_text_is_a_failure(self):
         with open("/dev/full", "wb") as full:
             outcome = subprocess.run(self.command("--num_tokens", "3"), stdout=full, stderr=subprocess.PIPE,
                                      env=harness.environment(), timeout=60)
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
 
 
-class Deaths(StrangerTest):
+class RankFailures(BadInputTest):
     """A run without end, something that happens to it, and how the job ends."""
 
     def endless(self, world=3, **changes):
@@ -884,7 +884,7 @@ class Deaths(StrangerTest):
             time.sleep(0.01)
         self.assertEqual(self.end(process, 5).code, 130)
 
-    def test_the_launchers_death_ends_the_ranks(self):
+    def test_a_killed_launcher_ends_the_ranks(self):
         process, folder = self.endless(world=2)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
@@ -894,7 +894,7 @@ class Deaths(StrangerTest):
         self.assertEqual(harness.job_processes(folder), [])
 
 
-class ByHand(StrangerTest):
+class ManualStart(BadInputTest):
     """dsworker without dslaunch: by hand, by torchrun, alone."""
 
     def worker(self, folder, steps=5):
@@ -918,7 +918,7 @@ class ByHand(StrangerTest):
             probe.bind(("127.0.0.1", 0))
             return str(probe.getsockname()[1])
 
-    def test_two_ranks_by_hand(self):
+    def test_two_manually_started_ranks(self):
         folder, command = self.env.run_dir(), None
         command, port = self.worker(folder), self.free_port()
         ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -929,7 +929,7 @@ class ByHand(StrangerTest):
             self.assertEqual(rank.returncode, 0, text)
         self.assert_same_run(folder)
 
-    def test_a_second_signal_ends_a_rank_at_once_whichever_it_is(self):
+    def test_any_second_signal_ends_a_rank_at_once(self):
         """Rank 1 stands still, so that rank 0 cannot come to the end of its step."""
         folder, port = self.env.run_dir(), self.free_port()
         ranks = [subprocess.Popen(self.worker(folder, 10**6), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -961,7 +961,7 @@ class ByHand(StrangerTest):
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assert_same_run(folder)
 
-    def test_under_exec_with_the_same_run_folder(self):
+    def test_under_exec_with_the_same_run_directory(self):
         folder = self.env.run_dir()
         launch = [program("dslaunch"), "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", folder, "--"]
         outcome = run([*launch, *self.worker(folder)])
@@ -974,7 +974,7 @@ class ByHand(StrangerTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assert_same_run(folder)
 
-    def test_a_run_folder_is_one_jobs_at_a_time(self):
+    def test_a_run_directory_belongs_to_one_job_at_a_time(self):
         folder, forever = self.env.run_dir(), 10**6
         first = subprocess.Popen(self.worker(folder, forever), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                  env=harness.environment())
@@ -999,7 +999,7 @@ class ByHand(StrangerTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertNotIn(".lock", os.listdir(folder))
 
-    def test_a_rank_whose_trace_has_no_place_is_told_before_training(self):
+    def test_an_unusable_trace_path_is_reported_before_training(self):
         self.file("in-the-way", "")
         port, folders = self.free_port(), [self.env.run_dir(), self.path("in-the-way/run")]
         ranks = [subprocess.Popen([*self.worker(folder), "--trace", "1000000"], stdout=subprocess.PIPE,

@@ -20,7 +20,7 @@ import tensor_file
 import test_model_cases
 import harness
 
-MOST_RANKS = 4
+MAX_RANKS = 4
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
 
 
@@ -30,7 +30,7 @@ class FrozenTest(test_model_cases.CaseTest):
 
     def train(self, config, world=3, steps=6, folder=None, extra=(), model=None):
         """(metrics, run folder, all text)"""
-        world = min(world, MOST_RANKS)
+        world = min(world, MAX_RANKS)
         folder = folder or self.env.run_dir()
         outcome = harness.run(self.env.command(model or self.model("lora"), self.data("lora"), config, folder, world, steps,
                                                  extra))
@@ -65,7 +65,7 @@ class Checkpoints(FrozenTest):
                         sizes[key.split("/", 1)[1]] += tensor.numel()
                         savers.add(os.path.basename(path))
             self.assertEqual(sizes, {name: value.numel() for name, value in self.frozen_of_file(self.model("lora")).items()})
-            self.assertEqual(len(savers), min(3, MOST_RANKS), savers)
+            self.assertEqual(len(savers), min(3, MAX_RANKS), savers)
             self.assert_frozen(folder, self.model("lora"))
 
     def test_through_worlds_and_stages(self):
@@ -122,7 +122,7 @@ class Evaluation(FrozenTest):
         torch.jit.script(model).save(path)
         folder = self.env.run_dir()
         config = {"zero_optimization": STAGE_3, "train_micro_batch_size_per_gpu": 4}
-        done = harness.run([*self.env.launcher(min(3, MOST_RANKS)), "--config", self.env.config(config), "--data",
+        done = harness.run([*self.env.launcher(min(3, MAX_RANKS)), "--config", self.env.config(config), "--data",
                              self.data("lora"), "--run_dir", folder, "--eval_only", path])
         self.assertEqual(done.code, 0, str(done))
         arrays = tensor_file.read(self.data("lora"))

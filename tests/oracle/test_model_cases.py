@@ -332,7 +332,7 @@ class ForkedMask(model_cases.Regression):
         return torch.nn.functional.mse_loss(self.head(self.blocks[0](x) + torch.jit.wait(hidden)), y)
 
 
-class Unusual(CaseTest):
+class UnusualModels(CaseTest):
     """Modules of this file, trained with the real programs and as plain modules."""
 
     def file_of(self, make, form="script"):

@@ -30,7 +30,7 @@ def number_to_string(value):
     return f"{round(value / size, 2):g} {unit}"
 
 
-class Watched(harness.TrainingTest):
+class MonitorsTest(harness.TrainingTest):
     """One run of two ranks with every monitor on."""
 
     @classmethod
@@ -72,7 +72,7 @@ class Watched(harness.TrainingTest):
         points.update({name: [((k + 1) * batch, None) for k in range(STEPS)] for name in TIMES})
         return points
 
-    def test_watching_changes_nothing(self):
+    def test_monitors_do_not_change_the_run(self):
         metrics, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), self.plain, 2, STEPS)
         for key in ("step", "loss", "lr", "grad_norm"):
             self.assertEqual([m[key] for m in metrics], [m[key] for m in self.metrics])
@@ -336,7 +336,7 @@ class Files(harness.TrainingTest):
         config = harness.base_config("mlp", **sections)
         return self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, run_dir, 1, steps, extra)
 
-    def test_a_resumed_run_goes_on_in_its_files(self):
+    def test_a_resumed_run_appends_to_its_files(self):
         run_dir, files = self.env.run_dir(), self.env.path("resumed")
         sections = {name: {"enabled": True, "output_path": files, "job_name": name} for name in ("tensorboard", "csv_monitor")}
         self.assertEqual(harness.run(self.command(run_dir, 2, **sections)).code, 0)
@@ -352,7 +352,7 @@ class Files(harness.TrainingTest):
                           if tag == PREFIX + "train_loss"])
         self.assertEqual(sorted(found), [[0, batch], [2 * batch, 3 * batch]])
 
-    def test_folders_that_cannot_be_made_are_named(self):
+    def test_directories_that_cannot_be_created_are_named(self):
         blocked = self.env.path("blocked")
         with open(blocked, "w"):
             pass
@@ -361,7 +361,7 @@ class Files(harness.TrainingTest):
             self.assertEqual(outcome.code, 73, str(outcome))
             self.assertIn(blocked, outcome.text)
 
-    def test_steps_that_never_come_are_said(self):
+    def test_steps_beyond_the_run_are_reported(self):
         outcome = harness.run(self.command(self.env.run_dir(), 2, ["--trace", "9"],
                                             flops_profiler={"enabled": True, "profile_step": 7}))
         self.assertEqual(outcome.code, 0, str(outcome))

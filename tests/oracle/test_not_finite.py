@@ -85,7 +85,7 @@ class NotFinite(harness.TrainingTest):
                             f"rank {rank}, micro batch {micro} (samples {samples}", "array 'y' of the data, sample 80",
                             "nan.safetensors", "[0] is nan", stage=stage, gradient_accumulation_steps=accumulation)
 
-    def test_an_infinite_value_of_the_data_is_told_beside_the_nan_that_it_makes(self):
+    def test_an_infinite_value_is_reported_with_the_nan_it_causes(self):
         def change(x, y):
             x[40, 2] = float("inf")
 
@@ -121,7 +121,7 @@ class NotFinite(harness.TrainingTest):
                 self.failed(model, self.env.data("mlp"), 2, "the gradient is not finite at step 1", "rank 0, micro batch 0",
                             "the gradient of parameter 'steep'", "is inf", stage=stage)
 
-    def test_weights_that_run_away(self):
+    def test_diverging_weights(self):
         self.failed(self.env.model("mlp"), self.env.data("mlp"), 2, "not finite", "Run again with checks: rank",
                     "Lower the learning rate", optimizer={"type": "SGD", "params": {"lr": 1e12}}, gradient_clipping=0)
 

@@ -149,7 +149,7 @@ class ZeroPlusPlus(OracleTest):
 class Graphs(OracleTest):
     """On GPUs: tests/gpu/test_step_graph.py."""
 
-    def test_cpu_ranks_have_none_and_say_so(self):
+    def test_cpu_ranks_have_no_graphs_and_say_so(self):
         config = base_config("mlp", graph_harvesting=True)
         outcome = harness.run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, self.env.run_dir(), 2, 3))
         self.assertEqual(outcome.code, 0, str(outcome))
@@ -287,7 +287,7 @@ class Recipes(OracleTest):
                 self.assertNotEqual([r["loss"] for r in exact], [r["loss"] for r in actual], "bf16 was not in effect")
 
 
-class Twins(OracleTest):
+class EquivalentRuns(OracleTest):
     """Two runs that must be one: bit by bit."""
 
     def test_a_run_repeats_itself(self):
@@ -409,13 +409,13 @@ class Resume(OracleTest):
                 self.assert_same(whole[:20], rows[:20])
                 self.assert_close(whole, rows, what=f"{first} then {then}")
 
-    def test_resume_auto_without_a_checkpoint_starts_afresh(self):
+    def test_resume_auto_without_a_checkpoint_starts_from_scratch(self):
         config = base_config("mlp")
         whole, _ = self.run_of("mlp", "script", config, 2)
         rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 2, extra=["--resume", "auto"])
         self.assert_same(whole, rows)
 
-    def test_resume_from_a_named_checkpoint_in_a_new_folder(self):
+    def test_resume_from_a_named_checkpoint_in_a_new_directory(self):
         config = base_config("mlp", zero_optimization={"stage": 1})
         whole, _ = self.run_of("mlp", "script", config, 2)
         _, folder = self.env.train(self.env.model("mlp"), self.env.data("mlp"), config, 2, 20)

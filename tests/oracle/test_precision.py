@@ -90,7 +90,7 @@ class LossScaling(PrecisionTest):
                                   half_config("mlp", fp16={"loss_scale": 1e30}), 1, 5)
         self.assertEqual([row["overflow"] for row in rows], [True] * 5)
 
-    def test_overflows_are_told_in_deepspeeds_words(self):
+    def test_overflow_messages_match_deepspeeds(self):
         config = half_config("mlp")
         outcome = harness.run(self.env.command(self.env.model("mlp"), self.env.data("mlp"), config,
                                                  self.env.run_dir(), 2, 4))
@@ -219,7 +219,7 @@ class Autocast(PrecisionTest):
 
 
 class Ends(PrecisionTest):
-    def test_what_is_not_finite_ends_a_run_without_a_scale(self):
+    def test_non_finite_values_end_a_run_without_a_scale(self):
         for section in ({}, {"bf16": {"enabled": True}}, {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}):
             with self.subTest(section=section):
                 config = base_config("mlp", optimizer={"type": "SGD", "params": {"lr": 1e38}}, gradient_clipping=0.0,

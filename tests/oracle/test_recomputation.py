@@ -54,11 +54,11 @@ class SameNumbers(RecomputationTest):
             self.recomputes("plain", 2, stage)
             self.recomputes("plain_trace", 2, stage)
 
-    def test_dropout_draws_the_same_numbers_again(self):
+    def test_dropout_repeats_its_random_numbers(self):
         self.recomputes("dropout", 2, 1)
         self.recomputes("dropout_trace", 2, 3)
 
-    def test_batch_norm_moves_its_statistics_once(self):
+    def test_batch_norm_updates_its_statistics_once(self):
         """Seen by the buffers, not by the losses: in train mode nothing reads them."""
         for name in ("batch_norm", "batch_norm_trace", "buffers"):
             self.recomputes(name, 2)
@@ -75,7 +75,7 @@ class SameNumbers(RecomputationTest):
         self.assertEqual(done.code, 0, str(done))
         return tensor_file.read(out)
 
-    def test_a_counter_that_a_trace_hands_from_call_to_call(self):
+    def test_a_counter_passed_from_call_to_call(self):
         """A trace returns the counter that it counted in, and the next call of the block counts on in that."""
         torch.manual_seed(0)
         model, data, counts = self.env.path("counted.pt"), self.data("plain"), []
@@ -90,7 +90,7 @@ class SameNumbers(RecomputationTest):
         self.recomputes("in_place", 2)
         self.recomputes("in_place", 2, 3)
 
-    def test_tied_and_borrowed_parameters(self):
+    def test_tied_and_shared_parameters(self):
         """A module under two names is two modules in the file, tied: its parameters are the root's, so it is no unit."""
         for name, count in (("tied", 2), ("tied_trace", 2), ("shared_names", 2), ("read_outside", 2),
                             ("read_outside_trace", 2)):
@@ -117,7 +117,7 @@ class SameNumbers(RecomputationTest):
         for name, count in (("tuples", 3), ("tuples_trace", 3), ("dicts", 2), ("mask_minimum", 2)):
             self.recomputes(name, count)
 
-    def test_products_that_look_whether_weights_want_gradients(self):
+    def test_matmuls_that_depend_on_requires_grad(self):
         """matmul of three dims in another order of memory, as in attention, folds them only beside a weight that does."""
         if "cuda" in self.env.ranks(1):
             self.skipTest("attention's last bits differ there, as docs/config.md says")
@@ -132,11 +132,11 @@ class SameNumbers(RecomputationTest):
             losses.append(self.metrics_of(self.env.train(model, data, config, 1, 20)[0]))
         self.assertEqual(losses[1], losses[0])
 
-    def test_blocks_that_leave_something_in_their_arguments_stay_as_they_are(self):
+    def test_blocks_that_modify_their_arguments_are_not_recomputed(self):
         for stage in (1, 3):
             self.recomputes("leaving", 0, stage)
 
-    def test_models_without_blocks_say_that_nothing_is_recomputed(self):
+    def test_models_without_blocks_report_that_nothing_is_recomputed(self):
         for name in ("no_blocks", "interface", "forked"):
             self.assertIn("nothing is recomputed", self.check_same(name))
 
@@ -300,13 +300,13 @@ class Refused(RecomputationTest):
         self.assertIn("recomputation of unit 'blocks.1': two of its outputs share memory, and one of them has been changed",
                       outcome.text)
 
-    def test_blocks_of_a_model_that_asks_for_gradients_stay_as_they_are(self):
+    def test_blocks_of_a_model_that_computes_gradients_are_not_recomputed(self):
         outcomes = [self.run_module(GradientPenalty, section) for section in (ON, {})]
         self.assertEqual([outcome.code for outcome in outcomes], [0, 0], str(outcomes[0]))
         self.assertIn("0 of 2 blocks are recomputed in backward; not 'blocks.0': the model asks for gradients in its forward",
                       outcomes[0].text)
 
-    def test_a_block_that_appends_to_its_argument_stays_as_it_is(self):
+    def test_a_block_that_appends_to_its_argument_is_not_recomputed(self):
         outcome = self.run_module(Appending, ON)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("0 of 2 blocks are recomputed", outcome.text)

@@ -113,7 +113,7 @@ class Net(torch.nn.Linear):
             for name, parameter in model.named_parameters():
                 self.assertEqual(parameter.requires_grad, "ln" in name or "bias" in name, name)
 
-    def test_slips_are_answered(self):
+    def test_usage_errors_have_messages(self):
         self.file("broken.py", b"x = (")
         for code, words, arguments in (
                 (64, ["did you mean 'gpt'"], ["gpd", "x.pt"]),
@@ -130,7 +130,7 @@ class Net(torch.nn.Linear):
                 self.file("own.py", b"")
                 self.assert_refused(self.run_tool(EXPORT, *arguments), code, *words)
 
-    def test_a_full_disk_is_told_from_a_folder_that_is_not_there(self):
+    def test_a_full_disk_differs_from_a_missing_directory(self):
         """A limit of file sizes stands for the disk."""
         outcome = subprocess.run([sys.executable, EXPORT, "mlp", self.env.path("full.pt")], capture_output=True, text=True,
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
@@ -174,7 +174,7 @@ class Tokenize(ToolTest):
         self.assertEqual(arrays["labels"][2].tolist(), [49, 50, -100, -100])
         self.assertEqual(arrays["mask"].tolist(), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
 
-    def test_slips_are_answered(self):
+    def test_usage_errors_have_messages(self):
         self.file("e.txt", b"abc"), self.file("empty.txt", b"")
         for code, words, arguments in (
                 (64, ["an input and an output"], ["e.txt"]),

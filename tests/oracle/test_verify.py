@@ -91,7 +91,7 @@ class Agreement(VerifyTest):
                                      bf16={"enabled": i % 2 == 0}, zero_optimization={"stage": i % 4})
                 self.agrees(config, 3, "gpt", 2**-8)
 
-    def test_what_depends_on_the_split_is_split_alike_and_named(self):
+    def test_split_dependent_operations_are_split_alike_and_named(self):
         for model, kind, word in ((self.scripted(Dropping), "mlp", "random numbers"),
                                   (self.env.model("convnet"), "convnet", "statistics of batches")):
             with self.subTest(model=model):
@@ -126,7 +126,7 @@ class Agreement(VerifyTest):
 
 
 class Difference(VerifyTest):
-    def test_a_run_that_is_not_one_with_its_replica(self):
+    def test_a_run_that_differs_from_its_replica(self):
         for stage in (0, 3):
             with self.subTest(stage=stage):
                 config = base_config("mlp", zero_optimization={"stage": stage, "stage3_param_persistence_threshold": 0})
@@ -138,7 +138,7 @@ class Difference(VerifyTest):
                 self.assertRegex(outcome.text, r"element \[0, \d\]( of \w+)?: \S+ on rank \d, \S+ in the replica")
                 self.assertNotIn("agree", outcome.text)
 
-    def test_alone_it_is_one(self):
+    def test_a_single_rank_matches_its_replica(self):
         self.verified(self.scripted(Forgetful), self.env.data("mlp"), base_config("mlp"), 1, 4, 4)
 
 
@@ -151,12 +151,12 @@ class Options(VerifyTest):
         self.assertIn("--verify", outcome.text)
         return outcome
 
-    def test_no_steps_fewer_and_no_number(self):
+    def test_zero_negative_and_invalid_steps(self):
         for value in ("0", "-3", "many", ""):
             with self.subTest(value=value):
                 self.refused("--verify", value)
 
-    def test_beside_only_evaluation(self):
+    def test_with_eval_only(self):
         self.assertIn("--eval_only", self.refused("--verify", "3", "--eval_only").text)
 
     def test_in_the_background(self):

@@ -26,7 +26,7 @@ import torch  # noqa: E402
 
 import checkpoint_state  # noqa: E402
 import jobs  # noqa: E402
-import judgement  # noqa: E402
+import comparison  # noqa: E402
 import models  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
@@ -59,7 +59,7 @@ def precision_of(model, config):
 
 
 def deviations(got, want, precision):
-    """(whole model, worst parameter, steps, buffers): each relative, as judgement.py takes them. In 16 bits a parameter that
+    """(whole model, worst parameter, steps, buffers): each relative, as comparison.py takes them. In 16 bits a parameter that
     hardly moves is seen beside the one that moves most."""
     sizes = {name: (value if precision == "fp32" else value - want.start[name]).double().norm().item()
              for name, value in want.parameters.items()}
@@ -80,18 +80,18 @@ def row_deviation(rows, expected):
 
 
 def bounds_of(optimizer, precision):
-    whole, one = judgement.OPTIMIZER_BOUNDS.get((optimizer, precision), judgement.BOUNDS[precision]["split"])
-    rows = max(judgement.ROW_BOUNDS[precision], whole) if precision == "fp32" else judgement.ROW_BOUNDS[precision]
+    whole, one = comparison.OPTIMIZER_BOUNDS.get((optimizer, precision), comparison.BOUNDS[precision]["split"])
+    rows = max(comparison.ROW_BOUNDS[precision], whole) if precision == "fp32" else comparison.ROW_BOUNDS[precision]
     return whole, one, rows, 10 * rows
 
 
-def complaints(got, want, optimizer, precision, nudged):
+def problems(got, want, optimizer, precision, nudged):
     """`nudged`: makes further oracles whose weights start a little off, for what a model makes of last bits."""
     if [row["step"] for row in got.rows] != [row["step"] for row in want.rows]:
         return [f"steps {[row['step'] for row in got.rows]}"]
     for row, expected in zip(got.rows, want.rows):
         for key in ("lr", "overflow", "loss_scale"):
-            if not judgement.near(row[key], expected[key], 1e-12):
+            if not comparison.near(row[key], expected[key], 1e-12):
                 return [f"step {row['step']}: {key} is {row[key]}, expected {expected[key]}"]
     found, bounds = deviations(got, want, precision), bounds_of(optimizer, precision)
     if all(value <= bound for value, bound in zip(found, bounds)):
@@ -133,7 +133,7 @@ class BySeed:
         state, _ = checkpoint_state.read(checkpoint_state.newest(run_dir))
         return (state, harness.read_metrics(run_dir)), []
 
-    def judge(self, model, job):
+    def check(self, model, job):
         """"passed", "failed" or "no case", and words."""
         arrays = models.samples(model, job.rows, job.ignored)
         eval_arrays = models.samples(model._replace(seed=model.seed + 1), job.eval_rows) if job.eval_rows else {}
@@ -155,7 +155,7 @@ class BySeed:
         got = Numbers({**masters, **state.get("master", {})}, want.start, state.get("buffer", {}), rows)
         if set(got.parameters) != set(want.parameters) or not set(want.buffers) <= set(got.buffers):
             return "failed", ["the checkpoint has other parameters or buffers"]
-        found = complaints(got, want, job.config["optimizer"]["type"], precision, lambda: [
+        found = problems(got, want, job.config["optimizer"]["type"], precision, lambda: [
             Numbers.of(self.moved(plain(nudge), want)) for nudge in (NUDGES[precision], -NUDGES[precision])])
         return ("failed", found) if found else ("passed", [])
 
@@ -186,7 +186,7 @@ def main():
             if args.show:
                 print(model.source, json.dumps(job.config, indent=1), job.legs, sep="\n")
             try:
-                outcome, words = by_seed.judge(model, job)
+                outcome, words = by_seed.check(model, job)
             except Exception:  # the oracle or the reader fell: told with its seed, and the others go on
                 outcome, words = "failed", [traceback.format_exc()]
             counts[outcome] += 1

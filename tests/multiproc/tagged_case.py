@@ -1,4 +1,4 @@
-"""What the tests of dslaunch's commands share: a folder for each test, and a mark in the environment of all its processes,
+"""What the tests of dslaunch's commands share: a folder for each test, and a tag in the environment of all its processes,
 which is how leftovers are found. The program comes from DSLAUNCH_BIN."""
 import ctypes
 import glob
@@ -25,11 +25,11 @@ def refuse_process_descriptors():
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-class MarkedTest(unittest.TestCase):
+class TaggedTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="dsl-test-")
         self.temp = self.make("tmp")
-        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
+        self.tag = f"DSL_TEST_TAG={uuid.uuid4()}"
         self.running = []
 
     def path(self, name):
@@ -40,7 +40,7 @@ class MarkedTest(unittest.TestCase):
         return self.path(name)
 
     def environment(self, **extra):
-        name, value = self.mark.split("=")
+        name, value = self.tag.split("=")
         # The same on a host with GPUs: one rank unless a test asks for more.
         return {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "",
                 "XDG_STATE_HOME": self.path("state"), **extra}
@@ -53,13 +53,13 @@ class MarkedTest(unittest.TestCase):
             for stream in filter(None, (process.stdout, process.stderr)):
                 stream.close()
         deadline = time.monotonic() + settle_s
-        while (leftovers := self.marked_processes()) and time.monotonic() < deadline:
+        while (leftovers := self.tagged_processes()) and time.monotonic() < deadline:
             time.sleep(0.01)
         for pid in leftovers:
             os.kill(pid, signal.SIGKILL)
         return leftovers
 
-    def marked_processes(self, but=()):
+    def tagged_processes(self, but=()):
         """pid -> command line of every living process with this test's mark."""
         found = {}
         for entry in glob.glob("/proc/[0-9]*"):
@@ -67,7 +67,7 @@ class MarkedTest(unittest.TestCase):
             try:
                 with open(f"{entry}/environ", "rb") as file:
                     environment = file.read().split(b"\0")
-                if self.mark.encode() in environment and pid not in but and pid != os.getpid():
+                if self.tag.encode() in environment and pid not in but and pid != os.getpid():
                     with open(f"{entry}/cmdline", "rb") as file:
                         found[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
             except OSError:

@@ -1,4 +1,4 @@
-"""What makes a case right. Pure functions from the numbers of runs to complaints; bounds in one table.
+"""What makes a case right. Pure functions from the numbers of runs to problems; bounds in one table.
 
 A deviation of parameters is relative: the norm of the difference over the norm of the values, for the whole model and for
 every parameter alone. Under bf16 and fp16 it is taken relative to what the run has changed, since a bound on values that
@@ -113,13 +113,13 @@ def check_parameters(case, against, values, run, least=(0.0, 0.0)):
     whole, worst, name = deviations(values, run.parameters, run.start, case.precision)
     whole_bound, one_bound = (max(bound, 2 * size) for bound, size in zip(bounds_of(case, against, run), least))
     words = {"split": "plain PyTorch with the same split", "one": "one process"}[against]
-    complaints = []
+    problems = []
     if not whole <= whole_bound:
-        complaints.append(f"all parameters together are {whole:.2e} off {words} (bound {whole_bound:.0e}; "
+        problems.append(f"all parameters together are {whole:.2e} off {words} (bound {whole_bound:.0e}; "
                           f"worst {name}: {worst:.2e})")
     elif not worst <= one_bound:
-        complaints.append(f"parameter '{name}' is {worst:.2e} off {words} (bound {one_bound:.0e})")
-    return complaints, whole
+        problems.append(f"parameter '{name}' is {worst:.2e} off {words} (bound {one_bound:.0e})")
+    return problems, whole
 
 
 def check_rows(case, rows, run):
