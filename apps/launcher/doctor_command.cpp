@@ -8,7 +8,7 @@
 
 #include "commands.hpp"
 #include "doctor_options.hpp"
-#include "launch/doctor/job_standing.hpp"
+#include "launch/doctor/job_liveness.hpp"
 #include "launch/doctor/remote_doctor.hpp"
 #include "launch/doctor/report.hpp"
 

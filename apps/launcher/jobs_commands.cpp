@@ -14,7 +14,7 @@
 #include "launch/jobs/job_commands.hpp"
 #include "launch/jobs/job_table.hpp"
 #include "launch/records/dead_sockets.hpp"
-#include "launch/records/job_folders.hpp"
+#include "launch/records/job_dirs.hpp"
 
 namespace dslaunch::launcher {
 namespace {

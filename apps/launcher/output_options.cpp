@@ -1,7 +1,7 @@
 #include "output_options.hpp"
 
 #include "base/error.hpp"
-#include "launch/plan/working_folder.hpp"
+#include "launch/plan/working_dir.hpp"
 
 namespace dslaunch::launcher {
 

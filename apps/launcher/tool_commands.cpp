@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "commands.hpp"
-#include "launch/plan/working_folder.hpp"
+#include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
 #include "options.hpp"
 

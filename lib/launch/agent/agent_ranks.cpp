@@ -8,11 +8,11 @@
 #include "launch/agent/descriptor_check.hpp"
 #include "launch/agent/preflight.hpp"
 #include "launch/channel/heartbeats.hpp"
+#include "launch/plan/node_binding.hpp"
 #include "launch/plan/rank_environment.hpp"
-#include "launch/plan/settle_node.hpp"
-#include "launch/process/agent_mark.hpp"
+#include "launch/process/agent_tag.hpp"
 #include "launch/process/programs.hpp"
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 #include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 
 namespace dslaunch::launch {
 

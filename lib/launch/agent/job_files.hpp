@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 
 namespace dslaunch::launch {
 

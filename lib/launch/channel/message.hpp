@@ -9,7 +9,7 @@
 
 #include "launch/channel/binding_request.hpp"
 #include "launch/records/job_kind.hpp"
-#include "launch/stacks/fold_stacks.hpp"
+#include "launch/stacks/group_stacks.hpp"
 #include "spawn/exit_cause.hpp"
 #include "spawn/stuck_process.hpp"
 

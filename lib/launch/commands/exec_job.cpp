@@ -4,8 +4,8 @@
 #include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
 #include "launch/plan/plan_job.hpp"
-#include "launch/plan/run_folder.hpp"
-#include "launch/plan/working_folder.hpp"
+#include "launch/plan/run_dir.hpp"
+#include "launch/plan/working_dir.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -18,9 +18,9 @@
 #include "launch/plan/input_files.hpp"
 #include "launch/plan/model_file.hpp"
 #include "launch/plan/plan_job.hpp"
-#include "launch/plan/run_folder.hpp"
+#include "launch/plan/run_dir.hpp"
 #include "launch/plan/worker_argv.hpp"
-#include "launch/plan/working_folder.hpp"
+#include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
 #include "launch/supervisor/restart.hpp"
 

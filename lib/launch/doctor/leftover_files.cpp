@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 #include "ports/namespaces.hpp"
 
 namespace dslaunch::launch {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "launch/doctor/judge.hpp"
+#include "launch/doctor/classify.hpp"
 
 namespace dslaunch::launch {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "launch/records/job_folders.hpp"
+#include "launch/records/job_dirs.hpp"
 
 namespace dslaunch::launch {
 

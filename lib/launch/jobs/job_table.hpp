@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/records/job_folders.hpp"
+#include "launch/records/job_dirs.hpp"
 
 namespace dslaunch::launch {
 

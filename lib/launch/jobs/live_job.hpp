@@ -16,7 +16,7 @@
 #include "launch/jobs/job_socket.hpp"
 #include "launch/jobs/job_states.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/records/job_folders.hpp"
+#include "launch/records/job_dirs.hpp"
 #include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {

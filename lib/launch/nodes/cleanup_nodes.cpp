@@ -6,7 +6,7 @@
 
 #include "base/format.hpp"
 #include "launch/nodes/node_link.hpp"
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 #include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {

@@ -13,8 +13,8 @@
 #include "hostfile/hostfile.hpp"
 #include "hostfile/resolve.hpp"
 #include "hostfile/this_machine.hpp"
-#include "launch/plan/ask_slurm.hpp"
 #include "launch/plan/devices.hpp"
+#include "launch/plan/query_slurm.hpp"
 #include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {

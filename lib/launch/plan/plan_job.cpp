@@ -9,12 +9,12 @@
 #include "launch/plan/describe_job.hpp"
 #include "launch/plan/launch_variables.hpp"
 #include "launch/plan/master_address.hpp"
+#include "launch/plan/node_binding.hpp"
 #include "launch/plan/rank_environment.hpp"
 #include "launch/plan/read_env_file.hpp"
 #include "launch/plan/remote_environment.hpp"
-#include "launch/plan/settle_node.hpp"
-#include "launch/plan/working_folder.hpp"
-#include "launch/records/job_folders.hpp"
+#include "launch/plan/working_dir.hpp"
+#include "launch/records/job_dirs.hpp"
 #include "launch/records/job_id.hpp"
 
 namespace dslaunch::launch {

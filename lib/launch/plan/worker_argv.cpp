@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "config/load.hpp"
 #include "config/option_list.hpp"
-#include "launch/plan/working_folder.hpp"
+#include "launch/plan/working_dir.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -10,7 +10,7 @@
 #include "launch/jobs/job_states.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "launch/supervisor/job_outcome.hpp"
-#include "launch/supervisor/signal_echoes.hpp"
+#include "launch/supervisor/signal_deduplicator.hpp"
 
 namespace dslaunch::launch {
 

@@ -17,7 +17,7 @@
 #include "launch/channel/wire.hpp"
 #include "launch/doctor/port_reclaim.hpp"
 #include "rendezvous/launch_env.hpp"
-#include "rendezvous/node_meeting.hpp"
+#include "rendezvous/node_rendezvous.hpp"
 #include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {

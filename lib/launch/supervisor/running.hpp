@@ -11,7 +11,7 @@
 #include "launch/supervisor/job_control.hpp"
 #include "launch/supervisor/node_monitor.hpp"
 #include "launch/supervisor/rank_monitor.hpp"
-#include "launch/supervisor/signal_echoes.hpp"
+#include "launch/supervisor/signal_deduplicator.hpp"
 #include "launch/supervisor/slow_output_watch.hpp"
 #include "launch/supervisor/stack_service.hpp"
 #include "launch/supervisor/start_up.hpp"

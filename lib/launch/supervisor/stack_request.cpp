@@ -47,7 +47,7 @@ std::string StackRequest::document(const std::vector<RankRecord>& records) const
         records[static_cast<size_t>(rank)].host, kStacksTimeout / 1s);
   }
   Json groups = Json::array(), absent = Json::array();
-  for (const auto& group : fold_stacks(stacks_)) groups.push_back(group_json(group, records));
+  for (const auto& group : group_stacks(stacks_)) groups.push_back(group_json(group, records));
   for (const auto& [rank, reason] : missing) {
     const RankRecord& record = records[static_cast<size_t>(rank)];
     absent.push_back({{"rank", rank}, {"host", record.host}, {"ended", record.cause.has_value()}, {"reason", reason}});

@@ -7,7 +7,7 @@
 #include "../../support/expect_error.hpp"
 #include "base/small_file.hpp"
 #include "launch/jobs/job_table.hpp"
-#include "launch/records/job_folders.hpp"
+#include "launch/records/job_dirs.hpp"
 #include "launch/records/private_files.hpp"
 #include "support/temp_dir.hpp"
 

@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "launch/process/agent_mark.hpp"
+#include "launch/process/agent_tag.hpp"
 #include "ports/process_info.hpp"
 
 using namespace dslaunch;

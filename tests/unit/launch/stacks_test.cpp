@@ -7,7 +7,7 @@
 
 #include "base/format.hpp"
 #include "launch/stacks/collect_stacks.hpp"
-#include "launch/stacks/fold_stacks.hpp"
+#include "launch/stacks/group_stacks.hpp"
 #include "launch/stacks/kernel_stacks.hpp"
 #include "launch/stacks/stack_tool.hpp"
 
@@ -16,10 +16,10 @@ using namespace dslaunch::launch;
 
 TEST_CASE("stacks that differ in addresses and numbers of threads are equal", "[launch][stacks]") {
   const auto groups =
-      fold_stacks({{2, 12, "gdb", "Thread 1 (Thread 0x7f12 (LWP 12)):\n#0  0x00ab in f () at a.c:7", ""},
-                   {0, 10, "gdb", "Thread 1 (Thread 0x7e10 (LWP 10)):\n#0  0x00cd in f () at a.c:7", ""},
-                   {1, 11, "gdb", "Thread 1 (Thread 0x7e10 (LWP 10)):\n#0  0x00cd in f () at a.c:8", ""},
-                   {3, 13, "kernel", "main thread", ""}});
+      group_stacks({{2, 12, "gdb", "Thread 1 (Thread 0x7f12 (LWP 12)):\n#0  0x00ab in f () at a.c:7", ""},
+                    {0, 10, "gdb", "Thread 1 (Thread 0x7e10 (LWP 10)):\n#0  0x00cd in f () at a.c:7", ""},
+                    {1, 11, "gdb", "Thread 1 (Thread 0x7e10 (LWP 10)):\n#0  0x00cd in f () at a.c:8", ""},
+                    {3, 13, "kernel", "main thread", ""}});
   REQUIRE(groups.size() == 3);
   REQUIRE(groups[0].ranks.size() == 2);
   CHECK((groups[0].ranks[0].rank == 0 && groups[0].ranks[1].rank == 2));

@@ -13,7 +13,7 @@
 #include "base/unique_fd.hpp"
 #include "launch/agent/error_files.hpp"
 #include "launch/agent/job_files.hpp"
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 #include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,4 +1,4 @@
-#include "rendezvous/node_meeting.hpp"
+#include "rendezvous/node_rendezvous.hpp"
 
 #include <catch2/catch.hpp>
 #include <future>
@@ -10,7 +10,7 @@
 using namespace dslaunch;
 using namespace dslaunch::rendezvous;
 
-TEST_CASE("a node of another version is told so, and the other nodes still join", "[rendezvous][node_meeting]") {
+TEST_CASE("a node of another version is told so, and the other nodes still join", "[rendezvous][node_rendezvous]") {
   const auto token = random_bytes(32);
   auto listener = listen_on(0, true);
   const uint16_t port = ports::bound_port(listener.get());

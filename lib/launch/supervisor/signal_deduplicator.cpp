@@ -1,4 +1,4 @@
-#include "launch/supervisor/signal_echoes.hpp"
+#include "launch/supervisor/signal_deduplicator.hpp"
 
 namespace dslaunch::launch {
 

@@ -1,4 +1,4 @@
-#include "launch/records/job_folders.hpp"
+#include "launch/records/job_dirs.hpp"
 
 #include <pwd.h>
 #include <sys/stat.h>

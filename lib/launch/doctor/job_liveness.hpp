@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/process/agent_mark.hpp"
-#include "launch/records/job_folders.hpp"
+#include "launch/process/agent_tag.hpp"
+#include "launch/records/job_dirs.hpp"
 
 namespace dslaunch::launch {
 

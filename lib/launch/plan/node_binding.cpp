@@ -1,4 +1,4 @@
-#include "launch/plan/settle_node.hpp"
+#include "launch/plan/node_binding.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -21,7 +21,7 @@ struct StackGroup {
   std::vector<RankStack> ranks;  // ascending
 };
 // In the order of their first ranks.
-std::vector<StackGroup> fold_stacks(std::vector<RankStack> stacks);
+std::vector<StackGroup> group_stacks(std::vector<RankStack> stacks);
 
 // The text to compare: without addresses, pids and thread ids.
 std::string without_numbers_of_processes(const std::string& text);

@@ -1,4 +1,4 @@
-#include "launch/doctor/job_standing.hpp"
+#include "launch/doctor/job_liveness.hpp"
 
 #include "base/format.hpp"
 

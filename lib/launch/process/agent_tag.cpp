@@ -1,4 +1,4 @@
-#include "launch/process/agent_mark.hpp"
+#include "launch/process/agent_tag.hpp"
 
 #include <unistd.h>
 

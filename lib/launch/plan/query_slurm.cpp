@@ -1,4 +1,4 @@
-#include "launch/plan/ask_slurm.hpp"
+#include "launch/plan/query_slurm.hpp"
 
 #include <array>
 #include <cstdio>

@@ -24,7 +24,7 @@ enum class JobLife {
   kUnknown,  // the process names no agent, or one in another container
 };
 
-// By the agent alone; launch/doctor/job_standing.hpp checks the record of the job's supervisor first.
+// By the agent alone; launch/doctor/job_liveness.hpp checks the record of the job's supervisor first.
 JobLife job_life(const ports::ProcessInfo& process);
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-#include "launch/records/private_folder.hpp"
+#include "launch/records/private_dir.hpp"
 
 #include <fcntl.h>
 #include <stdlib.h>

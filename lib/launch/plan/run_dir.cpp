@@ -1,4 +1,4 @@
-#include "launch/plan/run_folder.hpp"
+#include "launch/plan/run_dir.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "launch/doctor/judge.hpp"
+#include "launch/doctor/classify.hpp"
 
 #include <array>
 

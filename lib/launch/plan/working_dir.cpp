@@ -1,4 +1,4 @@
-#include "launch/plan/working_folder.hpp"
+#include "launch/plan/working_dir.hpp"
 
 #include <filesystem>
 

@@ -1,10 +1,10 @@
-// The rules that decide whether a process is stale: the table in docs/doctor.md, in the order of judge.cpp. Pure.
+// The rules that decide whether a process is stale: the table in docs/doctor.md, in the order of classify.cpp. Pure.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "launch/doctor/finding.hpp"
-#include "launch/doctor/job_standing.hpp"
+#include "launch/doctor/job_liveness.hpp"
 #include "ports/process_tree.hpp"
 
 namespace dslaunch::launch {

@@ -1,4 +1,4 @@
-#include "launch/stacks/fold_stacks.hpp"
+#include "launch/stacks/group_stacks.hpp"
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ std::string without_numbers_of_processes(const std::string& text) {
   return out;
 }
 
-std::vector<StackGroup> fold_stacks(std::vector<RankStack> stacks) {
+std::vector<StackGroup> group_stacks(std::vector<RankStack> stacks) {
   std::sort(stacks.begin(), stacks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   std::vector<StackGroup> groups;
   std::map<std::string, size_t> indices;  // by the compared text

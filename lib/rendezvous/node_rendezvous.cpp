@@ -1,4 +1,4 @@
-#include "rendezvous/node_meeting.hpp"
+#include "rendezvous/node_rendezvous.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "launch/plan/settle_node.hpp"
+#include "launch/plan/node_binding.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -16,7 +16,7 @@ static JobDescription job_of(size_t num_ranks) {
   return job;
 }
 
-TEST_CASE("a missing directory is named with its host", "[launch][settle_node]") {
+TEST_CASE("a missing directory is named with its host", "[launch][node_binding]") {
   test::TempDir dir;
   auto job = job_of(1);
   check_working_dir(job);
@@ -28,7 +28,7 @@ TEST_CASE("a missing directory is named with its host", "[launch][settle_node]")
   expect_error(ExitCode::kNoInput, {"node7"}, [&] { check_working_dir(job); });
 }
 
-TEST_CASE("every rank of a node gets its binding, on cores that are there", "[launch][settle_node]") {
+TEST_CASE("every rank of a node gets its binding, on cores that are there", "[launch][node_binding]") {
   CHECK(bind_ranks(job_of(5)).size() == 5);
   auto job = job_of(1);
   job.binding.kind = BindingKind::kCores;

@@ -1,4 +1,4 @@
-#include "launch/plan/run_folder.hpp"
+#include "launch/plan/run_dir.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -22,7 +22,7 @@ int code_for(const std::string& dir, EarlierRun earlier) {
 
 }  // namespace
 
-TEST_CASE("a run directory is created with its parents", "[launch][run_folder]") {
+TEST_CASE("a run directory is created with its parents", "[launch][run_dir]") {
   test::TempDir temp;
   auto dir = temp / "runs/a";
   CHECK(code_for(dir, EarlierRun::kRefuse) == 0);
@@ -30,7 +30,7 @@ TEST_CASE("a run directory is created with its parents", "[launch][run_folder]")
   CHECK(code_for(dir, EarlierRun::kRefuse) == 0);  // empty: no run yet
 }
 
-TEST_CASE("a directory that holds a run is refused, kept, or cleared of the run's own files", "[launch][run_folder]") {
+TEST_CASE("a directory that holds a run is refused, kept, or cleared of the run's own files", "[launch][run_dir]") {
   test::TempDir temp;
   auto dir = temp.path();
   temp.write("metrics.jsonl", "{}\n");
@@ -44,7 +44,7 @@ TEST_CASE("a directory that holds a run is refused, kept, or cleared of the run'
   CHECK(std::filesystem::exists(temp / "notes.txt"));
 }
 
-TEST_CASE("only the run's own files are discarded", "[launch][run_folder]") {
+TEST_CASE("only the run's own files are discarded", "[launch][run_dir]") {
   namespace fs = std::filesystem;
   test::TempDir temp;
   auto put = [&](const std::string& file) {
@@ -67,7 +67,7 @@ TEST_CASE("only the run's own files are discarded", "[launch][run_folder]") {
   CHECK(std::distance(fs::directory_iterator(temp / "logs"), {}) == 3);
 }
 
-TEST_CASE("a symlink to a directory of checkpoints is kept", "[launch][run_folder]") {
+TEST_CASE("a symlink to a directory of checkpoints is kept", "[launch][run_dir]") {
   namespace fs = std::filesystem;
   test::TempDir temp;
   fs::create_directories(temp / "large/step_00000001");
@@ -78,7 +78,7 @@ TEST_CASE("a symlink to a directory of checkpoints is kept", "[launch][run_folde
   CHECK(fs::is_empty(temp / "large"));
 }
 
-TEST_CASE("logs of a run that never started do not count as a run", "[launch][run_folder]") {
+TEST_CASE("logs of a run that never started do not count as a run", "[launch][run_dir]") {
   test::TempDir temp;
   std::filesystem::create_directories(temp / "logs");
   CHECK_FALSE(holds_run(temp.path()));
@@ -106,7 +106,7 @@ ExecOutcome exec_in(const std::string& dir, const ExecJob& job, bool overwrite =
 
 }  // namespace
 
-TEST_CASE("an exec does not touch another job's run directory", "[launch][run_folder]") {
+TEST_CASE("an exec does not touch another job's run directory", "[launch][run_dir]") {
   test::TempDir temp;
   const auto dir = temp / "run";
   const ExecOutcome begins{0, false}, appends{0, true}, refused{73, false};
@@ -124,7 +124,7 @@ TEST_CASE("an exec does not touch another job's run directory", "[launch][run_fo
   CHECK(exec_in(dir, {"job 5", "7"}) == refused);
 }
 
-TEST_CASE("an exec replaces logs and no files of its program", "[launch][run_folder]") {
+TEST_CASE("an exec replaces logs and no files of its program", "[launch][run_dir]") {
   namespace fs = std::filesystem;
   test::TempDir temp;
   fs::create_directories(temp / "logs");
@@ -144,14 +144,14 @@ TEST_CASE("an exec replaces logs and no files of its program", "[launch][run_fol
   CHECK(fs::exists(temp / "checkpoints/step_00000001"));
 }
 
-TEST_CASE("names a file in place of the directory", "[launch][run_folder]") {
+TEST_CASE("names a file in place of the directory", "[launch][run_dir]") {
   test::TempDir temp;
   auto file = temp.write("in-the-way", "");
   CHECK(code_for(file + "/run", EarlierRun::kRefuse) == 73);
   CHECK(code_for(file, EarlierRun::kRefuse) == 73);
 }
 
-TEST_CASE("reports why a directory cannot be created", "[launch][run_folder]") {
+TEST_CASE("reports why a directory cannot be created", "[launch][run_dir]") {
   test::TempDir temp;
   auto why = [&](const std::string& dir) -> std::string {
     try {
@@ -170,7 +170,7 @@ TEST_CASE("reports why a directory cannot be created", "[launch][run_folder]") {
   }
 }
 
-TEST_CASE("a run directory belongs to one job until it ends", "[launch][run_folder]") {
+TEST_CASE("a run directory belongs to one job until it ends", "[launch][run_dir]") {
   test::TempDir temp;
   auto dir = temp / "run";
   {
