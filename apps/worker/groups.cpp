@@ -33,10 +33,10 @@ void Groups::open(const rendezvous::LaunchEnv& env, c10::Device device, const co
   options.size = env.world_size;
   if (env.world_size > 1) options.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
   options.device = device.is_cuda() ? device.index() : -1;
-  options.timeout = watch_options.times.beyond;
+  options.timeout = watch_options.times.backend_timeout;
 
   watch = std::make_unique<comm::Watchdog>(std::move(watch_options), store);
-  const comm::Watchdog::Meeting meeting(*watch, "groups", "the set-up of the ranks' connections", "");
+  const comm::Watchdog::BarrierWait barrier(*watch, "groups", "the set-up of the ranks' connections", "");
   const auto make = [&](int first_rank) {
     auto group = comm::make_communicator(options, store);
     watch->add({group.get(), options.name, ranks_from(first_rank, options.size)});

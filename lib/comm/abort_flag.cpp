@@ -5,7 +5,7 @@
 namespace dslaunch::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenQuestions{1};
+constexpr std::chrono::milliseconds kPollInterval{1};
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void AbortFlag::trip(const std::string& reason, int rank, const std::string& hos
   changed_.notify_all();
 }
 
-void AbortFlag::break_with(std::function<void()> action) {
+void AbortFlag::set_abort_action(std::function<void()> action) {
   std::lock_guard lock(mutex_);
   action_ = std::move(action);
   if (tripped_) action_();
@@ -37,9 +37,9 @@ bool AbortFlag::tripped() const {
   return tripped_;
 }
 
-bool AbortFlag::wait_until_tripped(std::chrono::milliseconds at_most) const {
+bool AbortFlag::wait_until_tripped(std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, at_most, [&] { return tripped_; });
+  return changed_.wait_for(lock, timeout, [&] { return tripped_; });
 }
 
 void AbortFlag::check(std::string_view phase) const {
@@ -50,16 +50,16 @@ void AbortFlag::check(std::string_view phase) const {
 void AbortFlag::wait_until(const std::function<bool()>& is_reached, std::string_view phase) const {
   check(phase);
   while (!is_reached()) {
-    if (wait_until_tripped(kBetweenQuestions)) check(phase);
+    if (wait_until_tripped(kPollInterval)) check(phase);
   }
 }
 
 std::shared_ptr<AbortFlag> watch_peers(rendezvous::Store& store) {
-  auto latch = std::make_shared<AbortFlag>();
-  store.on_peer_lost([weak = std::weak_ptr(latch)](const rendezvous::LostRank& lost) {
+  auto abort_flag = std::make_shared<AbortFlag>();
+  store.on_peer_lost([weak = std::weak_ptr(abort_flag)](const rendezvous::LostRank& lost) {
     if (auto held = weak.lock()) held->trip(lost.reason, lost.rank, lost.host);
   });
-  return latch;
+  return abort_flag;
 }
 
 }  // namespace dslaunch::comm

@@ -15,16 +15,16 @@ namespace dslaunch::comm {
 
 class AbortFlag {
  public:
-  // Keeps the first reason (and the rank, where known) and runs the action given to break_with(), once.
+  // Keeps the first reason (and the rank, where known) and runs the action given to set_abort_action(), once.
   void trip(const std::string& reason, int rank = -1, const std::string& host = {});
   // Sets the action that ends the backend's pending operations; runs it immediately when the flag is already tripped.
   // The action must not block.
-  void break_with(std::function<void()> action);
+  void set_abort_action(std::function<void()> action);
   // No action runs after this call returns. For destructors.
   void disarm();
 
   bool tripped() const;
-  bool wait_until_tripped(std::chrono::milliseconds at_most) const;
+  bool wait_until_tripped(std::chrono::milliseconds timeout) const;
   // Throws PeerError when tripped; `phase` names this rank's operation.
   void check(std::string_view phase) const;
   // Polls `is_reached` until it returns true; throws like check() once tripped.

@@ -15,7 +15,7 @@ struct PendingCall {
   uint64_t number = 0;
   std::string what;  // "all_reduce of 4 float32 in group 'world'"
   std::chrono::steady_clock::time_point since;
-  bool holds_host = true;     // false: a device waits, and the host may have continued
+  bool blocks_host = true;    // false: a device waits, and the host may have continued
   bool is_on_device = false;  // true: it may also be waiting for earlier computation
 };
 

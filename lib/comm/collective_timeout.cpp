@@ -12,8 +12,9 @@ constexpr std::chrono::milliseconds kBetweenLooks{1000};
 
 }  // namespace
 
-CollectiveTimeout::CollectiveTimeout(std::chrono::milliseconds timeout, std::function<void(const std::string&)> on_late)
-    : timeout_(timeout), on_late_(std::move(on_late)), thread_([this] { run(); }) {}
+CollectiveTimeout::CollectiveTimeout(std::chrono::milliseconds timeout,
+                                     std::function<void(const std::string&)> on_timeout)
+    : timeout_(timeout), on_timeout_(std::move(on_timeout)), thread_([this] { run(); }) {}
 
 CollectiveTimeout::~CollectiveTimeout() {
   {
@@ -26,9 +27,9 @@ CollectiveTimeout::~CollectiveTimeout() {
 
 void CollectiveTimeout::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what) {
   std::lock_guard lock(mutex_);
-  forget_ended();
+  drop_ended();
   PendingCall call{number, std::move(what), std::chrono::steady_clock::now()};
-  call.holds_host = false;
+  call.blocks_host = false;
   call.is_on_device = true;
   operations_.push_back({counter, value, std::move(call)});
 }
@@ -48,7 +49,7 @@ bool CollectiveTimeout::Operation::has_ended() const {
   return static_cast<int32_t>(counter->load(std::memory_order_acquire) - value) >= 0;
 }
 
-void CollectiveTimeout::forget_ended() {
+void CollectiveTimeout::drop_ended() {
   const auto now = std::chrono::steady_clock::now();
   for (size_t i = 0; i < operations_.size();) {
     if (!operations_[i].has_ended()) {
@@ -66,7 +67,7 @@ void CollectiveTimeout::forget_ended() {
 // Only the first operation of each queue is running: the operations behind it have not begun, however long they are
 // queued.
 const PendingCall* CollectiveTimeout::longest_pending() {
-  forget_ended();
+  drop_ended();
   const PendingCall* longest = nullptr;
   std::vector<const std::atomic<uint32_t>*> queues;  // queues seen so far
   for (const Operation& operation : operations_) {
@@ -83,15 +84,15 @@ void CollectiveTimeout::run() {
     changed_.wait_for(lock, std::min(kBetweenLooks, timeout_ / 4), [&] { return is_ending_; });
     const PendingCall* longest = longest_pending();
     if (is_ending_ || !longest || std::chrono::steady_clock::now() - longest->since < timeout_) continue;
-    message_ = late_message(longest->what, timeout_);
+    message_ = timeout_message(longest->what, timeout_);
   }
   if (!message_) return;
   const std::string message = *message_;
   lock.unlock();
-  on_late_(message);
+  on_timeout_(message);
 }
 
-std::string late_message(const std::string& what, std::chrono::milliseconds timeout) {
+std::string timeout_message(const std::string& what, std::chrono::milliseconds timeout) {
   return fmt::format("{} did not end within {:.1f} s: a member hangs, or is in another collective", what,
                      static_cast<double>(timeout.count()) / 1000);
 }

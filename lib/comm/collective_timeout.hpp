@@ -23,13 +23,13 @@
 namespace dslaunch::comm {
 
 // "WHAT did not end within N s: ..."
-std::string late_message(const std::string& what, std::chrono::milliseconds timeout);
+std::string timeout_message(const std::string& what, std::chrono::milliseconds timeout);
 
 class CollectiveTimeout {
  public:
-  // `on_late` is called once, from the class's own thread and without holding its lock; must not throw.
-  CollectiveTimeout(std::chrono::milliseconds timeout, std::function<void(const std::string& message)> on_late);
-  ~CollectiveTimeout();  // no call of `on_late` runs after this
+  // `on_timeout` is called once, from the class's own thread and without holding its lock; must not throw.
+  CollectiveTimeout(std::chrono::milliseconds timeout, std::function<void(const std::string& message)> on_timeout);
+  ~CollectiveTimeout();  // no call of `on_timeout` runs after this
   CollectiveTimeout(const CollectiveTimeout&) = delete;
   CollectiveTimeout& operator=(const CollectiveTimeout&) = delete;
 
@@ -53,11 +53,11 @@ class CollectiveTimeout {
 
   void run();
   // Require the lock:
-  void forget_ended();
+  void drop_ended();
   const PendingCall* longest_pending();
 
   const std::chrono::milliseconds timeout_;
-  const std::function<void(const std::string&)> on_late_;
+  const std::function<void(const std::string&)> on_timeout_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Operation> operations_;  // in the order of the calls

@@ -24,16 +24,18 @@ bool is_same_call(const RankWait& a, const RankWait& b) {
 }
 
 // At most one wait holds the host: the training thread is in it.
-const RankWait* holding_wait(const std::optional<RankReport>& report) {
+const RankWait* blocking_wait(const std::optional<RankReport>& report) {
   if (!report) return nullptr;
   const auto& waits = report->waits;
-  const auto found = std::find_if(waits.begin(), waits.end(), [](const RankWait& wait) { return wait.holds_host; });
+  const auto found = std::find_if(waits.begin(), waits.end(), [](const RankWait& wait) { return wait.blocks_host; });
   return found == waits.end() ? nullptr : &*found;
 }
 
-bool still_waits(const std::optional<RankReport>& before, const std::optional<RankReport>& now, milliseconds at_least) {
-  const RankWait *first = holding_wait(before), *second = holding_wait(now);
-  return first && second && is_same_call(*first, *second) && second->age >= at_least && now->beat > before->beat;
+bool is_still_waiting(const std::optional<RankReport>& before, const std::optional<RankReport>& now,
+                      milliseconds min_age) {
+  const RankWait *first = blocking_wait(before), *second = blocking_wait(now);
+  return first && second && is_same_call(*first, *second) && second->age >= min_age &&
+         now->heartbeat > before->heartbeat;
 }
 
 std::string state_text(char state, int64_t pid) {
@@ -44,7 +46,7 @@ std::string state_text(char state, int64_t pid) {
 }
 
 // Stopped, or held by a debugger. Excludes a rank that waits for a disk, which is blocked only briefly.
-bool is_held(std::optional<char> state) {
+bool is_stopped(std::optional<char> state) {
   return state == 'T' || state == 't';
 }
 
@@ -65,17 +67,17 @@ std::string join_described(const std::vector<int>& ranks, const std::function<st
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-bool speaks(const std::optional<RankReport>& before, const RankReport& now) {
-  return before && now.beat > before->beat;
+bool is_reporting(const std::optional<RankReport>& before, const RankReport& now) {
+  return before && now.heartbeat > before->heartbeat;
 }
 
 // Describes what a rank that others wait for is doing.
-std::string what_it_does(const std::optional<RankReport>& before, const RankReport& now, const StateOf& state_of) {
+std::string describe_activity(const std::optional<RankReport>& before, const RankReport& now, const StateOf& state_of) {
   const auto state = state_of(now);
   if (auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
-  const bool is_silent = !speaks(before, now);
-  if (is_silent && now.beat <= 1) return "it has not come, and says nothing";
-  if (is_silent) return "it has not come, and no longer says anything";
+  const bool stopped_reporting = !is_reporting(before, now);
+  if (stopped_reporting && now.heartbeat <= 1) return "it has not come, and says nothing";
+  if (stopped_reporting) return "it has not come, and no longer says anything";
   if (!now.waits.empty()) return fmt::format("it waits itself, in {}", now.waits.front().what);
   if (now.activity.empty()) return "it is busy";
   return fmt::format("it has been busy with {} for {}", now.activity, age_text(now.activity_age));
@@ -88,7 +90,7 @@ std::string encode(const RankReport& report) {
   const auto text = [&](const std::string& value) { out.text(std::string_view(value).substr(0, kMaxText)); };
   const auto time = [&](milliseconds value) { out.i64(value.count()); };
   text(report.host);
-  out.i64(report.pid).u64(report.start_ticks).u64(report.beat);
+  out.i64(report.pid).u64(report.start_ticks).u64(report.heartbeat);
   text(report.activity);
   time(report.activity_age);
   out.count(report.last_calls.size());
@@ -105,8 +107,8 @@ std::string encode(const RankReport& report) {
     out.count(wait.members.size());
     for (int member : wait.members) out.u32(static_cast<uint32_t>(member));
     time(wait.age);
-    out.u8(wait.holds_host ? 1 : 0).u8(wait.is_on_device ? 1 : 0);
-    time(wait.own_limit);
+    out.u8(wait.blocks_host ? 1 : 0).u8(wait.is_on_device ? 1 : 0);
+    time(wait.own_timeout);
   }
   return out.take();
 }
@@ -119,7 +121,7 @@ RankReport decode(std::string_view bytes) {
   out.host = text();
   out.pid = in.i64();
   out.start_ticks = in.u64();
-  out.beat = in.u64();
+  out.heartbeat = in.u64();
   out.activity = text();
   out.activity_age = time();
   for (uint32_t left = in.u32(); left > 0; --left) {
@@ -134,65 +136,65 @@ RankReport decode(std::string_view bytes) {
     wait.advice = text();
     for (uint32_t members = in.u32(); members > 0; --members) wait.members.push_back(static_cast<int>(in.u32()));
     wait.age = time();
-    wait.holds_host = in.u8() != 0;
+    wait.blocks_host = in.u8() != 0;
     wait.is_on_device = in.u8() != 0;
-    wait.own_limit = time();
+    wait.own_timeout = time();
     out.waits.push_back(std::move(wait));
   }
   in.expect_end();
   return out;
 }
 
-std::vector<int> absent_from(const RankWait& wait, int rank, const RankReports& reports) {
-  std::vector<int> absent;
+std::vector<int> missing_from(const RankWait& wait, int rank, const RankReports& reports) {
+  std::vector<int> missing;
   for (int member : wait.members) {
     if (member != rank && last_call(reports.at(static_cast<size_t>(member)), wait.group) < wait.number) {
-      absent.push_back(member);
+      missing.push_back(member);
     }
   }
-  return absent;
+  return missing;
 }
 
-std::vector<int> waiting_for_each_other(const RankReports& before, const RankReports& now, milliseconds at_least) {
-  std::map<int, std::vector<int>> held;  // rank -> the ranks that it waits for
+std::vector<int> find_deadlocked(const RankReports& before, const RankReports& now, milliseconds min_age) {
+  std::map<int, std::vector<int>> blocked;  // rank -> the ranks that it waits for
   for (size_t i = 0; i < now.size(); ++i) {
     const int rank = static_cast<int>(i);
-    if (still_waits(before[i], now[i], at_least)) held[rank] = absent_from(*holding_wait(now[i]), rank, now);
+    if (is_still_waiting(before[i], now[i], min_age)) blocked[rank] = missing_from(*blocking_wait(now[i]), rank, now);
   }
   // A rank that waits for none of the held ranks continues when the others arrive, and may then release held ranks.
-  const auto may_go_on = [&](const auto& rank_and_absent) {
-    const auto& absent = rank_and_absent.second;
-    return std::none_of(absent.begin(), absent.end(), [&](int other) { return held.contains(other); });
+  const auto may_continue = [&](const auto& waiting_rank) {
+    const auto& missing = waiting_rank.second;
+    return std::none_of(missing.begin(), missing.end(), [&](int other) { return blocked.contains(other); });
   };
-  while (std::erase_if(held, may_go_on) > 0) {
+  while (std::erase_if(blocked, may_continue) > 0) {
   }
   std::vector<int> ranks;
-  ranks.reserve(held.size());
-  for (const auto& [rank, absent] : held) ranks.push_back(rank);
+  ranks.reserve(blocked.size());
+  for (const auto& [rank, missing] : blocked) ranks.push_back(rank);
   return ranks;
 }
 
-std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
-                            const StateOf& state_of) {
-  std::stable_partition(absent.begin(), absent.end(), [&](int rank) {
+std::string describe_missing(std::vector<int> missing, const RankReports& before, const RankReports& now,
+                             const StateOf& state_of) {
+  std::stable_partition(missing.begin(), missing.end(), [&](int rank) {
     const auto& report = now.at(static_cast<size_t>(rank));
-    return !report || report->waits.empty() || !speaks(before.at(static_cast<size_t>(rank)), *report);
+    return !report || report->waits.empty() || !is_reporting(before.at(static_cast<size_t>(rank)), *report);
   });
-  return join_described(absent, [&](int rank) {
+  return join_described(missing, [&](int rank) {
     const auto& report = now.at(static_cast<size_t>(rank));
     if (!report) return fmt::format("rank {}, which has not come and says nothing", rank);
     return fmt::format("{}: {}", name_of(rank, *report),
-                       what_it_does(before.at(static_cast<size_t>(rank)), *report, state_of));
+                       describe_activity(before.at(static_cast<size_t>(rank)), *report, state_of));
   });
 }
 
-std::vector<int> frozen_in(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
-                           const StateOf& state_of) {
+std::vector<int> frozen_members(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
+                                const StateOf& state_of) {
   std::vector<int> frozen;
   for (int member : wait.members) {
     const auto index = static_cast<size_t>(member);
     if (member == rank || last_call(now.at(index), wait.group) < wait.number) continue;
-    if (is_held(state_of(*now[index])) || !speaks(before.at(index), *now[index])) frozen.push_back(member);
+    if (is_stopped(state_of(*now[index])) || !is_reporting(before.at(index), *now[index])) frozen.push_back(member);
   }
   return frozen;
 }
@@ -207,11 +209,11 @@ std::string describe_frozen(const std::vector<int>& frozen, const RankReports& n
   });
 }
 
-std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports) {
+std::string describe_deadlock(const std::vector<int>& ranks, const RankReports& reports) {
   return join_described(ranks, [&](int rank) {
-    const RankWait& wait = *holding_wait(reports.at(static_cast<size_t>(rank)));
+    const RankWait& wait = *blocking_wait(reports.at(static_cast<size_t>(rank)));
     return fmt::format("rank {} waits in {} for rank {}", rank, wait.what,
-                       fmt::join(absent_from(wait, rank, reports), ", "));
+                       fmt::join(missing_from(wait, rank, reports), ", "));
   });
 }
 

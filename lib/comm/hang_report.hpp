@@ -20,17 +20,17 @@ struct RankWait {
   std::string advice;        // what to do if the missing ranks never arrive; may be empty
   std::vector<int> members;  // participating ranks, numbered in the world
   std::chrono::milliseconds age{};
-  bool holds_host = true;     // false: the rank itself may have continued
+  bool blocks_host = true;    // false: the rank itself may have continued
   bool is_on_device = false;  // it may be waiting for earlier computation
   // If not 0, the wait times out by itself, and no watchdog ends it for lasting too long.
-  std::chrono::milliseconds own_limit{};
+  std::chrono::milliseconds own_timeout{};
 };
 
 struct RankReport {
   std::string host;
   int64_t pid = 0;
   uint64_t start_ticks = 0;  // of the process, since boot: distinguishes it from a later process with the same pid
-  uint64_t beat = 0;         // counts the reports: stops increasing on a stalled rank
+  uint64_t heartbeat = 0;    // counts the reports: stops increasing on a stalled rank
   std::string activity;      // "step 12"; may be empty
   std::chrono::milliseconds activity_age{};
   std::map<std::string, uint64_t> last_calls;  // by group
@@ -44,26 +44,25 @@ RankReport decode(std::string_view bytes);  // throws WireError
 using RankReports = std::vector<std::optional<RankReport>>;
 
 // The members that have not made the call in which `rank` waits.
-std::vector<int> absent_from(const RankWait& wait, int rank, const RankReports& reports);
+std::vector<int> missing_from(const RankWait& wait, int rank, const RankReports& reports);
 
 // Deadlocked ranks, whose waits can never end since each waits for others of them. They were waiting in the previous
-// pass already, and have waited for `at_least`. Empty: some rank may still continue.
-std::vector<int> waiting_for_each_other(const RankReports& before, const RankReports& now,
-                                        std::chrono::milliseconds at_least);
+// pass already, and have waited for `min_age`. Empty: some rank may still continue.
+std::vector<int> find_deadlocked(const RankReports& before, const RankReports& now, std::chrono::milliseconds min_age);
 
 // The /proc state letter of a process on this host; nullopt when the process is on another host, or gone.
 using StateOf = std::function<std::optional<char>(const RankReport&)>;
 
 // "rank 3 (node2, process 1234): it is stopped, ..." for each, the first few; ranks that wait themselves come last.
-std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
-                            const StateOf& state_of);
+std::string describe_missing(std::vector<int> missing, const RankReports& before, const RankReports& now,
+                             const StateOf& state_of);
 // Members that have made the call in which `rank` waits, and since then are stopped, held by a debugger, or silent.
-std::vector<int> frozen_in(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
-                           const StateOf& state_of);
+std::vector<int> frozen_members(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
+                                const StateOf& state_of);
 // "rank 3 (node2, process 1234), which is in it too: it is stopped, ..." for each, the first few.
 std::string describe_frozen(const std::vector<int>& frozen, const RankReports& now, const StateOf& state_of);
 // "rank 0 waits in WHAT for rank 1; rank 1 waits in ...", the first few.
-std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports);
+std::string describe_deadlock(const std::vector<int>& ranks, const RankReports& reports);
 
 // "75 s", "5 min"
 std::string age_text(std::chrono::milliseconds age);

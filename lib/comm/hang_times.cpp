@@ -8,17 +8,17 @@ namespace {
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
-constexpr size_t kStepsKept = 64;
-constexpr milliseconds kLeastQuiet = 20s;
-constexpr int kStepsInQuiet = 5;
-constexpr int kTicksInQuiet = 16;
+constexpr size_t kMaxSteps = 64;
+constexpr milliseconds kMinThreshold = 20s;
+constexpr int kStepsInThreshold = 5;
+constexpr int kChecksInThreshold = 16;
 
 }  // namespace
 
 void MedianTime::add(milliseconds time) {
-  if (newest_.size() < kStepsKept) return newest_.push_back(time);
+  if (newest_.size() < kMaxSteps) return newest_.push_back(time);
   newest_[next_] = time;
-  next_ = (next_ + 1) % kStepsKept;
+  next_ = (next_ + 1) % kMaxSteps;
 }
 
 milliseconds MedianTime::get() const {
@@ -31,15 +31,15 @@ milliseconds MedianTime::get() const {
 
 HangTimes::HangTimes(milliseconds longest)
     : limit(longest),
-      tick(std::max(quiet(0ms) / kTicksInQuiet, milliseconds(10))),
-      beyond(longest + std::max(quiet(0ms), milliseconds(5000))) {}
+      check_interval(std::max(report_threshold(0ms) / kChecksInThreshold, milliseconds(10))),
+      backend_timeout(longest + std::max(report_threshold(0ms), milliseconds(5000))) {}
 
-milliseconds HangTimes::quiet(milliseconds usual_step) const {
-  return std::min(std::max(kLeastQuiet, kStepsInQuiet * usual_step), limit / 4);
+milliseconds HangTimes::report_threshold(milliseconds median_step) const {
+  return std::min(std::max(kMinThreshold, kStepsInThreshold * median_step), limit / 4);
 }
 
-std::array<milliseconds, 3> HangTimes::report_ages(milliseconds usual_step) const {
-  const milliseconds first = quiet(usual_step);
+std::array<milliseconds, 3> HangTimes::report_ages(milliseconds median_step) const {
+  const milliseconds first = report_threshold(median_step);
   return {first, std::min(std::max<milliseconds>(5min, 2 * first), limit / 2),
           std::min(std::max<milliseconds>(15min, 3 * first), limit * 3 / 4)};
 }

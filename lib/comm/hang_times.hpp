@@ -23,14 +23,14 @@ struct HangTimes {
   explicit HangTimes(std::chrono::milliseconds limit);
 
   // Waits shorter than this are not reported: five steps, but at least 20 s and at most a quarter of the limit.
-  std::chrono::milliseconds quiet(std::chrono::milliseconds usual_step) const;
+  std::chrono::milliseconds report_threshold(std::chrono::milliseconds median_step) const;
   // The ages at which a wait is reported: after the quiet time, after 5 and after 15 minutes; earlier with a short
   // limit.
-  std::array<std::chrono::milliseconds, 3> report_ages(std::chrono::milliseconds usual_step) const;
+  std::array<std::chrono::milliseconds, 3> report_ages(std::chrono::milliseconds median_step) const;
 
   std::chrono::milliseconds limit;
-  std::chrono::milliseconds tick;    // between two checks of this rank
-  std::chrono::milliseconds beyond;  // when calls time out by themselves, in case the watchdog has not ended them
+  std::chrono::milliseconds check_interval;   // of the watchdog
+  std::chrono::milliseconds backend_timeout;  // ends calls that the watchdog has not ended
 };
 
 }  // namespace dslaunch::comm

@@ -19,9 +19,9 @@ using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
 constexpr milliseconds kStoreTime{10'000};
-constexpr int kTicksBetweenLooks = 3;  // so that a rank that reports once per tick has reported in between
+constexpr int kTicksBetweenChecks = 3;  // so that a rank that reports once per tick has reported in between
 
-const std::string kNobodyAbsent =
+const std::string kNoRankMissing =
     "though all ranks have come: what it moves is large, or the way between them is broken";
 
 milliseconds since(Clock::time_point then) {
@@ -32,16 +32,16 @@ std::string report_key(int rank) {
   return fmt::format("hang/report/{}", rank);
 }
 
-bool must_end(const RankWait& wait, const HangTimes& times) {
-  return wait.own_limit == 0ms && wait.age >= times.limit;
+bool has_expired(const RankWait& wait, const HangTimes& times) {
+  return wait.own_timeout == 0ms && wait.age >= times.limit;
 }
 
 // The number of reports due for a wait of this age. The end of the job is the last of them, so that it happens even if
 // the rank that has reported so far falls silent.
-size_t times_due(const RankWait& wait, const HangTimes& times, milliseconds usual_step) {
-  const auto ages = times.report_ages(usual_step);
-  const auto told = std::count_if(ages.begin(), ages.end(), [&](milliseconds age) { return wait.age >= age; });
-  return static_cast<size_t>(told) + (must_end(wait, times) ? 1 : 0);
+size_t num_reports_due(const RankWait& wait, const HangTimes& times, milliseconds median_step) {
+  const auto ages = times.report_ages(median_step);
+  const auto num_reached = std::count_if(ages.begin(), ages.end(), [&](milliseconds age) { return wait.age >= age; });
+  return static_cast<size_t>(num_reached) + (has_expired(wait, times) ? 1 : 0);
 }
 
 const RankWait* longest_wait(const RankReport& report) {
@@ -77,13 +77,13 @@ StateOf states_on(const std::string& host) {
 
 }  // namespace
 
-struct Watchdog::Case {
+struct Watchdog::LongWait {
   RankWait wait;
-  size_t times_taken = 0;  // the last report that this rank took over
-  size_t times_over = 0;   // reports that are done, by any rank
-  RankReports before;      // from the previous check
-  int ticks_to_look = kTicksBetweenLooks;
-  bool was_told = false;  // whether this rank has reported it
+  size_t last_claimed = 0;  // the last report that this rank took over
+  size_t num_reported = 0;  // reports that are done, by any rank
+  RankReports before;       // from the previous check
+  int ticks_to_check = kTicksBetweenChecks;
+  bool has_reported = false;  // whether this rank has reported it
 };
 
 Watchdog::Watchdog(Options options, rendezvous::Store& store)
@@ -120,29 +120,29 @@ void Watchdog::add_step(milliseconds time) {
   steps_.add(time);
 }
 
-milliseconds Watchdog::quiet() const {
-  return options_.times.quiet(usual_step());
+milliseconds Watchdog::report_threshold() const {
+  return options_.times.report_threshold(median_step());
 }
 
-milliseconds Watchdog::usual_step() const {
+milliseconds Watchdog::median_step() const {
   std::lock_guard lock(mutex_);
   return steps_.get();
 }
 
-Watchdog::Meeting::Meeting(Watchdog& watch, const std::string& name, std::string what, std::string advice,
-                           milliseconds own_limit)
+Watchdog::BarrierWait::BarrierWait(Watchdog& watch, const std::string& name, std::string what, std::string advice,
+                                   milliseconds own_timeout)
     : watch_(watch) {
-  RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true, false, own_limit};
+  RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true, false, own_timeout};
   for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
   std::lock_guard lock(watch_.mutex_);
-  wait.number = ++watch_.meetings_[wait.group];
-  watch_.meeting_ = std::move(wait);
-  watch_.meeting_since_ = Clock::now();
+  wait.number = ++watch_.barriers_entered_[wait.group];
+  watch_.barrier_ = std::move(wait);
+  watch_.barrier_since_ = Clock::now();
 }
 
-Watchdog::Meeting::~Meeting() {
+Watchdog::BarrierWait::~BarrierWait() {
   std::lock_guard lock(watch_.mutex_);
-  watch_.meeting_.reset();
+  watch_.barrier_.reset();
 }
 
 std::optional<Error> Watchdog::verdict() const {
@@ -154,7 +154,7 @@ void Watchdog::run() {
   ::pthread_setname_np(::pthread_self(), "hang watch");
   for (;;) {
     try {
-      look();
+      check();
     } catch (const TimeoutError& error) {
       // Returning here would silence this rank for good, and other ranks would take it for hung.
       log::debug("the watch over hangs: {}", error.what());
@@ -164,15 +164,15 @@ void Watchdog::run() {
       return;
     }
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, options_.times.tick, [&] { return is_ending_; });
+    changed_.wait_for(lock, options_.times.check_interval, [&] { return is_ending_; });
     if (is_ending_ || verdict_) return;
   }
 }
 
-void Watchdog::look() {
+void Watchdog::check() {
   const RankReport own = report();
   publish(own);  // even if nothing waits: a rank that does not report is taken for stalled
-  follow(own);
+  track_longest_wait(own);
 }
 
 // Reports the waits that have lasted for a tick.
@@ -183,28 +183,34 @@ RankReport Watchdog::report() const {
   out.pid = self.pid;
   out.start_ticks = self.start_ticks;
   std::lock_guard lock(mutex_);
-  out.last_calls = meetings_;
+  out.last_calls = barriers_entered_;
   for (const Group& group : groups_) {
     const CallState calls = group.communicator->calls();
     out.last_calls[group.name] = calls.last;
-    if (!calls.oldest || since(calls.oldest->since) < options_.times.tick) continue;
+    if (!calls.oldest || since(calls.oldest->since) < options_.times.check_interval) continue;
     const PendingCall& call = *calls.oldest;
-    out.waits.push_back(
-        {group.name, call.number, call.what, {}, group.members, since(call.since), call.holds_host, call.is_on_device});
+    out.waits.push_back({group.name,
+                         call.number,
+                         call.what,
+                         {},
+                         group.members,
+                         since(call.since),
+                         call.blocks_host,
+                         call.is_on_device});
   }
   out.activity = activity_;
   out.activity_age = since(activity_since_);
-  if (meeting_) {
-    out.waits.push_back(*meeting_);
-    out.waits.back().age = since(meeting_since_);
+  if (barrier_) {
+    out.waits.push_back(*barrier_);
+    out.waits.back().age = since(barrier_since_);
   }
   return out;
 }
 
 void Watchdog::publish(const RankReport& own) {
-  RankReport told = own;
-  told.beat = ++beat_;
-  store_.set(report_key(options_.rank), encode(told), Deadline::after(kStoreTime));
+  RankReport published = own;
+  published.heartbeat = ++heartbeat_;
+  store_.set(report_key(options_.rank), encode(published), Deadline::after(kStoreTime));
 }
 
 RankReports Watchdog::read_all(const RankReport& own) {
@@ -213,7 +219,7 @@ RankReports Watchdog::read_all(const RankReport& own) {
     auto& report = reports[static_cast<size_t>(rank)];
     if (rank == options_.rank) {
       report = own;
-      report->beat = ++beat_;
+      report->heartbeat = ++heartbeat_;
     } else if (const auto bytes = store_.try_get(report_key(rank), Deadline::after(kStoreTime))) {
       report = decode(*bytes);
     }
@@ -223,27 +229,29 @@ RankReports Watchdog::read_all(const RankReport& own) {
 
 // Opens a case for this rank's longest wait once it is long enough, unless another rank reports it; closes the case
 // when the wait is over.
-void Watchdog::follow(const RankReport& own) {
+void Watchdog::track_longest_wait(const RankReport& own) {
   const RankWait* wait = longest_wait(own);
-  const bool is_same = wait && case_ && case_->wait.group == wait->group && case_->wait.number == wait->number;
-  if (case_ && !is_same) {
-    if (case_->was_told) tell(fmt::format("{}: went on after {}", case_->wait.what, age_text(case_->wait.age)));
-    case_.reset();
+  const bool is_same =
+      wait && long_wait_ && long_wait_->wait.group == wait->group && long_wait_->wait.number == wait->number;
+  if (long_wait_ && !is_same) {
+    if (long_wait_->has_reported)
+      warn(fmt::format("{}: went on after {}", long_wait_->wait.what, age_text(long_wait_->wait.age)));
+    long_wait_.reset();
   }
   if (!wait) return;
-  if (case_) {
-    case_->wait = *wait;
-    if (--case_->ticks_to_look <= 0) judge(own);
+  if (long_wait_) {
+    long_wait_->wait = *wait;
+    if (--long_wait_->ticks_to_check <= 0) check_long_wait(own);
     return;
   }
-  const size_t due = times_due(*wait, options_.times, usual_step());
-  if (due > 0 && take_over(*wait, due)) {
-    case_ = std::make_unique<Case>(Case{*wait, due, due - 1, read_all(own)});
+  const size_t due = num_reports_due(*wait, options_.times, median_step());
+  if (due > 0 && claim_report(*wait, due)) {
+    long_wait_ = std::make_unique<LongWait>(LongWait{*wait, due, due - 1, read_all(own)});
   }
 }
 
 // True if this rank is to make the report number `times`. One key per group holds the report that was taken over last.
-bool Watchdog::take_over(const RankWait& wait, size_t times) {
+bool Watchdog::claim_report(const RankWait& wait, size_t times) {
   const auto key = fmt::format("hang/told/{}", wait.group);
   const auto known = store_.try_get(key, Deadline::after(kStoreTime)).value_or("");
   const auto rank = static_cast<uint64_t>(options_.rank);
@@ -251,59 +259,61 @@ bool Watchdog::take_over(const RankWait& wait, size_t times) {
   if (known == mine) return true;  // taken over before, but the store's answer was lost
   ByteReader last(known);
   if (!last.at_end()) {
-    const uint64_t number = last.u64(), times_taken = last.u64();
-    if (std::pair(number, times_taken) >= std::pair<uint64_t, uint64_t>(wait.number, times)) return false;
+    const uint64_t number = last.u64(), last_claimed = last.u64();
+    if (std::pair(number, last_claimed) >= std::pair<uint64_t, uint64_t>(wait.number, times)) return false;
   }
   return store_.compare_and_set(key, known, mine, Deadline::after(kStoreTime)) == mine;
 }
 
-void Watchdog::judge(const RankReport& own) {
-  Case& it = *case_;
-  it.ticks_to_look = kTicksBetweenLooks;
+void Watchdog::check_long_wait(const RankReport& own) {
+  LongWait& it = *long_wait_;
+  it.ticks_to_check = kTicksBetweenChecks;
   const RankReports now = read_all(own);
   const RankReports before = std::exchange(it.before, now);
-  const auto circle = waiting_for_each_other(before, now, quiet());
-  if (!circle.empty()) {
-    const auto text = fmt::format("ranks wait for each other, and none can go on: {}", describe_circle(circle, now));
-    const auto advice = advice_for(circle, now);
+  const auto deadlocked = find_deadlocked(before, now, report_threshold());
+  if (!deadlocked.empty()) {
+    const auto text =
+        fmt::format("ranks wait for each other, and none can go on: {}", describe_deadlock(deadlocked, now));
+    const auto advice = advice_for(deadlocked, now);
     if (advice.empty()) return end_job(ExitCode::kTimeout, text);
     return end_job(ExitCode::kBadInput, fmt::format("{}. {}", text, advice));
   }
-  const auto awaited = awaited_ranks(it.wait, before, now);
+  const auto missing = describe_missing_ranks(it.wait, before, now);
   const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age),
-                                awaited.empty() ? kNobodyAbsent : "for " + awaited);
-  if (must_end(it.wait, options_.times)) {
+                                missing.empty() ? kNoRankMissing : "for " + missing);
+  if (has_expired(it.wait, options_.times)) {
     return end_job(ExitCode::kTimeout,
                    fmt::format("{}. No wait for other ranks may take longer than {} (--hang_timeout)", text,
                                age_text(options_.times.limit)));
   }
   // A device may still be computing earlier work.
-  if (awaited.empty() && it.wait.is_on_device) return;
-  const size_t due = times_due(it.wait, options_.times, usual_step());
-  if (due <= it.times_over) return;
-  it.times_over = due;
-  if (due > it.times_taken && !take_over(it.wait, due)) return;
-  it.times_taken = due;
-  it.was_told = true;
-  const auto limit = it.wait.own_limit == 0ms ? options_.times.limit : it.wait.own_limit;
-  tell(fmt::format("{}. The job ends when it has waited {}", text, age_text(limit)));
+  if (missing.empty() && it.wait.is_on_device) return;
+  const size_t due = num_reports_due(it.wait, options_.times, median_step());
+  if (due <= it.num_reported) return;
+  it.num_reported = due;
+  if (due > it.last_claimed && !claim_report(it.wait, due)) return;
+  it.last_claimed = due;
+  it.has_reported = true;
+  const auto limit = it.wait.own_timeout == 0ms ? options_.times.limit : it.wait.own_timeout;
+  warn(fmt::format("{}. The job ends when it has waited {}", text, age_text(limit)));
 }
 
 // Empty: all have arrived, and none is known to be frozen.
-std::string Watchdog::awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const {
+std::string Watchdog::describe_missing_ranks(const RankWait& wait, const RankReports& before,
+                                             const RankReports& now) const {
   const auto state_of = states_on(options_.host);
-  const auto absent = absent_from(wait, options_.rank, now);
-  if (!absent.empty()) return describe_absent(absent, before, now, state_of);
-  const auto frozen = frozen_in(wait, options_.rank, before, now, state_of);
+  const auto missing = missing_from(wait, options_.rank, now);
+  if (!missing.empty()) return describe_missing(missing, before, now, state_of);
+  const auto frozen = frozen_members(wait, options_.rank, before, now, state_of);
   return frozen.empty() ? "" : describe_frozen(frozen, now, state_of);
 }
 
-void Watchdog::tell(const std::string& text) const {
+void Watchdog::warn(const std::string& text) const {
   {
     std::lock_guard lock(mutex_);
     if (is_ending_) return;
   }
-  options_.tell ? options_.tell(text) : log::warning("{}", text);
+  options_.warn ? options_.warn(text) : log::warning("{}", text);
 }
 
 void Watchdog::end_job(ExitCode code, const std::string& message) {

@@ -36,7 +36,7 @@ class Watchdog {
     int rank = 0, world_size = 1;
     std::string host;
     HangTimes times{std::chrono::minutes(30)};
-    std::function<void(const std::string& warning)> tell = nullptr;  // called on the watchdog's thread; null: the log
+    std::function<void(const std::string& warning)> warn = nullptr;  // called on the watchdog's thread; null: the log
   };
 
   // The store must outlive the watchdog.
@@ -53,20 +53,20 @@ class Watchdog {
   // Records a step's duration: waits of a few steps are not worth a report. Any thread.
   void add_step(std::chrono::milliseconds time);
   // Shorter waits are not reported. Any thread.
-  std::chrono::milliseconds quiet() const;
+  std::chrono::milliseconds report_threshold() const;
 
   // A barrier of all ranks of the world outside the collectives. This rank waits for the others while the object lives.
   // One at a time.
-  class Meeting {
+  class BarrierWait {
    public:
     // `name` must be the same on all ranks, and may be used again; `what` and `advice` are for messages, `advice` for
     // when the missing ranks never arrive. With a limit of its own (not 0) the wait times out by itself: the watchdog
     // reports it, but does not end the job for it.
-    Meeting(Watchdog& watch, const std::string& name, std::string what, std::string advice,
-            std::chrono::milliseconds own_limit = {});
-    ~Meeting();
-    Meeting(const Meeting&) = delete;
-    Meeting& operator=(const Meeting&) = delete;
+    BarrierWait(Watchdog& watch, const std::string& name, std::string what, std::string advice,
+                std::chrono::milliseconds own_timeout = {});
+    ~BarrierWait();
+    BarrierWait(const BarrierWait&) = delete;
+    BarrierWait& operator=(const BarrierWait&) = delete;
 
    private:
     Watchdog& watch_;
@@ -79,19 +79,19 @@ class Watchdog {
   std::optional<Error> verdict() const;
 
  private:
-  struct Case;  // a long wait that this rank reports
+  struct LongWait;  // a long wait that this rank reports
 
   void run();
-  void look();
+  void check();
   RankReport report() const;
   void publish(const RankReport& own);
   RankReports read_all(const RankReport& own);
-  void follow(const RankReport& own);
-  bool take_over(const RankWait& wait, size_t times_told);
-  void judge(const RankReport& own);
-  std::string awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const;
-  std::chrono::milliseconds usual_step() const;
-  void tell(const std::string& text) const;
+  void track_longest_wait(const RankReport& own);
+  bool claim_report(const RankWait& wait, size_t report_number);
+  void check_long_wait(const RankReport& own);
+  std::string describe_missing_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const;
+  std::chrono::milliseconds median_step() const;
+  void warn(const std::string& text) const;
   void end_job(ExitCode code, const std::string& message);
 
   const Options options_;
@@ -103,15 +103,15 @@ class Watchdog {
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
   MedianTime steps_;
-  std::map<std::string, uint64_t> meetings_;  // how often this rank has entered each, like a group's last call
-  std::optional<RankWait> meeting_;           // the meeting that this rank is in
-  std::chrono::steady_clock::time_point meeting_since_;
+  std::map<std::string, uint64_t> barriers_entered_;  // how often this rank has entered each, like a group's last call
+  std::optional<RankWait> barrier_;                   // the one that this rank is in
+  std::chrono::steady_clock::time_point barrier_since_;
   std::optional<Error> verdict_;
   bool is_ending_ = false;
 
   // Owned by the watchdog's thread.
-  uint64_t beat_ = 0;
-  std::unique_ptr<Case> case_;
+  uint64_t heartbeat_ = 0;
+  std::unique_ptr<LongWait> long_wait_;
   std::thread thread_;
 };
 

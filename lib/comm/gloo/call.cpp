@@ -7,20 +7,20 @@ namespace dslaunch::comm {
 
 namespace {
 
-[[noreturn]] void throw_late(const Call& call, int member, const char* what_it_did_not) {
+[[noreturn]] void throw_timeout(const Call& call, int member, const char* missing_action) {
   throw TimeoutError(
       fmt::format("{} was not done within {:.1f} s: member {} {}. It hangs, or it is in another collective", call.what,
-                  static_cast<double>(call.timeout.count()) / 1000, member, what_it_did_not));
+                  static_cast<double>(call.timeout.count()) / 1000, member, missing_action));
 }
 
 }  // namespace
 
 void Call::wait_received(FullMesh::Region& region, int member) const {
-  if (!region.wait_received(deadline)) throw_late(*this, member, "sent nothing");
+  if (!region.wait_received(deadline)) throw_timeout(*this, member, "sent nothing");
 }
 
 void Call::wait_sent(FullMesh::Region& region, int member) const {
-  if (!region.wait_sent(deadline)) throw_late(*this, member, "took nothing");
+  if (!region.wait_sent(deadline)) throw_timeout(*this, member, "took nothing");
 }
 
 }  // namespace dslaunch::comm

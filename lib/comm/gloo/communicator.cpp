@@ -17,7 +17,7 @@ namespace {
 // Up to this size every member sends everything to every other member: one round of messages instead of two.
 constexpr size_t kSmallBytes = 32 << 10;
 // The store reports the rank that died; Gloo may only know a neighbour that gave up because of it.
-constexpr std::chrono::milliseconds kNewsMayCome{300};
+constexpr std::chrono::milliseconds kPeerLossDelay{300};
 constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
 
 size_t count_of(int size) {
@@ -37,8 +37,8 @@ std::vector<int> all_but(int rank, int size) {
 GlooCommunicator::GlooCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
     : options_(options),
       others_(all_but(options.rank, options.size)),
-      latch_(watch_peers(store)),
-      mesh_(std::make_unique<FullMesh>(options, store, *latch_, Deadline::after(options.timeout))),
+      abort_flag_(watch_peers(store)),
+      mesh_(std::make_unique<FullMesh>(options, store, *abort_flag_, Deadline::after(options.timeout))),
       sent_to_(count_of(options.size)),
       received_from_(count_of(options.size)) {}
 
@@ -59,14 +59,15 @@ void GlooCommunicator::point_to_point(const char* verb, const ConstBuffer& buffe
 
 template <class Body>
 void GlooCommunicator::run(const Call& call, Body&& body) {
-  latch_->check(call.what);
+  abort_flag_->check(call.what);
   try {
     body(call);
   } catch (const gloo::Exception& error) {
-    if (!latch_->wait_until_tripped(kNewsMayCome)) latch_->trip(std::string("a connection is lost: ") + error.what());
-    latch_->check(call.what);
+    if (!abort_flag_->wait_until_tripped(kPeerLossDelay))
+      abort_flag_->trip(std::string("a connection is lost: ") + error.what());
+    abort_flag_->check(call.what);
   } catch (const TimeoutError& error) {
-    latch_->trip(error.what());
+    abort_flag_->trip(error.what());
     throw;
   }
 }
@@ -89,9 +90,9 @@ void GlooCommunicator::all_reduce_small(const Call& call, const Buffer& buffer, 
   std::vector<const void*> inputs(count_of(options_.size), buffer.data);
   FullMesh::Region own(*mesh_, buffer.data, bytes);
   for (int peer : others_) {
-    char* place = scratch_.data() + count_of(peer) * bytes;
-    inputs[count_of(peer)] = place;
-    theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
+    char* scratch = scratch_.data() + count_of(peer) * bytes;
+    inputs[count_of(peer)] = scratch;
+    theirs[count_of(peer)] = FullMesh::Region(*mesh_, scratch, bytes);
     theirs[count_of(peer)].receive(peer, call.tag(Call::kContribute), 0, bytes);
   }
   for (int peer : others_) own.send(peer, call.tag(Call::kContribute), 0, bytes);

@@ -31,8 +31,8 @@ class GlooCommunicator final : public Communicator {
   void receive(Buffer buffer, int source) override;
   void barrier() override;
   void wait_for_completion() override {}
-  void wait_until(const std::function<bool()>& is_reached) override { latch_->wait_until(is_reached, "wait"); }
-  void abort(const std::string& reason) override { latch_->trip(reason); }
+  void wait_until(const std::function<bool()>& is_reached) override { abort_flag_->wait_until(is_reached, "wait"); }
+  void abort(const std::string& reason) override { abort_flag_->trip(reason); }
   CallState calls() const override { return calls_.state(); }
 
  private:
@@ -47,7 +47,7 @@ class GlooCommunicator final : public Communicator {
 
   const CommunicatorOptions options_;
   const std::vector<int> others_;  // the ranks of the other members
-  const std::shared_ptr<AbortFlag> latch_;
+  const std::shared_ptr<AbortFlag> abort_flag_;
   std::unique_ptr<FullMesh> mesh_;
 
   HostCalls calls_;

@@ -17,41 +17,41 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A thread that reads the available data takes longer between two calls.
-constexpr std::chrono::microseconds kTooSoon{5};
-constexpr int kMaxInARow = 2;
+constexpr std::chrono::microseconds kRepeatInterval{5};
+constexpr int kMaxRepeats = 2;
 
-std::atomic<bool> was_asked{false};
+std::atomic<bool> was_called{false};
 
 // The recent results of one thread's calls.
-class Answers {
+class ReadyEvents {
  public:
   bool repeats(const epoll_event& first) {
     const auto now = Clock::now();
-    const bool again = first.data.u64 == last_ && now - when_ < kTooSoon;
+    const bool is_repeat = first.data.u64 == last_ && now - when_ < kRepeatInterval;
     last_ = first.data.u64;
     when_ = now;
-    in_a_row_ = again ? in_a_row_ + 1 : 0;
-    return in_a_row_ > kMaxInARow;
+    num_repeats_ = is_repeat ? num_repeats_ + 1 : 0;
+    return num_repeats_ > kMaxRepeats;
   }
 
  private:
   uint64_t last_ = 0;
   Clock::time_point when_;
-  int in_a_row_ = 0;
+  int num_repeats_ = 0;
 };
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* events, int most,
+extern "C" __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* events, int max_events,
                                                                  int timeout_ms) {
-  was_asked = true;
-  static thread_local Answers answers;
-  const int count = ::epoll_pwait(epoll, events, most, timeout_ms, nullptr);
-  if (count > 0 && answers.repeats(events[0])) ::sched_yield();
+  was_called = true;
+  static thread_local ReadyEvents ready_events;
+  const int count = ::epoll_pwait(epoll, events, max_events, timeout_ms, nullptr);
+  if (count > 0 && ready_events.repeats(events[0])) ::sched_yield();
   return count;
 }
 
 // For the test that libgloo polls through this epoll_wait rather than libc's. Any thread.
-extern "C" __attribute__((visibility("default"))) bool dslaunch_gloo_polls_patiently() {
-  return was_asked;
+extern "C" __attribute__((visibility("default"))) bool dslaunch_gloo_backoff_is_active() {
+  return was_called;
 }

@@ -45,16 +45,19 @@ std::string get_addresses(const std::string& prefix, int from, const Communicato
   }
 }
 
-// A wait that ended early without its message was interrupted by break_all().
-bool done_or_broken(bool done, Deadline deadline) {
+// A wait that ended early without its message was interrupted by abort_all_waits().
+bool done_or_aborted(bool done, Deadline deadline) {
   if (!done && !deadline.passed()) throw gloo::IoException("the wait was broken off");
   return done;
 }
 
 }  // namespace
 
-FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& latch, Deadline deadline)
-    : device_(open_device(options.host)), context_(device_->createContext(options.rank, options.size)), armed_{latch} {
+FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& abort_flag,
+                   Deadline deadline)
+    : device_(open_device(options.host)),
+      context_(device_->createContext(options.rank, options.size)),
+      armed_{abort_flag} {
   std::string prefix = fresh_key_prefix(options, store, deadline);
   context_->setTimeout(std::min(kConnectTimeout, deadline.left()));
   // One listening address per peer, all in one value: each peer finds its own by position.
@@ -64,7 +67,7 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
     auto bytes = context_->createPair(peer)->address().bytes();
     addresses.append(bytes.begin(), bytes.end());
   }
-  latch.break_with([this] { break_all(); });
+  abort_flag.set_abort_action([this] { abort_all_waits(); });
   store.set(address_key(prefix, options.rank), addresses, deadline);
   std::vector<std::string> published(static_cast<size_t>(options.size));
   for (int peer = 0; peer < options.size; ++peer) {
@@ -78,7 +81,7 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
     try {
       context_->getPair(peer)->connect(std::vector<char>(begin, begin + static_cast<ptrdiff_t>(one)));
     } catch (const gloo::Exception& error) {
-      latch.check("connecting group '" + options.name + "'");
+      abort_flag.check("connecting group '" + options.name + "'");
       throw PeerError(-1, "", fmt::format("connecting group '{}'", options.name),
                       fmt::format("Gloo found no way to member {} (is {} the right address of this host? is a firewall "
                                   "between?): {}",
@@ -89,7 +92,7 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
 }
 
 // Any thread; pending and later waits fail.
-void FullMesh::break_all() {
+void FullMesh::abort_all_waits() {
   // Gloo closes all connections of a context when one wait on it times out: a wait for an empty message does that.
   try {
     context_->createUnboundBuffer(nullptr, 0)->waitRecv(nullptr, std::chrono::milliseconds(0));
@@ -98,7 +101,7 @@ void FullMesh::break_all() {
   // That wakes waits for a message that has not begun. Waits for the rest of a partly received message, as from a peer
   // that was killed while sending, must be woken explicitly.
   std::lock_guard lock(buffers_mutex_);
-  broken_ = true;
+  is_aborted_ = true;
   for (const auto& watched : buffers_) {
     if (auto buffer = watched.lock()) {
       buffer->abortWaitRecv();
@@ -111,7 +114,7 @@ void FullMesh::watch(const std::shared_ptr<gloo::transport::UnboundBuffer>& buff
   std::lock_guard lock(buffers_mutex_);
   std::erase_if(buffers_, [](const auto& watched) { return watched.expired(); });
   buffers_.push_back(buffer);
-  if (!broken_) return;
+  if (!is_aborted_) return;
   buffer->abortWaitRecv();
   buffer->abortWaitSend();
 }
@@ -131,7 +134,7 @@ void FullMesh::Region::receive(int peer, uint64_t tag, size_t offset, size_t byt
 
 bool FullMesh::Region::wait_sent(Deadline deadline) {
   try {
-    return done_or_broken(buffer_->waitSend(nullptr, deadline.left()), deadline);
+    return done_or_aborted(buffer_->waitSend(nullptr, deadline.left()), deadline);
   } catch (const gloo::IoException&) {
     if (deadline.passed()) return false;
     throw;
@@ -140,7 +143,7 @@ bool FullMesh::Region::wait_sent(Deadline deadline) {
 
 bool FullMesh::Region::wait_received(Deadline deadline) {
   try {
-    return done_or_broken(buffer_->waitRecv(nullptr, deadline.left()), deadline);
+    return done_or_aborted(buffer_->waitRecv(nullptr, deadline.left()), deadline);
   } catch (const gloo::IoException&) {
     if (deadline.passed()) return false;
     throw;

@@ -18,7 +18,7 @@ namespace dslaunch::comm {
 class FullMesh {
  public:
   // Throws PeerError or TimeoutError that name the missing ranks. A tripped flag breaks the mesh, even during set-up.
-  FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& latch, Deadline deadline);
+  FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& abort_flag, Deadline deadline);
 
   // Memory that messages are sent from or received into; may serve many messages at once.
   class Region {
@@ -38,17 +38,17 @@ class FullMesh {
   };
 
  private:
-  void break_all();
+  void abort_all_waits();
   void watch(const std::shared_ptr<gloo::transport::UnboundBuffer>& buffer);
 
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
   std::mutex buffers_mutex_;
-  bool broken_ = false;                                                 // guarded by buffers_mutex_
+  bool is_aborted_ = false;                                             // guarded by buffers_mutex_
   std::vector<std::weak_ptr<gloo::transport::UnboundBuffer>> buffers_;  // guarded by buffers_mutex_
   struct Armed {
-    AbortFlag& latch;
-    ~Armed() { latch.disarm(); }
+    AbortFlag& abort_flag;
+    ~Armed() { abort_flag.disarm(); }
   } armed_;  // last member: destroyed first
 };
 

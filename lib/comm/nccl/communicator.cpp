@@ -20,9 +20,9 @@ namespace {
 
 // An issuing thread that holds the handle longer than this is stuck in a kernel launch behind a kernel that never ends.
 constexpr std::chrono::milliseconds kMaxCall{200};
-constexpr std::chrono::milliseconds kNewsMayCome{300};
+constexpr std::chrono::milliseconds kPeerLossDelay{300};
 constexpr std::chrono::milliseconds kMaxFlush{5000};
-constexpr std::chrono::microseconds kShortSleep{20};
+constexpr std::chrono::microseconds kPollInterval{20};
 constexpr int kSpins = 2000;  // event queries before sleeping between them
 
 ncclDataType_t nccl_type(DType dtype) {
@@ -45,22 +45,22 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : ncclMax;
 }
 
-bool under_way(ncclResult_t result) {
+bool is_in_progress(ncclResult_t result) {
   return result == ncclInProgress;
 }
 
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
-    : options_(options), latch_(watch_peers(store)) {
+    : options_(options), abort_flag_(watch_peers(store)) {
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
   try {
     check_cuda(::cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
     check_cuda(::cudaMalloc(&barrier_token_, 1), "allocate one byte");
     check_cuda(::cudaMemset(barrier_token_, 0, 1), "clear one byte");
     counters_ = std::make_unique<StreamCounters>();
-    watch_ =
-        std::make_unique<CollectiveTimeout>(options_.timeout, [this](const std::string& late) { latch_->trip(late); });
+    collective_timeout_ = std::make_unique<CollectiveTimeout>(
+        options_.timeout, [this](const std::string& message) { abort_flag_->trip(message); });
     set_up(store, Deadline::after(options_.timeout));
   } catch (...) {
     release();
@@ -77,11 +77,11 @@ NcclCommunicator::~NcclCommunicator() {
 // A clean shutdown flushes data that peers have not read yet; after a failure, or when the flush does not end, an abort
 // frees immediately.
 void NcclCommunicator::release() {
-  watch_.reset();
-  latch_->disarm();
+  collective_timeout_.reset();
+  abort_flag_->disarm();
   if (aborting_.joinable()) aborting_.join();
   if (handle_) {
-    bool flushed = !latch_->tripped() && flush();
+    bool flushed = !abort_flag_->tripped() && flush();
     flushed ? ::ncclCommDestroy(handle_) : ::ncclCommAbort(handle_);
     handle_ = nullptr;
   }
@@ -92,8 +92,8 @@ void NcclCommunicator::release() {
 bool NcclCommunicator::flush() {
   auto deadline = Deadline::after(kMaxFlush);
   ncclResult_t result = ::ncclCommFinalize(handle_);
-  while (under_way(result) && !deadline.passed()) {
-    std::this_thread::sleep_for(kShortSleep);
+  while (is_in_progress(result) && !deadline.passed()) {
+    std::this_thread::sleep_for(kPollInterval);
     result = asynchronous_state();
   }
   return result == ncclSuccess;
@@ -104,7 +104,7 @@ void NcclCommunicator::set_up(rendezvous::Store& store, Deadline deadline) {
   std::string key = fresh_key_prefix(options_, store, deadline) + "/nccl_id";
   ncclUniqueId id;
   if (options_.rank == 0) {
-    if (auto result = ::ncclGetUniqueId(&id); result != ncclSuccess) settle(result, what, deadline);
+    if (auto result = ::ncclGetUniqueId(&id); result != ncclSuccess) wait_until_issued(result, what, deadline);
     store.set(key, std::string(id.internal, sizeof id.internal), deadline);
   } else {
     std::string value = store.get(key, deadline);
@@ -118,8 +118,8 @@ void NcclCommunicator::set_up(rendezvous::Store& store, Deadline deadline) {
     std::lock_guard lock(handle_mutex_);
     result = ::ncclCommInitRankConfig(&handle_, options_.size, id, options_.rank, &config);
   }
-  latch_->break_with([this] { abort_in_background(); });
-  settle(result, what, deadline);
+  abort_flag_->set_abort_action([this] { abort_in_background(); });
+  wait_until_issued(result, what, deadline);
 }
 
 cudaStream_t NcclCommunicator::stream() const {
@@ -142,41 +142,41 @@ ncclResult_t NcclCommunicator::asynchronous_state() {
   std::lock_guard lock(handle_mutex_);
   ncclResult_t state = ncclSuccess;
   if (!handle_) return ncclInvalidUsage;
-  ncclResult_t asked = ::ncclCommGetAsyncError(handle_, &state);
-  return asked == ncclSuccess ? state : asked;
+  ncclResult_t query = ::ncclCommGetAsyncError(handle_, &state);
+  return query == ncclSuccess ? state : query;
 }
 
 // A late collective is reported as a timeout, no matter who noticed it and aborted the group.
 void NcclCommunicator::check(const std::string& what) const {
-  if (!latch_->tripped()) return;
-  if (const auto late = watch_->message()) throw TimeoutError(*late);
-  latch_->check(what);
+  if (!abort_flag_->tripped()) return;
+  if (const auto message = collective_timeout_->message()) throw TimeoutError(*message);
+  abort_flag_->check(what);
 }
 
 // Waits until the host's part of a call is done; NCCL allows no other call on the communicator before that.
-void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Deadline deadline) {
-  while (under_way(result)) {
+void NcclCommunicator::wait_until_issued(ncclResult_t result, const std::string& what, Deadline deadline) {
+  while (is_in_progress(result)) {
     check(what);
     if (deadline.passed()) {
       auto message = fmt::format("{} was not done within {:.1f} s: not all members have come", what,
                                  static_cast<double>(options_.timeout.count()) / 1000);
-      latch_->trip(message);
+      abort_flag_->trip(message);
       throw TimeoutError(message);
     }
     result = asynchronous_state();
-    if (under_way(result)) std::this_thread::sleep_for(kShortSleep);
+    if (is_in_progress(result)) std::this_thread::sleep_for(kPollInterval);
   }
   if (result == ncclSuccess) return;
   // The store reports which member died, perhaps with a short delay.
-  if (latch_->wait_until_tripped(kNewsMayCome)) check(what);
+  if (abort_flag_->wait_until_tripped(kPeerLossDelay)) check(what);
   const std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
-  latch_->trip(text);
+  abort_flag_->trip(text);
   // The cause is local: looking for a failed peer would not find it.
   if (const auto code = local_error(result)) {
     throw_if_resource_failed(text, what);
     throw Error(*code, fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
   }
-  latch_->check(what);
+  abort_flag_->check(what);
 }
 
 template <class Enqueue>
@@ -191,12 +191,12 @@ void NcclCommunicator::enqueue(Sequence sequence, const char* verb, const ConstB
     std::lock_guard lock(handle_mutex_);
     if (handle_) result = call(handle_, stream());
   }
-  if (result != ncclSuccess) settle(result, what, Deadline::after(options_.timeout));
+  if (result != ncclSuccess) wait_until_issued(result, what, Deadline::after(options_.timeout));
   // A captured call has no mark and does not count: the capture may still fail on one member only.
   const auto mark = counters_->mark(stream());
   if (!mark.counter) return;
   const uint64_t number = sequence == Sequence::kOfTheGroup ? ++last_call_ : 0;
-  watch_->add(mark.counter, mark.value, number, std::move(what));
+  collective_timeout_->add(mark.counter, mark.value, number, std::move(what));
 }
 
 void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
@@ -273,8 +273,8 @@ void NcclCommunicator::wait_until(const std::function<bool()>& is_reached) {
 }
 
 CallState NcclCommunicator::calls() const {
-  CallState state{last_call_, watch_->oldest()};
-  if (state.oldest) state.oldest->holds_host = host_waits_;
+  CallState state{last_call_, collective_timeout_->oldest()};
+  if (state.oldest) state.oldest->blocks_host = host_waits_;
   return state;
 }
 
@@ -309,13 +309,14 @@ void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::
     }
     if (round < kSpins) continue;
     check(what);
-    if (auto result = asynchronous_state(); result != ncclSuccess && !under_way(result)) settle(result, what, deadline);
+    if (auto result = asynchronous_state(); result != ncclSuccess && !is_in_progress(result))
+      wait_until_issued(result, what, deadline);
     if (deadline.passed()) {
-      const auto message = late_message(what, options_.timeout);
-      latch_->trip(message);
+      const auto message = timeout_message(what, options_.timeout);
+      abort_flag_->trip(message);
       throw TimeoutError(message);
     }
-    std::this_thread::sleep_for(kShortSleep);
+    std::this_thread::sleep_for(kPollInterval);
   }
   check(what);
 }

@@ -39,7 +39,7 @@ class NcclCommunicator final : public Communicator {
   void barrier() override;
   void wait_for_completion() override;
   void wait_until(const std::function<bool()>& is_reached) override;
-  void abort(const std::string& reason) override { latch_->trip(reason); }
+  void abort(const std::string& reason) override { abort_flag_->trip(reason); }
   CallState calls() const override;
 
  private:
@@ -50,7 +50,7 @@ class NcclCommunicator final : public Communicator {
   template <class Enqueue>
   void enqueue(Sequence sequence, const char* verb, const ConstBuffer& buffer, Enqueue&& call);
   void check(const std::string& what) const;
-  void settle(ncclResult_t result, const std::string& what, Deadline deadline);
+  void wait_until_issued(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
   void wait_for_stream(const std::string& what);
   void poll(const std::function<bool()>& is_reached, const std::string& what);
@@ -60,7 +60,7 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t stream() const;
 
   const CommunicatorOptions options_;
-  const std::shared_ptr<AbortFlag> latch_;
+  const std::shared_ptr<AbortFlag> abort_flag_;
 
   // Guards handle_, which an abort clears. Held for the duration of one NCCL call.
   std::timed_mutex handle_mutex_;
@@ -72,9 +72,9 @@ class NcclCommunicator final : public Communicator {
   void* barrier_token_ = nullptr;  // one byte on the device
   std::unique_ptr<StreamCounters> counters_;
 
-  std::atomic<uint64_t> last_call_{0};        // incremented by the issuing thread only
-  std::atomic<bool> host_waits_{false};       // for enqueued work
-  std::unique_ptr<CollectiveTimeout> watch_;  // reads the counters; trips the flag
+  std::atomic<uint64_t> last_call_{0};                     // incremented by the issuing thread only
+  std::atomic<bool> host_waits_{false};                    // for enqueued work
+  std::unique_ptr<CollectiveTimeout> collective_timeout_;  // reads the counters; trips the flag
 };
 
 }  // namespace dslaunch::comm

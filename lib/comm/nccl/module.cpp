@@ -22,11 +22,11 @@ __attribute__((visibility("default"))) dslaunch::comm::Communicator* dslaunch_ma
 __attribute__((visibility("default"))) int dslaunch_count_devices() {
   using namespace dslaunch;
   int count = 0;
-  comm::NoDevice found{.answer = ::cudaGetDeviceCount(&count)};
-  if (found.answer == cudaSuccess && count > 0) return count;
+  comm::NoDevice found{.result = ::cudaGetDeviceCount(&count)};
+  if (found.result == cudaSuccess && count > 0) return count;
   ::cudaDriverGetVersion(&found.driver);
   ::cudaRuntimeGetVersion(&found.library);
-  found.words = ::cudaGetErrorString(found.answer);
+  found.text = ::cudaGetErrorString(found.result);
   throw UserError(ExitCode::kUnavailable, comm::why_no_device(found) + ". --device cpu runs without GPUs");
 }
 

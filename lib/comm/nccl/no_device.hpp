@@ -11,16 +11,16 @@ namespace dslaunch::comm {
 // The result of cudaGetDeviceCount, the versions from cudaDriverGetVersion and cudaRuntimeGetVersion (12040 is CUDA
 // 12.4; a driver of 0 means no driver), and CUDA's text for the result.
 struct NoDevice {
-  cudaError_t answer = cudaErrorNoDevice;
+  cudaError_t result = cudaErrorNoDevice;
   int driver = 0;
   int library = 0;
-  std::string words{};
+  std::string text{};
 };
 
 // One sentence without its full stop.
 inline std::string why_no_device(const NoDevice& found) {
   const auto release = [](int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); };
-  switch (found.answer) {
+  switch (found.result) {
     case cudaSuccess:
     case cudaErrorNoDevice:
       return "no CUDA device is visible (is CUDA_VISIBLE_DEVICES empty, or does it name none that is here?)";
@@ -44,7 +44,7 @@ inline std::string why_no_device(const NoDevice& found) {
       return "the libcuda that is found here does not go with the driver of the kernel (is a folder cuda-compat in "
              "LD_LIBRARY_PATH?)";
     default:
-      return fmt::format("CUDA cannot begin: {} ({})", found.words, static_cast<int>(found.answer));
+      return fmt::format("CUDA cannot begin: {} ({})", found.text, static_cast<int>(found.result));
   }
 }
 

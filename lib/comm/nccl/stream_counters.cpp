@@ -43,8 +43,8 @@ StreamCounters::Mark StreamCounters::mark(cudaStream_t stream) {
   if (!write_value_ || i == kMaxStreams || is_recorded(stream)) return {};
   if (i == num_lanes_) lanes_[num_lanes_++].stream = stream;
   const uint32_t value = lanes_[i].num_sent + 1;
-  const auto place = reinterpret_cast<CUdeviceptr>(counters_ + i);
-  if (write_value_(stream, place, value, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS) return {};
+  const auto address = reinterpret_cast<CUdeviceptr>(counters_ + i);
+  if (write_value_(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS) return {};
   lanes_[i].num_sent = value;
   return {counters_ + i, value};
 }

@@ -14,32 +14,32 @@ namespace {
 class SingleCommunicator final : public Communicator {
  public:
   SingleCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
-      : options_(options), latch_(watch_peers(store)) {}
+      : options_(options), abort_flag_(watch_peers(store)) {}
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
   void all_reduce(Buffer buffer, ReduceOp) override {
-    latch_->check("all_reduce");
+    abort_flag_->check("all_reduce");
     check_buffer(buffer);
   }
   void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp) override {
-    latch_->check("reduce_scatter");
+    abort_flag_->check("reduce_scatter");
     check_reduce_scatter(in, out, 1);
     copy(in, out);
   }
   void all_gather(ConstBuffer in, Buffer out) override {
-    latch_->check("all_gather");
+    abort_flag_->check("all_gather");
     check_all_gather(in, out, 1);
     copy(in, out);
   }
   void all_to_all(ConstBuffer in, Buffer out) override {
-    latch_->check("all_to_all");
+    abort_flag_->check("all_to_all");
     check_all_to_all(in, out, 1);
     copy(in, out);
   }
   void broadcast(Buffer buffer, int root) override {
-    latch_->check("broadcast");
+    abort_flag_->check("broadcast");
     check_buffer(buffer);
     check_member(root, 1);
   }
@@ -48,15 +48,15 @@ class SingleCommunicator final : public Communicator {
   void barrier() override { wait_for_completion(); }
 
   void wait_for_completion() override {
-    latch_->check("wait for the device");
+    abort_flag_->check("wait for the device");
     if (options_.device < 0) return;
     using Wait = void (*)(int device);
     cuda_module().function<Wait>("dslaunch_wait_for_device")(options_.device);
   }
   void wait_until(const std::function<bool()>& is_reached) override {
-    latch_->wait_until(is_reached, "wait for the device");
+    abort_flag_->wait_until(is_reached, "wait for the device");
   }
-  void abort(const std::string& reason) override { latch_->trip(reason); }
+  void abort(const std::string& reason) override { abort_flag_->trip(reason); }
 
  private:
   void copy(const ConstBuffer& in, const Buffer& out) const {
@@ -70,7 +70,7 @@ class SingleCommunicator final : public Communicator {
   }
 
   const CommunicatorOptions options_;
-  const std::shared_ptr<AbortFlag> latch_;
+  const std::shared_ptr<AbortFlag> abort_flag_;
 };
 
 }  // namespace

@@ -51,10 +51,10 @@ RestoreReport RestoreAgreement::report_of(int rank, const std::string& phase) {
   }
 }
 
-std::optional<comm::Watchdog::Meeting> RestoreAgreement::wait_for_others(const std::string& phase) {
+std::optional<comm::Watchdog::BarrierWait> RestoreAgreement::wait_for_others(const std::string& phase) {
   if (!watch_) return std::nullopt;
-  return std::optional<comm::Watchdog::Meeting>(std::in_place, *watch_, "resume",
-                                                fmt::format("the resume (part '{}')", phase), "", deadline_.left());
+  return std::optional<comm::Watchdog::BarrierWait>(std::in_place, *watch_, "resume",
+                                                    fmt::format("the resume (part '{}')", phase), "", deadline_.left());
 }
 
 void RestoreAgreement::tell(const std::string& key, const std::string& text) {

@@ -45,7 +45,7 @@ class RestoreAgreement {
 
   // While the result lives, this rank has finished its part of the phase and waits for the others, which will also
   // reach this point.
-  std::optional<comm::Watchdog::Meeting> wait_for_others(const std::string& phase);
+  std::optional<comm::Watchdog::BarrierWait> wait_for_others(const std::string& phase);
 
   // Other messages; hear() throws TimeoutError.
   void tell(const std::string& key, const std::string& text);

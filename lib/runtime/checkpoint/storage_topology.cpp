@@ -99,11 +99,11 @@ class Question {
   }
 
   // While the result lives, this rank has finished its part and waits for the others.
-  std::optional<comm::Watchdog::Meeting> wait_for_others() {
+  std::optional<comm::Watchdog::BarrierWait> wait_for_others() {
     if (!watch_) return std::nullopt;
-    return std::optional<comm::Watchdog::Meeting>(std::in_place, *watch_, "folder",
-                                                  fmt::format("the look whether all ranks see '{}'", dir_), "",
-                                                  deadline_.left());
+    return std::optional<comm::Watchdog::BarrierWait>(std::in_place, *watch_, "folder",
+                                                      fmt::format("the look whether all ranks see '{}'", dir_), "",
+                                                      deadline_.left());
   }
 
   void hear_probes() {

@@ -31,7 +31,7 @@ Result<> wait_for_all(rendezvous::Store& store, int world_size, const std::strin
 void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
                    std::chrono::milliseconds limit, comm::Watchdog* watch) {
   const auto what = fmt::format("the {} at step {} (which the first step did not have)", event, step);
-  std::optional<comm::Watchdog::Meeting> waiting;
+  std::optional<comm::Watchdog::BarrierWait> waiting;
   if (watch) waiting.emplace(*watch, event, what, kAdvice);
   const auto deadline = Deadline::after(limit * 5 / 6);
   for (;;) {

@@ -9,13 +9,13 @@ using Catch::Contains;
 using comm::AbortFlag;
 
 TEST_CASE("the first reason stays and names rank, host and phase", "[comm][abort_flag]") {
-  AbortFlag latch;
-  CHECK_NOTHROW(latch.check("all_reduce"));
-  latch.trip("connection closed", 3, "node-b");
-  latch.trip("something later", 4, "node-c");
-  CHECK(latch.tripped());
+  AbortFlag abort_flag;
+  CHECK_NOTHROW(abort_flag.check("all_reduce"));
+  abort_flag.trip("connection closed", 3, "node-b");
+  abort_flag.trip("something later", 4, "node-c");
+  CHECK(abort_flag.tripped());
   try {
-    latch.check("all_reduce");
+    abort_flag.check("all_reduce");
     FAIL("no error");
   } catch (const PeerError& error) {
     CHECK(error.rank() == 3);
@@ -26,14 +26,14 @@ TEST_CASE("the first reason stays and names rank, host and phase", "[comm][abort
 TEST_CASE("the action runs once, also when it comes late, and never after disarm", "[comm][abort_flag]") {
   int runs = 0;
   AbortFlag early, late, disarmed;
-  early.break_with([&] { ++runs; });
+  early.set_abort_action([&] { ++runs; });
   early.trip("a");
   early.trip("b");
   CHECK(runs == 1);
   late.trip("a");
-  late.break_with([&] { ++runs; });
+  late.set_abort_action([&] { ++runs; });
   CHECK(runs == 2);
-  disarmed.break_with([&] { ++runs; });
+  disarmed.set_abort_action([&] { ++runs; });
   disarmed.disarm();
   disarmed.trip("a");
   CHECK(runs == 2);

@@ -214,7 +214,7 @@ TEST_CASE("libgloo waits for its connections through our epoll_wait", "[comm][gl
     auto communicator = comm::make_communicator(options_for(context), context.store);
     HostMemory memory;
     std::string failure = check_contract(*communicator, memory);
-    auto asked = comm::gloo_module().function<bool (*)()>("dslaunch_gloo_polls_patiently");
+    auto asked = comm::gloo_module().function<bool (*)()>("dslaunch_gloo_backoff_is_active");
     return asked() ? failure : "libgloo asks libc's";
   }));
 }

@@ -20,11 +20,11 @@ std::vector<int> ranks_below(int count) {
 }
 
 // Of a rank that has made `calls` of the world and is in none.
-RankReport busy(uint64_t calls, const std::string& activity, uint64_t beat = 2) {
+RankReport busy(uint64_t calls, const std::string& activity, uint64_t heartbeat = 2) {
   RankReport out;
   out.host = "node1";
   out.pid = 77;
-  out.beat = beat;
+  out.heartbeat = heartbeat;
   out.activity = activity;
   out.activity_age = 70s;
   out.last_calls["world"] = calls;
@@ -32,8 +32,8 @@ RankReport busy(uint64_t calls, const std::string& activity, uint64_t beat = 2) 
 }
 
 // Of a rank that is in call `number` of `group`.
-RankReport waiting(const std::string& group, uint64_t number, int world_size, uint64_t beat = 2) {
-  RankReport out = busy(0, "step 3", beat);
+RankReport waiting(const std::string& group, uint64_t number, int world_size, uint64_t heartbeat = 2) {
+  RankReport out = busy(0, "step 3", heartbeat);
   out.last_calls[group] = number;
   out.waits.push_back({group, number, "all_reduce in group '" + group + "'", {}, ranks_below(world_size), 61s, true});
   return out;
@@ -42,13 +42,13 @@ RankReport waiting(const std::string& group, uint64_t number, int world_size, ui
 // The same reports a while ago.
 RankReports earlier(RankReports reports) {
   for (auto& report : reports) {
-    if (report) report->beat -= 1;
+    if (report) report->heartbeat -= 1;
   }
   return reports;
 }
 
 std::vector<int> held_in(const RankReports& reports) {
-  return waiting_for_each_other(earlier(reports), reports, kLong);
+  return find_deadlocked(earlier(reports), reports, kLong);
 }
 
 const StateOf kUnknown = [](const RankReport&) { return std::nullopt; };
@@ -64,7 +64,7 @@ TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
   CHECK(read.host == "node1");
   CHECK(read.pid == 77);
   CHECK(read.start_ticks == 123456789012);
-  CHECK(read.beat == 2);
+  CHECK(read.heartbeat == 2);
   CHECK(read.activity == "step 3");
   CHECK(read.activity_age == 70s);
   CHECK(read.last_calls == sent.last_calls);
@@ -76,16 +76,16 @@ TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
   CHECK(read.waits[1].advice == "do something else");
   CHECK(read.waits[1].members == std::vector<int>{2, 0});
   CHECK(read.waits[1].age == 90s);
-  CHECK_FALSE(read.waits[1].holds_host);
+  CHECK_FALSE(read.waits[1].blocks_host);
   CHECK(read.waits[1].is_on_device);
-  CHECK(read.waits[0].holds_host);
+  CHECK(read.waits[0].blocks_host);
   CHECK_FALSE(read.waits[0].is_on_device);
   CHECK_THROWS_AS(decode(encode(sent).substr(0, 40)), WireError);
 }
 
 TEST_CASE("who has not made a call is absent from it", "[comm][hang]") {
   const RankReports reports{waiting("world", 5, 4), busy(4, "step 3"), busy(6, "step 4"), std::nullopt};
-  CHECK(absent_from(reports[0]->waits[0], 0, reports) == std::vector<int>{1, 3});
+  CHECK(missing_from(reports[0]->waits[0], 0, reports) == std::vector<int>{1, 3});
 }
 
 TEST_CASE("ranks in different calls, each of which waits for the others, never go on", "[comm][hang]") {
@@ -128,18 +128,18 @@ TEST_CASE("what does not hold for two looks, or not for long, is no certainty", 
   SECTION("a call that was another one before") {
     auto before = earlier(now);
     before[0] = waiting("world", 4, 2, 1);
-    CHECK(waiting_for_each_other(before, now, kLong).empty());
+    CHECK(find_deadlocked(before, now, kLong).empty());
   }
   SECTION("a rank that has said nothing since") {
-    CHECK(waiting_for_each_other(now, now, kLong).empty());
+    CHECK(find_deadlocked(now, now, kLong).empty());
   }
   SECTION("a short wait") {
-    CHECK(waiting_for_each_other(earlier(now), now, 62s).empty());
+    CHECK(find_deadlocked(earlier(now), now, 62s).empty());
   }
   SECTION("a wait of a device, behind which the host may issue more") {
     auto on_device = now;
-    on_device[1]->waits[0].holds_host = false;
-    CHECK(waiting_for_each_other(earlier(on_device), on_device, kLong).empty());
+    on_device[1]->waits[0].blocks_host = false;
+    CHECK(find_deadlocked(earlier(on_device), on_device, kLong).empty());
   }
 }
 
@@ -147,8 +147,8 @@ TEST_CASE("a rank that is waited for is described by what it tells, or by its pr
   const auto text_of = [](RankReport report, const StateOf& state_of = kUnknown, bool speaks = true) {
     const RankReports now{std::nullopt, report};
     auto before = now;
-    if (speaks) before[1]->beat -= 1;
-    return describe_absent({1}, before, now, state_of);
+    if (speaks) before[1]->heartbeat -= 1;
+    return describe_missing({1}, before, now, state_of);
   };
   CHECK(text_of(busy(4, "the data of step 3")) ==
         "rank 1 (node1, process 77): it has been busy with the data of step 3 for 70 s");
@@ -161,25 +161,25 @@ TEST_CASE("a rank that is waited for is described by what it tells, or by its pr
              Catch::Contains("stopped") && Catch::Contains("kill -CONT 77"));
   const StateOf running = [](const RankReport&) { return 'R'; };
   CHECK_THAT(text_of(busy(4, "step 3"), running), Catch::Contains("busy with step 3"));
-  CHECK(describe_absent({1}, {{}, {}}, {{}, {}}, kUnknown) == "rank 1, which has not come and says nothing");
+  CHECK(describe_missing({1}, {{}, {}}, {{}, {}}, kUnknown) == "rank 1, which has not come and says nothing");
 }
 
 TEST_CASE("a rank that freezes inside a call is told from those that wait in it", "[comm][hang]") {
   RankReports now{waiting("world", 5, 4), waiting("world", 5, 4), waiting("world", 5, 4), busy(6, "step 4")};
   const RankWait& wait = now[0]->waits[0];
   const auto before = earlier(now);
-  REQUIRE(absent_from(wait, 0, now).empty());
-  CHECK(frozen_in(wait, 0, before, now, kUnknown).empty());
+  REQUIRE(missing_from(wait, 0, now).empty());
+  CHECK(frozen_members(wait, 0, before, now, kUnknown).empty());
   SECTION("by its silence") {
-    now[2]->beat = before[2]->beat;
-    REQUIRE(frozen_in(wait, 0, before, now, kUnknown) == std::vector<int>{2});
+    now[2]->heartbeat = before[2]->heartbeat;
+    REQUIRE(frozen_members(wait, 0, before, now, kUnknown) == std::vector<int>{2});
     CHECK_THAT(describe_frozen({2}, now, kUnknown),
                Catch::StartsWith("rank 2 (node1, process 77), which is in it too: it no longer says anything"));
   }
   SECTION("by what the kernel says of it") {
     now[1]->pid = 78;
     const StateOf one_is_stopped = [](const RankReport& report) { return report.pid == 78 ? 'T' : 'S'; };
-    REQUIRE(frozen_in(wait, 0, before, now, one_is_stopped) == std::vector<int>{1});
+    REQUIRE(frozen_members(wait, 0, before, now, one_is_stopped) == std::vector<int>{1});
     CHECK_THAT(describe_frozen({1}, now, one_is_stopped),
                Catch::StartsWith("rank 1 (node1, process 78), which is in it too: it is stopped, as by SIGSTOP") &&
                    Catch::Contains("kill -CONT 78"));
@@ -188,7 +188,7 @@ TEST_CASE("a rank that freezes inside a call is told from those that wait in it"
 
 TEST_CASE("of many that are waited for, the first are described", "[comm][hang]") {
   const RankReports none(100);
-  const auto text = describe_absent(ranks_below(100), none, none, kUnknown);
+  const auto text = describe_missing(ranks_below(100), none, none, kUnknown);
   CHECK_THAT(text, Catch::Contains("rank 3,") && !Catch::Contains("rank 4,") && Catch::EndsWith("and 96 more"));
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("of many that are waited for, those that wait themselves are described
   now[6] = busy(1, "step 3");
   auto before = earlier(now);
   before[7] = now[7];  // stopped in the middle of a wait
-  const auto text = describe_absent(ranks_below(9), before, now, kUnknown);
+  const auto text = describe_missing(ranks_below(9), before, now, kUnknown);
   CHECK_THAT(text,
              Catch::StartsWith("rank 6 (node1, process 77): it has been busy with step 3 for 70 s; rank 7 (node1") &&
                  Catch::Contains("no longer says anything; rank 0 (node1, process 77): it waits itself") &&

@@ -15,18 +15,18 @@ constexpr milliseconds kNoStep{0};
 
 TEST_CASE("a wait is long after 20 s, five steps, or a quarter of the limit", "[comm][hang]") {
   const HangTimes usual(30min);
-  CHECK(usual.quiet(kNoStep) == 20s);
-  CHECK(usual.quiet(3s) == 20s);
-  CHECK(usual.quiet(10s) == 50s);
-  CHECK(usual.quiet(10min) == 450s);
-  CHECK(HangTimes(8s).quiet(kNoStep) == 2s);
-  CHECK(HangTimes(8s).quiet(10s) == 2s);
+  CHECK(usual.report_threshold(kNoStep) == 20s);
+  CHECK(usual.report_threshold(3s) == 20s);
+  CHECK(usual.report_threshold(10s) == 50s);
+  CHECK(usual.report_threshold(10min) == 450s);
+  CHECK(HangTimes(8s).report_threshold(kNoStep) == 2s);
+  CHECK(HangTimes(8s).report_threshold(10s) == 2s);
 }
 
 TEST_CASE("with the usual limit a rank that does not come is named in less than 30 s", "[comm][hang]") {
   const HangTimes usual(30min);
   const int ticks = 1 + 3;  // until the wait is seen to be long, and between the two looks at the other ranks
-  CHECK(usual.quiet(kNoStep) + ticks * usual.tick < 27s);
+  CHECK(usual.report_threshold(kNoStep) + ticks * usual.check_interval < 27s);
 }
 
 TEST_CASE("a wait is reported again after 5 and 15 minutes, earlier with a short limit", "[comm][hang]") {
@@ -36,8 +36,8 @@ TEST_CASE("a wait is reported again after 5 and 15 minutes, earlier with a short
 }
 
 TEST_CASE("a wait's end has room behind the last report", "[comm][hang]") {
-  CHECK(HangTimes(8s).beyond == 13s);
-  CHECK(HangTimes(30min).beyond == 30min + 20s);
+  CHECK(HangTimes(8s).backend_timeout == 13s);
+  CHECK(HangTimes(30min).backend_timeout == 30min + 20s);
 }
 
 TEST_CASE("the usual step is the median of the newest", "[comm][hang]") {

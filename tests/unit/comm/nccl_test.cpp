@@ -170,16 +170,16 @@ TEST_CASE("over NCCL a collective that does not end is noticed while the host is
     communicator->all_reduce({data, 1024, DType::kFloat32}, ReduceOp::kSum);
     // More than any queue takes: the launch blocks until the collective is gone.
     for (int i = 0; i < 20000; ++i) ::cudaMemsetAsync(data, 0, 4096, nullptr);
-    std::string answer = "no error";
+    std::string result = "no error";
     try {
       communicator->all_reduce({data, 1024, DType::kFloat32}, ReduceOp::kSum);
       communicator->wait_for_completion();
     } catch (const TimeoutError& error) {
       const bool is_named = std::string(error.what()).find("all_reduce") != std::string::npos;
-      answer = is_named ? "" : error.what();
+      result = is_named ? "" : error.what();
     }
     context.store.set("the other one has ended", "", limit);
-    return answer;
+    return result;
   }));
 }
 

@@ -19,7 +19,7 @@ TEST_CASE("what keeps a host's GPUs from beginning comes with what to do", "[com
 }
 
 TEST_CASE("without an error no device is visible", "[comm][nccl]") {
-  for (const auto answer : {cudaSuccess, cudaErrorNoDevice}) {
-    CHECK_THAT(why_no_device({answer, 13000, 13000}), Contains("CUDA_VISIBLE_DEVICES"));
+  for (const auto result : {cudaSuccess, cudaErrorNoDevice}) {
+    CHECK_THAT(why_no_device({result, 13000, 13000}), Contains("CUDA_VISIBLE_DEVICES"));
   }
 }

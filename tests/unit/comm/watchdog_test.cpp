@@ -69,7 +69,7 @@ struct Rank {
       : group(ends) {
     Watchdog::Options options{.rank = rank, .world_size = 2, .host = "node1"};
     options.times = HangTimes(limit);
-    options.tell = [&warnings](const std::string& text) { warnings.add(text); };
+    options.warn = [&warnings](const std::string& text) { warnings.add(text); };
     watch = std::make_unique<Watchdog>(options, store);
     watch->add({&group, "world", {0, 1}});
   }
@@ -103,7 +103,7 @@ TEST_CASE("a rank that freezes inside a collective is named", "[comm][hang]") {
   RankReport frozen;  // the last that rank 1 said, from inside the call
   frozen.host = "node2";
   frozen.pid = 4711;
-  frozen.beat = 9;
+  frozen.heartbeat = 9;
   frozen.last_calls["world"] = 1;
   store.set("hang/report/1", encode(frozen), Deadline::never());
   Rank waits(0, store, 2s, warnings, ends);
@@ -117,9 +117,9 @@ TEST_CASE("waits of a few usual steps are not reported", "[comm][hang]") {
   test::MemoryStore store;
   MessageLog warnings, ends;
   Rank waits(0, store, 1h, warnings, ends), slow(1, store, 1h, warnings, ends);
-  CHECK(waits.watch->quiet() == 20s);
+  CHECK(waits.watch->report_threshold() == 20s);
   waits.watch->add_step(10s);
-  CHECK(waits.watch->quiet() == 50s);
+  CHECK(waits.watch->report_threshold() == 50s);
 }
 
 TEST_CASE("a rank that is waited for is heard while what it is at changes all the time", "[comm][hang]") {
@@ -160,8 +160,8 @@ TEST_CASE("who has left a meeting was there", "[comm][hang]") {
   test::MemoryStore store;
   MessageLog warnings, ends;
   Rank early(0, store, 2s, warnings, ends), late(1, store, 2s, warnings, ends);
-  { const Watchdog::Meeting here(*early.watch, "x", "the set-up", ""); }
-  const Watchdog::Meeting there(*late.watch, "x", "the set-up", "");
+  { const Watchdog::BarrierWait here(*early.watch, "x", "the set-up", ""); }
+  const Watchdog::BarrierWait there(*late.watch, "x", "the set-up", "");
   CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
 }
 
@@ -170,11 +170,11 @@ TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][ha
   MessageLog warnings, ends;
   Rank comes(0, store, 2s, warnings, ends), stays_away(1, store, 2s, warnings, ends);
   {
-    const Watchdog::Meeting here(*comes.watch, "x", "its forward", ""),
+    const Watchdog::BarrierWait here(*comes.watch, "x", "its forward", ""),
         there(*stays_away.watch, "x", "its forward", "");
     CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
   }
-  const Watchdog::Meeting again(*comes.watch, "x", "its next forward", "");
+  const Watchdog::BarrierWait again(*comes.watch, "x", "its next forward", "");
   CHECK_THAT(warnings.wait_for("its next forward has waited"), Catch::Contains("for rank 1 (node1"));
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting 
   test::MemoryStore store, store_of_others;
   MessageLog warnings, ends, warnings_of_others, ends_of_others;
   Rank comes(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
-  const Watchdog::Meeting here(*comes.watch, "x", "the resume", "", 1h);
+  const Watchdog::BarrierWait here(*comes.watch, "x", "the resume", "", 1h);
   // A wait without one that begins later is ended.
   Rank waits(0, store_of_others, 400ms, warnings_of_others, ends_of_others);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
@@ -199,7 +199,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
   MessageLog warnings, ends;
   Rank a(0, store, 2s, warnings, ends), b(1, store, 2s, warnings, ends);
   SECTION("a meeting and a collective, with the meeting's advice") {
-    const Watchdog::Meeting meeting(*a.watch, "x", "forward of unit 'x'", "use stage 1");
+    const Watchdog::BarrierWait barrier(*a.watch, "x", "forward of unit 'x'", "use stage 1");
     const HostCalls::Scope call(b.group.made, "all_reduce of 4 float32");
     const auto text = ends.wait_for("wait for each other");
     CHECK_THAT(text, Catch::Contains("rank 0 waits in forward of unit 'x' for rank 1") &&
@@ -209,7 +209,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
     CHECK(who.watch->verdict()->code() == ExitCode::kBadInput);
   }
   SECTION("not those that have met") {
-    const Watchdog::Meeting here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
+    const Watchdog::BarrierWait here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
     CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
     CHECK(ends.count() == 0);
   }

@@ -145,7 +145,7 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
   test::MessageLog warnings;
   comm::Watchdog::Options watched{.rank = 0, .world_size = 2, .host = "node0"};
   watched.times = comm::HangTimes(std::chrono::seconds(1));
-  watched.tell = [&](const std::string& text) { warnings.add(text); };
+  watched.warn = [&](const std::string& text) { warnings.add(text); };
   comm::Watchdog watch(watched, store);
   auto group = std::make_shared<test::ThreadGroup>(2);
   std::string told;

@@ -134,7 +134,7 @@ TEST_CASE("a rank for which the others wait with their look at the folder is tol
   test::MessageLog warnings;
   comm::Watchdog::Options options{.rank = 0, .world_size = 2, .host = "node0"};
   options.times = comm::HangTimes(std::chrono::seconds(1));
-  options.tell = [&](const std::string& text) { warnings.add(text); };
+  options.warn = [&](const std::string& text) { warnings.add(text); };
   comm::Watchdog watch(options, store);
   const auto look_of = [&](int rank, comm::Watchdog* watch) {
     const runtime::Placement placement{
