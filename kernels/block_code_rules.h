@@ -46,8 +46,8 @@ struct BlockCodeRule {
   DSL_RULE float value(int code, float scale) { return static_cast<float>(code) * scale; }
 
   // What error feedback keeps: a moving average of the quantization error; an overflow is skipped, not remembered.
-  DSL_RULE float kept(float kept_before, float lost, float beta) {
-    const float next = kept_before * beta + lost * (1.0F - beta);
+  DSL_RULE float next_error(float last_error, float quantization_error, float beta) {
+    const float next = last_error * beta + quantization_error * (1.0F - beta);
     return magnitude(next) < 0x7F800000U ? next : 0.0F;
   }
 };

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
     if (a.error == nullptr) continue;
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
-      error[k] = BlockCodeRule::kept(error[k], values[k] - BlockCodeRule::value(code[k], scale), a.error_beta);
+      error[k] = BlockCodeRule::next_error(error[k], values[k] - BlockCodeRule::value(code[k], scale), a.error_beta);
     }
     store8<ElementType::kFloat32>(a.error, i, a.count, wide_error, error);
   }

@@ -51,7 +51,7 @@ void rename_latest(const std::string& dir) {
     ::unlink(aside.c_str());
     throw SystemError("rename to", "'" + latest + "'", error);
   }
-  sync_folder(dir);
+  sync_directory(dir);
 }
 
 // Renames first, so that a kill midway never leaves half a checkpoint under a name that counts. `target`: the
@@ -115,7 +115,7 @@ void CheckpointFolder::seal(const Manifest& manifest) {
   OutputFile file(path_ + "/" + kManifestName);
   file.write(to_json(manifest));
   file.finish(/*sync=*/true);
-  sync_folder(path_);
+  sync_directory(path_);
   write_latest_aside(dir_, step_);
 }
 
@@ -127,7 +127,7 @@ void CheckpointFolder::publish() {
   }
   published_ = true;
   try {
-    sync_folder(dir_);
+    sync_directory(dir_);
     // Not earlier: a power failure may undo a rename that was not flushed, and then this one counts.
     if (!replaced.empty()) remove_checkpoint(replaced, target_);
     rename_latest(dir_);

@@ -93,7 +93,7 @@ double scalar_from_json(const Json& value) {
 }
 
 // In the format without a checksum any value may occur. The sum of two such counts cannot overflow.
-int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, int64_t end = kEndOfExact) {
+int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, int64_t end = kExactIntegerLimit) {
   const Json& value = json.at(name);
   const bool is_in_range = value.is_number_unsigned() && value.get<uint64_t>() >= static_cast<uint64_t>(least) &&
                            value.get<uint64_t>() < static_cast<uint64_t>(end);
@@ -103,8 +103,8 @@ int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, i
 
 // Of the scalars that docs/checkpoint_format.md lists: the counters and their minimum values.
 const std::map<std::string, int64_t, std::less<>> kCounters{
-    {"applied_steps", 0},        {"schedule_offset", -kEndOfExact},
-    {"loss_scale_iteration", 0}, {"loss_scale_last_overflow", -kEndOfExact},
+    {"applied_steps", 0},        {"schedule_offset", -kExactIntegerLimit},
+    {"loss_scale_iteration", 0}, {"loss_scale_last_overflow", -kExactIntegerLimit},
     {"loss_scale_budget", 0},    {"loss_scale_overflows_in_row", 0},
 };
 

@@ -77,11 +77,11 @@ void move_into_place(const std::vector<std::string>& paths) {
   std::vector<std::string> in_place;
   try {
     for (const auto& path : paths) {
-      if (!in_place.empty() && &path == &paths.back()) sync_folder(folder);
+      if (!in_place.empty() && &path == &paths.back()) sync_directory(folder);
       if (::rename((path + kAside).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
       in_place.push_back(path);
     }
-    sync_folder(folder);
+    sync_directory(folder);
   } catch (const Error& error) {
     if (in_place.empty()) throw;
     throw Error(error.code(), fmt::format("{}; already in place: {}", error.what(), fmt::join(in_place, ", ")));

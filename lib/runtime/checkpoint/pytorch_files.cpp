@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/sparse_archive_writer.hpp"
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -71,9 +71,9 @@ class Skeleton {
   explicit Skeleton(const std::string& path) : module_(torch::jit::load(path, at::kCPU)) {
     for (const auto& module : module_.modules()) {
       for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
-        for_each_part(module._ivalue(), slot, [&](const ParameterPlace& place, const c10::IValue& part) {
-          const bool is_again = part.isTensor() && part.toTensor().defined() && !place.keys.empty();
-          if (is_again) again_.emplace(storage_of(part.toTensor()), place);
+        for_each_value(module._ivalue(), slot, [&](const ParameterLocation& location, const c10::IValue& part) {
+          const bool is_again = part.isTensor() && part.toTensor().defined() && !location.keys.empty();
+          if (is_again) again_.emplace(storage_of(part.toTensor()), location);
         });
       }
     }
@@ -111,7 +111,7 @@ class Skeleton {
   }
 
   torch::jit::Module module_;
-  std::multimap<const void*, ParameterPlace> again_;  // lists and dicts that hold parameters again, by memory
+  std::multimap<const void*, ParameterLocation> again_;  // lists and dicts that hold parameters again, by memory
 };
 
 }  // namespace

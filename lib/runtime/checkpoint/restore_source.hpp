@@ -24,9 +24,9 @@ class RestoreSource {
     bool has_damage = false;  // one of the errors was damage of the checkpoint
   };
 
-  // `is_fetched`: the parts on other hosts have been fetched; `meet`: see meet().
-  RestoreSource(CheckpointReader& reader, bool is_fetched, std::function<void()> meet)
-      : reader_(reader), is_fetched_(is_fetched), meet_(std::move(meet)) {}
+  // `is_fetched`: the parts on other hosts have been fetched; `barrier`: see barrier().
+  RestoreSource(CheckpointReader& reader, bool is_fetched, std::function<void()> barrier)
+      : reader_(reader), is_fetched_(is_fetched), barrier_(std::move(barrier)) {}
 
   const CheckpointMetadata& metadata() const { return reader_.metadata(); }
   const CheckpointReader& reader() const { return reader_; }
@@ -36,7 +36,7 @@ class RestoreSource {
   // Returns when all ranks are here. Call it before the first collective after reading, since reading may take longer
   // than a collective's timeout. Throws TimeoutError on all ranks, naming a rank that does not arrive. Once per
   // callback.
-  void meet() const { meet_(); }
+  void barrier() const { barrier_(); }
 
   const Findings& findings() const { return findings_; }
 
@@ -46,7 +46,7 @@ class RestoreSource {
 
   CheckpointReader& reader_;
   const bool is_fetched_;
-  const std::function<void()> meet_;
+  const std::function<void()> barrier_;
   Findings findings_;
 };
 

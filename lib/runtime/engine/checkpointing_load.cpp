@@ -119,11 +119,11 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
     }
   };
   const auto& saved = source.metadata();
-  const auto meet = [&] { source.meet(); };
+  const auto barrier = [&] { source.barrier(); };
   if (how.weights_only) {
-    engine_.restore(0, {}, true, read, meet);
+    engine_.restore(0, {}, true, read, barrier);
   } else {
-    engine_.restore(saved.step, saved.scalars, fresh_moments, read, meet);
+    engine_.restore(saved.step, saved.scalars, fresh_moments, read, barrier);
   }
 }
 

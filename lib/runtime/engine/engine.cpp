@@ -50,7 +50,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
   parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group,
                                                  options.gather_group != nullptr ? *options.gather_group : data_group);
   parameters_->load(read);
-  place_model(read);
+  move_model_to_device(read);
   model_.train(true);
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.table(), &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &data_group : nullptr});
@@ -66,11 +66,11 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
 }
 
 // Unsharded frozen parameters move with the model; parameters without values in the file get their values here.
-void Engine::place_model(const FlatParameters::ReadElements& read) {
+void Engine::move_model_to_device(const FlatParameters::ReadElements& read) {
   const auto& parameters = model_.table().parameters;
   std::vector<bool> is_sharded(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) is_sharded[i] = parameters_->shards_frozen(static_cast<int>(i));
-  model_.place(options_.device, options_.dtypes, is_sharded);
+  model_.to_device(options_.device, options_.dtypes, is_sharded);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int index = static_cast<int>(i);
     const auto& info = parameters[i];
@@ -126,7 +126,7 @@ double Engine::weight_of_labels(const MicroBatch& batch) const {
 }
 
 void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
-  parameters_->begin_micro_step(is_last);
+  parameters_->begin_accumulation_step(is_last);
   at::Tensor loss = loss_of(batch);
   if (config_.loss_average == config::LossAverage::kTokens) {
     // The sum over the labels that count, divided by the number of all labels: the remaining factor to the mean over
@@ -142,7 +142,7 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
   const auto accumulation = static_cast<double>(config_.batch.accumulation);
   const at::Tensor scaled = loss_scaling_.scaled(loss);
   run_backward(accumulation == 1 ? scaled : scaled / accumulation);
-  parameters_->end_micro_step();
+  parameters_->end_accumulation_step();
   times_.end(StepPhase::kBackward);
   at::Tensor value = loss.detach().to(at::kFloat);
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
@@ -162,10 +162,10 @@ at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters
   const ScopeExit own_again([this] { model_.set_unit_parameters(parameters_.get()); });
   at::Tensor loss;
   if (with_gradients) {
-    parameters_->begin_micro_step(/*is_last=*/false);
+    parameters_->begin_accumulation_step(/*is_last=*/false);
     loss = loss_of(batch);
     run_backward(loss);
-    parameters_->end_micro_step();
+    parameters_->end_accumulation_step();
     parameters_->release_gradients();
   } else {
     at::NoGradGuard no_grad;

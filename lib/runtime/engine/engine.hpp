@@ -51,10 +51,10 @@ struct EngineOptions {
   int64_t total_steps = 0;        // of the whole run, for the schedules that need it
   // A second communicator over the data group's ranks, for stage 3's all-gathers; null: they use the data group.
   comm::Communicator* gather_group = nullptr;
-  comm::Communicator* secondary_group = nullptr;      // see ShardingOptions
-  std::function<void(const std::string& text)> meet;  // see ShardingOptions
-  StepPhases phases;                                  // notified of the current phase of each step
-  bool for_evaluation = false;                        // no training steps: moments are not allocated
+  comm::Communicator* secondary_group = nullptr;         // see ShardingOptions
+  std::function<void(const std::string& text)> barrier;  // see ShardingOptions
+  StepPhases phases;                                     // notified of the current phase of each step
+  bool for_evaluation = false;                           // no training steps: moments are not allocated
   int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
   // Called in every step before the update with the shards and with the update, which it may apply to copies.
   std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> watch_update;
@@ -111,11 +111,11 @@ class Engine {
   UnitParameters& unit_parameters() { return *parameters_; }
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
   // may lack entries (a checkpoint of an older version). With `fresh_moments` bias correction starts from zero while
-  // the schedule continues. `meet`: see FlatParameters::load().
+  // the schedule continues. `barrier`: see FlatParameters::load().
   using ReadState =
       std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
   void restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-               const ReadState& read, const std::function<void()>& meet);
+               const ReadState& read, const std::function<void()>& barrier);
   // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;
   // Called in every step before the shards are updated: a reader of the state enqueues its wait on the stream here.
@@ -131,7 +131,7 @@ class Engine {
   };
 
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
-  void place_model(const FlatParameters::ReadElements& read);
+  void move_model_to_device(const FlatParameters::ReadElements& read);
   void set_up_step_graph();
   int64_t num_micro_batches() const { return config_.batch.accumulation * options_.replicated_ranks; }
   void compute_gradients(const std::function<MicroBatch()>& next);

@@ -44,7 +44,7 @@ void Engine::compute_as_graph(const std::function<MicroBatch()>& next) {
   if (!step_graph_->is_recorded() && !step_graph_->begin_step()) return compute_gradients(next);
   std::vector<MicroBatch> batches;
   while (std::ssize(batches) < num_micro_batches()) batches.push_back(next());
-  parameters_->settle();
+  parameters_->wait_all_streams();
   if (!step_graph_->is_recorded()) record_step(batches);
   if (!step_graph_) return compute_gradients(in_turn(batches));
   take_gradients(step_graph_->replay(batches));
@@ -55,7 +55,7 @@ void Engine::record_step(const std::vector<MicroBatch>& batches) {
   data_group_.wait_for_completion();
   const Result<> recorded = step_graph_->record(batches, [this](const std::vector<MicroBatch>& fixed) {
     compute_gradients(in_turn(fixed));
-    parameters_->settle();
+    parameters_->wait_all_streams();
     std::vector<at::Tensor> results{loss_sum_};
     for (const auto& run : shard_tensors_) results.push_back(run.gradient);
     return results;

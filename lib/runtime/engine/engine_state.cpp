@@ -63,7 +63,7 @@ std::map<std::string, double> Engine::scalars() const {
 
 void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
   steps_done_ = steps_done;
-  schedule_offset_ = saved_count(scalars, kScheduleOffset, /*least=*/-kEndOfExact).value_or(0);
+  schedule_offset_ = saved_count(scalars, kScheduleOffset, /*least=*/-kExactIntegerLimit).value_or(0);
   const int64_t applied = saved_count(scalars, "applied_steps", /*least=*/0).value_or(steps_done);
   if (fresh_moments) schedule_offset_ += applied;
   scalars["applied_steps"] = fresh_moments ? 0.0 : static_cast<double>(applied);
@@ -71,12 +71,12 @@ void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scal
 }
 
 void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-                     const ReadState& read, const std::function<void()>& meet) {
+                     const ReadState& read, const std::function<void()>& barrier) {
   set_counters(steps_done, scalars, fresh_moments);
   const auto& table = model_.table();
   parameters_->load([&](int parameter, int64_t begin,
                         at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },
-                    meet);
+                    barrier);
   for (auto& run : shard_tensors_) {
     const auto& moments = optimizer_->moment_names(run.group);
     for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {

@@ -37,7 +37,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, cons
       model_(load_model(run.model_path, config_)) {
   EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;
-  options.meet = {};
+  options.barrier = {};
   options.phases = {};
   options.replicated_ranks = run.num_ranks;
   options.watch_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };

@@ -73,7 +73,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.quantized_gradients = zero.quantized_gradients;
   if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
   out.secondary_group = options.secondary_group;
-  out.meet = options.meet;
+  out.barrier = options.barrier;
   return out;
 }
 

@@ -317,7 +317,7 @@ class Training {
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
-    out.meet = [this](const std::string& event) {
+    out.barrier = [this](const std::string& event) {
       store_barrier(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.watchdog);
     };
     return out;

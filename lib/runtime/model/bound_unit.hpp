@@ -3,24 +3,24 @@
 #include <string>
 #include <vector>
 
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime {
 
 struct BoundUnit {
-  using Places = std::vector<std::vector<ParameterPlace>>;
+  using Locations = std::vector<std::vector<ParameterLocation>>;
 
   int unit = 0;
-  std::string name;      // module path; "" is the root
-  Places places;         // places[i]: all slots that hold its i-th parameter (several when tied)
-  Places frozen_places;  // the same for UnitInfo::frozen
+  std::string name;            // module path; "" is the root
+  Locations locations;         // locations[i]: all slots that hold its i-th parameter (several when tied)
+  Locations frozen_locations;  // the same for UnitInfo::frozen
   // Slots inside the unit that hold parameters of another unit, the root (tied to a slot outside this unit, or read
   // from outside it); set while the root runs.
-  Places borrowed;
-  std::vector<ParameterPlace> state;  // tensors other than parameters that its modules hold
+  Locations borrowed;
+  std::vector<ParameterLocation> state;  // tensors other than parameters that its modules hold
 
-  bool has_parameters() const { return !places.empty() || !frozen_places.empty(); }
+  bool has_parameters() const { return !locations.empty() || !frozen_locations.empty(); }
   std::vector<at::Tensor> borrowed_values() const {
     std::vector<at::Tensor> out;
     for (const auto& held : borrowed) out.push_back(held.front().get());
@@ -33,13 +33,13 @@ struct BoundUnit {
 
  private:
   void put(const UnitValues& values, bool present) const {
-    for (size_t i = 0; i < places.size(); ++i) put(places[i], values.parameters[i], present);
+    for (size_t i = 0; i < locations.size(); ++i) put(locations[i], values.parameters[i], present);
     for (size_t i = 0; i < values.frozen.size(); ++i) {
-      if (values.frozen[i].defined()) put(frozen_places[i], values.frozen[i], present);
+      if (values.frozen[i].defined()) put(frozen_locations[i], values.frozen[i], present);
     }
   }
-  static void put(const std::vector<ParameterPlace>& places, const at::Tensor& value, bool present) {
-    for (const auto& place : places) place.set(present ? value : at::Tensor());
+  static void put(const std::vector<ParameterLocation>& locations, const at::Tensor& value, bool present) {
+    for (const auto& location : locations) location.set(present ? value : at::Tensor());
   }
 };
 

@@ -34,19 +34,19 @@ struct ForwardContext::Autocast {
   }
 };
 
-ForwardContext::ForwardContext(const std::vector<ParameterPlace>& state, at::Device device, Keep keep)
+ForwardContext::ForwardContext(const std::vector<ParameterLocation>& state, at::Device device, Keep keep)
     : state_(state),
       device_(device),
       random_(save_random_state(device)),
       autocast_(std::make_unique<Autocast>(device)) {
   at::NoGradGuard no_grad;
-  for (const auto& place : state_) {
-    const auto& held = place.object->getSlot(place.slot);
+  for (const auto& location : state_) {
+    const auto& held = location.object->getSlot(location.slot);
     values_.push_back(keep == Keep::kCopy ? held.deepcopy() : held);
   }
 }
 
-ForwardContext::ForwardContext(const std::vector<ParameterPlace>& state, at::Device device)
+ForwardContext::ForwardContext(const std::vector<ParameterLocation>& state, at::Device device)
     : ForwardContext(state, device, Keep::kCopy) {}
 
 ForwardContext::~ForwardContext() = default;

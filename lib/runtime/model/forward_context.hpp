@@ -6,14 +6,14 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
 
 class ForwardContext {
  public:
   // Saves the current state. `state`: must outlive this object.
-  ForwardContext(const std::vector<ParameterPlace>& state, at::Device device);
+  ForwardContext(const std::vector<ParameterLocation>& state, at::Device device);
   ~ForwardContext();
   ForwardContext(const ForwardContext&) = delete;
   ForwardContext& operator=(const ForwardContext&) = delete;
@@ -34,10 +34,10 @@ class ForwardContext {
  private:
   struct Autocast;
   enum class Keep { kCopy, kReference };
-  ForwardContext(const std::vector<ParameterPlace>& state, at::Device device, Keep keep);
+  ForwardContext(const std::vector<ParameterLocation>& state, at::Device device, Keep keep);
   void put_back() const;
 
-  const std::vector<ParameterPlace>& state_;
+  const std::vector<ParameterLocation>& state_;
   at::Device device_;
   at::Tensor random_;
   std::unique_ptr<Autocast> autocast_;

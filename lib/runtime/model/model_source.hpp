@@ -71,7 +71,7 @@ class ModelSource {
   using DtypeOf = std::function<at::ScalarType(const std::string& name, at::ScalarType own)>;
   // Moves buffers, constants and frozen parameters to the device and converts buffers and parameters to the dtypes
   // wanted. Sharded frozen parameters (by parameter) do not move: units get them when they run.
-  virtual void place(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) = 0;
+  virtual void to_device(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) = 0;
   virtual void set_frozen_value(int parameter, const at::Tensor& value) = 0;
   virtual at::Tensor frozen_value(int parameter) const = 0;  // undefined: not on this rank now
   // Provides parameters and takes gradients; must outlive all calls.

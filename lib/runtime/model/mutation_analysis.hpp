@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
 

@@ -33,7 +33,7 @@ class ParameterSearch {
   explicit ParameterSearch(const Module& model) {
     collect_parameters(model, "");
     refuse_overlaps();
-    collect_other_places(model, "");
+    collect_other_locations(model, "");
   }
   std::vector<HeldParameter> take() { return std::move(parameters_); }
 
@@ -53,7 +53,7 @@ class ParameterSearch {
     for (const auto& child : module.named_children()) collect_parameters(child.value, join_path(path, child.name));
   }
 
-  void add(const std::string& name, ParameterPlace place, const at::Tensor& value) {
+  void add(const std::string& name, ParameterLocation location, const at::Tensor& value) {
     const size_t next = parameters_.size();
     size_t index = next;
     if (value.numel() > 0) index = known_.try_emplace(identity_of(value), next).first->second;
@@ -62,7 +62,7 @@ class ParameterSearch {
     } else {
       parameters_[index].aliases.push_back(name);
     }
-    parameters_[index].places.push_back(std::move(place));
+    parameters_[index].locations.push_back(std::move(location));
   }
 
   void refuse_overlaps() {
@@ -82,28 +82,28 @@ class ParameterSearch {
 
   // Lists, dicts and tuples of tensors may hold parameters again (nn.LSTM); any other tensor that shares their memory
   // would miss their updates.
-  void collect_other_places(const Module& module, const std::string& path) {
+  void collect_other_locations(const Module& module, const std::string& path) {
     const auto& type = module.type();
     const auto object = module._ivalue();
     for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
       if (type->is_parameter(slot)) continue;
       const auto name = join_path(path, type->getAttributeName(slot));
-      for_each_part(object, slot, [&](const ParameterPlace& place, const c10::IValue& part) {
-        if (part.isTensor()) add_other(name, place, part.toTensor());
+      for_each_value(object, slot, [&](const ParameterLocation& location, const c10::IValue& part) {
+        if (part.isTensor()) add_other(name, location, part.toTensor());
         if (part.isObject() && !part.isModule()) refuse_inside(name, part);
       });
     }
-    for (const auto& child : module.named_children()) collect_other_places(child.value, join_path(path, child.name));
+    for (const auto& child : module.named_children()) collect_other_locations(child.value, join_path(path, child.name));
   }
 
   // A tensor through which a trained parameter's gradients do not flow was detached on purpose, and is not tied.
-  void add_other(const std::string& name, const ParameterPlace& place, const at::Tensor& value) {
+  void add_other(const std::string& name, const ParameterLocation& location, const at::Tensor& value) {
     if (!has_bytes(value)) return;
     const auto found = known_.find(identity_of(value));
-    const bool is_tied = found != known_.end() && !place.keys.empty() &&
+    const bool is_tied = found != known_.end() && !location.keys.empty() &&
                          (value.requires_grad() || !parameters_[found->second].value.requires_grad());
     if (!is_tied) return refuse_shared(name, value);
-    parameters_[found->second].places.push_back(place);
+    parameters_[found->second].locations.push_back(location);
   }
 
   // An object of a scripted class may hold other objects, or itself.
@@ -142,8 +142,8 @@ bool can_hold_tensors(const c10::Type& type) {
 
 }  // namespace
 
-std::vector<ParameterPlace> find_tensor_state(const Module& module, const std::set<SlotKey>& parameters) {
-  std::vector<ParameterPlace> out;
+std::vector<ParameterLocation> find_tensor_state(const Module& module, const std::set<SlotKey>& parameters) {
+  std::vector<ParameterLocation> out;
   for (const auto& inner : module.modules()) {
     const auto object = inner._ivalue();
     for (size_t slot = 0; slot < object->type()->numAttributes(); ++slot) {

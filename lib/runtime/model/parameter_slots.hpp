@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
 
@@ -15,7 +15,7 @@ struct HeldParameter {
   std::string name;
   at::Tensor value;
   std::vector<std::string> aliases;
-  std::vector<ParameterPlace> places;
+  std::vector<ParameterLocation> locations;
 };
 
 // In module tree order. Throws UserError(65) for parameters that cannot be trained in this form: parameters that
@@ -24,7 +24,7 @@ std::vector<HeldParameter> find_parameters(const torch::jit::Module& model);
 
 // Attributes of `module` and its submodules that can hold tensors, except those in `parameters`: buffers, and values
 // that forward keeps.
-std::vector<ParameterPlace> find_tensor_state(const torch::jit::Module& module, const std::set<SlotKey>& parameters);
+std::vector<ParameterLocation> find_tensor_state(const torch::jit::Module& module, const std::set<SlotKey>& parameters);
 
 // "blocks.0" + "weight"
 std::string join_path(const std::string& parent, const std::string& child);

@@ -86,8 +86,8 @@ class RecomputeForward {
     std::vector<at::Tensor> others = tensors_in_all(passed_), state;
     for (const auto* more : {&own.parameters, &own.frozen, &borrowed_})
       others.insert(others.end(), more->begin(), more->end());
-    for (const auto& place : call_->recomputed.state) {
-      const auto held = tensors_in(place.object->getSlot(place.slot));
+    for (const auto& location : call_->recomputed.state) {
+      const auto held = tensors_in(location.object->getSlot(location.slot));
       state.insert(state.end(), held.begin(), held.end());
     }
     const auto passed = tensors_in_all(passed_);

@@ -21,8 +21,8 @@ namespace dslaunch::runtime {
 // What a recomputation must know about a unit besides its parameters.
 struct RecomputedUnit {
   std::string name;
-  bool copies_arguments = false;      // forward may change its arguments in place
-  std::vector<ParameterPlace> state;  // attributes that the forward writes
+  bool copies_arguments = false;         // forward may change its arguments in place
+  std::vector<ParameterLocation> state;  // attributes that the forward writes
 };
 
 // Runs the unit's own graph on its arguments (without self); lives until backward has finished.

@@ -89,7 +89,7 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
       CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
   differentiate(run_again(*call, leaves, in_backward), gradients);
   // A call whose results do not depend on its parameters has no gradients, and reports that.
-  if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.places.size()));
+  if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.locations.size()));
   variable_list out;
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (call->inputs[i].requires_grad) out.push_back(leaves[i].grad());

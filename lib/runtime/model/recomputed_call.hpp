@@ -41,7 +41,7 @@ class BorrowedInPlace {
  private:
   void set(const std::vector<at::Tensor>& values) {
     for (size_t i = 0; i < values.size(); ++i) {
-      for (const auto& place : unit_.borrowed[i]) place.set(values[i]);
+      for (const auto& location : unit_.borrowed[i]) location.set(values[i]);
     }
   }
   const BoundUnit& unit_;

@@ -122,13 +122,13 @@ class ScriptModel : public ModelSource {
   std::vector<std::pair<std::string, at::Tensor>> buffers() const override {
     std::vector<std::pair<std::string, at::Tensor>> out;
     for (const auto& buffer : module_.named_buffers()) out.emplace_back(buffer.name, buffer.value);
-    for (const auto& held : mutable_params_) out.emplace_back(held.name, held.places.front().get());
+    for (const auto& held : mutable_params_) out.emplace_back(held.name, held.locations.front().get());
     return out;
   }
 
   std::vector<ModuleInfo> modules() const override { return module_tree(module_); }
 
-  void place(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) override {
+  void to_device(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) override {
     device_ = device;
     rewrite_device_constants(module_, device);
     fit_constants(module_, smallest_dtype(dtype_of), notes_);
@@ -137,10 +137,10 @@ class ScriptModel : public ModelSource {
       const auto dtype = dtype_of(name, value.scalar_type());
       return fitted(value, dtype).to(device, dtype);
     };
-    place_buffers(moved);
+    move_buffers(moved);
     for (const auto& held : mutable_params_) {
       const at::Tensor value = moved(held.name, held.value.detach());
-      for (const auto& place : held.places) place.set(value);
+      for (const auto& location : held.locations) location.set(value);
     }
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
       const int parameter = static_cast<int>(i);
@@ -154,10 +154,10 @@ class ScriptModel : public ModelSource {
   }
 
   void set_frozen_value(int parameter, const at::Tensor& value) override {
-    for (const auto& place : places_.at(parameter)) place.set(value);
+    for (const auto& location : locations_.at(parameter)) location.set(value);
   }
 
-  at::Tensor frozen_value(int parameter) const override { return places_.at(parameter).front().get(); }
+  at::Tensor frozen_value(int parameter) const override { return locations_.at(parameter).front().get(); }
 
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
@@ -200,15 +200,16 @@ class ScriptModel : public ModelSource {
 
  private:
   // A buffer under several names (in a module that the model holds twice) stays one tensor.
-  template <typename Moved>
-  void place_buffers(const Moved& moved) {
-    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>> placed;  // keeps the old one: its address stays taken
+  template <typename ToDevice>
+  void move_buffers(const ToDevice& moved) {
+    // Keeps the old tensors too: their addresses stay taken.
+    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>> moved_tensors;
     for (const auto& module : module_.named_modules()) {
       const std::string prefix = module.name.empty() ? "" : module.name + ".";
       for (const auto& [name, value] : module.value.named_buffers(/*recurse=*/false)) {
-        const auto known = has_bytes(value) ? placed.find(identity_of(value)) : placed.end();
-        const at::Tensor now = known != placed.end() ? known->second.second : moved(prefix + name, value);
-        if (has_bytes(value)) placed.try_emplace(identity_of(value), value, now);
+        const auto known = has_bytes(value) ? moved_tensors.find(identity_of(value)) : moved_tensors.end();
+        const at::Tensor now = known != moved_tensors.end() ? known->second.second : moved(prefix + name, value);
+        if (has_bytes(value)) moved_tensors.try_emplace(identity_of(value), value, now);
         module.value._ivalue()->setAttr(name, now);
       }
     }
@@ -239,9 +240,10 @@ class ScriptModel : public ModelSource {
     index_use_ = scan_index_use(scratch);
     const auto effects = scan_forward_effects(scratch);
     for (const auto& held : find_parameters(scratch)) {
-      const bool is_written = std::any_of(held.places.begin(), held.places.end(), [&](const ParameterPlace& place) {
-        return effects.written.count({place.object.get(), place.slot}) > 0;
-      });
+      const bool is_written =
+          std::any_of(held.locations.begin(), held.locations.end(), [&](const ParameterLocation& location) {
+            return effects.written.count({location.object.get(), location.slot}) > 0;
+          });
       if (is_written && held.value.requires_grad()) {
         throw UserError(ExitCode::kBadInput,
                         fmt::format("forward of '{}' writes to parameter '{}' (in place, or by assignment, or as an "
@@ -314,9 +316,9 @@ class ScriptModel : public ModelSource {
       table_.parameters.push_back({std::move(held.name), value.sizes().vec(), value.numel(), value.scalar_type(),
                                    value.requires_grad(), 0, std::move(held.aliases)});
       values_.push_back(value.detach());
-      places_.push_back(std::move(held.places));
+      locations_.push_back(std::move(held.locations));
     }
-    take_units(assign_units(module_, find_unit_candidates(module_, unit_names), places_, table_));
+    take_units(assign_units(module_, find_unit_candidates(module_, unit_names), locations_, table_));
   }
 
   void take_units(UnitAssignment units) {
@@ -335,11 +337,11 @@ class ScriptModel : public ModelSource {
   at::Device device_ = at::kCPU;
   std::vector<std::string> notes_;
   TracedModes modes_;
-  std::vector<ParameterPlace> traced_state_;
+  std::vector<ParameterLocation> traced_state_;
   std::vector<Module> frozen_in_eval_;  // modules that stay in eval mode while the others train
   ParameterTable table_;
-  std::vector<at::Tensor> values_;                   // by parameter, mapped
-  std::vector<std::vector<ParameterPlace>> places_;  // by parameter
+  std::vector<at::Tensor> values_;                         // by parameter, mapped
+  std::vector<std::vector<ParameterLocation>> locations_;  // by parameter
   // Frozen parameters that forward itself writes to, such as the target network of BYOL: effectively buffers.
   std::vector<HeldParameter> mutable_params_;
   std::set<std::string> names_of_moving_;
@@ -365,7 +367,7 @@ void write_model_skeleton(const std::string& model_path, const std::string& out_
     const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
                              .expand(held.value.sizes())
                              .set_requires_grad(held.value.requires_grad());
-    for (const auto& place : held.places) place.set(emptied);  // tied parameters stay tied
+    for (const auto& location : held.locations) location.set(emptied);  // tied parameters stay tied
   }
   // Writes to memory first: LibTorch's own writer terminates the process when the disk is full (its destructor throws).
   std::string archive;

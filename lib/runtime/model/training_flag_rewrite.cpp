@@ -195,8 +195,8 @@ TracedModes follow_training_flag(const torch::jit::Module& model) {
   return out;
 }
 
-std::vector<ParameterPlace> find_traced_state(const torch::jit::Module& model) {
-  std::vector<ParameterPlace> out;
+std::vector<ParameterLocation> find_traced_state(const torch::jit::Module& model) {
+  std::vector<ParameterLocation> out;
   for (const auto& module : model.modules()) {
     if (!may_be_traced(module.type())) continue;
     const auto object = module._ivalue();
@@ -209,12 +209,12 @@ std::vector<ParameterPlace> find_traced_state(const torch::jit::Module& model) {
   return out;
 }
 
-void drop_history(const std::vector<ParameterPlace>& state) {
-  for (const auto& place : state) {
-    at::Tensor value = place.get();
+void drop_history(const std::vector<ParameterLocation>& state) {
+  for (const auto& location : state) {
+    at::Tensor value = location.get();
     if (!value.requires_grad()) continue;
     if (value.is_view()) {
-      place.set(value.detach());
+      location.set(value.detach());
     } else {
       value.detach_();
     }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
 
@@ -25,8 +25,8 @@ struct TracedModes {
 TracedModes follow_training_flag(const torch::jit::Module& model);
 
 // Buffers and frozen parameters of traced modules.
-std::vector<ParameterPlace> find_traced_state(const torch::jit::Module& model);
+std::vector<ParameterLocation> find_traced_state(const torch::jit::Module& model);
 // Call after a forward: detaches the values that it left in `state`.
-void drop_history(const std::vector<ParameterPlace>& state);
+void drop_history(const std::vector<ParameterLocation>& state);
 
 }  // namespace dslaunch::runtime

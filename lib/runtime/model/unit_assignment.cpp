@@ -20,23 +20,23 @@ bool can_be_sharded(const ParameterInfo& frozen) {
 
 class Assignment {
  public:
-  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates, const BoundUnit::Places& places,
+  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates, const BoundUnit::Locations& locations,
              ParameterTable& table)
-      : places_(places), table_(table) {
+      : locations_(locations), table_(table) {
     for (const auto& candidate : candidates) {
       const ObjectKey key = candidate.module._ivalue().get();
       candidate_of_[key] = &candidate;
       for (const auto& inner : candidate.module.modules()) home_of_[inner._ivalue().get()] = key;
     }
     use_ = scan_unit_use(model, home_of_);
-    for (const auto& of_parameter : places) {
-      for (const auto& place : of_parameter) parameter_slots_.emplace(place.object.get(), place.slot);
+    for (const auto& of_parameter : locations) {
+      for (const auto& location : of_parameter) parameter_slots_.emplace(location.object.get(), location.slot);
     }
   }
 
   UnitAssignment run() {
     list_units();
-    for (size_t parameter = 0; parameter < places_.size(); ++parameter) settle(static_cast<int>(parameter));
+    for (size_t parameter = 0; parameter < locations_.size(); ++parameter) settle(static_cast<int>(parameter));
     UnitAssignment out{bound(0, {}), {}, use_.understood || candidate_of_.empty()};
     for (size_t unit = 1; unit < table_.units.size(); ++unit) {
       if (table_.units[unit].parameters.empty() && table_.units[unit].frozen.empty()) continue;
@@ -58,7 +58,7 @@ class Assignment {
 
   void settle(int index) {
     std::set<int> homes;
-    for (const auto& place : places_[index]) homes.insert(home(place));
+    for (const auto& location : locations_[index]) homes.insert(home(location));
     auto& parameter = table_.parameters[index];
     parameter.unit = homes.size() == 1 ? *homes.begin() : 0;
     auto& unit = table_.units[parameter.unit];
@@ -69,9 +69,9 @@ class Assignment {
     }
   }
 
-  int home(const ParameterPlace& place) const {
-    const auto candidate = home_of_.find(place.object.get());
-    if (candidate == home_of_.end() || use_.read_outside.count({place.object.get(), place.slot}) > 0) return 0;
+  int home(const ParameterLocation& location) const {
+    const auto candidate = home_of_.find(location.object.get());
+    if (candidate == home_of_.end() || use_.read_outside.count({location.object.get(), location.slot}) > 0) return 0;
     const auto unit = unit_of_.find(candidate->second);
     return unit == unit_of_.end() ? 0 : unit->second;
   }
@@ -89,21 +89,21 @@ class Assignment {
     BoundUnit out;
     out.unit = unit;
     out.name = members.name;
-    for (int parameter : members.parameters) out.places.push_back(places_[parameter]);
-    for (int parameter : members.frozen) out.frozen_places.push_back(places_[parameter]);
+    for (int parameter : members.parameters) out.locations.push_back(locations_[parameter]);
+    for (int parameter : members.frozen) out.frozen_locations.push_back(locations_[parameter]);
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
       const auto& parameter = table_.parameters[i];
       if (parameter.unit == unit || !(parameter.trainable || can_be_sharded(parameter))) continue;
-      std::vector<ParameterPlace> borrowed;
-      for (const auto& place : places_[i]) {
-        if (inside.count(place.object.get())) borrowed.push_back(place);
+      std::vector<ParameterLocation> borrowed;
+      for (const auto& location : locations_[i]) {
+        if (inside.count(location.object.get())) borrowed.push_back(location);
       }
       if (!borrowed.empty()) out.borrowed.push_back(std::move(borrowed));
     }
     return out;
   }
 
-  const BoundUnit::Places& places_;
+  const BoundUnit::Locations& locations_;
   ParameterTable& table_;
   std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of_;
   std::unordered_map<ObjectKey, ObjectKey> home_of_;  // every object inside a candidate -> the candidate
@@ -115,8 +115,8 @@ class Assignment {
 }  // namespace
 
 UnitAssignment assign_units(const Module& model, const std::vector<UnitCandidate>& candidates,
-                            const BoundUnit::Places& places, ParameterTable& table) {
-  return Assignment(model, candidates, places, table).run();
+                            const BoundUnit::Locations& locations, ParameterTable& table) {
+  return Assignment(model, candidates, locations, table).run();
 }
 
 }  // namespace dslaunch::runtime

@@ -26,8 +26,8 @@ struct UnitAssignment {
   bool understood = true;
 };
 
-// Fills the table's units and the unit of each of its parameters. `places`: by parameter.
+// Fills the table's units and the unit of each of its parameters. `locations`: by parameter.
 UnitAssignment assign_units(const torch::jit::Module& model, const std::vector<UnitCandidate>& candidates,
-                            const BoundUnit::Places& places, ParameterTable& table);
+                            const BoundUnit::Locations& locations, ParameterTable& table);
 
 }  // namespace dslaunch::runtime

@@ -14,8 +14,8 @@ class UnitInPlace {
   // Both must outlive this object.
   UnitInPlace(UnitParameters& parameters, const BoundUnit& unit, UnitCall call)
       : parameters_(parameters), unit_(unit), values_(parameters.acquire(unit.unit, call)) {
-    DSL_CHECK(values_.parameters.size() == unit.places.size(), "a unit gets as many parameters as it has");
-    DSL_CHECK(values_.frozen.empty() || values_.frozen.size() == unit.frozen_places.size(),
+    DSL_CHECK(values_.parameters.size() == unit.locations.size(), "a unit gets as many parameters as it has");
+    DSL_CHECK(values_.frozen.empty() || values_.frozen.size() == unit.frozen_locations.size(),
               "a unit gets all of its frozen parameters or none");
   }
   ~UnitInPlace() { unit_.clear_parameters(values_); }

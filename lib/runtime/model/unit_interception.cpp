@@ -38,7 +38,7 @@ Registry& registry() {
 
 // Backward reaches a call of such a unit only on the way to the call's inputs. The root encloses all other units.
 bool is_frozen(const BoundUnit& unit) {
-  return unit.places.empty() && unit.unit != 0;
+  return unit.locations.empty() && unit.unit != 0;
 }
 
 std::vector<at::Tensor> inputs_of(const BoundUnit& unit, const torch::jit::Stack& arguments) {
@@ -55,8 +55,8 @@ bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
 // outputs would read another unit's parameters from this slot.
 void refuse_hidden_ways(const BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
   std::vector<at::Tensor> seen = without_backward;
-  for (const auto& place : unit.state) {
-    for (auto& tensor : tensors_in(place.object->getSlot(place.slot))) seen.push_back(std::move(tensor));
+  for (const auto& location : unit.state) {
+    for (auto& tensor : tensors_in(location.object->getSlot(location.slot))) seen.push_back(std::move(tensor));
   }
   if (!at::GradMode::is_enabled() || !any_requires_grad(seen)) return;
   throw UserError(

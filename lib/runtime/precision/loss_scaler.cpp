@@ -116,7 +116,7 @@ LossScaleState from_scalars(const std::map<std::string, double>& scalars, LossSc
   };
   read("applied_steps", fallback.applied_steps);
   read("loss_scale_iteration", fallback.iteration);
-  read("loss_scale_last_overflow", fallback.last_overflow, /*least=*/-kEndOfExact);
+  read("loss_scale_last_overflow", fallback.last_overflow, /*least=*/-kExactIntegerLimit);
   read("loss_scale_budget", fallback.budget);
   read("loss_scale_overflows_in_row", fallback.overflows_in_row);
   if (const auto scale = scalars.find("loss_scale"); scale != scalars.end()) {

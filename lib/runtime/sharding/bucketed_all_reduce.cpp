@@ -2,9 +2,9 @@
 #include <ATen/ATen.h>
 
 #include "runtime/sharding/flat_collectives.hpp"
-#include "runtime/sharding/gradient_moves.hpp"
+#include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
-#include "runtime/sharding/parameter_places.hpp"
+#include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/side_stream.hpp"
 
 namespace dslaunch::runtime {
@@ -19,12 +19,12 @@ class BucketedAllReduce final : public GradientReduction {
         options_(options),
         data_group_(data_group),
         num_units_(static_cast<int>(table.units.size())),
-        places_(find_places(table, groups)),
+        locations_(locate_parameters(table, groups)),
         buffers_(groups.size()),
         open_calls_(table.units.size()),
         side_(options.device, options.overlap_communication) {}
 
-  void begin_micro_step(bool is_last) override {
+  void begin_accumulation_step(bool is_last) override {
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
     reduces_as_ready_ = is_last && side_.overlaps();
     next_unit_ = num_units_ - 1;
@@ -33,15 +33,15 @@ class BucketedAllReduce final : public GradientReduction {
   void expect(int unit) override { open_calls_[unit] += 1; }
 
   void take(int unit, std::vector<at::Tensor> gradients) override {
-    GradientMoves moves;
+    GradientCopies copies;
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
-      const auto place = places_[unit][i];
-      auto& buffer = buffer_of_group(place.group);
-      moves.move(buffer.segments[place.segment], gradients[i], !buffer.written[place.segment]);
-      buffer.written[place.segment] = true;
+      const auto location = locations_[unit][i];
+      auto& buffer = buffer_of_group(location.group);
+      copies.add(buffer.segments[location.segment], gradients[i], !buffer.written[location.segment]);
+      buffer.written[location.segment] = true;
     }
-    moves.run();
+    copies.run();
     open_calls_[unit] -= 1;
     if (reduces_as_ready_) reduce_ready_units();
   }
@@ -54,16 +54,16 @@ class BucketedAllReduce final : public GradientReduction {
     wait_on_current_stream(reduced_, options_.device);
   }
 
-  void forget() override {
+  void release() override {
     for (auto& buffer : buffers_) buffer = {};
     for (auto& shard : shards_) shard.gradient = at::Tensor();
   }
 
-  void settle() override {
+  void wait_all_streams() override {
     wait_on_current_stream(reduced_, options_.device);
-    drop_marks();
+    clear_marks();
   }
-  void drop_marks() override { reduced_ = nullptr; }
+  void clear_marks() override { reduced_ = nullptr; }
 
  private:
   struct Buffer {                      // of a group; empty until its first gradient
@@ -110,7 +110,7 @@ class BucketedAllReduce final : public GradientReduction {
   void reduce_group(size_t index) {
     auto& buffer = buffers_[index];
     auto& shard = shards_[index];
-    GradientMoves unused;
+    GradientCopies unused;
     for (size_t s = 0; s < buffer.written.size(); ++s) {
       if (!buffer.written[s]) unused.zero(buffer.segments[s]);
     }
@@ -134,7 +134,7 @@ class BucketedAllReduce final : public GradientReduction {
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
   const int num_units_;
-  const std::vector<std::vector<ParameterPlaceInGroup>> places_;
+  const std::vector<std::vector<SegmentLocation>> locations_;
   std::vector<Buffer> buffers_;
   std::vector<int> open_calls_;  // by unit: calls whose gradients have not arrived yet
   int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
@@ -145,9 +145,10 @@ class BucketedAllReduce final : public GradientReduction {
 
 }  // namespace
 
-std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table, std::span<const FlatGroup> groups,
-                                                        std::vector<Shard>& shards, const ShardingOptions& options,
-                                                        comm::Communicator& data_group) {
+std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
+                                                            std::span<const FlatGroup> groups,
+                                                            std::vector<Shard>& shards, const ShardingOptions& options,
+                                                            comm::Communicator& data_group) {
   return std::make_unique<BucketedAllReduce>(table, groups, shards, options, data_group);
 }
 

@@ -40,8 +40,8 @@ void CollectiveOrder::begin_pass(Pass pass) {
 }
 
 void CollectiveOrder::arrive(UnitEvent event) {
-  if (talks()) {
-    settle(code_of(event));
+  if (negotiates()) {
+    agree(code_of(event));
     if (order().is_recording()) order().insert(event);
     return;
   }
@@ -52,13 +52,13 @@ void CollectiveOrder::arrive(UnitEvent event) {
   }
   order().insert(event);
   if (group_.size() > 1 && !order().is_recording()) {
-    options_.meet(fmt::format("{}, place {}", describe(event), order().position()));
+    options_.barrier(fmt::format("{}, place {}", describe(event), order().position()));
   }
 }
 
 void CollectiveOrder::end_pass() {
-  if (talks()) {
-    settle(kEndOfPass);
+  if (negotiates()) {
+    agree(kEndOfPass);
   } else {
     while (!order().ahead().empty()) options_.participate(order().advance());
   }
@@ -67,9 +67,9 @@ void CollectiveOrder::end_pass() {
 
 // Ranks that are not at the chosen event participate in it and ask again; ranks that are at it continue with its
 // collectives.
-void CollectiveOrder::settle(int64_t own) {
+void CollectiveOrder::agree(int64_t own) {
   while (!all_have(own)) {
-    differed_[static_cast<size_t>(pass_)] = true;
+    diverged_[static_cast<size_t>(pass_)] = true;
     const int64_t chosen = first_of_all(own);
     if (chosen == own) return;
     options_.participate(event_of(chosen));
@@ -86,9 +86,9 @@ bool CollectiveOrder::all_have(int64_t code) {
 }
 
 int64_t CollectiveOrder::first_of_all(int64_t own) {
-  const at::Tensor mine = at::full({1}, own, at::TensorOptions().dtype(at::kLong).device(options_.device));
-  const at::Tensor all = at::empty({group_.size()}, mine.options());
-  group_.all_gather(buffer_of(mine), buffer_of(all));
+  const at::Tensor own_code = at::full({1}, own, at::TensorOptions().dtype(at::kLong).device(options_.device));
+  const at::Tensor all = at::empty({group_.size()}, own_code.options());
+  group_.all_gather(buffer_of(own_code), buffer_of(all));
   group_.wait_for_completion();
   const at::Tensor host = all.cpu();
   int64_t first = own;

@@ -26,7 +26,7 @@ class CollectiveOrder {
     // Issues this rank's part of the collectives of an event that it did not reach itself.
     std::function<void(UnitEvent)> participate;
     // Returns when all ranks have called it with the same text; throws when a rank does not arrive.
-    std::function<void(const std::string& text)> meet;
+    std::function<void(const std::string& text)> barrier;
   };
 
   // `group` must outlive this object.
@@ -37,13 +37,15 @@ class CollectiveOrder {
   void arrive(UnitEvent event);
   void end_pass();
   // The events that are known to follow the last arrival.
-  std::span<const UnitEvent> ahead() const { return talks() ? std::span<const UnitEvent>() : order().ahead(); }
+  std::span<const UnitEvent> ahead() const { return negotiates() ? std::span<const UnitEvent>() : order().ahead(); }
 
  private:
   UnitOrder& order() { return orders_[static_cast<size_t>(pass_)]; }
   const UnitOrder& order() const { return orders_[static_cast<size_t>(pass_)]; }
-  bool talks() const { return group_.size() > 1 && (order().is_recording() || differed_[static_cast<size_t>(pass_)]); }
-  void settle(int64_t own);
+  bool negotiates() const {
+    return group_.size() > 1 && (order().is_recording() || diverged_[static_cast<size_t>(pass_)]);
+  }
+  void agree(int64_t own);
   bool all_have(int64_t code);
   int64_t first_of_all(int64_t own);
   std::string describe(UnitEvent event) const;
@@ -52,7 +54,7 @@ class CollectiveOrder {
   const Options options_;
   Pass pass_ = Pass::kTraining;
   UnitOrder orders_[2];
-  bool differed_[2] = {};  // by pass: ranks were at different events
+  bool diverged_[2] = {};  // by pass: ranks were at different events
 };
 
 }  // namespace dslaunch::runtime

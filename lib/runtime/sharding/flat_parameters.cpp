@@ -36,13 +36,13 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       num_shards_(options_.stage >= 1 ? data_group.size() : 1),
       shard_index_(options_.stage >= 1 ? data_group.rank() : 0),
       groups_(plan_flat_groups(table, partition_options(options_, num_shards_))),
-      places_(find_places(table, groups_)),
-      frozen_places_(find_frozen_places(table, groups_)),
+      locations_(locate_parameters(table, groups_)),
+      frozen_locations_(locate_frozen_parameters(table, groups_)),
       is_sharded_frozen_(table.parameters.size()),
       resident_(groups_.size()),
       resident_ready_(groups_.size()),
       side_(options_.device, options_.overlap_communication),
-      collective_order_(data_group, lock_step_options()),
+      collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
   std::vector<at::Tensor> at_rest;
   for (size_t i = 0; i < groups_.size(); ++i) {
@@ -51,8 +51,8 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
     at_rest.push_back(groups_[i].is_frozen ? frozen_shards_.back().at_rest : shards_.back().at_rest());
   }
   gathered_ = std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, gather_group);
-  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_whole_gradients)(table_, trained_groups(), shards_,
-                                                                                     options_, data_group_);
+  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
+      table_, trained_groups(), shards_, options_, data_group_);
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -87,22 +87,22 @@ void FlatParameters::make_frozen_shard(size_t index) {
   for (const auto& segment : group.segments) is_sharded_frozen_[static_cast<size_t>(segment.parameter)] = true;
 }
 
-CollectiveOrder::Options FlatParameters::lock_step_options() {
+CollectiveOrder::Options FlatParameters::collective_order_options() {
   CollectiveOrder::Options out;
   out.device = options_.device;
   for (const auto& unit : table_.units) out.unit_names.push_back(unit.name);
   out.participate = [this](UnitEvent event) { participate(event); };
-  out.meet = options_.meet ? options_.meet : [](const std::string& text) {
+  out.barrier = options_.barrier ? options_.barrier : [](const std::string& text) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("{} was not part of the first step, and the ranks cannot agree on it", text));
   };
   return out;
 }
 
-void FlatParameters::load(const ReadElements& read, const std::function<void()>& meet) {
+void FlatParameters::load(const ReadElements& read, const std::function<void()>& barrier) {
   load_trained(read);
   load_frozen(read);
-  if (meet) meet();
+  if (barrier) barrier();
   gather_parameters();
 }
 
@@ -140,9 +140,11 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
   ensure_gathered(unit, call == UnitCall::kRecompute ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
   if (call == UnitCall::kTraining) {
     gathered_->expect_backward(unit);
-    if (!places_[unit].empty()) gradients_->expect(unit);
+    if (!locations_[unit].empty()) gradients_->expect(unit);
   }
-  for (const auto& place : places_[unit]) wait_on_current_stream(resident_ready_[place.group], options_.device);
+  for (const auto& location : locations_[unit]) {
+    wait_on_current_stream(resident_ready_[location.group], options_.device);
+  }
   UnitValues out = views_of(unit);
   for (auto* views : {&out.parameters, &out.frozen}) {
     for (auto& view : *views) view = view.defined() ? view.variable_data() : view;
@@ -156,7 +158,7 @@ void FlatParameters::release(int unit) {
 }
 
 void FlatParameters::end_inference_pass() {
-  if (is_lock_stepped()) collective_order_.end_pass();
+  if (orders_collectives()) collective_order_.end_pass();
   gathered_->end_pass();
   in_inference_pass_ = false;
 }
@@ -167,8 +169,8 @@ void FlatParameters::prepare_backward(int unit) {
 
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;
-  if (!places_[unit].empty()) {
-    if (is_lock_stepped()) collective_order_.arrive({UnitEvent::Kind::kReduce, unit});
+  if (!locations_[unit].empty()) {
+    if (orders_collectives()) collective_order_.arrive({UnitEvent::Kind::kReduce, unit});
     gradients_->take(unit, std::move(gradients));
   }
   gathered_->backward_done(unit);
@@ -189,36 +191,40 @@ void FlatParameters::participate(UnitEvent event) {
   }
 }
 
-at::Tensor FlatParameters::whole(int group) const {
-  return groups_[group].is_gathered ? gathered_->whole(group) : resident_[group];
+at::Tensor FlatParameters::full_parameters(int group) const {
+  return groups_[group].is_gathered ? gathered_->full_parameters(group) : resident_[group];
 }
 
-at::Tensor FlatParameters::view_at(ParameterPlaceInGroup place) const {
-  const Segment& segment = groups_[place.group].segments[place.segment];
-  return whole(place.group).narrow(0, segment.offset, segment.numel).view(table_.parameters[segment.parameter].shape);
+at::Tensor FlatParameters::view_at(SegmentLocation location) const {
+  const Segment& segment = groups_[location.group].segments[location.segment];
+  return full_parameters(location.group)
+      .narrow(0, segment.offset, segment.numel)
+      .view(table_.parameters[segment.parameter].shape);
 }
 
 const UnitValues& FlatParameters::views_of(int unit) {
   auto& [known_address, values] = views_[unit];
   const void* address = gathered_->address(unit);
   const bool is_known =
-      values.parameters.size() == places_[unit].size() && values.frozen.size() == frozen_places_[unit].size();
+      values.parameters.size() == locations_[unit].size() && values.frozen.size() == frozen_locations_[unit].size();
   if (is_known && known_address == address) return values;
   known_address = address;
   values = {};
-  for (const auto& place : places_[unit]) values.parameters.push_back(view_at(place));
-  for (const auto& place : frozen_places_[unit]) values.frozen.push_back(place ? view_at(*place) : at::Tensor());
+  for (const auto& location : locations_[unit]) values.parameters.push_back(view_at(location));
+  for (const auto& location : frozen_locations_[unit]) {
+    values.frozen.push_back(location ? view_at(*location) : at::Tensor());
+  }
   return values;
 }
 
-void FlatParameters::begin_micro_step(bool is_last) {
+void FlatParameters::begin_accumulation_step(bool is_last) {
   in_training_pass_ = true;
   collective_order_.begin_pass(CollectiveOrder::Pass::kTraining);
-  gradients_->begin_micro_step(is_last);
+  gradients_->begin_accumulation_step(is_last);
 }
 
-void FlatParameters::end_micro_step() {
-  if (is_lock_stepped()) collective_order_.end_pass();
+void FlatParameters::end_accumulation_step() {
+  if (orders_collectives()) collective_order_.end_pass();
   gathered_->end_pass();
   in_training_pass_ = false;
 }
@@ -231,7 +237,7 @@ void FlatParameters::reduce_gradients() {
 }
 
 void FlatParameters::release_gradients() {
-  gradients_->forget();
+  gradients_->release();
 }
 
 void FlatParameters::gather_parameters() {
@@ -245,17 +251,17 @@ void FlatParameters::gather_parameters() {
   }
 }
 
-void FlatParameters::settle() {
+void FlatParameters::wait_all_streams() {
   for (auto& ready : resident_ready_) wait_on_current_stream(std::exchange(ready, nullptr), options_.device);
-  gathered_->settle();
-  gradients_->settle();
+  gathered_->wait_all_streams();
+  gradients_->wait_all_streams();
 }
 
 void FlatParameters::abandon_pass() {
-  gathered_->drop_marks();
-  gradients_->drop_marks();
+  gathered_->clear_marks();
+  gradients_->clear_marks();
   gathered_->end_pass();
-  gradients_->forget();
+  gradients_->release();
   in_training_pass_ = false;
 }
 

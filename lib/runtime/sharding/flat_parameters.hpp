@@ -20,7 +20,7 @@
 #include "runtime/sharding/collective_order.hpp"
 #include "runtime/sharding/gathered_parameters.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
-#include "runtime/sharding/parameter_places.hpp"
+#include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -37,26 +37,26 @@ class FlatParameters : public UnitParameters {
   // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
   // Fills this rank's shards (frozen parameters included), reading only the elements it needs, then gathers all
-  // parameters from all ranks. All ranks call it and must read the same values. `meet` runs between the reads and the
-  // first collective; it is a barrier for ranks whose reads may take longer than the collective timeout.
-  void load(const ReadElements& read, const std::function<void()>& meet = {});
+  // parameters from all ranks. All ranks call it and must read the same values. `barrier` runs between the reads and
+  // the first collective; it is a barrier for ranks whose reads may take longer than the collective timeout.
+  void load(const ReadElements& read, const std::function<void()>& barrier = {});
 
   UnitValues acquire(int unit, UnitCall call) override;
   void release(int unit) override;
   void prepare_backward(int unit) override;
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
 
-  void begin_micro_step(bool is_last);  // before a forward whose backward follows
-  void end_micro_step();                // after that backward
-  void reduce_gradients();              // after the last backward: the shards have their gradients
-  void release_gradients();             // after their use: the next step starts from zero
-  void gather_parameters();             // after the optimizer has written the shards
+  void begin_accumulation_step(bool is_last);  // before a forward whose backward follows
+  void end_accumulation_step();                // after that backward
+  void reduce_gradients();                     // after the last backward: the shards have their gradients
+  void release_gradients();                    // after their use: the next step starts from zero
+  void gather_parameters();                    // after the optimizer has written the shards
 
   // For a step that is captured on a device (engine/step_graph.hpp): a point in a stream belongs either to the capture
   // or to work outside it, and the other side must not wait for it. Outside an accumulation step.
   //
   // The current stream waits for all communication in flight; afterwards no one waits for that communication again.
-  void settle();
+  void wait_all_streams();
   // A capture was aborted, possibly in the middle of an accumulation step: nothing of it has run.
   void abandon_pass();
 
@@ -81,14 +81,14 @@ class FlatParameters : public UnitParameters {
   std::span<const FlatGroup> trained_groups() const { return {groups_.data(), shards_.size()}; }
   void load_trained(const ReadElements& read);
   void load_frozen(const ReadElements& read);
-  CollectiveOrder::Options lock_step_options();
+  CollectiveOrder::Options collective_order_options();
   void participate(UnitEvent event);
   void ensure_gathered(int unit, UnitEvent::Kind kind);
   const UnitValues& views_of(int unit);
-  at::Tensor view_at(ParameterPlaceInGroup place) const;
-  at::Tensor whole(int group) const;
+  at::Tensor view_at(SegmentLocation location) const;
+  at::Tensor full_parameters(int group) const;
   void end_inference_pass();
-  bool is_lock_stepped() const { return options_.stage >= 2; }
+  bool orders_collectives() const { return options_.stage >= 2; }
 
   // fixed after construction
   const ParameterTable& table_;
@@ -96,8 +96,8 @@ class FlatParameters : public UnitParameters {
   comm::Communicator& data_group_;
   int num_shards_ = 1, shard_index_ = 0;
   std::vector<FlatGroup> groups_;  // trained ones, as shards_, then frozen ones, as frozen_shards_
-  std::vector<std::vector<ParameterPlaceInGroup>> places_;
-  std::vector<std::vector<std::optional<ParameterPlaceInGroup>>> frozen_places_;
+  std::vector<std::vector<SegmentLocation>> locations_;
+  std::vector<std::vector<std::optional<SegmentLocation>>> frozen_locations_;
   std::vector<bool> is_sharded_frozen_;  // by parameter
   // the engine's thread, or autograd's during a backward pass
   std::vector<at::Tensor> resident_;        // by group: whole parameters, padded; undefined where they are gathered

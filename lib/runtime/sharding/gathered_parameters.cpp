@@ -13,10 +13,10 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kPlaceAlignment = 512;  // bytes; as in the caching allocator
+constexpr int64_t kBufferAlignment = 512;  // bytes; as in the caching allocator
 
 int64_t aligned(int64_t bytes) {
-  return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
 int64_t bytes_of(const FlatGroup& group) {
@@ -71,9 +71,9 @@ void GatheredParameters::choose_slots() {
   }
   for (int64_t bytes : num_bytes) {
     const auto on_device = at::TensorOptions().device(options_.device).dtype(at::kByte);
-    slots_.push_back(std::make_shared<Place>(Place{at::empty({bytes}, on_device), -1, nullptr}));
+    slots_.push_back(std::make_shared<SlotBuffer>(SlotBuffer{at::empty({bytes}, on_device), -1, nullptr}));
   }
-  content_.assign(slots_.size(), -1);
+  unit_in_slot_.assign(slots_.size(), -1);
 }
 
 int64_t GatheredParameters::slots_numel(int num_slots) const {
@@ -90,7 +90,7 @@ int64_t GatheredParameters::slots_numel(int num_slots) const {
 }
 
 void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {
-  if (has(unit) && content_[units_[unit].slot] != unit) gather(unit);
+  if (has(unit) && unit_in_slot_[units_[unit].slot] != unit) gather(unit);
   if (unit != 0) last_slot_ = units_[unit].slot;
   prefetch(unit, ahead);
 }
@@ -100,15 +100,15 @@ void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {
 // output.
 void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
   int64_t budget = options_.prefetch_numel;
-  std::set<int> taken{last_slot_};
-  if (has(unit)) taken.insert(units_[unit].slot);
+  std::set<int> used_slots{last_slot_};
+  if (has(unit)) used_slots.insert(units_[unit].slot);
   for (const UnitEvent& event : ahead) {
     if (event.kind == UnitEvent::Kind::kReduce || !has(event.unit)) continue;
     const Unit& next = units_[event.unit];
-    const bool is_there = content_[next.slot] == event.unit;
-    if (is_there && taken.insert(next.slot).second) continue;
-    if (is_there) continue;
-    if (budget <= 0 || !taken.insert(next.slot).second) return;
+    const bool is_current = unit_in_slot_[next.slot] == event.unit;
+    if (is_current && used_slots.insert(next.slot).second) continue;
+    if (is_current) continue;
+    if (budget <= 0 || !used_slots.insert(next.slot).second) return;
     budget -= next.numel;
     gather(event.unit);
   }
@@ -116,24 +116,24 @@ void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
 
 void GatheredParameters::gather(int index) {
   Unit& unit = units_[index];
-  auto place = place_for(index);
+  auto buffer = buffer_for(index);
   // This frees a private buffer, whose memory the next computation may reuse. First wait until the side stream has
   // finished a gather into the buffer that no one has waited for.
-  if (unit.place && unit.place != place && unit.place != slots_[unit.slot]) {
+  if (unit.buffer && unit.buffer != buffer && unit.buffer != slots_[unit.slot]) {
     wait_on_current_stream(unit.ready, options_.device);
   }
-  unit.place = std::move(place);
-  content_[unit.slot] = index;
-  unit.place->unit = index;
+  unit.buffer = std::move(buffer);
+  unit_in_slot_[unit.slot] = index;
+  unit.buffer->unit = index;
   if (!changed_) changed_ = mark_current_stream(options_.device);
   side_.wait(changed_);
-  side_.wait(unit.place->last_use);
+  side_.wait(unit.buffer->last_use);
   unit.ready = side_.run([&] {
     if (unit.secondary_is_current) {
       gather_from_host(unit);
     } else {
       gather_from_all(unit);
-      if (options_.secondary_group != nullptr) keep_secondary(unit);
+      if (options_.secondary_group != nullptr) store_secondary(unit);
     }
   });
 }
@@ -141,41 +141,42 @@ void GatheredParameters::gather(int index) {
 void GatheredParameters::gather_from_all(const Unit& unit) {
   for (int group : unit.groups) {
     if (groups_[group].is_frozen && options_.quantized_frozen) {
-      all_gather_quantized(group_, at_rest_[group], whole(group));
+      all_gather_quantized(group_, at_rest_[group], full_parameters(group));
     } else if (options_.quantized_weights) {
-      quantized_all_gather(group_, at_rest_[group], whole(group));
+      quantized_all_gather(group_, at_rest_[group], full_parameters(group));
     } else {
-      gather_from_owners(at_rest_[group], whole(group), group_, options_.use_all_gather);
+      gather_from_owners(at_rest_[group], full_parameters(group), group_, options_.use_all_gather);
     }
   }
 }
 
 void GatheredParameters::gather_from_host(Unit& unit) {
   for (size_t i = 0; i < unit.groups.size(); ++i) {
-    gather_from_owners(unit.secondary[i], whole(unit.groups[i]), *options_.secondary_group, options_.use_all_gather);
+    gather_from_owners(unit.secondary[i], full_parameters(unit.groups[i]), *options_.secondary_group,
+                       options_.use_all_gather);
   }
 }
 
-void GatheredParameters::keep_secondary(Unit& unit) {
+void GatheredParameters::store_secondary(Unit& unit) {
   unit.secondary.resize(unit.groups.size());
   for (size_t i = 0; i < unit.groups.size(); ++i) {
-    const at::Tensor part = own_slice(whole(unit.groups[i]), *options_.secondary_group);
+    const at::Tensor part = own_slice(full_parameters(unit.groups[i]), *options_.secondary_group);
     if (!unit.secondary[i].defined()) unit.secondary[i] = at::empty_like(part);
     unit.secondary[i].copy_(part);
   }
   unit.secondary_is_current = true;
 }
 
-bool GatheredParameters::is_running_elsewhere(const Place& place, int unit) const {
-  return place.unit >= 0 && place.unit != unit && units_[place.unit].pins > 0 &&
-         units_[place.unit].place.get() == &place;
+bool GatheredParameters::is_used_by_other_unit(const SlotBuffer& buffer, int unit) const {
+  return buffer.unit >= 0 && buffer.unit != unit && units_[buffer.unit].pins > 0 &&
+         units_[buffer.unit].buffer.get() == &buffer;
 }
 
-std::shared_ptr<GatheredParameters::Place> GatheredParameters::place_for(int index) {
+std::shared_ptr<GatheredParameters::SlotBuffer> GatheredParameters::buffer_for(int index) {
   const Unit& unit = units_[index];
-  const bool is_bound = unit.place && (unit.pins > 0 || unit.open_calls > 0);
-  const auto& wanted = is_bound ? unit.place : slots_[unit.slot];
-  if (!is_running_elsewhere(*wanted, index)) return wanted;
+  const bool is_bound = unit.buffer && (unit.pins > 0 || unit.open_calls > 0);
+  const auto& wanted = is_bound ? unit.buffer : slots_[unit.slot];
+  if (!is_used_by_other_unit(*wanted, index)) return wanted;
   if (is_bound) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("unit '{}' is needed for backward in memory where unit '{}' is still running. Give "
@@ -185,7 +186,7 @@ std::shared_ptr<GatheredParameters::Place> GatheredParameters::place_for(int ind
   }
   // The memory may have been in use until just now: the gather waits for the computation enqueued so far.
   const at::Tensor bytes = at::empty({unit.num_bytes}, slots_[0]->bytes.options());
-  return std::make_shared<Place>(Place{bytes, -1, mark_current_stream(options_.device)});
+  return std::make_shared<SlotBuffer>(SlotBuffer{bytes, -1, mark_current_stream(options_.device)});
 }
 
 void GatheredParameters::hold(int index) {
@@ -200,7 +201,7 @@ void GatheredParameters::release(int index) {
   if (unit.groups.empty()) return;
   DSL_CHECK(unit.pins > 0, fmt::format("unit '{}' was not open", table_.units[index].name));
   unit.pins -= 1;
-  unit.place->last_use = mark_current_stream(options_.device);
+  unit.buffer->last_use = mark_current_stream(options_.device);
 }
 
 void GatheredParameters::backward_done(int index) {
@@ -218,24 +219,24 @@ void GatheredParameters::backward_done(int index) {
   unit.open_calls -= 1;
 }
 
-at::Tensor GatheredParameters::whole(int group) const {
+at::Tensor GatheredParameters::full_parameters(int group) const {
   const FlatGroup& layout = groups_[group];
   const Unit& unit = units_[layout.unit];
   const auto index = std::find(unit.groups.begin(), unit.groups.end(), group) - unit.groups.begin();
-  return unit.place->bytes.narrow(0, unit.offsets[index], bytes_of(layout)).view(layout.dtype);
+  return unit.buffer->bytes.narrow(0, unit.offsets[index], bytes_of(layout)).view(layout.dtype);
 }
 
 void GatheredParameters::end_pass() {
   for (Unit& unit : units_) {
     // Also for gathers that no call here has waited for (a prefetch, or another rank's gather): their memory may be
     // freed now, and their input may be overwritten.
-    if (unit.place) wait_on_current_stream(unit.ready, options_.device);
-    if (unit.place && unit.pins > 0) unit.place->last_use = mark_current_stream(options_.device);
+    if (unit.buffer) wait_on_current_stream(unit.ready, options_.device);
+    if (unit.buffer && unit.pins > 0) unit.buffer->last_use = mark_current_stream(options_.device);
     unit.pins = unit.open_calls = 0;
-    unit.place = nullptr;
+    unit.buffer = nullptr;
   }
   last_slot_ = -1;
-  std::fill(content_.begin(), content_.end(), -1);
+  std::fill(unit_in_slot_.begin(), unit_in_slot_.end(), -1);
 }
 
 void GatheredParameters::shards_changed() {
@@ -243,15 +244,15 @@ void GatheredParameters::shards_changed() {
   for (Unit& unit : units_) unit.secondary_is_current = false;
 }
 
-void GatheredParameters::settle() {
+void GatheredParameters::wait_all_streams() {
   for (const Unit& unit : units_) wait_on_current_stream(unit.ready, options_.device);
   for (const auto& slot : slots_) wait_on_current_stream(slot->last_use, options_.device);
   wait_on_current_stream(changed_, options_.device);
-  drop_marks();
+  clear_marks();
 }
 
 // Without marks the next gathers wait for everything on the current stream, as after shards_changed().
-void GatheredParameters::drop_marks() {
+void GatheredParameters::clear_marks() {
   for (Unit& unit : units_) {
     unit.ready = nullptr;
     unit.secondary_is_current = false;

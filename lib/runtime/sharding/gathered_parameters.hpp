@@ -40,23 +40,23 @@ class GatheredParameters {
   void expect_backward(int unit) { units_[unit].open_calls += 1; }
   void backward_done(int unit);
   // The whole parameters of one group, flat; its unit must be held.
-  at::Tensor whole(int group) const;
+  at::Tensor full_parameters(int group) const;
   // The address of a held unit; null for a unit without gathered groups.
   const void* address(int unit) const {
-    return units_[unit].place ? units_[unit].place->bytes.const_data_ptr() : nullptr;
+    return units_[unit].buffer ? units_[unit].buffer->bytes.const_data_ptr() : nullptr;
   }
 
   // Between passes: nothing is held any longer, nothing counts as gathered.
   void end_pass();
   // The shards have been written on the current stream: later gathers wait for that.
   void shards_changed();
-  // See FlatParameters::settle() and abandon_pass(); between passes.
-  void settle();
-  void drop_marks();
-  int num_slots() const { return static_cast<int>(content_.size()) - 1; }
+  // See FlatParameters::wait_all_streams() and abandon_pass(); between passes.
+  void wait_all_streams();
+  void clear_marks();
+  int num_slots() const { return static_cast<int>(unit_in_slot_.size()) - 1; }
 
  private:
-  struct Place {  // memory for one unit's groups
+  struct SlotBuffer {  // memory for one unit's groups
     at::Tensor bytes;
     int unit = -1;        // the last unit that was gathered into it
     StreamMark last_use;  // by computation
@@ -66,11 +66,11 @@ class GatheredParameters {
     std::vector<int64_t> offsets;  // in bytes, of its groups within its buffer
     int64_t num_bytes = 0, numel = 0;
     int slot = 0;
-    std::shared_ptr<Place> place;       // current or last location; null: not gathered in this pass
-    int pins = 0;                       // hold() without release()
-    int open_calls = 0;                 // calls whose backward is still to come
-    StreamMark ready;                   // the end of its last gather
-    std::vector<at::Tensor> secondary;  // hpZ: by group, this rank's secondary part within its host
+    std::shared_ptr<SlotBuffer> buffer;  // current or last location; null: not gathered in this pass
+    int pins = 0;                        // hold() without release()
+    int open_calls = 0;                  // calls whose backward is still to come
+    StreamMark ready;                    // the end of its last gather
+    std::vector<at::Tensor> secondary;   // hpZ: by group, this rank's secondary part within its host
     bool secondary_is_current = false;
   };
 
@@ -81,9 +81,9 @@ class GatheredParameters {
   void gather(int unit);
   void gather_from_all(const Unit& unit);
   void gather_from_host(Unit& unit);
-  void keep_secondary(Unit& unit);
-  std::shared_ptr<Place> place_for(int unit);
-  bool is_running_elsewhere(const Place& place, int unit) const;
+  void store_secondary(Unit& unit);
+  std::shared_ptr<SlotBuffer> buffer_for(int unit);
+  bool is_used_by_other_unit(const SlotBuffer& buffer, int unit) const;
 
   // fixed after construction
   const ParameterTable& table_;
@@ -93,9 +93,9 @@ class GatheredParameters {
   comm::Communicator& group_;
   // the thread at work
   std::vector<Unit> units_;
-  std::vector<std::shared_ptr<Place>> slots_;  // the last one is the root's
-  std::vector<int> content_;                   // by slot: the unit that the order of events put there, or -1
-  int last_slot_ = -1;                         // of the last unit other than the root that was reached in this pass
+  std::vector<std::shared_ptr<SlotBuffer>> slots_;  // the last one is the root's
+  std::vector<int> unit_in_slot_;                   // by slot: the unit that the order of events put there, or -1
+  int last_slot_ = -1;  // of the last unit other than the root that was reached in this pass
   SideStream side_;
   StreamMark changed_;  // empty: before anything that the current stream does now
 };

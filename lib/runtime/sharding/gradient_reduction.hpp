@@ -23,8 +23,8 @@ namespace dslaunch::runtime {
 class GradientReduction {
  public:
   virtual ~GradientReduction() = default;
-  virtual void begin_micro_step(bool is_last) = 0;  // before its forward
-  virtual void expect(int unit) = 0;                // a call of the unit whose gradients will come
+  virtual void begin_accumulation_step(bool is_last) = 0;  // before its forward
+  virtual void expect(int unit) = 0;                       // a call of the unit whose gradients will come
   // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used.
   virtual void take(int unit, std::vector<at::Tensor> gradients) = 0;
   // Takes part in the reduction of a call that this rank did not make.
@@ -32,20 +32,21 @@ class GradientReduction {
   // After the last backward of the step: every shard's gradient is complete, in fp32.
   virtual void finish() = 0;
   // The next step's gradients start from zero; the shards' gradients are released.
-  virtual void forget() = 0;
-  // See FlatParameters::settle() and abandon_pass().
-  virtual void settle() = 0;
-  virtual void drop_marks() = 0;
+  virtual void release() = 0;
+  // See FlatParameters::wait_all_streams() and abandon_pass().
+  virtual void wait_all_streams() = 0;
+  virtual void clear_marks() = 0;
 };
 
-// Both set the shards' gradient tensors, valid from finish() to forget(). All arguments must outlive the result.
+// Both set the shards' gradient tensors, valid from finish() to release(). All arguments must outlive the result.
 // `groups`: the trained ones, by shard.
 //
 // Stages 0 and 1: gradients are accumulated over the micro batches in one buffer per group, then reduced once (with
 // overlap: while the last backward runs, from the last unit to the root).
-std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table, std::span<const FlatGroup> groups,
-                                                        std::vector<Shard>& shards, const ShardingOptions& options,
-                                                        comm::Communicator& data_group);
+std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
+                                                            std::span<const FlatGroup> groups,
+                                                            std::vector<Shard>& shards, const ShardingOptions& options,
+                                                            comm::Communicator& data_group);
 // Stages 2 and 3: the gradients of each call are reduced at once from a small bucket and accumulated in the shards.
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
                                                           std::span<const FlatGroup> groups, std::vector<Shard>& shards,

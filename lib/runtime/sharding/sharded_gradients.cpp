@@ -6,10 +6,10 @@
 #include <array>
 
 #include "runtime/sharding/flat_collectives.hpp"
-#include "runtime/sharding/gradient_moves.hpp"
+#include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
-#include "runtime/sharding/parameter_places.hpp"
 #include "runtime/sharding/quantized_collectives.hpp"
+#include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/side_stream.hpp"
 
 namespace dslaunch::runtime {
@@ -23,7 +23,7 @@ class ShardedGradients final : public GradientReduction {
         shards_(shards),
         options_(options),
         data_group_(data_group),
-        places_(find_places(table, groups)),
+        locations_(locate_parameters(table, groups)),
         groups_of_unit_(table.units.size()),
         sums_(groups.size()),
         side_(options.device, options.overlap_communication) {
@@ -38,14 +38,14 @@ class ShardedGradients final : public GradientReduction {
     for (auto& bucket : buckets_) bucket.bytes = at::empty({largest}, on_device(at::kByte));
   }
 
-  void begin_micro_step(bool) override {}
+  void begin_accumulation_step(bool) override {}
   void expect(int) override {}
 
   void take(int unit, std::vector<at::Tensor> gradients) override {
     for (int group : groups_of_unit_[unit]) reduce(group, gradients);
   }
 
-  void participate(int unit) override { take(unit, std::vector<at::Tensor>(places_[unit].size())); }
+  void participate(int unit) override { take(unit, std::vector<at::Tensor>(locations_[unit].size())); }
 
   void finish() override {
     wait_for_buckets();
@@ -56,17 +56,17 @@ class ShardedGradients final : public GradientReduction {
   }
 
   // Without a finish() before it (a pass that is only analyzed), reductions may still write to the sums.
-  void forget() override {
+  void release() override {
     wait_for_buckets();
     for (auto& sum : sums_) sum = at::Tensor();
     for (auto& shard : shards_) shard.gradient = at::Tensor();
   }
 
-  void settle() override {
+  void wait_all_streams() override {
     wait_for_buckets();
-    drop_marks();
+    clear_marks();
   }
-  void drop_marks() override {
+  void clear_marks() override {
     for (auto& bucket : buckets_) bucket.is_free = nullptr;
   }
 
@@ -117,27 +117,27 @@ class ShardedGradients final : public GradientReduction {
   }
 
   void fill(const at::Tensor& wire, const FlatGroup& group, const std::vector<at::Tensor>& gradients) {
-    const auto& places = places_[group.unit];
-    GradientMoves moves;
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (&groups_[places[i].group] != &group) continue;
-      const Segment& segment = group.segments[places[i].segment];
+    const auto& locations = locations_[group.unit];
+    GradientCopies copies;
+    for (size_t i = 0; i < locations.size(); ++i) {
+      if (&groups_[locations[i].group] != &group) continue;
+      const Segment& segment = group.segments[locations[i].segment];
       const at::Tensor destination = wire.narrow(0, segment.offset, segment.numel);
       if (gradients[i].defined()) {
-        moves.move(destination, gradients[i], /*is_first=*/true);
+        copies.add(destination, gradients[i], /*is_first=*/true);
       } else {
-        moves.zero(destination);
+        copies.zero(destination);
       }
     }
-    moves.zero(wire.narrow(0, group.numel, group.padded_numel - group.numel));
-    moves.run();
+    copies.zero(wire.narrow(0, group.numel, group.padded_numel - group.numel));
+    copies.run();
   }
 
   const std::span<const FlatGroup> groups_;
   std::vector<Shard>& shards_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
-  const std::vector<std::vector<ParameterPlaceInGroup>> places_;
+  const std::vector<std::vector<SegmentLocation>> locations_;
   std::vector<std::vector<int>> groups_of_unit_;
   std::vector<at::Tensor> sums_;  // by group, in the accumulation dtype; undefined until its first gradient
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo

@@ -47,7 +47,7 @@ struct ShardingOptions {
 
   // Returns when all ranks have called it with the same text; throws when a rank does not arrive. Empty: the call
   // throws.
-  std::function<void(const std::string& text)> meet;
+  std::function<void(const std::string& text)> barrier;
 };
 
 // What the optimizer works on: this rank's part of one flat group.

@@ -26,7 +26,7 @@ void OutputFile::finish(bool sync) {
   if (::close(fd_.release()) != 0 && errno != EINTR) throw SystemError("close", "'" + path_ + "'");
 }
 
-void sync_folder(const std::string& path) {
+void sync_directory(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) throw SystemError("open folder", "'" + path + "'");
   // Some network file systems cannot sync directories and return EINVAL; nothing more can be done there.

@@ -25,6 +25,6 @@ class OutputFile {
 };
 
 // Flushes a directory's entries (created and renamed names) to the device. Throws SystemError(74).
-void sync_folder(const std::string& path);
+void sync_directory(const std::string& path);
 
 }  // namespace dslaunch::runtime

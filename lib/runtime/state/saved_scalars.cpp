@@ -8,7 +8,8 @@
 namespace dslaunch::runtime {
 
 bool is_count(double value, int64_t least) {
-  return value >= static_cast<double>(least) && value < static_cast<double>(kEndOfExact) && value == std::floor(value);
+  return value >= static_cast<double>(least) && value < static_cast<double>(kExactIntegerLimit) &&
+         value == std::floor(value);
 }
 
 std::optional<int64_t> saved_count(const std::map<std::string, double>& scalars, const std::string& name,

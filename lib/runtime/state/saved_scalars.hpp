@@ -8,7 +8,7 @@
 namespace dslaunch::runtime {
 
 // Integers below this are exact.
-inline constexpr int64_t kEndOfExact = int64_t{1} << 53;
+inline constexpr int64_t kExactIntegerLimit = int64_t{1} << 53;
 
 // An integer from `least` to below 2^53.
 bool is_count(double value, int64_t least);

@@ -52,10 +52,10 @@ ZipMember member_of(std::string_view archive, ZipEntry entry, uint64_t directory
 std::vector<ZipMember> read_zip_members(std::span<const uint8_t> archive, const std::string& subject) {
   const std::string_view bytes(reinterpret_cast<const char*>(archive.data()), archive.size());
   try {
-    const auto place = find_zip_directory(bytes, bytes.size());
+    const auto extent = find_zip_directory(bytes, bytes.size());
     std::vector<ZipMember> members;
-    for (auto& entry : read_zip_entries(bytes.substr(place.offset, place.size), place.num_entries)) {
-      members.push_back(member_of(bytes, std::move(entry), place.offset));
+    for (auto& entry : read_zip_entries(bytes.substr(extent.offset, extent.size), extent.num_entries)) {
+      members.push_back(member_of(bytes, std::move(entry), extent.offset));
     }
     return members;
   } catch (const WireError& error) {

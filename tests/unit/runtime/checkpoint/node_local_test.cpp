@@ -180,7 +180,7 @@ TEST_CASE("ranks meet in front of the first collective after reading, as long as
       options.timeout = std::chrono::seconds(1);
       restore_checkpoint(options, store, world, [&](RestoreSource& source) {
         if (rank == 2) others_have_ended.wait();  // it still reads
-        source.meet();
+        source.barrier();
       });
     });
     if (rank != 2) others_have_ended.count_down();

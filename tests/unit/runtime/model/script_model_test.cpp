@@ -360,7 +360,7 @@ TEST_CASE("a buffer of a module that the model holds twice stays one in another 
   test::TempDir folder;
   net.save(folder / "net.pt");
   auto model = load_script_model(folder / "net.pt", {});
-  model->place(at::kCPU, [](const std::string&, at::ScalarType) { return at::kBFloat16; }, {false});
+  model->to_device(at::kCPU, [](const std::string&, at::ScalarType) { return at::kBFloat16; }, {false});
   for (const auto& [name, value] : model->buffers()) value.add_(name == "second.sum" ? 2 : 0);
   std::map<std::string, at::Tensor> buffers;
   for (const auto& [name, value] : model->buffers()) buffers[name] = value;

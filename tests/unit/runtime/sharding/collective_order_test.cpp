@@ -19,7 +19,7 @@ CollectiveOrder::Options options_of(std::vector<UnitEvent>& served, std::vector<
   CollectiveOrder::Options out;
   out.unit_names = {"", "a", "b", "c"};
   out.participate = [&](UnitEvent event) { served.push_back(event); };
-  out.meet = [&](const std::string& text) { met.push_back(text); };
+  out.barrier = [&](const std::string& text) { met.push_back(text); };
   return out;
 }
 

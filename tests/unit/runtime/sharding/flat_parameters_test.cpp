@@ -49,7 +49,7 @@ struct Outcome {
 };
 
 void run_up_to_gradients(FlatParameters& parameters, bool is_last) {
-  parameters.begin_micro_step(is_last);
+  parameters.begin_accumulation_step(is_last);
   parameters.acquire(0, UnitCall::kTraining);
   parameters.acquire(1, UnitCall::kTraining);
   parameters.release(1);
@@ -60,7 +60,7 @@ void run_up_to_gradients(FlatParameters& parameters, bool is_last) {
 
 // A micro step that a device began to record, and could not: in the middle of its backward.
 void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, int rank) {
-  parameters.settle();
+  parameters.wait_all_streams();
   run_up_to_gradients(parameters, true);
   parameters.take_gradients(1, {gradient_of(table, 2, rank, 7), at::Tensor(), gradient_of(table, 4, rank, 7)});
   parameters.abandon_pass();
@@ -84,7 +84,7 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
           1, {gradient_of(table, 2, group.rank(), micro), at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
       parameters.take_gradients(
           0, {gradient_of(table, 0, group.rank(), micro), gradient_of(table, 1, group.rank(), micro)});
-      parameters.end_micro_step();
+      parameters.end_accumulation_step();
     }
     parameters.reduce_gradients();
   }
@@ -306,7 +306,7 @@ TEST_CASE("at stage 3 frozen parameters are sharded: a rank holds and reads its 
     CHECK((parameters.shards_frozen(1) && parameters.shards_frozen(3)));
     CHECK_FALSE((parameters.shards_frozen(0) || parameters.shards_frozen(2)));  // small ones rest in the model
     lock.unlock();
-    parameters.begin_micro_step(true);
+    parameters.begin_accumulation_step(true);
     parameters.acquire(0, UnitCall::kTraining);
     for (int unit : {1, 2}) {
       const auto values = parameters.acquire(unit, UnitCall::kTraining);
@@ -323,7 +323,7 @@ TEST_CASE("at stage 3 frozen parameters are sharded: a rank holds and reads its 
     parameters.take_gradients(2, {});
     parameters.prepare_backward(1);
     parameters.take_gradients(1, {at::ones({3, 5})});
-    parameters.end_micro_step();
+    parameters.end_accumulation_step();
     parameters.reduce_gradients();
     lock.lock();
     CHECK(parameters.shards()[0].gradient.max().item<float>() <= static_cast<float>(count));

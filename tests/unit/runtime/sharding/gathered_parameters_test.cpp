@@ -65,10 +65,10 @@ struct Bench {
     gathered = std::make_unique<GatheredParameters>(table, groups, at_rest, options, communicator);
   }
   void unshard(int unit, std::vector<UnitEvent> ahead = {}) { gathered->unshard(unit, ahead); }
-  double value(int unit) { return gathered->whole(unit - 1)[0].item<double>(); }
-  const void* address(int unit) { return gathered->whole(unit - 1).const_data_ptr(); }
+  double value(int unit) { return gathered->full_parameters(unit - 1)[0].item<double>(); }
+  const void* address(int unit) { return gathered->full_parameters(unit - 1).const_data_ptr(); }
   bool is_whole(int unit) {
-    return at::equal(gathered->whole(unit - 1), values_of(unit, 0, groups[unit - 1].padded_numel));
+    return at::equal(gathered->full_parameters(unit - 1), values_of(unit, 0, groups[unit - 1].padded_numel));
   }
 
   ParameterTable table;

@@ -8,17 +8,17 @@
 
 namespace dslaunch::runtime {
 
-struct ParameterPlaceInGroup {
+struct SegmentLocation {
   int group = 0;
   int segment = 0;
 };
 
 // By unit, in the order of UnitInfo::parameters.
-std::vector<std::vector<ParameterPlaceInGroup>> find_places(const ParameterTable& table,
+std::vector<std::vector<SegmentLocation>> locate_parameters(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups);
 // By unit, in the order of UnitInfo::frozen; empty for parameters in no group. A unit with none in a group has an empty
 // list.
-std::vector<std::vector<std::optional<ParameterPlaceInGroup>>> find_frozen_places(const ParameterTable& table,
+std::vector<std::vector<std::optional<SegmentLocation>>> locate_frozen_parameters(const ParameterTable& table,
                                                                                   std::span<const FlatGroup> groups);
 
 }  // namespace dslaunch::runtime

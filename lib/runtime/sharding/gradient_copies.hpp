@@ -7,10 +7,10 @@
 
 namespace dslaunch::runtime {
 
-class GradientMoves {
+class GradientCopies {
  public:
   // `destination`: 1-D, of any floating type.
-  void move(const at::Tensor& destination, const at::Tensor& gradient, bool is_first) {
+  void add(const at::Tensor& destination, const at::Tensor& gradient, bool is_first) {
     if (gradient.numel() == 0) return;
     (is_first ? copy_to_ : add_to_).push_back(destination);
     (is_first ? copy_from_ : add_from_).push_back(gradient.reshape({-1}));

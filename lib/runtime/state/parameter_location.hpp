@@ -12,7 +12,7 @@ namespace dslaunch::runtime {
 using ObjectKey = const c10::ivalue::Object*;
 using SlotKey = std::pair<ObjectKey, size_t>;  // an attribute of an object
 
-struct ParameterPlace {
+struct ParameterLocation {
   c10::intrusive_ptr<c10::ivalue::Object> object;
   size_t slot = 0;
   std::vector<c10::IValue> keys = {};  // into containers, from the outermost: indices and dict keys
@@ -22,7 +22,7 @@ struct ParameterPlace {
 };
 
 // Every value in an attribute that is not a container, with its place.
-using VisitPart = std::function<void(const ParameterPlace& place, const c10::IValue& part)>;
-void for_each_part(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot, const VisitPart& visit);
+using ValueVisitor = std::function<void(const ParameterLocation& location, const c10::IValue& value)>;
+void for_each_value(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot, const ValueVisitor& visit);
 
 }  // namespace dslaunch::runtime

@@ -1,4 +1,4 @@
-#include "runtime/state/parameter_place.hpp"
+#include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -22,11 +22,11 @@ void put(const c10::IValue& container, const c10::IValue& key, const at::Tensor&
   }
 }
 
-void visit_parts(const c10::IValue& held, ParameterPlace& place, const VisitPart& visit) {
-  const auto enter = [&](const c10::IValue& key, const c10::IValue& part) {
-    place.keys.push_back(key);
-    visit_parts(part, place, visit);
-    place.keys.pop_back();
+void visit_values(const c10::IValue& held, ParameterLocation& location, const ValueVisitor& visit) {
+  const auto enter = [&](const c10::IValue& key, const c10::IValue& value) {
+    location.keys.push_back(key);
+    visit_values(value, location, visit);
+    location.keys.pop_back();
   };
   if (held.isGenericDict()) {
     for (const auto& entry : held.toGenericDict()) enter(entry.key(), entry.value());
@@ -34,28 +34,28 @@ void visit_parts(const c10::IValue& held, ParameterPlace& place, const VisitPart
     const auto parts = held.isTuple() ? held.toTupleRef().elements().asArrayRef() : held.toListRef();
     for (size_t i = 0; i < parts.size(); ++i) enter(static_cast<int64_t>(i), parts[i]);
   } else {
-    visit(place, held);
+    visit(location, held);
   }
 }
 
 }  // namespace
 
-at::Tensor ParameterPlace::get() const {
+at::Tensor ParameterLocation::get() const {
   c10::IValue held = object->getSlot(slot);
   for (const auto& key : keys) held = inside(held, key);
   return held.toTensor();
 }
 
-void ParameterPlace::set(const at::Tensor& value) const {
+void ParameterLocation::set(const at::Tensor& value) const {
   if (keys.empty()) return object->setSlot(slot, value);
   c10::IValue container = object->getSlot(slot);
   for (size_t i = 0; i + 1 < keys.size(); ++i) container = inside(container, keys[i]);
   put(container, keys.back(), value);
 }
 
-void for_each_part(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot, const VisitPart& visit) {
-  ParameterPlace place{object, slot};
-  visit_parts(object->getSlot(slot), place, visit);
+void for_each_value(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot, const ValueVisitor& visit) {
+  ParameterLocation location{object, slot};
+  visit_values(object->getSlot(slot), location, visit);
 }
 
 }  // namespace dslaunch::runtime
