@@ -75,7 +75,7 @@ void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   inner_.take_gradients(unit, std::move(gradients));
 }
 
-void FiniteCheck::entered(int unit, const std::vector<at::Tensor>& inputs) {
+void FiniteCheck::on_enter(int unit, const std::vector<at::Tensor>& inputs) {
   if (unit == 0) return;  // the data, which has been checked by name
   for (size_t i = 0; i < inputs.size(); ++i) {
     look(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
@@ -84,7 +84,7 @@ void FiniteCheck::entered(int unit, const std::vector<at::Tensor>& inputs) {
   }
 }
 
-void FiniteCheck::left(int unit, const std::vector<at::Tensor>& outputs) {
+void FiniteCheck::on_exit(int unit, const std::vector<at::Tensor>& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string which = outputs.size() > 1 ? fmt::format("output {}", i) : std::string("the output");
     look(fmt::format("{} of {}, {}{}:", which, unit_name(unit), type_and_shape(outputs[i]),

@@ -27,8 +27,8 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
   void release(int unit) override { inner_.release(unit); }
   void prepare_backward(int unit) override { inner_.prepare_backward(unit); }
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
-  void entered(int unit, const std::vector<at::Tensor>& inputs) override;
-  void left(int unit, const std::vector<at::Tensor>& outputs) override;
+  void on_enter(int unit, const std::vector<at::Tensor>& inputs) override;
+  void on_exit(int unit, const std::vector<at::Tensor>& outputs) override;
 
  private:
   std::string unit_name(int unit) const;

@@ -9,12 +9,12 @@
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/engine/load_model.hpp"
 #include "runtime/model/autocast_regions.hpp"
+#include "runtime/model/capture_obstacles.hpp"
 #include "runtime/model/fused_operators.hpp"
 #include "runtime/model/graph_constants.hpp"
 #include "runtime/model/graph_passes.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/plain_execution.hpp"
-#include "runtime/model/recording.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -183,7 +183,7 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   run_graph_passes(*module, graph_passes(kernels));
   rewrite_device_constants(*module, device);
   restore_numbers(*module);
-  follow_autocast_regions(*module);
+  apply_autocast_regions(*module);
   const auto call = [module](const at::Tensor& outputs, const at::Tensor& labels) {
     const PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();

@@ -9,7 +9,7 @@
 namespace dslaunch::runtime {
 
 // Call before units are intercepted: interception copies their graphs.
-void follow_autocast_regions(const torch::jit::Module& model);
+void apply_autocast_regions(const torch::jit::Module& model);
 
 // Wraps a call of the model: TorchScript does not run a region's exit when its body throws, so the regions that this
 // thread entered within the scope end with the scope, and the thread's autocast state is restored.

@@ -17,13 +17,13 @@ struct BoundUnit {
   Locations frozen_locations;  // the same for UnitInfo::frozen
   // Slots inside the unit that hold parameters of another unit, the root (tied to a slot outside this unit, or read
   // from outside it); set while the root runs.
-  Locations borrowed;
+  Locations external;
   std::vector<ParameterLocation> state;  // tensors other than parameters that its modules hold
 
   bool has_parameters() const { return !locations.empty() || !frozen_locations.empty(); }
-  std::vector<at::Tensor> borrowed_values() const {
+  std::vector<at::Tensor> external_values() const {
     std::vector<at::Tensor> out;
-    for (const auto& held : borrowed) out.push_back(held.front().get());
+    for (const auto& held : external) out.push_back(held.front().get());
     return out;
   }
 

@@ -24,13 +24,13 @@ bool is_cast_to_float(const Node* node) {
 }
 
 // Operators whose output elements are unchanged elements of the first input.
-bool keeps_elements(const Node* node) {
-  static const std::unordered_set<std::string_view> kKeeping{"aten::view",  "aten::reshape", "aten::contiguous",
-                                                             "aten::slice", "aten::flatten", "aten::squeeze"};
-  return kKeeping.count(node->kind().toQualString()) > 0;
+bool preserves_elements(const Node* node) {
+  static const std::unordered_set<std::string_view> kPreserving{"aten::view",  "aten::reshape", "aten::contiguous",
+                                                                "aten::slice", "aten::flatten", "aten::squeeze"};
+  return kPreserving.count(node->kind().toQualString()) > 0;
 }
 
-bool asks_for_shape(const Node* node) {
+bool reads_shape_only(const Node* node) {
   return node->kind() == c10::aten::size || node->kind() == c10::aten::dim;
 }
 
@@ -62,39 +62,39 @@ bool may_write_between(const Node* first, const Node* last) {
 }
 
 // The cast and the nodes after it up to `value`, all in `block`; empty: there is no cast.
-std::vector<Node*> cast_behind(Value* value, const Block* block) {
+std::vector<Node*> find_cast_chain(Value* value, const Block* block) {
   std::vector<Node*> chain;
   for (Node* node = value->node(); node->owningBlock() == block; node = node->input(0)->node()) {
     chain.insert(chain.begin(), node);
     if (is_cast_to_float(node)) return chain;
-    if (!keeps_elements(node)) break;
+    if (!preserves_elements(node)) break;
   }
   return {};
 }
 
 // Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
-bool is_needed_elsewhere(const std::vector<Node*>& chain, const Node* user) {
+bool has_other_users(const std::vector<Node*>& chain, const Node* user) {
   return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
     const auto& uses = node->output()->uses();
     return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
       const bool in_chain = std::find(chain.begin(), chain.end(), use.user) != chain.end();
-      return use.user != user && !in_chain && !asks_for_shape(use.user);
+      return use.user != user && !in_chain && !reads_shape_only(use.user);
     });
   });
 }
 
-void move_shape_questions(Value* from, Value* to) {
+void redirect_shape_reads(Value* from, Value* to) {
   const std::vector<torch::jit::Use> uses = from->uses();
   for (const auto& use : uses) {
-    if (asks_for_shape(use.user)) use.user->replaceInput(use.offset, to);
+    if (reads_shape_only(use.user)) use.user->replaceInput(use.offset, to);
   }
 }
 
 }  // namespace
 
-bool take_cast_off(Node* user) {
-  const auto chain = cast_behind(user->input(0), user->owningBlock());
-  if (chain.empty() || is_needed_elsewhere(chain, user) || may_write_between(chain.front(), user)) return false;
+bool remove_cast(Node* user) {
+  const auto chain = find_cast_chain(user->input(0), user->owningBlock());
+  if (chain.empty() || has_other_users(chain, user) || may_write_between(chain.front(), user)) return false;
   Value* value = chain.front()->input(0);
   for (Node* node : chain) {
     if (node != chain.front()) {
@@ -104,7 +104,7 @@ bool take_cast_off(Node* user) {
       same->insertAfter(node);
       value = same->output();
     }
-    move_shape_questions(node->output(), value);
+    redirect_shape_reads(node->output(), value);
   }
   user->replaceInput(0, value);
   for (auto node = chain.rbegin(); node != chain.rend(); ++node) (*node)->destroy();

@@ -20,9 +20,9 @@ bool gives_max_norm(const Node* node) {
   if (name != "__torch__.torch.nn.functional.embedding" && name != "__torch__.torch.nn.functional.embedding_bag") {
     return false;
   }
-  const auto place = type->function()->getSchema().argumentIndexWithName("max_norm");
-  if (!place || static_cast<size_t>(*place) + 1 >= node->inputs().size()) return false;
-  const auto given = torch::jit::toIValue(node->input(*place + 1));
+  const auto argument = type->function()->getSchema().argumentIndexWithName("max_norm");
+  if (!argument || static_cast<size_t>(*argument) + 1 >= node->inputs().size()) return false;
+  const auto given = torch::jit::toIValue(node->input(*argument + 1));
   return given && given->isDouble();
 }
 
@@ -31,10 +31,10 @@ bool renormalizes(const Node* node) {
   return node->kind() == c10::Symbol::fromQualString("aten::embedding_renorm_");
 }
 
-bool any(const Block* block, bool (*is_such)(const Node*)) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [is_such](const Node* node) {
-    return is_such(node) || std::any_of(node->blocks().begin(), node->blocks().end(),
-                                        [is_such](const Block* inner) { return any(inner, is_such); });
+bool any(const Block* block, bool (*matches)(const Node*)) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [matches](const Node* node) {
+    return matches(node) || std::any_of(node->blocks().begin(), node->blocks().end(),
+                                        [matches](const Block* inner) { return any(inner, matches); });
   });
 }
 

@@ -20,7 +20,7 @@ struct ForwardContext::Autocast {
     add(at::kCPU);
     if (!device.is_cpu()) add(device.type());
   }
-  void put_back(bool with_cache) const {
+  void apply(bool with_cache) const {
     for (const auto& one : devices) {
       at::autocast::set_autocast_enabled(one.type, one.enabled);
       at::autocast::set_autocast_dtype(one.type, one.dtype);
@@ -41,8 +41,8 @@ ForwardContext::ForwardContext(const std::vector<ParameterLocation>& state, at::
       autocast_(std::make_unique<Autocast>(device)) {
   at::NoGradGuard no_grad;
   for (const auto& location : state_) {
-    const auto& held = location.object->getSlot(location.slot);
-    values_.push_back(keep == Keep::kCopy ? held.deepcopy() : held);
+    const auto& value = location.object->getSlot(location.slot);
+    values_.push_back(keep == Keep::kCopy ? value.deepcopy() : value);
   }
 }
 
@@ -51,20 +51,20 @@ ForwardContext::ForwardContext(const std::vector<ParameterLocation>& state, at::
 
 ForwardContext::~ForwardContext() = default;
 
-void ForwardContext::put_back() const {
+void ForwardContext::apply() const {
   restore_random_state(random_, device_);
   for (size_t i = 0; i < state_.size(); ++i) state_[i].object->setSlot(state_[i].slot, values_[i]);
 }
 
-ForwardContext::Restore::Restore(ForwardContext& then)
-    : then_(then), now_(new ForwardContext(then.state_, then.device_, Keep::kReference)) {
-  then_.put_back();
-  then_.autocast_->put_back(/*with_cache=*/false);  // its cached casts would be meaningless after this pass
+ForwardContext::Restore::Restore(ForwardContext& saved)
+    : saved_(saved), current_(new ForwardContext(saved.state_, saved.device_, Keep::kReference)) {
+  saved_.apply();
+  saved_.autocast_->apply(/*with_cache=*/false);  // its cached casts would be meaningless after this pass
 }
 
 ForwardContext::Restore::~Restore() {
-  now_->put_back();
-  now_->autocast_->put_back(now_->autocast_->cache);
+  current_->apply();
+  current_->autocast_->apply(current_->autocast_->cache);
 }
 
 }  // namespace dslaunch::runtime

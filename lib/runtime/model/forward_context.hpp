@@ -21,21 +21,21 @@ class ForwardContext {
   // Restores the saved state during its lifetime, then the state that it found. Used once.
   class Restore {
    public:
-    explicit Restore(ForwardContext& then);
+    explicit Restore(ForwardContext& saved);
     ~Restore();
     Restore(const Restore&) = delete;
     Restore& operator=(const Restore&) = delete;
 
    private:
-    ForwardContext& then_;
-    std::unique_ptr<ForwardContext> now_;
+    ForwardContext& saved_;
+    std::unique_ptr<ForwardContext> current_;
   };
 
  private:
   struct Autocast;
   enum class Keep { kCopy, kReference };
   ForwardContext(const std::vector<ParameterLocation>& state, at::Device device, Keep keep);
-  void put_back() const;
+  void apply() const;
 
   const std::vector<ParameterLocation>& state_;
   at::Device device_;

@@ -90,7 +90,7 @@ void inline_cross_entropy(const torch::jit::Module& model) {
 }
 
 void fuse_cross_entropy(Node* node) {
-  const bool in_float = take_cast_off(node);
+  const bool in_float = remove_cast(node);
   torch::jit::WithInsertPoint before(node);
   replace(node, kCrossEntropy, {node->owningGraph()->insertConstant(in_float)});
 }

@@ -96,13 +96,14 @@ class IndexUseScan {
         const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
         if (classes && ignored) add_limit(node->input(1), *classes, ignored);
       }
-      if (node->kind() == c10::prim::If && looks_at_samples(node->input(0))) continue;  // does not run for every sample
+      // Does not run for every sample.
+      if (node->kind() == c10::prim::If && depends_on_samples(node->input(0))) continue;
       for (const Block* inner : node->blocks()) visit(inner);
     }
   }
 
   // Whether the condition depends on a number that is read out of a tensor.
-  static bool looks_at_samples(const Value* condition) {
+  static bool depends_on_samples(const Value* condition) {
     static const std::unordered_set<std::string_view> kReading{
         "aten::Bool",          "aten::Int",   "aten::Float",      "aten::item",   "aten::IntImplicit",
         "aten::FloatImplicit", "aten::equal", "aten::is_nonzero", "prim::tolist", "aten::allclose"};
@@ -130,24 +131,24 @@ class IndexUseScan {
     if (part) use_.limits.push_back({part->input, bound, ignored, part->range});
   }
 
-  static bool keeps_indices(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kKeeping{
+  static bool preserves_indices(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kPreserving{
         "aten::view",      "aten::reshape", "aten::to",      "aten::contiguous",
         "aten::long",      "aten::flatten", "aten::squeeze", "aten::unsqueeze",
         "aten::transpose", "aten::clone",   "aten::detach",  "prim::unchecked_cast"};
-    return kKeeping.count(kind) > 0;
+    return kPreserving.count(kind) > 0;
   }
   // Operators that leave every index at its position.
-  static bool keeps_places(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kKeeping{
+  static bool preserves_positions(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kPreserving{
         "aten::to", "aten::contiguous", "aten::long", "aten::clone", "aten::detach", "prim::unchecked_cast"};
-    return kKeeping.count(kind) > 0;
+    return kPreserving.count(kind) > 0;
   }
-  static bool keeps_classes(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kKeeping{"aten::to",          "aten::contiguous", "aten::float",
-                                                               "aten::log_softmax", "aten::slice",      "aten::clone",
-                                                               "aten::tanh",        "aten::dropout"};
-    return kKeeping.count(kind) > 0;
+  static bool preserves_classes(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kPreserving{
+        "aten::to",    "aten::contiguous", "aten::float", "aten::log_softmax",
+        "aten::slice", "aten::clone",      "aten::tanh",  "aten::dropout"};
+    return kPreserving.count(kind) > 0;
   }
 
   struct Part {
@@ -188,7 +189,7 @@ class IndexUseScan {
       if (!taken || (!taken->is_all() && !range.is_all())) return std::nullopt;
       return part_of_input(node->input(0), taken->is_all() ? range : *taken, depth + 1);
     }
-    if (!(range.is_all() ? keeps_indices(kind) : keeps_places(kind))) return std::nullopt;
+    if (!(range.is_all() ? preserves_indices(kind) : preserves_positions(kind))) return std::nullopt;
     return part_of_input(node->input(0), range, depth + 1);
   }
 
@@ -259,16 +260,16 @@ class IndexUseScan {
     }
     if (kind == "aten::view" || kind == "aten::reshape") {
       const auto classes = classes_of(node->input(0), depth + 1);
-      return classes && keeps_last_dim(node, *classes) ? classes : std::nullopt;
+      return classes && preserves_last_dim(node, *classes) ? classes : std::nullopt;
     }
     const bool scales =
         (kind == "aten::mul" || kind == "aten::div") && node->input(1)->type()->isSubtypeOf(*c10::NumberType::get());
-    return scales || keeps_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
+    return scales || preserves_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
   }
 
   // view(-1, 50257), view(-1, logits.size(-1)) and view(-1, logits.shape[-1]) keep it; view(-1, number of choices) does
   // not.
-  bool keeps_last_dim(const Node* node, int64_t size) const {
+  bool preserves_last_dim(const Node* node, int64_t size) const {
     const Node* shape = node->input(1)->node();
     if (shape->kind() != c10::prim::ListConstruct || shape->inputs().empty()) return false;
     const Value* last = shape->inputs().back();

@@ -38,9 +38,9 @@ class InputStore::Piece {
 };
 
 // An alias of the tensor itself: it shares the version counter, which reveals in-place changes.
-class InputStore::InPlace : public InputStore::Kept {
+class InputStore::Alias : public InputStore::Stored {
  public:
-  InPlace(const at::Tensor& tensor, std::unique_ptr<Piece> piece)
+  Alias(const at::Tensor& tensor, std::unique_ptr<Piece> piece)
       : piece_(std::move(piece)), tensor_(tensor.detach()), version_(tensor_._version()) {}
   at::Tensor get() const override { return tensor_; }
   bool is_intact() const override { return static_cast<int64_t>(tensor_._version()) == version_; }
@@ -51,35 +51,35 @@ class InputStore::InPlace : public InputStore::Kept {
   int64_t version_;
 };
 
-class InputStore::Copied : public InputStore::Kept {
+class InputStore::Copy : public InputStore::Stored {
  public:
-  Copied(const at::Tensor& tensor, at::Tensor place, std::unique_ptr<Piece> piece)
-      : piece_(std::move(piece)), device_(tensor.device()), place_(std::move(place)) {
-    place_.copy_(tensor.detach(), /*non_blocking=*/true);
+  Copy(const at::Tensor& tensor, at::Tensor copy, std::unique_ptr<Piece> piece)
+      : piece_(std::move(piece)), device_(tensor.device()), copy_(std::move(copy)) {
+    copy_.copy_(tensor.detach(), /*non_blocking=*/true);
   }
-  at::Tensor get() const override { return place_.device() == device_ ? place_ : place_.to(device_, true); }
+  at::Tensor get() const override { return copy_.device() == device_ ? copy_ : copy_.to(device_, true); }
 
  private:
   std::unique_ptr<Piece> piece_;
   at::Device device_;
-  at::Tensor place_;
+  at::Tensor copy_;
 };
 
-std::unique_ptr<InputStore::Kept> InputStore::keep(const at::Tensor& tensor, bool is_activation) {
+std::unique_ptr<InputStore::Stored> InputStore::save(const at::Tensor& tensor, bool is_activation) {
   const bool leaves_device = on_host_ && !tensor.is_cpu();
   if (!is_activation || !can_move(tensor) || (!leaves_device && !in_one_buffer_)) {
-    return std::make_unique<InPlace>(tensor, nullptr);
+    return std::make_unique<Alias>(tensor, nullptr);
   }
   at::NoGradGuard no_grad;
-  at::Tensor place = in_one_buffer_ ? room_for(tensor) : at::Tensor();
+  at::Tensor copy = in_one_buffer_ ? allocate_in_buffer(tensor) : at::Tensor();
   auto piece = in_one_buffer_ ? std::make_unique<Piece>(shared_from_this()) : nullptr;
-  if (!place.defined() && !leaves_device) return std::make_unique<InPlace>(tensor, std::move(piece));
-  if (!place.defined()) place = pinned_if_possible(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-  return std::make_unique<Copied>(tensor, std::move(place), std::move(piece));
+  if (!copy.defined() && !leaves_device) return std::make_unique<Alias>(tensor, std::move(piece));
+  if (!copy.defined()) copy = pinned_if_possible(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  return std::make_unique<Copy>(tensor, std::move(copy), std::move(piece));
 }
 
 // The first forward pass determines the size; the buffer is allocated, or enlarged, while it is empty.
-at::Tensor InputStore::room_for(const at::Tensor& tensor) {
+at::Tensor InputStore::allocate_in_buffer(const at::Tensor& tensor) {
   if (num_pieces_ == 0 && buffer_bytes() < largest_bytes_) {
     const bool on_host = on_host_ && !tensor.is_cpu();
     buffer_ = on_host ? pinned_if_possible({largest_bytes_}, at::kByte)

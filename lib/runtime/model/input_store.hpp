@@ -11,9 +11,9 @@ namespace dslaunch::runtime {
 class InputStore : public std::enable_shared_from_this<InputStore> {
  public:
   // A saved tensor; its destructor frees its space.
-  class Kept {
+  class Stored {
    public:
-    virtual ~Kept() = default;
+    virtual ~Stored() = default;
     // The tensor's values on its own device, without history.
     virtual at::Tensor get() const = 0;
     // False: the tensor has been changed in place since, and its values are lost. Copies always stay intact.
@@ -23,17 +23,17 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   InputStore(bool on_host, bool in_one_buffer) : on_host_(on_host), in_one_buffer_(in_one_buffer) {}
 
   // `is_activation`: no other holder of the tensor is known, so moving it away frees memory.
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor, bool is_activation);
+  std::unique_ptr<Stored> save(const at::Tensor& tensor, bool is_activation);
 
   int64_t buffer_bytes() const { return buffer_.defined() ? buffer_.numel() : 0; }
 
  private:
   class Piece;
-  class InPlace;
-  class Copied;
+  class Alias;
+  class Copy;
 
   // Space for the tensor in the buffer; undefined while the buffer is too small.
-  at::Tensor room_for(const at::Tensor& tensor);
+  at::Tensor allocate_in_buffer(const at::Tensor& tensor);
 
   // fixed after construction
   bool on_host_, in_one_buffer_;

@@ -47,8 +47,8 @@ struct InputSignature {
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
-  virtual void entered(int unit, const std::vector<at::Tensor>& inputs) = 0;
-  virtual void left(int unit, const std::vector<at::Tensor>& outputs) = 0;
+  virtual void on_enter(int unit, const std::vector<at::Tensor>& inputs) = 0;
+  virtual void on_exit(int unit, const std::vector<at::Tensor>& outputs) = 0;
 };
 
 class ModelSource {
@@ -80,7 +80,7 @@ class ModelSource {
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
   // With RecomputationOptions::profile: the times since the last call of this function, as one line; else empty.
   virtual std::string take_recomputation_profile() = 0;
-  // Whether a run of the model may be captured and replayed, as far as is known before it runs (recording.hpp).
+  // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   virtual Result<> check_capturable() const { return {}; }
   // Notes about the file for the user, one line each.
   virtual const std::vector<std::string>& notes() const = 0;

@@ -54,7 +54,7 @@ class UnitUseScan {
       } else if (node->kind() == c10::prim::CallMethod) {
         visit_call(node, objects, unit);
       } else if (node->kind() == c10::prim::fork || node->hasAttribute(c10::attr::Subgraph)) {
-        use_.understood = false;  // another thread may call a unit at the same time
+        use_.is_analyzable = false;  // another thread may call a unit at the same time
       }
       for (const Block* inner : node->blocks()) visit_block(inner, objects, unit);
     }
@@ -64,8 +64,8 @@ class UnitUseScan {
     auto owner = objects.find(node->input(0));
     if (owner == objects.end()) return;
     const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
-    auto home = unit_of_.find(owner->second.get());
-    if (home != unit_of_.end() && home->second != unit) use_.read_outside.emplace(owner->second.get(), slot);
+    auto candidate = unit_of_.find(owner->second.get());
+    if (candidate != unit_of_.end() && candidate->second != unit) use_.read_outside.emplace(owner->second.get(), slot);
   }
 
   void visit_call(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
@@ -73,13 +73,14 @@ class UnitUseScan {
     if (callee == objects.end()) {
       // An object created during forward (torch.no_grad() is one) holds no modules; one behind an interface may be any.
       const auto made = node->input(0)->type()->cast<c10::ClassType>();
-      if (!made || made->is_module()) use_.understood = false;
+      if (!made || made->is_module()) use_.is_analyzable = false;
       return;
     }
     const std::string& name = node->s(c10::attr::name);
     ObjectKey inner = unit;
-    auto home = unit_of_.find(callee->second.get());
-    if (unit == nullptr && name == "forward" && home != unit_of_.end() && home->second == callee->second.get()) {
+    auto candidate = unit_of_.find(callee->second.get());
+    if (unit == nullptr && name == "forward" && candidate != unit_of_.end() &&
+        candidate->second == callee->second.get()) {
       inner = callee->second.get();
       if (called_.insert(inner).second) use_.call_order.push_back(inner);
     }

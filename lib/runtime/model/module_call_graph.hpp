@@ -15,7 +15,7 @@ struct UnitUse {
   std::vector<ObjectKey> call_order;  // units whose forward is called, by first call
   // Slots inside a unit that are read by code outside it.
   std::set<SlotKey> read_outside;
-  bool understood = true;  // false: there is a call through an interface, so no module may be made a unit
+  bool is_analyzable = true;  // false: there is a call through an interface, so no module may be made a unit
 };
 
 // `unit_of`: every object inside a candidate (itself included) -> the candidate.

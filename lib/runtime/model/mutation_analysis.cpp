@@ -35,7 +35,7 @@ Origins put_into_container(const Origins& origins) {
 }
 
 // Marks the origins as direct again.
-Origins taken_out(const Origins& origins) {
+Origins element_of(const Origins& origins) {
   Origins out;
   for (const auto& origin : origins) out.insert({origin.object, origin.slot, false});
   return out;
@@ -51,7 +51,7 @@ bool is_container(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::ListType || type->kind() == c10::TypeKind::DictType;
 }
 
-bool leaves_this_graph(const Node* node) {
+bool escapes_graph(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
   return node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction || kind == "prim::fork" ||
          kind == "prim::awaitable" || kind == "prim::rpc_async" || node->hasAttribute(c10::attr::Subgraph);
@@ -84,7 +84,7 @@ class EffectScan {
     } else if (node->kind() == c10::prim::Loop) {
       visit_loop(node);
     } else {
-      if (leaves_this_graph(node)) effects_.understood = false;
+      if (escapes_graph(node)) effects_.is_analyzable = false;
       const std::string_view kind = node->kind().toQualString();
       if (kind == "aten::grad" || kind == "aten::backward") effects_.calls_autograd = true;
       for (const Block* inner : node->blocks()) visit_block(inner);
@@ -97,7 +97,7 @@ class EffectScan {
     auto owner = objects_.find(node->input(0));
     if (owner == objects_.end()) {  // an attribute of an object created during forward
       add(node->output(), origins_[node->input(0)]);
-      if (node->input(0)->type()->is_module()) effects_.understood = false;
+      if (node->input(0)->type()->is_module()) effects_.is_analyzable = false;
       return;
     }
     const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
@@ -179,10 +179,10 @@ class EffectScan {
   Origins origins_of_output(const Node* node, const c10::FunctionSchema* schema, size_t output, const Origins& all) {
     if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct)
       return put_into_container(all);
-    if (!schema || schema->returns().size() != node->outputs().size()) return taken_out(all);
+    if (!schema || schema->returns().size() != node->outputs().size()) return element_of(all);
     const auto* info = schema->returns()[output].alias_info();
     if (!info) return is_container(node->output(output)->type()) ? put_into_container(all) : Origins();
-    if (is_any(*info)) return taken_out(all);
+    if (is_any(*info)) return element_of(all);
     if (std::any_of(info->containedTypes().begin(), info->containedTypes().end(), is_any))
       return put_into_container(all);
     Origins out;
@@ -190,9 +190,9 @@ class EffectScan {
       const auto* given = schema->arguments()[i].alias_info();
       if (!given) continue;
       const auto& origins = origins_[node->input(i)];
-      if (shares_set(*given, *info)) out.insert(origins.begin(), origins.end());
+      if (may_alias_set(*given, *info)) out.insert(origins.begin(), origins.end());
       for (const auto& inner : info->containedTypes()) {
-        if (!shares_set(*given, inner)) continue;
+        if (!may_alias_set(*given, inner)) continue;
         const auto contents = put_into_container(origins);
         out.insert(contents.begin(), contents.end());
       }
@@ -201,7 +201,7 @@ class EffectScan {
   }
 
   static bool is_any(const c10::AliasInfo& info) { return info.isWildcardBefore() || info.isWildcardAfter(); }
-  static bool shares_set(const c10::AliasInfo& given, const c10::AliasInfo& returned) {
+  static bool may_alias_set(const c10::AliasInfo& given, const c10::AliasInfo& returned) {
     return std::any_of(given.beforeSets().begin(), given.beforeSets().end(),
                        [&](const auto& set) { return returned.beforeSets().count(set) > 0; });
   }

@@ -11,7 +11,7 @@
 namespace dslaunch::runtime {
 
 struct ForwardEffects {
-  bool understood = true;        // false: it calls code that the analysis cannot follow (an interface, another thread)
+  bool is_analyzable = true;     // false: it calls code that the analysis cannot follow (an interface, another thread)
   bool changes_tensors = false;  // it may work in place on a tensor argument
   bool changes_containers = false;  // or append to a list or dict argument
   bool calls_autograd = false;      // it computes gradients itself

@@ -90,7 +90,7 @@ class ParameterSearch {
       const auto name = join_path(path, type->getAttributeName(slot));
       for_each_value(object, slot, [&](const ParameterLocation& location, const c10::IValue& part) {
         if (part.isTensor()) add_other(name, location, part.toTensor());
-        if (part.isObject() && !part.isModule()) refuse_inside(name, part);
+        if (part.isObject() && !part.isModule()) reject_shared_members(name, part);
       });
     }
     for (const auto& child : module.named_children()) collect_other_locations(child.value, join_path(path, child.name));
@@ -107,7 +107,7 @@ class ParameterSearch {
   }
 
   // An object of a scripted class may hold other objects, or itself.
-  void refuse_inside(const std::string& name, const c10::IValue& object) const {
+  void reject_shared_members(const std::string& name, const c10::IValue& object) const {
     std::set<const void*> seen;
     object.visit([&](const c10::IValue& part) {
       if (part.isTensor() && has_bytes(part.toTensor())) refuse_shared(name, part.toTensor());

@@ -39,8 +39,8 @@ class PassTimes {
     std::chrono::steady_clock::time_point begin_;
   };
 
-  Timer first_pass() { return Timer(*this, forward_ms_); }
-  Timer second_pass() {
+  Timer time_forward() { return Timer(*this, forward_ms_); }
+  Timer time_recomputation() {
     num_calls_ += 1;
     return Timer(*this, backward_ms_);
   }

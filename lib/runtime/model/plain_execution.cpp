@@ -23,7 +23,7 @@ Node* new_switch(Graph& graph) {
 
 }  // namespace
 
-void run_forks_plainly(const torch::jit::Module& model) {
+void disable_optimizer_in_forks(const torch::jit::Module& model) {
   for_every_node(model, [](Node* node) {
     if (node->kind() == c10::prim::fork) {
       auto forked = node->g(c10::attr::Subgraph);

@@ -16,6 +16,6 @@ class PlainExecution {
 
 // Every thread that runs code forked by the model switches the optimiser off for itself. Call before units are
 // intercepted: interception copies their graphs.
-void run_forks_plainly(const torch::jit::Module& model);
+void disable_optimizer_in_forks(const torch::jit::Module& model);
 
 }  // namespace dslaunch::runtime

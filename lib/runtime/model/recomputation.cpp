@@ -11,7 +11,7 @@
 #include "runtime/model/gather_node.hpp"
 #include "runtime/model/recompute_backward.hpp"
 #include "runtime/model/recomputed_call.hpp"
-#include "runtime/model/unit_in_place.hpp"
+#include "runtime/model/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -25,8 +25,8 @@ class RecomputeForward {
         store_(store),
         node_(std::make_shared<RecomputeNode>(std::move(times))),
         given_(tensors_in_all(arguments)),
-        borrowed_(call_->unit.borrowed_values()) {
-    call_->arguments = map_tensors(arguments, [](const at::Tensor&) { return taken_out(); });
+        external_(call_->unit.external_values()) {
+    call_->arguments = map_tensors(arguments, [](const at::Tensor&) { return placeholder(); });
     passed_ = call_->recomputed.copies_arguments
                   ? map_tensors(arguments, [](const at::Tensor& t) { return t.detach().clone(); })
                   : arguments;
@@ -45,8 +45,8 @@ class RecomputeForward {
         refuse(*call_, "it changes a tensor that it was given, where its graph does not say so");
       }
     }
-    keep_inputs(is_changed);
-    hand_back_changes(passed, is_changed);
+    store_inputs(is_changed);
+    apply_changes(passed, is_changed);
     result = with_history(result, passed);
     node_->set_call(std::move(call_));
     return result;
@@ -54,14 +54,14 @@ class RecomputeForward {
 
  private:
   // Stands in for a tensor that was removed; defined, so that it is visited.
-  static at::Tensor taken_out() {
+  static at::Tensor placeholder() {
     static const at::Tensor kEmpty = at::empty({0});
     return kEmpty;
   }
 
   void collect_edges() {
     torch::autograd::edge_list edges;
-    for (const auto* tensors : {&given_, &borrowed_}) {
+    for (const auto* tensors : {&given_, &external_}) {
       for (const auto& tensor : *tensors) {
         const bool wanted = is_differentiable(tensor) && tensor.requires_grad();
         call_->inputs.push_back({nullptr, wanted});
@@ -74,17 +74,17 @@ class RecomputeForward {
   c10::IValue run_without_history() {
     at::NoGradGuard no_grad;
     const auto& unit = call_->unit;
-    UnitInPlace in_place(call_->parameters, unit, UnitCall::kTraining);
-    UnitValues& own = in_place.values();
+    UnitParametersScope scope(call_->parameters, unit, UnitCall::kTraining);
+    UnitValues& own = scope.values();
     // Some operators compute differently with a weight that does not require a gradient (matmul may or may not fold
     // dims): the results must be bitwise those of a call with history.
     for (auto& parameter : own.parameters) parameter = parameter.detach().set_requires_grad(true);
-    in_place.set();
+    scope.set();
     c10::IValue result = call_->body(passed_);
     // Clones outputs that view memory that does not stay (parameters, state) or is not theirs (arguments). Not integers
     // of the state, which get no history: a trace continues to count in a BatchNorm counter that a call returned.
     std::vector<at::Tensor> others = tensors_in_all(passed_), state;
-    for (const auto* more : {&own.parameters, &own.frozen, &borrowed_})
+    for (const auto* more : {&own.parameters, &own.frozen, &external_})
       others.insert(others.end(), more->begin(), more->end());
     for (const auto& location : call_->recomputed.state) {
       const auto held = tensors_in(location.object->getSlot(location.slot));
@@ -94,29 +94,29 @@ class RecomputeForward {
     result = map_tensors(result, [&](const at::Tensor& tensor) {
       const bool is_argument =
           std::any_of(passed.begin(), passed.end(), [&](const auto& t) { return t.is_same(tensor); });
-      const bool looks_elsewhere =
+      const bool is_external_view =
           shares_storage({tensor}, others) || (is_differentiable(tensor) && shares_storage({tensor}, state));
-      return !is_argument && looks_elsewhere ? tensor.clone() : tensor;
+      return !is_argument && is_external_view ? tensor.clone() : tensor;
     });
-    in_place.leave({});
+    scope.release({});
     return result;
   }
 
-  void keep_inputs(const std::vector<bool>& is_changed) {
+  void store_inputs(const std::vector<bool>& is_changed) {
     for (size_t i = 0; i < call_->inputs.size(); ++i) {
       auto& input = call_->inputs[i];
       const bool is_argument = i < given_.size();
-      at::Tensor tensor = is_argument ? given_[i] : borrowed_[i - given_.size()];
+      at::Tensor tensor = is_argument ? given_[i] : external_[i - given_.size()];
       if (is_argument && is_changed[i]) tensor = tensor.detach().clone();  // the caller's tensor will change
       // Parameters may be gathered again before backward, which does not count as a change.
       const bool is_parameter = !is_argument || is_gathered(tensor);
       if (is_parameter) tensor = tensor.variable_data();
-      input.kept = store_.keep(tensor, !is_parameter && input.requires_grad);
+      input.stored = store_.save(tensor, !is_parameter && input.requires_grad);
     }
   }
 
   // Applies the in-place changes that the pass made in its copies of the arguments to the arguments.
-  void hand_back_changes(const std::vector<at::Tensor>& passed, const std::vector<bool>& is_changed) {
+  void apply_changes(const std::vector<at::Tensor>& passed, const std::vector<bool>& is_changed) {
     for (size_t i = 0; i < given_.size(); ++i) {
       call_->changed_outputs.push_back(kNoOutput);
       if (!is_changed[i]) continue;
@@ -131,24 +131,24 @@ class RecomputeForward {
 
   c10::IValue with_history(const c10::IValue& result, const std::vector<at::Tensor>& passed) {
     std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, int64_t>> known;
-    std::vector<at::Tensor> made;
+    std::vector<at::Tensor> new_outputs;
     for (size_t i = 0; i < passed.size(); ++i) known[passed[i].unsafeGetTensorImpl()] = {given_[i], kNoOutput};
-    const c10::IValue whole = map_tensors(result, [&](const at::Tensor& tensor) {
+    const c10::IValue output_value = map_tensors(result, [&](const at::Tensor& tensor) {
       auto [entry, is_new] = known.try_emplace(tensor.unsafeGetTensorImpl(), tensor, kNoOutput);
       auto& [out, output] = entry->second;
       if (is_new && is_differentiable(tensor)) {
         out = tensor.variable_data();
         output = add_output(out);
-        made.push_back(out);
+        new_outputs.push_back(out);
       }
       call_->outputs.push_back(output);
       return out;
     });
-    note_overlapping(made);
-    return whole;
+    record_overlapping(new_outputs);
+    return output_value;
   }
 
-  void note_overlapping(const std::vector<at::Tensor>& outputs) {
+  void record_overlapping(const std::vector<at::Tensor>& outputs) {
     for (const auto& one : outputs) {
       const bool overlaps = std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& other) {
         return !other.is_same(one) && shares_storage({one}, {other}) && may_overlap(one, other);
@@ -167,7 +167,7 @@ class RecomputeForward {
   std::unique_ptr<SavedCall> call_;
   InputStore& store_;
   std::shared_ptr<RecomputeNode> node_;
-  std::vector<at::Tensor> given_, borrowed_;
+  std::vector<at::Tensor> given_, external_;
   torch::jit::Stack passed_;  // inputs of the graph: the arguments, or copies
 };
 
@@ -182,7 +182,7 @@ Recomputation::~Recomputation() = default;
 
 c10::IValue Recomputation::call(const BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
                                 const torch::jit::Stack& arguments, UnitBody body) {
-  auto timer = times_->first_pass();
+  auto timer = times_->time_forward();
   auto call = std::make_unique<SavedCall>(unit, recomputed, parameters, std::move(body), options_.device);
   return RecomputeForward(std::move(call), arguments, *store_, times_).run();
 }

@@ -13,23 +13,23 @@ namespace {
 using torch::jit::Module;
 
 // Two copies of one model, loaded from the same file and traversed in parallel.
-struct Twins {
+struct ModulePair {
   std::unordered_map<ObjectKey, Module> scratch_of;                                 // by object of the model
   std::unordered_map<ObjectKey, c10::intrusive_ptr<c10::ivalue::Object>> model_of;  // by object of the scratch copy
 };
 
-void pair_up(const Module& model, const Module& scratch, Twins& out) {
+void match_objects(const Module& model, const Module& scratch, ModulePair& out) {
   out.scratch_of.emplace(model._ivalue().get(), scratch);
   out.model_of.emplace(scratch._ivalue().get(), model._ivalue());
   auto other = scratch.named_children().begin();
   for (const auto& child : model.named_children()) {
-    pair_up(child.value, (*other).value, out);
+    match_objects(child.value, (*other).value, out);
     ++other;
   }
 }
 
 Result<> check_recomputable(const ForwardEffects& effects) {
-  if (!effects.understood) return Failure{"it calls what cannot be followed (an interface, another thread)"};
+  if (!effects.is_analyzable) return Failure{"it calls what cannot be followed (an interface, another thread)"};
   if (effects.changes_containers) return Failure{"it changes a list or dict that it was given"};
   if (effects.calls_autograd) return Failure{"it asks for gradients itself"};
   return {};
@@ -39,8 +39,8 @@ Result<> check_recomputable(const ForwardEffects& effects) {
 
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates, const Module& model,
                                      const Module& scratch, std::optional<int64_t> number_checkpoints) {
-  Twins twins;
-  pair_up(model, scratch, twins);
+  ModulePair pair;
+  match_objects(model, scratch, pair);
   RecomputationPlan plan;
   std::string obstacles;
   // Backward then reaches a block twice: for those gradients, and for all gradients.
@@ -48,17 +48,17 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
   for (const auto& candidate : candidates) {
     if (plan.units.size() >= wanted) break;
-    const auto effects = scan_forward_effects(twins.scratch_of.at(candidate.module._ivalue().get()));
+    const auto effects = scan_forward_effects(pair.scratch_of.at(candidate.module._ivalue().get()));
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
     Result<> recomputable = check_recomputable(effects);
     if (recomputable.ok() && model_calls_autograd)
       recomputable = Failure{"the model asks for gradients in its forward"};
     for (const auto& [object, slot] : effects.written) {
-      auto twin = twins.model_of.find(object);
-      if (twin == twins.model_of.end()) {
+      auto counterpart = pair.model_of.find(object);
+      if (counterpart == pair.model_of.end()) {
         recomputable = Failure{"it changes an object that is no module"};
       } else {
-        unit.state.push_back({twin->second, slot});
+        unit.state.push_back({counterpart->second, slot});
       }
     }
     if (recomputable.ok()) {

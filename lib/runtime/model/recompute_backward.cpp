@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/gather_node.hpp"
-#include "runtime/model/unit_in_place.hpp"
+#include "runtime/model/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -18,17 +18,17 @@ constexpr const char* kDiffers =
     "its second pass gave other outputs than its first; something outside it changed what it does";
 
 std::vector<at::Tensor> leaves_of(const SavedCall& call) {
-  for (const auto& [version, then] : call.overlapping) {
-    if (version.current_version() != then) {
+  for (const auto& [version, saved_version] : call.overlapping) {
+    if (version.current_version() != saved_version) {
       refuse(call, "two of its outputs share memory, and one of them has been changed in place");
     }
   }
   std::vector<at::Tensor> out;
   for (const auto& input : call.inputs) {
-    if (!input.kept->is_intact()) {
+    if (!input.stored->is_intact()) {
       refuse(call, "a tensor that it was given has been changed in place before backward");
     }
-    out.push_back(input.kept->get().detach().set_requires_grad(input.requires_grad));
+    out.push_back(input.stored->get().detach().set_requires_grad(input.requires_grad));
   }
   return out;
 }
@@ -48,22 +48,22 @@ std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector
 }
 
 // Recomputes the outputs of the node, this time with their history.
-std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>& leaves,
+std::vector<at::Tensor> recompute(SavedCall& call, const std::vector<at::Tensor>& leaves,
                                   const std::shared_ptr<CallInBackward>& in_backward) {
   at::AutoGradMode with_gradients(true);
-  ForwardContext::Restore as_then(call.surroundings);
-  const size_t num_tensors = leaves.size() - call.unit.borrowed.size();
+  ForwardContext::Restore restored(call.context);
+  const size_t num_tensors = leaves.size() - call.unit.external.size();
   std::vector<at::Tensor> given;
   for (size_t i = 0; i < num_tensors; ++i) {
     given.push_back(call.recomputed.copies_arguments ? leaves[i].clone() : leaves[i]);
   }
   size_t next = 0;
   torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
-  UnitInPlace own(call.parameters, call.unit, UnitCall::kRecompute);
+  UnitParametersScope own(call.parameters, call.unit, UnitCall::kRecompute);
   attach_gather_node(own.values().parameters, in_backward);
   own.set();
-  BorrowedInPlace borrowed_in_place(call.unit,
-                                    {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
+  ExternalParametersScope external_scope(call.unit,
+                                         {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
   return outputs_of_node(call, tensors_in(call.body(std::move(arguments))), given);
 }
 
@@ -83,11 +83,11 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   std::lock_guard lock(mutex_);
   DSL_CHECK(call_ != nullptr, "a recomputed call passes through backward once");
   const auto call = std::move(call_);
-  auto timer = times_->second_pass();
+  auto timer = times_->time_recomputation();
   const auto leaves = leaves_of(*call);
   auto in_backward = std::make_shared<CallInBackward>(
       CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
-  differentiate(run_again(*call, leaves, in_backward), gradients);
+  differentiate(recompute(*call, leaves, in_backward), gradients);
   // A call whose results do not depend on its parameters has no gradients, and reports that.
   if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.locations.size()));
   variable_list out;

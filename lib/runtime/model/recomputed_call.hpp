@@ -28,20 +28,20 @@ torch::jit::Stack map_tensors(const torch::jit::Stack& values,
                               const std::function<at::Tensor(const at::Tensor&)>& change);
 
 // Parameters of other units that this unit uses, set into their slots for one pass.
-class BorrowedInPlace {
+class ExternalParametersScope {
  public:
-  BorrowedInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& values)
-      : unit_(unit), before_(unit.borrowed_values()) {
+  ExternalParametersScope(const BoundUnit& unit, const std::vector<at::Tensor>& values)
+      : unit_(unit), before_(unit.external_values()) {
     set(values);
   }
-  ~BorrowedInPlace() { set(before_); }
-  BorrowedInPlace(const BorrowedInPlace&) = delete;
-  BorrowedInPlace& operator=(const BorrowedInPlace&) = delete;
+  ~ExternalParametersScope() { set(before_); }
+  ExternalParametersScope(const ExternalParametersScope&) = delete;
+  ExternalParametersScope& operator=(const ExternalParametersScope&) = delete;
 
  private:
   void set(const std::vector<at::Tensor>& values) {
     for (size_t i = 0; i < values.size(); ++i) {
-      for (const auto& location : unit_.borrowed[i]) location.set(values[i]);
+      for (const auto& location : unit_.external[i]) location.set(values[i]);
     }
   }
   const BoundUnit& unit_;
@@ -57,7 +57,7 @@ constexpr int64_t kNoOutput = -1;  // of the node: the tensor is passed through,
 // All data that the recomputation of a call needs. The unit has parameters.
 struct SavedCall {
   struct Input {
-    std::unique_ptr<InputStore::Kept> kept;
+    std::unique_ptr<InputStore::Stored> stored;
     bool requires_grad = false;
   };
 
@@ -67,13 +67,13 @@ struct SavedCall {
         recomputed(recomputed_),
         parameters(parameters_),
         body(std::move(body_)),
-        surroundings(recomputed_.state, device) {}
+        context(recomputed_.state, device) {}
 
   const BoundUnit& unit;
   const RecomputedUnit& recomputed;
   UnitParameters& parameters;
   UnitBody body;
-  ForwardContext surroundings;
+  ForwardContext context;
   torch::jit::Stack arguments;           // with all tensors removed
   std::vector<Input> inputs;             // those tensors, in order, then the borrowed parameters
   std::vector<int64_t> outputs;          // by tensor of the result: the output of the node

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "base/resource_error.hpp"
 #include "runtime/model/autocast_regions.hpp"
+#include "runtime/model/capture_obstacles.hpp"
 #include "runtime/model/dropped_max_norm.hpp"
 #include "runtime/model/forward_advice.hpp"
 #include "runtime/model/graph_constants.hpp"
@@ -25,7 +26,6 @@
 #include "runtime/model/parameter_slots.hpp"
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/recomputation_plan.hpp"
-#include "runtime/model/recording.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/model/tensor_identity.hpp"
 #include "runtime/model/training_flag_rewrite.hpp"
@@ -95,16 +95,16 @@ class ScriptModel : public ModelSource {
  public:
   ScriptModel(std::string path, const std::vector<std::string>& unit_names, const GraphPassOptions& passes)
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
-    run_forks_plainly(module_);
+    disable_optimizer_in_forks(module_);
     torch::jit::setAutocastMode(false);  // left to operator dispatch
-    follow_autocast_regions(module_);
+    apply_autocast_regions(module_);
     run_graph_passes(module_, passes);
     if (!module_.find_method("forward")) {
       throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path_));
     }
     analyze();
     read_signature();
-    modes_ = follow_training_flag(module_);
+    modes_ = bind_training_flag(module_);
     traced_state_ = find_traced_state(module_);
     note_modes();
     build_table(unit_names);
@@ -251,7 +251,7 @@ class ScriptModel : public ModelSource {
                                     "or leave the change to the optimizer",
                                     path_, held.name));
       }
-      if (is_written && !is_stride_zero(held.value)) names_of_moving_.insert(held.name);
+      if (is_written && !is_stride_zero(held.value)) mutable_param_names_.insert(held.name);
     }
     host_state_ = find_host_state(scratch, effects);
     if (host_state_.changed.empty()) return;
@@ -264,24 +264,26 @@ class ScriptModel : public ModelSource {
   // A model saved with some modules in eval mode and others in train mode is meant that way (a frozen BatchNorm), and
   // training keeps it. A model in eval mode as a whole was merely saved in eval mode.
   void note_modes() {
-    std::string still;
+    std::string eval_modules;
     bool any_trains = false;
     for (const auto& module : module_.named_modules()) {
       if (!module.value.hasattr("training")) continue;
       any_trains |= module.value.is_training();
       if (!module.value.is_training()) frozen_in_eval_.push_back(module.value);
       const bool has_own = module.value.buffers(/*recurse=*/false).size() > 0 || module.value.children().size() == 0;
-      if (!module.value.is_training() && has_own) still += fmt::format("{}{}", still.empty() ? "" : ", ", module.name);
+      if (!module.value.is_training() && has_own) {
+        eval_modules += fmt::format("{}{}", eval_modules.empty() ? "" : ", ", module.name);
+      }
     }
     if (!any_trains) frozen_in_eval_.clear();
-    if (!frozen_in_eval_.empty() && !still.empty())
-      notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", still));
+    if (!frozen_in_eval_.empty() && !eval_modules.empty())
+      notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", eval_modules));
     note(modes_.dropout_off,
          "traced in eval mode, so their dropout is gone: {}; trace the model in train mode to train with it");
     note(modes_.statistics_off,
          "traced in eval mode, so they normalise by their saved statistics: {}; trace the model in train mode to train "
          "with those of the batch");
-    note(modes_.draws_kept,
+    note(modes_.unconditional_masks,
          "traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as well: {}; "
          "if in Python they draw in train mode only, script the model, or evaluate its Python module with the trained "
          "weights");
@@ -308,7 +310,7 @@ class ScriptModel : public ModelSource {
 
   void build_table(const std::vector<std::string>& unit_names) {
     for (auto& held : find_parameters(module_)) {
-      if (names_of_moving_.count(held.name)) {
+      if (mutable_param_names_.count(held.name)) {
         mutable_params_.push_back(std::move(held));
         continue;
       }
@@ -318,11 +320,11 @@ class ScriptModel : public ModelSource {
       values_.push_back(value.detach());
       locations_.push_back(std::move(held.locations));
     }
-    take_units(assign_units(module_, find_unit_candidates(module_, unit_names), locations_, table_));
+    adopt_units(assign_units(module_, find_unit_candidates(module_, unit_names), locations_, table_));
   }
 
-  void take_units(UnitAssignment units) {
-    if (!units.understood) {
+  void adopt_units(UnitAssignment units) {
+    if (!units.is_analyzable) {
       notes_.push_back("modules are called through an interface or on another thread, so the model is one unit");
     }
     root_ = std::move(units.root);
@@ -344,7 +346,7 @@ class ScriptModel : public ModelSource {
   std::vector<std::vector<ParameterLocation>> locations_;  // by parameter
   // Frozen parameters that forward itself writes to, such as the target network of BYOL: effectively buffers.
   std::vector<HeldParameter> mutable_params_;
-  std::set<std::string> names_of_moving_;
+  std::set<std::string> mutable_param_names_;
   HostState host_state_;  // that forward changes
   InputSignature inputs_;
   IndexUse index_use_;
@@ -362,7 +364,7 @@ std::unique_ptr<ModelSource> load_script_model(const std::string& path, const st
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
   auto module = load_mapped_module(model_path);
-  follow_training_flag(module);  // so that eval() works on the model in the checkpoint
+  bind_training_flag(module);  // so that eval() works on the model in the checkpoint
   for (const auto& held : find_parameters(module)) {
     const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
                              .expand(held.value.sizes())

@@ -40,7 +40,7 @@ bool may_be_traced(const c10::ClassTypePtr& type) {
 
 // A module that may be traced but was scripted is recognised by features that a trace rarely has: constants, scripted
 // children, calls of torch.nn.functional. Only for notes; the modes of a trace with such features are followed anyway.
-bool is_surely_traced(const torch::jit::Module& module) {
+bool is_certainly_traced(const torch::jit::Module& module) {
   const auto type = module.type();
   if (!may_be_traced(type) || type->numConstants() > 0) return false;
   for (const auto& child : module.children()) {
@@ -89,20 +89,20 @@ class ModeRewriter {
     for (Node* node : block->nodes()) {
       for (Block* inner : node->blocks()) visit(inner);
       if (auto mode = mode_argument(node)) {
-        follow(node, *mode);
+        bind_flag(node, *mode);
       } else if (auto probability = argument_named(node, "dropout_p")) {
-        follow_probability(node, *probability);
-      } else if (draws_a_mask(node) && is_surely_traced(module_)) {
-        note(out_.draws_kept);
+        bind_probability(node, *probability);
+      } else if (samples_mask(node) && is_certainly_traced(module_)) {
+        note(out_.unconditional_masks);
       }
     }
   }
 
  private:
-  void follow(Node* node, size_t mode) {
+  void bind_flag(Node* node, size_t mode) {
     const auto constant = torch::jit::toIValue(node->input(mode));
     if (!constant || !constant->isBool() || !has_two_modes(node)) return;
-    if (!constant->toBool()) return note_off(node);
+    if (!constant->toBool()) return report_off(node);
     node->replaceInput(mode, training_flag(node));
     if (seems_cumulative(node)) note(out_.averages_fixed);
   }
@@ -125,7 +125,7 @@ class ModeRewriter {
 
   // Stochastic depth as written in Python, under an `if self.training` that a trace does not have:
   // x.new_empty(shape).bernoulli_(p), or floor(p + rand(shape)).
-  static bool draws_a_mask(const Node* node) {
+  static bool samples_mask(const Node* node) {
     const std::string_view kind = node->kind().toQualString();
     if (kind == "aten::bernoulli_" || kind == "aten::bernoulli") return true;
     if ((kind != "aten::floor_" && kind != "aten::floor") || node->inputs().empty()) return false;
@@ -137,7 +137,7 @@ class ModeRewriter {
   }
 
   // Attention takes no flag: its dropout probability is 0 in evaluation. p becomes p * float(training).
-  void follow_probability(Node* node, size_t probability) {
+  void bind_probability(Node* node, size_t probability) {
     const auto constant = torch::jit::toIValue(node->input(probability));
     if (!constant || !constant->isDouble() || constant->toDouble() == 0) return;
     Value* flag = training_flag(node);
@@ -151,7 +151,7 @@ class ModeRewriter {
     return graph_.insertGetAttr(graph_.inputs()[0], "training");
   }
 
-  void note_off(const Node* node) {
+  void report_off(const Node* node) {
     const auto p = argument_named(node, "p");
     if (p) {
       const auto probability = torch::jit::toIValue(node->input(*p));
@@ -171,8 +171,8 @@ class ModeRewriter {
   TracedModes& out_;
 };
 
-void follow_in(const torch::jit::Module& module, const std::string& path, std::set<const c10::ClassType*>& seen,
-               TracedModes& out) {
+void rewrite_module(const torch::jit::Module& module, const std::string& path, std::set<const c10::ClassType*>& seen,
+                    TracedModes& out) {
   if (may_be_traced(module.type()) && seen.insert(module.type().get()).second) {
     for (auto* method : module.type()->methods()) {
       if (!method->isGraphFunction()) continue;
@@ -182,16 +182,16 @@ void follow_in(const torch::jit::Module& module, const std::string& path, std::s
     }
   }
   for (const auto& child : module.named_children()) {
-    follow_in(child.value, path.empty() ? child.name : path + "." + child.name, seen, out);
+    rewrite_module(child.value, path.empty() ? child.name : path + "." + child.name, seen, out);
   }
 }
 
 }  // namespace
 
-TracedModes follow_training_flag(const torch::jit::Module& model) {
+TracedModes bind_training_flag(const torch::jit::Module& model) {
   TracedModes out;
   std::set<const c10::ClassType*> seen;
-  follow_in(model, "", seen, out);
+  rewrite_module(model, "", seen, out);
   return out;
 }
 

@@ -17,12 +17,13 @@ struct TracedModes {
   std::vector<std::string> dropout_off;     // modules whose dropout was traced in eval mode
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
   std::vector<std::string> averages_fixed;  // norms that look like momentum=None, traced with one batch's factor
-  std::vector<std::string> draws_kept;  // modules that drop by their own random draws, which no flag controls any more
+  // Modules that drop by random draws of their own, which no flag controls any more.
+  std::vector<std::string> unconditional_masks;
 };
 
 // Call before the first run of any graph, and before units are intercepted. Files later written from the module follow
 // its flag too.
-TracedModes follow_training_flag(const torch::jit::Module& model);
+TracedModes bind_training_flag(const torch::jit::Module& model);
 
 // Buffers and frozen parameters of traced modules.
 std::vector<ParameterLocation> find_traced_state(const torch::jit::Module& model);

@@ -26,9 +26,9 @@ class Assignment {
     for (const auto& candidate : candidates) {
       const ObjectKey key = candidate.module._ivalue().get();
       candidate_of_[key] = &candidate;
-      for (const auto& inner : candidate.module.modules()) home_of_[inner._ivalue().get()] = key;
+      for (const auto& inner : candidate.module.modules()) candidate_by_object_[inner._ivalue().get()] = key;
     }
-    use_ = scan_unit_use(model, home_of_);
+    use_ = scan_unit_use(model, candidate_by_object_);
     for (const auto& of_parameter : locations) {
       for (const auto& location : of_parameter) parameter_slots_.emplace(location.object.get(), location.slot);
     }
@@ -36,8 +36,8 @@ class Assignment {
 
   UnitAssignment run() {
     list_units();
-    for (size_t parameter = 0; parameter < locations_.size(); ++parameter) settle(static_cast<int>(parameter));
-    UnitAssignment out{bound(0, {}), {}, use_.understood || candidate_of_.empty()};
+    for (size_t parameter = 0; parameter < locations_.size(); ++parameter) assign(static_cast<int>(parameter));
+    UnitAssignment out{bound(0, {}), {}, use_.is_analyzable || candidate_of_.empty()};
     for (size_t unit = 1; unit < table_.units.size(); ++unit) {
       if (table_.units[unit].parameters.empty() && table_.units[unit].frozen.empty()) continue;
       const auto& candidate = *candidate_of_.at(use_.call_order[unit - 1]);
@@ -49,18 +49,18 @@ class Assignment {
  private:
   void list_units() {
     table_.units.push_back({"", {}});
-    if (!use_.understood) return;
+    if (!use_.is_analyzable) return;
     for (ObjectKey key : use_.call_order) {
       unit_of_[key] = static_cast<int>(table_.units.size());
       table_.units.push_back({candidate_of_.at(key)->path, {}});
     }
   }
 
-  void settle(int index) {
-    std::set<int> homes;
-    for (const auto& location : locations_[index]) homes.insert(home(location));
+  void assign(int index) {
+    std::set<int> units;
+    for (const auto& location : locations_[index]) units.insert(unit_at(location));
     auto& parameter = table_.parameters[index];
-    parameter.unit = homes.size() == 1 ? *homes.begin() : 0;
+    parameter.unit = units.size() == 1 ? *units.begin() : 0;
     auto& unit = table_.units[parameter.unit];
     if (parameter.trainable) {
       unit.parameters.push_back(index);
@@ -69,9 +69,10 @@ class Assignment {
     }
   }
 
-  int home(const ParameterLocation& location) const {
-    const auto candidate = home_of_.find(location.object.get());
-    if (candidate == home_of_.end() || use_.read_outside.count({location.object.get(), location.slot}) > 0) return 0;
+  int unit_at(const ParameterLocation& location) const {
+    const auto candidate = candidate_by_object_.find(location.object.get());
+    const bool is_read_outside = use_.read_outside.count({location.object.get(), location.slot}) > 0;
+    if (candidate == candidate_by_object_.end() || is_read_outside) return 0;
     const auto unit = unit_of_.find(candidate->second);
     return unit == unit_of_.end() ? 0 : unit->second;
   }
@@ -94,11 +95,11 @@ class Assignment {
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
       const auto& parameter = table_.parameters[i];
       if (parameter.unit == unit || !(parameter.trainable || can_be_sharded(parameter))) continue;
-      std::vector<ParameterLocation> borrowed;
+      std::vector<ParameterLocation> external;
       for (const auto& location : locations_[i]) {
-        if (inside.count(location.object.get())) borrowed.push_back(location);
+        if (inside.count(location.object.get())) external.push_back(location);
       }
-      if (!borrowed.empty()) out.borrowed.push_back(std::move(borrowed));
+      if (!external.empty()) out.external.push_back(std::move(external));
     }
     return out;
   }
@@ -106,7 +107,7 @@ class Assignment {
   const BoundUnit::Locations& locations_;
   ParameterTable& table_;
   std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of_;
-  std::unordered_map<ObjectKey, ObjectKey> home_of_;  // every object inside a candidate -> the candidate
+  std::unordered_map<ObjectKey, ObjectKey> candidate_by_object_;  // every object inside a candidate -> the candidate
   UnitUse use_;
   std::set<SlotKey> parameter_slots_;
   std::unordered_map<ObjectKey, int> unit_of_;  // by candidate

@@ -23,7 +23,7 @@ struct UnitAssignment {
   BoundUnit root;
   std::vector<UnitModule> others;  // those with parameters, in order of use
   // False: modules are called through an interface or on another thread, so the root is the only unit.
-  bool understood = true;
+  bool is_analyzable = true;
 };
 
 // Fills the table's units and the unit of each of its parameters. `locations`: by parameter.

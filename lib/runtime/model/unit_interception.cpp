@@ -13,7 +13,7 @@
 #include "runtime/model/gather_node.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/model/plain_execution.hpp"
-#include "runtime/model/unit_in_place.hpp"
+#include "runtime/model/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -43,7 +43,7 @@ bool is_frozen(const BoundUnit& unit) {
 
 std::vector<at::Tensor> inputs_of(const BoundUnit& unit, const torch::jit::Stack& arguments) {
   auto out = tensors_in_all(arguments);
-  for (auto& value : unit.borrowed_values()) out.push_back(std::move(value));
+  for (auto& value : unit.external_values()) out.push_back(std::move(value));
   return out;
 }
 
@@ -53,7 +53,7 @@ bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
 
 // Frozen parameters are gathered again when backward reaches the call's outputs. A path that bypasses the unit's
 // outputs would read another unit's parameters from this slot.
-void refuse_hidden_ways(const BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
+void reject_side_channel_gradients(const BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
   std::vector<at::Tensor> seen = without_backward;
   for (const auto& location : unit.state) {
     for (auto& tensor : tensors_in(location.object->getSlot(location.slot))) seen.push_back(std::move(tensor));
@@ -161,9 +161,9 @@ c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& argume
     const auto tensors = tensors_in(argument);
     inputs.insert(inputs.end(), tensors.begin(), tensors.end());
   }
-  observer_->entered(unit, inputs);
+  observer_->on_enter(unit, inputs);
   auto result = body(arguments);
-  observer_->left(unit, tensors_in(result));
+  observer_->on_exit(unit, tensors_in(result));
   return result;
 }
 
@@ -178,17 +178,17 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stac
       return recomputation_->call(unit, *recomputed, *parameters_, given, body);
     });
   }
-  UnitInPlace in_place(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
+  UnitParametersScope scope(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
   if (trains) end_at_inputs(inputs, call);
-  if (trains) attach_gather_node(in_place.values().parameters, call);
+  if (trains) attach_gather_node(scope.values().parameters, call);
   EntryNodes entries(arguments);
-  in_place.set();
+  scope.set();
   auto result = observed(unit.unit, arguments, body);
   const auto outputs = tensors_in(result);
   if (trains) entries.hook(outputs, call);
-  if (!in_place.values().frozen.empty()) refuse_hidden_ways(unit, trains ? std::vector<at::Tensor>() : outputs);
-  in_place.leave(outputs);
+  if (!scope.values().frozen.empty()) reject_side_channel_gradients(unit, trains ? std::vector<at::Tensor>() : outputs);
+  scope.release(outputs);
   return result;
 }
 

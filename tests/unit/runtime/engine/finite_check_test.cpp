@@ -64,16 +64,16 @@ TEST_CASE("parameters, inputs, outputs and gradients are named with their unit",
   CHECK(check.finding() == "parameter 'w' (unit 'block') at the start of the step: element [1, 0] is nan");
 
   check.forget();
-  check.entered(1, {at::ones({2}), with(kNan, 0)});
+  check.on_enter(1, {at::ones({2}), with(kNan, 0)});
   CHECK(check.finding() == "input 1 of unit 'block', Float[2, 3], made by the root unit: element [0, 0] is nan");
 
   check.forget();
-  check.left(1, {with(kNan, 4)});
+  check.on_exit(1, {with(kNan, 4)});
   CHECK(check.finding() == "the output of unit 'block', Float[2, 3]: element [1, 1] is nan");
 
   check.forget();
-  check.left(1, {at::ones({2})});
-  check.left(0, {at::full({}, kNan)});
+  check.on_exit(1, {at::ones({2})});
+  check.on_exit(0, {at::full({}, kNan)});
   CHECK(check.finding() == "the output of the root unit, Float[] after unit 'block', which gave finite values: is nan");
 
   check.forget();

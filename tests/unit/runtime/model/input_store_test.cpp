@@ -10,7 +10,7 @@ using namespace dslaunch::runtime;
 TEST_CASE("a kept tensor tells when it was changed in place", "[runtime][input_store]") {
   auto store = std::make_shared<InputStore>(false, false);
   at::Tensor tensor = at::ones({3});
-  auto kept = store->keep(tensor, true);
+  auto kept = store->save(tensor, true);
   CHECK(kept->is_intact());
   CHECK(kept->get().is_alias_of(tensor));
   tensor.add_(1);
@@ -21,8 +21,8 @@ TEST_CASE("the buffer is sized by the first pass and holds the next ones", "[run
   auto store = std::make_shared<InputStore>(false, true);
   auto pass = [&](int64_t rows) {
     std::vector<at::Tensor> given{at::rand({rows, 3}), at::rand({5, rows}).t(), at::rand({rows}, at::kDouble)};
-    std::vector<std::unique_ptr<InputStore::Kept>> kept;
-    for (const auto& tensor : given) kept.push_back(store->keep(tensor, true));
+    std::vector<std::unique_ptr<InputStore::Stored>> kept;
+    for (const auto& tensor : given) kept.push_back(store->save(tensor, true));
     bool all_copied = true;
     for (size_t i = 0; i < given.size(); ++i) {
       CHECK(at::equal(kept[i]->get(), given[i]));
@@ -44,8 +44,8 @@ TEST_CASE("the buffer is sized by the first pass and holds the next ones", "[run
 TEST_CASE("what is no activation stays where it is", "[runtime][input_store]") {
   auto store = std::make_shared<InputStore>(true, true);
   at::Tensor mask = at::ones({100});
-  CHECK(store->keep(mask, false)->get().is_alias_of(mask));
-  CHECK(store->keep(mask, false)->get().is_alias_of(mask));
+  CHECK(store->save(mask, false)->get().is_alias_of(mask));
+  CHECK(store->save(mask, false)->get().is_alias_of(mask));
 }
 
 // A meta tensor stands for one on a device: all that must be missing for its copy is its data.
@@ -53,7 +53,7 @@ TEST_CASE("inputs go to ordinary memory where pinned memory is refused", "[runti
   const at::Tensor input = at::empty({4, 5}, at::TensorOptions().device(at::kMeta));
   for (const bool in_one_buffer : {false, true}) {
     auto store = std::make_shared<InputStore>(true, in_one_buffer);
-    CHECK_THROWS_WITH(store->keep(input, true), Catch::Contains("meta tensor"));  // the buffer learns its size
-    CHECK_THROWS_WITH(store->keep(input, true), Catch::Contains("meta tensor"));
+    CHECK_THROWS_WITH(store->save(input, true), Catch::Contains("meta tensor"));  // the buffer learns its size
+    CHECK_THROWS_WITH(store->save(input, true), Catch::Contains("meta tensor"));
   }
 }

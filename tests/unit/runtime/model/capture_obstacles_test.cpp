@@ -1,5 +1,5 @@
 // What keeps a model's steps from being recorded and replayed, read off its graphs.
-#include "runtime/model/recording.hpp"
+#include "runtime/model/capture_obstacles.hpp"
 
 #include <ATen/ATen.h>
 
@@ -68,7 +68,7 @@ def forward(self, x):
 )");
   CHECK(check_capturable(model).ok());
   const HostState state = find_host_state(model, scan_forward_effects(model));
-  CHECK(state.is_understood);
+  CHECK(state.is_analyzable);
   CHECK(state.changed == std::vector<std::string>{"inner.seen"});
   CHECK(check_capturable(model, state).error() == "the model changes attributes that are no tensors: inner.seen");
 }
@@ -82,6 +82,6 @@ TEST_CASE("tensors that forward changes in place are no state on the host", "[ru
 
 TEST_CASE("what forward calls and no scan can follow speaks against a recording", "[runtime][recording]") {
   const Module model = model_of("def forward(self, x):\n    return torch.relu(x)\n");
-  CHECK(check_capturable(model, {.changed = {}, .is_understood = false}).error() ==
+  CHECK(check_capturable(model, {.changed = {}, .is_analyzable = false}).error() ==
         "the model changes what cannot be seen before it runs (an interface, another thread)");
 }

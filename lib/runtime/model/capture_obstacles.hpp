@@ -14,7 +14,7 @@ namespace dslaunch::runtime {
 // State that forward changes and that is not a tensor, so it is on the host.
 struct HostState {
   std::vector<std::string> changed;  // attributes by path: "blocks.0.count"
-  bool is_understood = true;  // false: forward calls code that cannot be analyzed before it runs, so there may be more
+  bool is_analyzable = true;  // false: forward calls code that cannot be analyzed before it runs, so there may be more
 };
 
 // `effects`: the result of scan_forward_effects() for this module.

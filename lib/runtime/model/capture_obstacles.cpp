@@ -1,4 +1,4 @@
-#include "runtime/model/recording.hpp"
+#include "runtime/model/capture_obstacles.hpp"
 
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -49,7 +49,7 @@ Result<> check_capturable(const Node* node) {
 // Tensors count as buffers, whatever the Python code registered them as.
 HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects) {
   HostState state;
-  state.is_understood = effects.understood;
+  state.is_analyzable = effects.is_analyzable;
   for (const auto& part : module.named_modules()) {
     const auto& type = part.value.type();
     for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
@@ -70,7 +70,7 @@ Result<> check_capturable(const torch::jit::Module& model, const HostState& stat
   if (!state.changed.empty()) {
     return Failure{fmt::format("the model changes attributes that are no tensors: {}", fmt::join(state.changed, ", "))};
   }
-  if (!state.is_understood) {
+  if (!state.is_analyzable) {
     return Failure{"the model changes what cannot be seen before it runs (an interface, another thread)"};
   }
   return {};
