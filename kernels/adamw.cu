@@ -25,7 +25,7 @@ __device__ void update_element(float& p, float gradient, float& m, float& v, flo
 template <bool kAmsgrad, ElementType kLow>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, const VectorSpan span) {
   if (is_skipped(a.control)) return;
-  const AdamCoefficients c = chosen(a.coefficients);
+  const AdamCoefficients c = select_coefficients(a.coefficients);
   const float factor = gradient_factor(a.control) * c.direction;
   const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
   auto* master4 = reinterpret_cast<float4*>(a.master + span.head);

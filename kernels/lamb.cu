@@ -27,7 +27,7 @@ __device__ void first_pass(float p, float gradient, float& m, float& v, float fa
 __global__ void __launch_bounds__(kThreads)
     lamb_moments_kernel(const LambArguments a, const VectorSpan span, LambSums* __restrict__ partials) {
   if (is_skipped(a.control)) return;
-  const LambCoefficients c = chosen(a.coefficients);
+  const LambCoefficients c = select_coefficients(a.coefficients);
   const float factor = gradient_factor(a.control) * c.direction;
   const auto* master4 = reinterpret_cast<const float4*>(a.master + span.head);
   const auto* gradient4 = reinterpret_cast<const float4*>(a.gradient + span.head);
@@ -96,7 +96,7 @@ template <ElementType kLow>
 __global__ void __launch_bounds__(kThreads)
     lamb_kernel(const LambArguments a, const float* __restrict__ ratio, const VectorSpan span) {
   if (is_skipped(a.control)) return;
-  const LambCoefficients c = chosen(a.coefficients);
+  const LambCoefficients c = select_coefficients(a.coefficients);
   const float scale = c.step_size * *ratio;
   const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
   auto* master4 = reinterpret_cast<float4*>(a.master + span.head);

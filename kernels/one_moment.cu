@@ -12,7 +12,7 @@ template <class Rule, ElementType kLow>
 __global__ void __launch_bounds__(kThreads)
     one_moment_kernel(const OneMomentArguments<typename Rule::Values> a, const VectorSpan span) {
   if (is_skipped(a.control)) return;
-  const typename Rule::Values c = chosen(a.coefficients);
+  const typename Rule::Values c = select_coefficients(a.coefficients);
   const float factor = gradient_factor(a.control) * c.direction;
   const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
   auto* master4 = reinterpret_cast<float4*>(a.master + span.head);

@@ -13,7 +13,7 @@ __device__ inline float gradient_factor(const StepControl& control) {
 }
 
 template <class Values>
-__device__ inline Values chosen(const Coefficients<Values>& coefficients) {
+__device__ inline Values select_coefficients(const Coefficients<Values>& coefficients) {
   if (coefficients.table == nullptr) return coefficients.value;
   const int64_t row = *coefficients.applied_steps - coefficients.base;
   if (row < 0 || row >= coefficients.table_size) __trap();  // else it would silently use wrong numbers

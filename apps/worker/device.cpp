@@ -14,7 +14,7 @@
 namespace dslaunch::worker {
 namespace {
 
-bool driver_is_there() {
+bool has_driver() {
   struct stat status {};
   return ::stat("/dev/nvidiactl", &status) == 0;
 }
@@ -41,10 +41,10 @@ at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
 
 }  // namespace
 
-at::Device open_device(const std::string& wish, const rendezvous::LaunchEnv& env) {
-  if (wish == "cpu" || (wish == "auto" && !driver_is_there())) return at::Device(at::kCPU);
-  if (wish == "cuda" || wish == "auto") return first_cuda_device(env);
-  throw UserError(ExitCode::kUsage, fmt::format("--device takes auto, cpu or cuda, but got '{}'", wish));
+at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env) {
+  if (requested_device == "cpu" || (requested_device == "auto" && !has_driver())) return at::Device(at::kCPU);
+  if (requested_device == "cuda" || requested_device == "auto") return first_cuda_device(env);
+  throw UserError(ExitCode::kUsage, fmt::format("--device takes auto, cpu or cuda, but got '{}'", requested_device));
 }
 
 }  // namespace dslaunch::worker

@@ -8,8 +8,8 @@
 
 namespace dslaunch::worker {
 
-// `wish`: "auto" | "cpu" | "cuda". With CUDA: loads the CUDA module and takes device local_rank, or device 0 if the
-// launcher made only one visible. Throws UserError(69) when there is no CUDA module, driver or device.
-at::Device open_device(const std::string& wish, const rendezvous::LaunchEnv& env);
+// `requested_device`: "auto" | "cpu" | "cuda". With CUDA: loads the CUDA module and takes device local_rank, or device
+// 0 if the launcher made only one visible. Throws UserError(69) when there is no CUDA module, driver or device.
+at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env);
 
 }  // namespace dslaunch::worker

@@ -86,7 +86,7 @@ int report(const c10::Error& error) {
 }
 
 // Exits without running the destructors of LibTorch's globals, which take longer than some steps.
-[[noreturn]] void leave(int code) {
+[[noreturn]] void exit_process(int code) {
   std::fflush(nullptr);
   std::_Exit(code);
 }
@@ -97,17 +97,17 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // reaching the file size limit is a write error, like a full disk
   try {
-    leave(with_output_written(run(std::vector<std::string>(argv + 1, argv + argc))));
+    exit_process(with_output_written(run(std::vector<std::string>(argv + 1, argv + argc))));
   } catch (const Error& error) {
     log::error("{}", error.what());
-    leave(to_int(error.code()));
+    exit_process(to_int(error.code()));
   } catch (const std::bad_alloc&) {
-    leave(out_of_memory("the system refused an allocation"));
+    exit_process(out_of_memory("the system refused an allocation"));
   } catch (const c10::Error& error) {
-    leave(report(error));
+    exit_process(report(error));
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
     log::error("{}", end.text);
-    leave(to_int(end.code));
+    exit_process(to_int(end.code));
   }
 }

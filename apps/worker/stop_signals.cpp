@@ -8,7 +8,7 @@ namespace {
 
 volatile std::sig_atomic_t g_signal = 0, g_second_ends = 0;
 
-void note_signal(int number) {
+void on_signal(int number) {
   if (g_signal == 0) g_signal = number;
   if (number == SIGUSR1 || number == SIGUSR2 || g_second_ends == 0) return;
   std::signal(SIGTERM, SIG_DFL);
@@ -21,7 +21,7 @@ void install_stop_signals(bool has_agent) {
   g_second_ends = has_agent ? 0 : 1;
   for (int number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     struct sigaction action {};
-    action.sa_handler = note_signal;
+    action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigaction(number, &action, nullptr);
   }

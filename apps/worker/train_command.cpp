@@ -61,34 +61,34 @@ config::LoadResult load_config(const TrainOptions& options, const rendezvous::La
   return result;
 }
 
-void require_place(const char* what, const std::string& place, const char* named_by, const Result<>& writable) {
+void require_writable(const char* what, const std::string& place, const char* named_by, const Result<>& writable) {
   if (writable.ok()) return;
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, writable.error()));
 }
 
 // Checks locations first written to during or after training, perhaps after hours. An evaluation writes to none.
-void check_places(const TrainOptions& options, const config::JobConfig& config, int rank) {
+void check_outputs_writable(const TrainOptions& options, const config::JobConfig& config, int rank) {
   const std::string& checkpoints = config.checkpoint.dir;
   if (!checkpoints.empty()) {
-    require_place("checkpoints", checkpoints, "checkpoint.dir", check_writable(checkpoints));
+    require_writable("checkpoints", checkpoints, "checkpoint.dir", check_writable(checkpoints));
   }
   const auto& profile = config.flops_profiler;
   if (rank == 0 && profile.enabled && !profile.output_file.empty()) {
-    require_place("the flops profile", profile.output_file, "flops_profiler.output_file",
+    require_writable("the flops profile", profile.output_file, "flops_profiler.output_file",
                   check_writable_file(profile.output_file));
   }
   if (options.trace) {  // one file per rank, on other machines in an unchecked directory
-    require_place("the trace", options.run_dir, "--run_dir", check_writable(options.run_dir));
+    require_writable("the trace", options.run_dir, "--run_dir", check_writable(options.run_dir));
   }
 }
 
 // dslaunch locks the run directories of its jobs itself, and may hold this one for an `exec` that this rank belongs to;
 // otherwise rank 0 takes the lock. Other ranks need none.
-FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEnv& env) {
+FolderLock take_run_folder(const std::string& directory, const rendezvous::LaunchEnv& env) {
   if (env.rank != 0 || env.is_of_a_run()) return {};
-  runtime::make_folder(folder);
-  return FolderLock::take_run_folder(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host),
+  runtime::make_directory(directory);
+  return FolderLock::take_run_folder(directory, fmt::format("dsworker (process {} on {})", ::getpid(), env.host),
                                      env.job_id);
 }
 
@@ -153,7 +153,7 @@ void set_log_level(const TrainOptions& options) {
 
 // Reports the failure to the ranks that wait for this rank in collectives, before its groups are destroyed. A
 // checkpoint that was being written is complete by then, for all ranks.
-void tell_the_others(const std::exception& error, rendezvous::Store& store, Groups& groups) {
+void notify_peers(const std::exception& error, rendezvous::Store& store, Groups& groups) {
   if (groups.watch) groups.watch->end();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
   const auto reason = is_ours ? error.what() : runtime::cause_of(error);
@@ -181,7 +181,7 @@ int train_command(const std::vector<std::string>& arguments) {
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
   const auto hang_limit = hang_limit_of(options);
-  if (!options.eval_only) check_places(options, config.config, env.rank);
+  if (!options.eval_only) check_outputs_writable(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
   set_library_variables(config.config);
@@ -211,10 +211,10 @@ int train_command(const std::vector<std::string>& arguments) {
     // If the watchdog aborted this rank's wait, the error to report is the watchdog's verdict.
     const auto verdict = groups.watch ? groups.watch->verdict() : std::nullopt;
     if (verdict) {
-      tell_the_others(*verdict, *store, groups);
+      notify_peers(*verdict, *store, groups);
       throw *verdict;
     }
-    tell_the_others(error, *store, groups);
+    notify_peers(error, *store, groups);
     throw;
   }
 }

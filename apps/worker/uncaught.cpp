@@ -12,7 +12,7 @@
 
 namespace {
 
-std::terminate_handler usual_end = nullptr;
+std::terminate_handler default_handler = nullptr;
 
 constexpr std::string_view kOutOfMemory =
     "error: out of memory: the system refused an allocation. Is there a limit, as of ulimit -v? LibTorch alone needs "
@@ -25,15 +25,15 @@ constexpr std::string_view kOutOfMemory =
     [[maybe_unused]] auto written = ::write(STDERR_FILENO, kOutOfMemory.data(), kOutOfMemory.size());
     ::_exit(dslaunch::to_int(dslaunch::ExitCode::kUnavailable));
   }
-  usual_end();
+  default_handler();
   __builtin_unreachable();
 }
 
-void take_terminate() {
-  usual_end = std::set_terminate(end_without_memory);
+void install_terminate_handler() {
+  default_handler = std::set_terminate(end_without_memory);
 }
 
 // Runs before the initializers of any shared library.
-[[gnu::section(".preinit_array"), gnu::used]] void (*const before_initializers)() = take_terminate;
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_initializers)() = install_terminate_handler;
 
 }  // namespace

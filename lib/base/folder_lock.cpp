@@ -50,9 +50,9 @@ OpenedFile open_or_create(const std::string& path) {
   UniqueFd own(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (own.valid()) return {std::move(own)};
   const int refused = errno;
-  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));  // does not block on a pipe
-  if (refused != EACCES || !theirs.valid()) throw SystemError("create", path, refused, ExitCode::kCannotCreate);
-  return {std::move(theirs), false};
+  UniqueFd existing(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));  // does not block on a pipe
+  if (refused != EACCES || !existing.valid()) throw SystemError("create", path, refused, ExitCode::kCannotCreate);
+  return {std::move(existing), false};
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ bool says(const std::string& text, std::initializer_list<const char*> words) {
                      [&](const char* some) { return text.find(some) != std::string::npos; });
 }
 
-bool is_memory_refused(const std::string& text) {
+bool is_out_of_memory(const std::string& text) {
   return says(text, {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED", "can't allocate memory"});
 }
 
@@ -29,7 +29,7 @@ bool is_device_lost(const std::string& text) {
 }  // namespace
 
 void throw_if_resource_failed(const std::string& cause, const std::string& during) {
-  if (is_memory_refused(cause)) {
+  if (is_out_of_memory(cause)) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("out of memory in {}: {}. Use a smaller micro batch, \"activation_checkpointing\" or a "
                                 "higher ZeRO stage",

@@ -90,8 +90,8 @@ void build_torch_autocast(const Settings& settings, JobConfig& out) {
 Precision precision_of(const Settings& settings) {
   if (settings.boolean("bf16.enabled")) return Precision::kBf16;
   if (settings.boolean("fp16.enabled")) return Precision::kFp16;
-  const bool undecided = settings.at("bf16.enabled").deferred || settings.at("fp16.enabled").deferred;
-  return undecided ? Precision::kAuto : Precision::kFp32;
+  const bool is_deferred = settings.at("bf16.enabled").deferred || settings.at("fp16.enabled").deferred;
+  return is_deferred ? Precision::kAuto : Precision::kFp32;
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST_CASE("replays draw what launches draw, also where the stream of the recordi
   hold_all_streams(held, 80);  // far longer than a recording takes, far shorter than what is recorded
   const auto graph = make_device_graph(kDevice);
   at::Tensor drawn;
-  graph->record([&] {
+  graph->capture([&] {
     recorded.run(300);
     drawn = draw();
   });

@@ -140,7 +140,7 @@ struct Whole {
     shard.master = normal(shard.range.size(), 1).to(device);
     shard.gradient = at::zeros_like(shard.master);
     shard.low_precision = shard.master.to(at::kBFloat16);
-    auto runs = dslaunch::runtime::optim::cut_by_group(shard, layout[0], groups.of_parameter);
+    auto runs = dslaunch::runtime::optim::split_by_group(shard, layout[0], groups.of_parameter);
     for (auto& run : runs) dslaunch::runtime::optim::allocate_moments(*optimizer, run);
     return runs;
   }

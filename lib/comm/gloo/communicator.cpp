@@ -86,17 +86,17 @@ void GlooCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
 void GlooCommunicator::all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op) {
   size_t bytes = num_bytes_in(buffer);
   scratch_.resize(std::max(scratch_.size(), bytes * count_of(options_.size)));
-  std::vector<FullMesh::Region> theirs(count_of(options_.size));
+  std::vector<FullMesh::Region> received(count_of(options_.size));
   std::vector<const void*> inputs(count_of(options_.size), buffer.data);
   FullMesh::Region own(*mesh_, buffer.data, bytes);
   for (int peer : others_) {
     char* scratch = scratch_.data() + count_of(peer) * bytes;
     inputs[count_of(peer)] = scratch;
-    theirs[count_of(peer)] = FullMesh::Region(*mesh_, scratch, bytes);
-    theirs[count_of(peer)].receive(peer, call.tag(Call::kContribute), 0, bytes);
+    received[count_of(peer)] = FullMesh::Region(*mesh_, scratch, bytes);
+    received[count_of(peer)].receive(peer, call.tag(Call::kContribute), 0, bytes);
   }
   for (int peer : others_) own.send(peer, call.tag(Call::kContribute), 0, bytes);
-  for (int peer : others_) call.wait_received(theirs[count_of(peer)], peer);
+  for (int peer : others_) call.wait_received(received[count_of(peer)], peer);
   for (int peer : others_) call.wait_sent(own, peer);  // the result replaces what is being sent
   reduce_in_order(inputs.data(), inputs.size(), buffer.data, buffer.count, buffer.dtype, op);
 }
@@ -126,16 +126,16 @@ void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, s
   const size_t bytes = num_bytes_in(out) / count_of(options_.size);
   if (bytes == 0) return;
   const auto part_of = [&](int rank) { return static_cast<char*>(out.data) + count_of(rank) * bytes; };
-  const char* ours = static_cast<const char*>(in.data) + count_of(options_.rank) * stride_bytes;
-  if (part_of(options_.rank) != ours) std::memcpy(part_of(options_.rank), ours, bytes);
-  std::vector<FullMesh::Region> theirs(count_of(options_.size));
+  const char* own_parts = static_cast<const char*>(in.data) + count_of(options_.rank) * stride_bytes;
+  if (part_of(options_.rank) != own_parts) std::memcpy(part_of(options_.rank), own_parts, bytes);
+  std::vector<FullMesh::Region> received(count_of(options_.size));
   for (int peer : others_) {
-    theirs[count_of(peer)] = FullMesh::Region(*mesh_, part_of(peer), bytes);
-    theirs[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
+    received[count_of(peer)] = FullMesh::Region(*mesh_, part_of(peer), bytes);
+    received[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
   }
   FullMesh::Region own(*mesh_, in.data, num_bytes_in(in));
   for (int peer : others_) own.send(peer, call.tag(Call::kSpread), count_of(peer) * stride_bytes, bytes);
-  for (int peer : others_) call.wait_received(theirs[count_of(peer)], peer);
+  for (int peer : others_) call.wait_received(received[count_of(peer)], peer);
   for (int peer : others_) call.wait_sent(own, peer);
 }
 

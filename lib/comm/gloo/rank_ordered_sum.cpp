@@ -85,7 +85,7 @@ float larger(float a, float b) {
   return a > b || std::isnan(a) ? a : b;
 }
 
-void fold(float* into, const float* in, size_t count, ReduceOp op) {
+void reduce_into(float* into, const float* in, size_t count, ReduceOp op) {
   if (op == ReduceOp::kSum) {
     for (size_t i = 0; i < count; ++i) into[i] += in[i];
   } else {
@@ -101,7 +101,7 @@ void reduce_floats(const void* const* inputs, size_t num_inputs, void* out, size
     widen(static_cast<const T*>(inputs[0]) + begin, sum, length);
     for (size_t i = 1; i < num_inputs; ++i) {
       widen(static_cast<const T*>(inputs[i]) + begin, next, length);
-      fold(sum, next, length, op);
+      reduce_into(sum, next, length, op);
     }
     narrow(sum, static_cast<T*>(out) + begin, length);
   }

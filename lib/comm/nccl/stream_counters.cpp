@@ -30,7 +30,7 @@ StreamCounters::~StreamCounters() {
 namespace {
 
 // A write captured into a graph would store the same number at every replay.
-bool is_recorded(cudaStream_t stream) {
+bool is_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return ::cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
 }
@@ -40,7 +40,7 @@ bool is_recorded(cudaStream_t stream) {
 StreamCounters::Mark StreamCounters::mark(cudaStream_t stream) {
   size_t i = 0;
   while (i < num_lanes_ && lanes_[i].stream != stream) ++i;
-  if (!write_value_ || i == kMaxStreams || is_recorded(stream)) return {};
+  if (!write_value_ || i == kMaxStreams || is_captured(stream)) return {};
   if (i == num_lanes_) lanes_[num_lanes_++].stream = stream;
   const uint32_t value = lanes_[i].num_sent + 1;
   const auto address = reinterpret_cast<CUdeviceptr>(counters_ + i);

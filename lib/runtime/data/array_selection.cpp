@@ -55,26 +55,26 @@ std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, cons
   return found;
 }
 
-[[noreturn]] void refuse_gap(const std::vector<ArrayInfo>& arrays, const ForwardArguments& forward,
-                             const std::string& name, const std::string& gap) {
+[[noreturn]] void reject_missing_argument(const std::vector<ArrayInfo>& arrays, const ForwardArguments& forward,
+                                          const std::string& name, const std::string& missing) {
   refuse(
       fmt::format("the data's array '{}' is called like an argument of forward ({}), but '{}' in front of it has no "
                   "array, and arguments are passed by position. Give the data an array '{}', or name with data.inputs "
                   "and data.labels, or --inputs and --labels, what goes to forward (the data holds {})",
-                  name, fmt::join(forward.names, ", "), gap, gap, fmt::join(names_of(arrays), ", ")));
+                  name, fmt::join(forward.names, ", "), missing, missing, fmt::join(names_of(arrays), ", ")));
 }
 
 // Inputs were found by name: an array with the name of an argument after a gap would be left out, or, if it is one of
 // the labels, be passed in place of the missing argument.
-void require_no_gap(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen,
-                    const ForwardArguments& forward) {
-  std::optional<std::string> gap;
+void require_all_arguments(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen,
+                           const ForwardArguments& forward) {
+  std::optional<std::string> missing;
   for (const auto& name : forward.names) {
     const auto index = find(arrays, name);
     const bool goes_to_loss = index && !forward.takes_labels &&
                               std::find(chosen.labels.begin(), chosen.labels.end(), *index) != chosen.labels.end();
-    if (!index && !gap) gap = name;
-    if (index && gap && !goes_to_loss) refuse_gap(arrays, forward, name, *gap);
+    if (!index && !missing) missing = name;
+    if (index && missing && !goes_to_loss) reject_missing_argument(arrays, forward, name, *missing);
   }
 }
 
@@ -86,7 +86,7 @@ void require_labels_in_place(const std::vector<ArrayInfo>& arrays, const ArraySe
     const auto& name = arrays[chosen.labels[i]].name;
     const auto own = std::find(forward.names.begin(), forward.names.end(), name);
     if (at < forward.names.size() && own != forward.names.end() && *own != forward.names[at]) {
-      refuse_gap(arrays, forward, name, forward.names[at]);
+      reject_missing_argument(arrays, forward, name, forward.names[at]);
     }
   }
 }
@@ -115,7 +115,7 @@ void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& cho
 
 // A model whose forward takes one array computes its loss from that array alone (token streams always include labels).
 // With more arguments, assigning arrays to positions would be a guess.
-void drop_unasked_labels(ArraySelection& chosen, const ForwardArguments& forward) {
+void drop_unused_labels(ArraySelection& chosen, const ForwardArguments& forward) {
   if (forward.takes_labels && forward.names.size() == 1 && chosen.inputs.size() == 1) chosen.labels.clear();
 }
 
@@ -139,7 +139,7 @@ ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::ve
   if (inputs.empty()) {
     std::vector<size_t> candidates = by_argument_names(arrays, forward);
     const bool are_by_name = !candidates.empty();
-    if (are_by_name) require_no_gap(arrays, chosen, forward);
+    if (are_by_name) require_all_arguments(arrays, chosen, forward);
     if (!are_by_name) {
       candidates.resize(arrays.size());
       std::iota(candidates.begin(), candidates.end(), size_t{0});
@@ -154,7 +154,7 @@ ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::ve
     std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(chosen.inputs),
                  [&](size_t i) { return !contains(chosen.labels, i); });
   }
-  if (labels.empty()) drop_unasked_labels(chosen, forward);
+  if (labels.empty()) drop_unused_labels(chosen, forward);
   if (labels.empty() && !inputs.empty() && forward.takes_labels) require_labels_in_place(arrays, chosen, forward);
   require_fit(arrays, chosen, forward);
   return chosen;

@@ -48,7 +48,7 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelect
 
 Batch BatchLoader::next() {
   Batch batch = *prefetcher_->next();
-  if (++handed_out_ % accumulation_ == 0) position_ = batch.after;
+  if (++num_returned_ % accumulation_ == 0) position_ = batch.after;
   return batch;
 }
 

@@ -30,7 +30,7 @@ class BatchLoader {
  private:
   const int64_t accumulation_;
   DataPosition position_;
-  int64_t handed_out_ = 0;
+  int64_t num_returned_ = 0;
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 

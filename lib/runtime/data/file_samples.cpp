@@ -174,7 +174,7 @@ std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::v
       parts.push_back(read_token_stream(path, data.dtype));
     } else if (std::exchange(before, megatron_prefix(path)) !=
                megatron_prefix(path)) {  // a glob names both files of a pair
-      for (auto& stretch : read_megatron_tokens(path)) parts.push_back(std::move(stretch));
+      for (auto& range : read_megatron_tokens(path)) parts.push_back(std::move(range));
     }
   }
   return make_token_samples(std::move(parts), data.seq_len);

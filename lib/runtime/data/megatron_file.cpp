@@ -50,13 +50,13 @@ class Index {
     }
     num_sequences_ = static_cast<size_t>(sequences);
     lengths_ = kHeader;
-    places_ = kHeader + 4 * num_sequences_;
+    offsets_ = kHeader + 4 * num_sequences_;
   }
 
   int type_code() const { return type_code_; }
   size_t num_sequences() const { return num_sequences_; }
   int64_t length(size_t sequence) const { return at<int32_t>(lengths_ + 4 * sequence); }  // tokens
-  int64_t place(size_t sequence) const { return at<int64_t>(places_ + 8 * sequence); }    // bytes
+  int64_t offset(size_t sequence) const { return at<int64_t>(offsets_ + 8 * sequence); }  // bytes
 
  private:
   template <class T>
@@ -68,13 +68,13 @@ class Index {
 
   std::shared_ptr<const MappedFile> file_;
   int type_code_ = 0;
-  size_t num_sequences_ = 0, lengths_ = 0, places_ = 0;
+  size_t num_sequences_ = 0, lengths_ = 0, offsets_ = 0;
 };
 
 // Whether all sequences would lie inside the file with tokens of 8 bytes. With tokens of 2 bytes the last one does not.
 bool may_have_eight_bytes(const Index& index, int64_t size) {
   for (size_t i = 0; i < index.num_sequences(); ++i) {
-    if (index.place(i) < 0 || index.length(i) > (size - index.place(i)) / 8) return false;
+    if (index.offset(i) < 0 || index.length(i) > (size - index.offset(i)) / 8) return false;
   }
   return true;
 }
@@ -130,25 +130,25 @@ std::vector<FileArray> read_megatron_tokens(const std::string& path) {
   const auto size = static_cast<int64_t>(tokens->size());
   const at::ScalarType type = token_type(index_path, index.type_code(), !may_have_eight_bytes(index, size));
   const auto width = static_cast<int64_t>(c10::elementSize(type));
-  std::vector<FileArray> stretches;
+  std::vector<FileArray> ranges;
   int64_t end = -1;  // end of the current range, in bytes
   for (size_t i = 0; i < index.num_sequences(); ++i) {
-    const int64_t length = index.length(i), place = index.place(i);
-    if (length < 0 || place < 0 || place > size || length > (size - place) / width) {
+    const int64_t length = index.length(i), offset = index.offset(i);
+    if (length < 0 || offset < 0 || offset > size || length > (size - offset) / width) {
       refuse(tokens_path,
              fmt::format("has {} bytes, but '{}' puts sequence {} at byte {} with {} tokens of {} bytes. Are the "
                          "two of one data set?",
-                         size, index_path, i, place, length, width));
+                         size, index_path, i, offset, length, width));
     }
-    if (place != end) {
-      stretches.push_back({"tokens", type, {0}, tokens->data() + place, tokens, tokens_path});
-      end = place;
+    if (offset != end) {
+      ranges.push_back({"tokens", type, {0}, tokens->data() + offset, tokens, tokens_path});
+      end = offset;
     }
-    stretches.back().shape[0] += length;
+    ranges.back().shape[0] += length;
     end += length * width;
   }
-  if (stretches.empty()) refuse(index_path, "names no sequence");
-  return stretches;
+  if (ranges.empty()) refuse(index_path, "names no sequence");
+  return ranges;
 }
 
 }  // namespace dslaunch::runtime

@@ -93,18 +93,18 @@ EvaluationPlanner::EvaluationPlanner(int64_t num_samples, int64_t micro_batch, i
 }
 
 std::optional<MicroBatchPlan> EvaluationPlanner::next() {
-  if (dealt_ == num_samples_) return std::nullopt;
-  const int64_t count = std::min(slice_, num_samples_ - dealt_);
+  if (num_dealt_ == num_samples_) return std::nullopt;
+  const int64_t count = std::min(slice_, num_samples_ - num_dealt_);
   // The first count % num_ranks ranks get one more.
   const int64_t share = count / num_ranks_, extra = count % num_ranks_;
-  const int64_t begin = dealt_ + rank_ * share + std::min<int64_t>(rank_, extra);
+  const int64_t begin = num_dealt_ + rank_ * share + std::min<int64_t>(rank_, extra);
   MicroBatchPlan plan;
   plan.num_samples = share + (rank_ < extra ? 1 : 0);
   for (int64_t i = 0; i < plan.num_samples; ++i) plan.samples.push_back(begin + i);
   if (plan.samples.empty()) plan.samples.push_back(num_samples_ - 1);
-  dealt_ += count;
+  num_dealt_ += count;
   plan.first = {0, plan.samples.front()};
-  plan.after = {0, dealt_};
+  plan.after = {0, num_dealt_};
   return plan;
 }
 

@@ -88,7 +88,7 @@ class EvaluationPlanner {
  private:
   const int64_t num_samples_, slice_;
   const int num_ranks_, rank_;
-  int64_t dealt_ = 0;
+  int64_t num_dealt_ = 0;
 };
 
 }  // namespace dslaunch::runtime

@@ -29,7 +29,7 @@ at::ScalarType dtype_of(const config::ArraySpec& array) {
                      did_you_mean(array.dtype, names), fmt::join(names, ", ")));
 }
 
-struct MadeArray {
+struct GeneratedArray {
   uint64_t key = 0;
   at::ScalarType dtype = at::kFloat;
   double low = 0, high = 1;
@@ -52,7 +52,7 @@ class SyntheticSamples : public SampleSource {
       }
       require_size(info);
       require_range(origin, info.dtype);
-      made_.push_back({key_of(origin.name, seed), info.dtype, origin.low, origin.high, info.sample_numel()});
+      generated_.push_back({key_of(origin.name, seed), info.dtype, origin.low, origin.high, info.sample_numel()});
       infos_.push_back(std::move(info));
     }
   }
@@ -61,7 +61,7 @@ class SyntheticSamples : public SampleSource {
   std::string describe(size_t, int64_t) const override { return "synthetic data"; }
 
   void read(size_t index, int64_t sample, void* out) const override {
-    const MadeArray& array = made_[index];
+    const GeneratedArray& array = generated_[index];
     switch (array.dtype) {
       case at::kFloat:
         return fill<float>(array, sample, out);
@@ -133,7 +133,7 @@ class SyntheticSamples : public SampleSource {
   static uint64_t key_of(const std::string& name, uint64_t seed) { return mix64(mix64(seed) ^ fnv1a(name)); }
 
   template <class T>
-  static void fill(const MadeArray& array, int64_t sample, void* out) {
+  static void fill(const GeneratedArray& array, int64_t sample, void* out) {
     const uint64_t key = mix64(array.key ^ static_cast<uint64_t>(sample));
     auto* values = static_cast<T*>(out);
     for (int64_t i = 0; i < array.numel; ++i) {
@@ -148,7 +148,7 @@ class SyntheticSamples : public SampleSource {
     }
   }
 
-  std::vector<MadeArray> made_;
+  std::vector<GeneratedArray> generated_;
   std::vector<ArrayInfo> infos_;
 };
 

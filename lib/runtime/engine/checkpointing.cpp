@@ -181,13 +181,13 @@ std::string Checkpointing::last_saved() const {
 std::string Checkpointing::skeleton() {
   std::error_code ignored;
   if (!skeleton_.empty() && std::filesystem::exists(skeleton_, ignored)) return skeleton_;
-  const std::string folder =
+  const std::string directory =
       options_.run_dir + (share_.leader == 0 ? "" : fmt::format("/node_{}", options_.placement.node));
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw SystemError("create folder", "'" + folder + "'", error.value(), ExitCode::kCannotCreate);
-  write_model_skeleton(options_.model_path, folder + "/model_skeleton.pt");
-  skeleton_ = folder + "/model_skeleton.pt";
+  std::filesystem::create_directories(directory, error);
+  if (error) throw SystemError("create folder", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
+  write_model_skeleton(options_.model_path, directory + "/model_skeleton.pt");
+  skeleton_ = directory + "/model_skeleton.pt";
   return skeleton_;
 }
 

@@ -76,14 +76,14 @@ class Checkpointing {
   void wait_for_writer();
   void start_writing(CheckpointPart part);
 
-  void follow_shapes(RestoreSource& source);
-  void load(RestoreSource& source, const config::CheckpointLoad& how);
-  void restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match);
+  void resize_buffers(RestoreSource& source);
+  void load(RestoreSource& source, const config::CheckpointLoad& load_options);
+  void restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options, const NameMatch& match);
   const at::Tensor& read_frozen(RestoreSource& source, const FrozenPart& part);
   void restore_frozen(RestoreSource& source, const NameMatch& match);
   void restore_buffers(RestoreSource& source, const NameMatch& match);
-  void go_on_from(const Restored& restored) const;
-  void tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const;
+  void continue_from(const Restored& restored) const;
+  void report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const;
 
   const CheckpointingOptions options_;
   ModelSource& model_;

@@ -29,12 +29,12 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   if (from.empty()) return {};
   // A run that resumes its own checkpoint loads all of it: checkpoint.load applies to checkpoints from elsewhere, and a
   // restart of the job must not start its steps from scratch.
-  const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
+  const config::CheckpointLoad load_options = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
   const RestoreOptions options{
       dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.watchdog};
   const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
-    if (from == "auto") follow_shapes(source);
-    load(source, how);
+    if (from == "auto") resize_buffers(source);
+    load(source, load_options);
   });
   if (!restored) {
     const std::string start = begin_from.value_or("");
@@ -45,16 +45,16 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
     }
     return resume(start, begin_from);
   }
-  if (world_.rank() == 0) tell_loaded(*restored, how);
-  if (how.weights_only) return {};
-  if (from != "auto" && options_.saves) go_on_from(*restored);
+  if (world_.rank() == 0) report_loaded(*restored, load_options);
+  if (load_options.weights_only) return {};
+  if (from != "auto" && options_.saves) continue_from(*restored);
   last_step_ = restored->metadata.step;
   return restored->metadata.position;
 }
 
 // The run has returned to one of its own earlier checkpoints. If the run ends before its next save, it must resume from
 // that checkpoint, and not from a later one that it has abandoned.
-void Checkpointing::go_on_from(const Restored& restored) const {
+void Checkpointing::continue_from(const Restored& restored) const {
   std::error_code elsewhere;
   if (world_.rank() != share_.leader ||
       !std::filesystem::equivalent(std::filesystem::path(restored.path).parent_path(), dir_, elsewhere)) {
@@ -69,7 +69,7 @@ void Checkpointing::go_on_from(const Restored& restored) const {
 
 // Buffers whose shape forward has changed (a table that grew with the inputs) are in the run's own checkpoint with
 // their new shape.
-void Checkpointing::follow_shapes(RestoreSource& source) {
+void Checkpointing::resize_buffers(RestoreSource& source) {
   for (auto& [name, value] : model_.buffers()) {
     const SavedTensor* saved = source.reader().find(name);
     if (saved == nullptr || !saved->is_buffer || value.sizes() == at::IntArrayRef(saved->shape)) continue;
@@ -77,9 +77,9 @@ void Checkpointing::follow_shapes(RestoreSource& source) {
   }
 }
 
-void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& how) {
+void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& load_options) {
   const auto match = match_names(metadata({}).parameters, source.metadata().parameters);
-  if (!match.shapes.empty() || (how.strict && !match.fits())) {
+  if (!match.shapes.empty() || (load_options.strict && !match.fits())) {
     const char* const advice = match.shapes.empty()
                                    ? "\n  \"checkpoint\": {\"load\": {\"strict\": false}} with --resume "
                                      "PATH loads what they have in common"
@@ -87,17 +87,18 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& ho
     throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
   }
   loaded_frozen_.clear();
-  restore_engine(source, how, match);
+  restore_engine(source, load_options, match);
   restore_frozen(source, match);
   restore_buffers(source, match);
-  if (how.weights_only) return;
+  if (load_options.weights_only) return;
   if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
 // State that the checkpoint lacks starts as in a new run. A parameter may have been trained before and be frozen now,
 // or vice versa; then there are no moments.
-void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match) {
-  const bool fresh_moments = how.weights_only || !how.optimizer_states;
+void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options,
+                                   const NameMatch& match) {
+  const bool fresh_moments = load_options.weights_only || !load_options.optimizer_states;
   const Names absent = names_missing_in_checkpoint(match);
   const auto initial = initial_values(model_, options_.init, options_.model_path);
   std::map<std::string, int> indices;
@@ -120,7 +121,7 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
   };
   const auto& saved = source.metadata();
   const auto barrier = [&] { source.barrier(); };
-  if (how.weights_only) {
+  if (load_options.weights_only) {
     engine_.restore(0, {}, true, read, barrier);
   } else {
     engine_.restore(saved.step, saved.scalars, fresh_moments, read, barrier);
@@ -158,19 +159,19 @@ void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& matc
   }
 }
 
-void Checkpointing::tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const {
+void Checkpointing::report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const {
   const auto match = match_names(metadata({}).parameters, restored.metadata.parameters);
   if (!match.only_model.empty()) {
     log::warning("not in the checkpoint, so they keep their starting values: {}", list_names(match.only_model));
   }
   if (!match.only_saved.empty()) log::warning("in the checkpoint only, so not used: {}", list_names(match.only_saved));
-  if (how.weights_only) {
+  if (load_options.weights_only) {
     log::info("took the weights of {} (step {}); steps, schedule and data start afresh", restored.path,
               restored.metadata.step);
     return;
   }
   log::info("resumed from {} (step {}){}", restored.path, restored.metadata.step,
-            how.optimizer_states ? "" : ", with fresh moments");
+            load_options.optimizer_states ? "" : ", with fresh moments");
 }
 
 }  // namespace dslaunch::runtime

@@ -14,9 +14,9 @@ class DeviceGraph {
   // Calls `work`; the operations that it enqueues on the current stream, and on streams forked from and joined to the
   // current stream, are captured instead of run. The device must be idle. The graph owns memory that `work` allocates;
   // the results there are available after every replay, as long as a tensor holds that memory. Throws what `work`
-  // throws, or the reason why capture failed; then the random number generators continue as if record() had not been
+  // throws, or the reason why capture failed; then the random number generators continue as if capture() had not been
   // called, and this object must not be used again.
-  virtual void record(const std::function<void()>& work) = 0;
+  virtual void capture(const std::function<void()>& work) = 0;
   // Enqueues the captured work on the current stream, with the random numbers that running `work` again would draw.
   virtual void replay() = 0;
 };

@@ -16,9 +16,9 @@ namespace dslaunch::runtime {
 namespace {
 
 // Reads the samples of one rank's micro batches again, with their indices.
-class SamplesAgain {
+class SampleReplay {
  public:
-  SamplesAgain(const FailedRun& run, DataPosition start)
+  SampleReplay(const FailedRun& run, DataPosition start)
       : data_(run.data),
         planner_(options_of(run), start),
         assembler_(run.data.train, run.data.train_arrays, assembly()) {}
@@ -30,9 +30,9 @@ class SamplesAgain {
   const std::vector<int64_t>& samples() const { return plan_.samples; }
 
   // Checks the data itself for NaNs and infinities; names the array, sample and file of each value.
-  void look(FiniteCheck& check, const Batch& batch) const {
-    look(check, data_.train_arrays.inputs, batch.inputs);
-    look(check, data_.train_arrays.labels, batch.labels);
+  void check(FiniteCheck& found, const Batch& batch) const {
+    check(found, data_.train_arrays.inputs, batch.inputs);
+    check(found, data_.train_arrays.labels, batch.labels);
   }
 
  private:
@@ -50,13 +50,13 @@ class SamplesAgain {
     out.pin = false;
     return out;
   }
-  void look(FiniteCheck& check, const std::vector<size_t>& arrays, const std::vector<at::Tensor>& tensors) const {
+  void check(FiniteCheck& found, const std::vector<size_t>& arrays, const std::vector<at::Tensor>& tensors) const {
     for (size_t i = 0; i < arrays.size(); ++i) {
       for (int64_t row = 0; row < tensors[i].size(0); ++row) {
         const int64_t sample = plan_.samples[static_cast<size_t>(row)];
-        check.look(fmt::format("array '{}' of the data, sample {} (file: {}),", data_.train->arrays()[arrays[i]].name,
-                               sample, data_.train->describe(arrays[i], sample)),
-                   tensors[i][row]);
+        found.check(fmt::format("array '{}' of the data, sample {} (file: {}),", data_.train->arrays()[arrays[i]].name,
+                                sample, data_.train->describe(arrays[i], sample)),
+                    tensors[i][row]);
       }
     }
   }
@@ -75,7 +75,7 @@ std::string list_samples(const std::vector<int64_t>& samples) {
 }
 
 // Combines the findings in the input data and in the model. A NaN in the data is a sufficient explanation.
-std::string blame(const FiniteCheck& data, const FiniteCheck& model) {
+std::string combine_findings(const FiniteCheck& data, const FiniteCheck& model) {
   if (data.has_nan()) return data.finding();
   return data.finding().empty() ? model.finding() : model.finding() + "; before that, " + data.finding();
 }
@@ -84,20 +84,20 @@ std::string blame(const FiniteCheck& data, const FiniteCheck& model) {
 std::string search(const FailedRun& run, const StepStart& start, bool in_backward) {
   FiniteCheck in_data(run.model.table(), run.engine.unit_parameters());
   FiniteCheck in_model(run.model.table(), run.engine.unit_parameters());
-  SamplesAgain samples(run, start.position);
+  SampleReplay samples(run, start.position);
   std::string found;
   run.model.set_unit_observer(&in_model);
   const ScopeExit unobserved([&run] { run.model.set_unit_observer(nullptr); });
-  for (int64_t micro = 0; micro < run.config.batch.accumulation; ++micro) {
-    in_data.forget();
-    in_model.forget();
+  for (int64_t index = 0; index < run.config.batch.accumulation; ++index) {
+    in_data.reset();
+    in_model.reset();
     Batch batch = samples.next();
-    samples.look(in_data, batch);
-    const at::Tensor loss = run.engine.run_again(on_device(std::move(batch), run.device), in_model, in_backward);
+    samples.check(in_data, batch);
+    const at::Tensor loss = run.engine.recompute_loss(on_device(std::move(batch), run.device), in_model, in_backward);
     if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss is not affected
-    in_model.look("the loss, made from finite values,", loss);
+    in_model.check("the loss, made from finite values,", loss);
     if (in_model.finding().empty()) continue;
-    found = fmt::format("{} ({}): {}", micro, list_samples(samples.samples()), blame(in_data, in_model));
+    found = fmt::format("{} ({}): {}", index, list_samples(samples.samples()), combine_findings(in_data, in_model));
   }
   return found;
 }

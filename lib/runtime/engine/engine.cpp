@@ -56,7 +56,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
                                                               parameters_->num_shards() > 1 ? &data_group : nullptr});
   for (auto& shard : parameters_->shards()) {
     const optim::ShardTensors whole{shard.master, {}, shard.low_precision, {}, 0, shard.group, shard.range};
-    for (auto& run : optim::cut_by_group(whole, parameters_->groups()[shard.group], optimizer_groups_.of_parameter)) {
+    for (auto& run : optim::split_by_group(whole, parameters_->groups()[shard.group], optimizer_groups_.of_parameter)) {
       if (!options_.for_evaluation) optim::allocate_moments(*optimizer_, run);
       shard_tensors_.push_back(std::move(run));
     }
@@ -86,16 +86,16 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   times_.begin_step(steps_done_ + 1);
   label_weight_ = 0;
   int64_t num_tokens = 0;
-  const auto counted = [&] {
+  const auto count_tokens = [&] {
     MicroBatch batch = next();
     num_tokens += batch.num_tokens;
     label_weight_ += weight_of_labels(batch);
     return batch;
   };
   if (step_graph_) {
-    compute_as_graph(counted);
+    compute_as_graph(count_tokens);
   } else {
-    compute_gradients(counted);
+    compute_gradients(count_tokens);
   }
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
@@ -157,9 +157,9 @@ at::Tensor Engine::loss_of(const MicroBatch& batch) {
   return (*loss_)(model_.forward(arguments), batch.labels);
 }
 
-at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
+at::Tensor Engine::recompute_loss(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
   model_.set_unit_parameters(&parameters);
-  const ScopeExit own_again([this] { model_.set_unit_parameters(parameters_.get()); });
+  const ScopeExit restore_parameters([this] { model_.set_unit_parameters(parameters_.get()); });
   at::Tensor loss;
   if (with_gradients) {
     parameters_->begin_accumulation_step(/*is_last=*/false);
@@ -191,21 +191,21 @@ void Engine::release_gradients() {
 // yields the overflow verdict, the global norm and the factor that turns summed gradients into clipped means, all
 // without waiting for the device.
 void Engine::combine_statistics(bool stop_requested) {
-  const bool counts_here = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated shards count once
+  const bool contributes = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated shards count once
   std::vector<at::Tensor> gradients;
   for (const auto& tensors : shard_tensors_) gradients.push_back(tensors.gradient);
   const auto scalar = loss_sum_.options();
-  const at::Tensor squares = counts_here
+  const at::Tensor squares = contributes
                                  ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients)).to(at::kFloat)
                                  : at::zeros({}, scalar);
   const int num_ranks = data_group_.size() * options_.replicated_ranks;
-  const double micro_steps = static_cast<double>(config_.batch.accumulation) * num_ranks;
-  statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
+  const double total_micro_batches = static_cast<double>(config_.batch.accumulation) * num_ranks;
+  statistics_ = at::stack({loss_sum_ / total_micro_batches, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
                            at::full({}, label_weight_, scalar)});
   if (data_group_.size() > 1) data_group_.all_reduce(buffer_of(statistics_), comm::ReduceOp::kSum);
   const bool by_labels = config_.loss_average == config::LossAverage::kTokens;
-  const at::Tensor factor = by_labels ? weigh_by_labels(micro_steps) : at::Tensor();
-  loss_scaling_.judge(statistics_.narrow(0, kLoss, 2));
+  const at::Tensor factor = by_labels ? weigh_by_labels(total_micro_batches) : at::Tensor();
+  loss_scaling_.detect_overflow(statistics_.narrow(0, kLoss, 2));
   const auto clipped = optim::clip_by_norm(statistics_.select(0, kNorm).to(at::kDouble), config_.gradient_clipping,
                                            1.0 / (parameters_->gradient_divisor() * options_.replicated_ranks));
   statistics_.select(0, kNorm).copy_(clipped.norm);
@@ -214,8 +214,8 @@ void Engine::combine_statistics(bool stop_requested) {
 }
 
 // Converts the statistics from means over all labels to means over those that count; returns the factor.
-at::Tensor Engine::weigh_by_labels(double micro_steps) {
-  const at::Tensor factor = micro_steps / statistics_.select(0, kLabelWeight);
+at::Tensor Engine::weigh_by_labels(double total_micro_batches) {
+  const at::Tensor factor = total_micro_batches / statistics_.select(0, kLabelWeight);
   statistics_.select(0, kLoss).mul_(factor);
   statistics_.select(0, kNorm).mul_(factor).mul_(factor);
   return factor;
@@ -240,9 +240,9 @@ void Engine::update_shards() {
 // Without a loss scale, a non-finite value ends the run, on a device one step later; from the step with that value on,
 // the parameters stay unchanged for the diagnosis.
 const at::Tensor& Engine::skip_after_nonfinite() {
-  const at::Tensor now = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
-  broken_ = broken_.defined() ? at::maximum(broken_, now) : now;
-  return broken_;
+  const at::Tensor is_nonfinite = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
+  nonfinite_ = nonfinite_.defined() ? at::maximum(nonfinite_, is_nonfinite) : is_nonfinite;
+  return nonfinite_;
 }
 
 // Without fp32 masters ("amp" O3) no state more precise than the parameters is kept between steps.

@@ -92,7 +92,7 @@ class Engine {
   // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
   // computes the loss of a micro batch again, with backward if `with_gradients`. The model gets its parameters from
   // `parameters`, which forwards to unit_parameters(). Collective at stage 3. Training cannot continue afterwards.
-  at::Tensor run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
+  at::Tensor recompute_loss(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
   // The state that this rank owns; views, valid until the next step. At stage 0 (replicated) only rank 0 owns it.
@@ -136,8 +136,8 @@ class Engine {
   int64_t num_micro_batches() const { return config_.batch.accumulation * options_.replicated_ranks; }
   void compute_gradients(const std::function<MicroBatch()>& next);
   void compute_as_graph(const std::function<MicroBatch()>& next);
-  void record_step(const std::vector<MicroBatch>& batches);
-  bool all_ranks_can_record(const Result<>& own);
+  void capture_step(const std::vector<MicroBatch>& batches);
+  bool all_ranks_can_capture(const Result<>& own);
   void take_gradients(const std::vector<at::Tensor>& results);
   double weight_of_labels(const MicroBatch& batch) const;
   void forward_backward(const MicroBatch& batch, bool is_last);
@@ -145,7 +145,7 @@ class Engine {
   void reduce_gradients();
   void release_gradients();
   void combine_statistics(bool stop_requested);
-  at::Tensor weigh_by_labels(double micro_steps);
+  at::Tensor weigh_by_labels(double total_micro_batches);
   void update_shards();
   const at::Tensor& skip_after_nonfinite();
   void round_masters();
@@ -177,7 +177,7 @@ class Engine {
   // fp32 on the device: [loss, grad norm, stop, label weight], with a loss scale also its report
   at::Tensor statistics_;
   at::Tensor gradient_factor_;  // fp32 scalar on the device
-  at::Tensor broken_;           // fp32 scalar on the device: 1 once a loss or norm was not finite
+  at::Tensor nonfinite_;        // fp32 scalar on the device: 1 once a loss or norm was not finite
   std::optional<InFlight> in_flight_;
 };
 

@@ -21,7 +21,7 @@ class EvaluationMode {
   EvaluationMode(ModelSource& model, comm::Communicator& group, at::Device device)
       : model_(model), device_(device), random_state_(save_random_state(device)) {
     for (const auto& [name, buffer] : model_.buffers()) own_buffers_.push_back(buffer.clone());
-    if (group.size() > 1) take_buffers_of_rank_0(group);
+    if (group.size() > 1) broadcast_buffers(group);
     model_.train(false);
   }
   ~EvaluationMode() {
@@ -37,7 +37,7 @@ class EvaluationMode {
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
-  void take_buffers_of_rank_0(comm::Communicator& group) {
+  void broadcast_buffers(comm::Communicator& group) {
     for (auto& [name, buffer] : model_.buffers()) {
       if (buffer.nbytes() == 0) continue;
       at::Tensor values = buffer.clone(at::MemoryFormat::Contiguous);
@@ -59,8 +59,8 @@ struct Sums {
 };
 
 bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& group, at::Device device) {
-  const auto wishes = gather_values<uint8_t>(group, device, inputs.stop_requested() ? 1 : 0);
-  return std::any_of(wishes.begin(), wishes.end(), [](uint8_t wish) { return wish != 0; });
+  const auto stop_requests = gather_values<uint8_t>(group, device, inputs.stop_requested() ? 1 : 0);
+  return std::any_of(stop_requests.begin(), stop_requests.end(), [](uint8_t requested) { return requested != 0; });
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ std::string describe_first(const at::Tensor& values, const at::Tensor& mask) {
 
 }  // namespace
 
-void FiniteCheck::look(const std::string& what, const at::Tensor& values) {
+void FiniteCheck::check(const std::string& what, const at::Tensor& values) {
   if (!nan_.empty() || !values.defined() || !values.is_floating_point() || values.numel() == 0) return;
   const at::Tensor detached = values.detach();
   if (detached.isfinite().all().item<bool>()) return;
@@ -40,10 +40,10 @@ std::string FiniteCheck::finding() const {
   return infinity_.empty() ? nan_ : nan_ + "; before that, " + infinity_;
 }
 
-void FiniteCheck::forget() {
+void FiniteCheck::reset() {
   nan_.clear();
   infinity_.clear();
-  last_left_.clear();
+  last_finite_unit_.clear();
 }
 
 std::string FiniteCheck::unit_name(int unit) const {
@@ -53,15 +53,15 @@ std::string FiniteCheck::unit_name(int unit) const {
 UnitValues FiniteCheck::acquire(int unit, UnitCall call) {
   auto values = inner_.acquire(unit, call);
   const auto& members = table_.units[static_cast<size_t>(unit)];
-  look_at(unit, members.parameters, values.parameters);
-  look_at(unit, members.frozen, values.frozen);
+  check_all(unit, members.parameters, values.parameters);
+  check_all(unit, members.frozen, values.frozen);
   return values;
 }
 
-void FiniteCheck::look_at(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values) {
+void FiniteCheck::check_all(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
-    look(fmt::format("parameter '{}' ({}) at the start of the step:", name, unit_name(unit)), values[i]);
+    check(fmt::format("parameter '{}' ({}) at the start of the step:", name, unit_name(unit)), values[i]);
   }
 }
 
@@ -69,8 +69,9 @@ void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   const auto& members = table_.units[static_cast<size_t>(unit)].parameters;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
-    look(fmt::format("the gradient of parameter '{}' ({}), the first in the order of backward:", name, unit_name(unit)),
-         gradients[i]);
+    check(
+        fmt::format("the gradient of parameter '{}' ({}), the first in the order of backward:", name, unit_name(unit)),
+        gradients[i]);
   }
   inner_.take_gradients(unit, std::move(gradients));
 }
@@ -78,20 +79,20 @@ void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
 void FiniteCheck::on_enter(int unit, const std::vector<at::Tensor>& inputs) {
   if (unit == 0) return;  // the data, which has been checked by name
   for (size_t i = 0; i < inputs.size(); ++i) {
-    look(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
-                     last_left_),
-         inputs[i]);
+    check(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
+                      last_finite_unit_),
+          inputs[i]);
   }
 }
 
 void FiniteCheck::on_exit(int unit, const std::vector<at::Tensor>& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string which = outputs.size() > 1 ? fmt::format("output {}", i) : std::string("the output");
-    look(fmt::format("{} of {}, {}{}:", which, unit_name(unit), type_and_shape(outputs[i]),
-                     unit == 0 ? last_left_ : std::string()),
-         outputs[i]);
+    check(fmt::format("{} of {}, {}{}:", which, unit_name(unit), type_and_shape(outputs[i]),
+                      unit == 0 ? last_finite_unit_ : std::string()),
+          outputs[i]);
   }
-  if (unit != 0) last_left_ = fmt::format(" after {}, which gave finite values", unit_name(unit));
+  if (unit != 0) last_finite_unit_ = fmt::format(" after {}, which gave finite values", unit_name(unit));
 }
 
 }  // namespace dslaunch::runtime

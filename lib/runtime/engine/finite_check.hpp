@@ -17,11 +17,11 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
   FiniteCheck(const ParameterTable& table, UnitParameters& inner) : table_(table), inner_(inner) {}
 
   // Checks a tensor; `what`: how a message names the tensor.
-  void look(const std::string& what, const at::Tensor& values);
+  void check(const std::string& what, const at::Tensor& values);
   // The location of the first NaN, with that of an earlier infinity; without a NaN that of the first infinity; or "".
   std::string finding() const;
   bool has_nan() const { return !nan_.empty(); }
-  void forget();
+  void reset();
 
   UnitValues acquire(int unit, UnitCall call) override;
   void release(int unit) override { inner_.release(unit); }
@@ -32,12 +32,12 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
 
  private:
   std::string unit_name(int unit) const;
-  void look_at(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values);
+  void check_all(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values);
 
   const ParameterTable& table_;
   UnitParameters& inner_;
-  std::string nan_, infinity_;  // locations; empty: none yet
-  std::string last_left_;       // the last unit that returned finite values
+  std::string nan_, infinity_;    // locations; empty: none yet
+  std::string last_finite_unit_;  // the last unit that returned finite values
 };
 
 }  // namespace dslaunch::runtime

@@ -39,12 +39,12 @@ at::Tensor value_in(const ModelSource& model, const std::string& name) {
 }
 
 // The model skeleton, in a file beside the output until it has been copied into the checkpoint.
-class SkeletonAside {
+class TemporarySkeleton {
  public:
-  explicit SkeletonAside(std::string path) : path_(std::move(path)) {}
-  ~SkeletonAside() { ::unlink(path_.c_str()); }
-  SkeletonAside(const SkeletonAside&) = delete;
-  SkeletonAside& operator=(const SkeletonAside&) = delete;
+  explicit TemporarySkeleton(std::string path) : path_(std::move(path)) {}
+  ~TemporarySkeleton() { ::unlink(path_.c_str()); }
+  TemporarySkeleton(const TemporarySkeleton&) = delete;
+  TemporarySkeleton& operator=(const TemporarySkeleton&) = delete;
 
   void write(const std::string& model) const {
     make_parent();
@@ -65,20 +65,20 @@ class SkeletonAside {
 
 // OUT and its missing parent directories, the innermost first. Directories that are still empty at the end are removed:
 // the import has failed.
-class NewFolders {
+class CreatedDirectories {
  public:
-  explicit NewFolders(const std::string& out) {
+  explicit CreatedDirectories(const std::string& out) {
     std::error_code ignored;
     for (std::filesystem::path path(out); !path.empty() && !std::filesystem::exists(path, ignored);
          path = path.parent_path()) {
       paths_.push_back(path);
     }
   }
-  ~NewFolders() {
+  ~CreatedDirectories() {
     for (const auto& path : paths_) ::rmdir(path.c_str());
   }
-  NewFolders(const NewFolders&) = delete;
-  NewFolders& operator=(const NewFolders&) = delete;
+  CreatedDirectories(const CreatedDirectories&) = delete;
+  CreatedDirectories& operator=(const CreatedDirectories&) = delete;
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
@@ -141,15 +141,15 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   std::string out = request.out;
   while (out.size() > 1 && out.back() == '/') out.pop_back();
   if (!request.overwrite) require_no_checkpoint(out, state.metadata.step);
-  const NewFolders made(out);
+  const CreatedDirectories created(out);
   const std::string skeleton_path = request.model.empty() ? "" : out + ".skeleton.tmp";
   if (request.before_writing) {
     auto unfinished = deepspeed::unfinished_files(state, out);
     if (!skeleton_path.empty()) unfinished.push_back(skeleton_path);
-    unfinished.insert(unfinished.end(), made.paths().begin(), made.paths().end());
+    unfinished.insert(unfinished.end(), created.paths().begin(), created.paths().end());
     request.before_writing(std::move(unfinished));
   }
-  const SkeletonAside skeleton(skeleton_path);
+  const TemporarySkeleton skeleton(skeleton_path);
   if (model) skeleton.write(request.model);
   report.checkpoint = deepspeed::write_imported(state, out, skeleton_path);
   return report;

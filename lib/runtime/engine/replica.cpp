@@ -30,7 +30,7 @@ double mean_square(const std::vector<optim::ShardTensors>& shards) {
 
 }  // namespace
 
-Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, const GradientBound& bound)
+Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group, const GradientBound& bound)
     : device_(run.engine.device),
       bound_(bound),
       config_(unsharded(run.config)),
@@ -41,7 +41,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, cons
   options.phases = {};
   options.replicated_ranks = run.num_ranks;
   options.watch_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
-  engine_ = std::make_unique<Engine>(*model_, config_, options, alone_group,
+  engine_ = std::make_unique<Engine>(*model_, config_, options, single_rank_group,
                                      initial_values(*model_, config_.init, run.model_path));
   take_frozen(run.model);
   magnitudes_ = std::make_unique<GradientMagnitudes>(model_->table(), engine_->unit_parameters());

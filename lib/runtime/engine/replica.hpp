@@ -35,8 +35,8 @@ struct ReplicatedRun {
 
 class Replica {
  public:
-  // `alone`: a communicator of one rank; must outlive the replica.
-  Replica(const ReplicatedRun& run, comm::Communicator& alone, const GradientBound& bound);
+  // `single_rank_group`: a communicator of one rank; must outlive the replica.
+  Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group, const GradientBound& bound);
 
   // The next step over the whole global batch. Leaves this process's random number generators unchanged.
   StepResult step();
@@ -48,7 +48,7 @@ class Replica {
   };
   State state();
   // Call after writing the run's values to those of state(): the replica then has the state of `run`.
-  void take_over(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
+  void load_state(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
 
   // For a frozen parameter that no rank of the run holds whole.
   void set_frozen(int parameter, const at::Tensor& value) { model_->set_frozen_value(parameter, value); }

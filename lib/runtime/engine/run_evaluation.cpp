@@ -38,17 +38,17 @@ bool RunEvaluation::run() {
   return result.stopped;
 }
 
-bool RunEvaluation::is_owed_at_end() {
-  return rank_0_says(data_.eval && !log_.has_evaluation(engine_.steps_done()));
+bool RunEvaluation::is_missing_at_end() {
+  return decision_of_rank_0(data_.eval && !log_.has_evaluation(engine_.steps_done()));
 }
 
-bool RunEvaluation::is_owed_on_the_way() {
+bool RunEvaluation::is_missing_midway() {
   if (!data_.eval || engine_.steps_done() == 0) return false;
-  return rank_0_says(log_.lacks_evaluation(engine_.steps_done()));
+  return decision_of_rank_0(log_.lacks_evaluation(engine_.steps_done()));
 }
 
-bool RunEvaluation::rank_0_says(bool answer) {
-  return gather_values(world_, device_, answer ? 1 : 0).front() == 1;
+bool RunEvaluation::decision_of_rank_0(bool decision) {
+  return gather_values(world_, device_, decision ? 1 : 0).front() == 1;
 }
 
 }  // namespace dslaunch::runtime

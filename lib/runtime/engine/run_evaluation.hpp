@@ -26,11 +26,11 @@ class RunEvaluation {
   bool is_due_at_end() const { return data_.eval && evaluated_step_ != engine_.steps_done(); }
   // Whether an earlier start of the run ended before it reported the evaluation of the step at which this start begins:
   // the run's last step, or an intermediate one. Collective: rank 0, which has the run's metrics, decides.
-  bool is_owed_at_end();
-  bool is_owed_on_the_way();
+  bool is_missing_at_end();
+  bool is_missing_midway();
 
  private:
-  bool rank_0_says(bool answer);
+  bool decision_of_rank_0(bool decision);
 
   const TrainingData& data_;
   const config::Data& config_;

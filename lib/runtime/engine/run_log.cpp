@@ -26,13 +26,13 @@ std::string metrics_path(const std::string& run_dir) {
 }
 
 // One write per line, so that lines of several programs on one terminal do not mix.
-void say(const std::string& line) {
+void print(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
 }
 
-void say(const std::vector<std::string>& lines) {
-  for (const auto& line : lines) say(line);
+void print(const std::vector<std::string>& lines) {
+  for (const auto& line : lines) print(line);
 }
 
 std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
@@ -66,7 +66,7 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
       device_(device),
       throughput_(config.batch.train_batch, config.batch.accumulation) {
   if (options_.rank != 0) return;
-  make_folder(options_.run_dir);
+  make_directory(options_.run_dir);
   const std::string resolved = options_.run_dir + "/config.resolved.json";
   if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
   file_.emplace(metrics_path(options_.run_dir), options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
@@ -100,7 +100,7 @@ void RunLog::report_step(const StepResult& result, const StepReport& report) {
   const bool is_fp16 = config_.precision == config::Precision::kFp16;
   const auto events = monitor_events(result, config_.batch.train_batch, is_fp16, report.times);
   for (auto& monitor : monitors_) monitor->write(events);
-  if (result.overflow && !options_.quiet) say(result.overflow_line);
+  if (result.overflow && !options_.quiet) print(result.overflow_line);
   if (!options_.quiet) show(result, metrics, report);
   pending_ = metrics;
   const int64_t interval = config_.train.eval_interval;
@@ -112,25 +112,25 @@ void RunLog::report_step(const StepResult& result, const StepReport& report) {
 void RunLog::show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
   const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
                         metrics.step == options_.total_steps;
-  if (is_shown) say(format_progress(metrics, options_.total_steps));
+  if (is_shown) print(format_progress(metrics, options_.total_steps));
   if (is_shown) {
     show_deepspeed_lines(result, report);
     if (report.times) {
-      say(format_micro_step_times(report.times->last_micro_step));
-      say(format_step_times(report.times->step));
+      print(format_accumulation_step_times(report.times->last_accumulation_step));
+      print(format_step_times(report.times->step));
     }
-    say(report.lines_at_report);
+    print(report.lines_at_report);
   }
-  say(report.lines);
+  print(report.lines);
 }
 
 void RunLog::show_deepspeed_lines(const StepResult& result, const StepReport& report) const {
   if (!config_.deepspeed_lines || result.step % config_.steps_per_print != 0) return;
-  say(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
+  print(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
   const DeviceMemory memory = read_device_memory(device_);
   const std::string line = throughput_.line(
       result.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
-  if (config_.throughput_timer && !line.empty()) say(line);
+  if (config_.throughput_timer && !line.empty()) print(line);
 }
 
 void RunLog::report_evaluation(int64_t step, const EvaluationResult& result) {
@@ -142,23 +142,23 @@ void RunLog::report_evaluation(int64_t step, const EvaluationResult& result) {
     file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
   }
   if (options_.quiet && !options_.eval_only) return;
-  say(fmt::format("step {}  eval_loss {:.4f}  over {} samples", step, result.loss, result.num_samples));
+  print(fmt::format("step {}  eval_loss {:.4f}  over {} samples", step, result.loss, result.num_samples));
 }
 
 void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {
   if (!writes()) return;
   write_pending();
   if (options_.quiet) return;
-  say(lines);
+  print(lines);
   const std::string nothing_saved = stopped ? ", no checkpoint saved" : "";
-  say(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
-                  checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));
+  print(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
+                    checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));
 }
 
-void RunLog::keep_last_step() {
-  if (!writes() || !pending_ || pending_is_kept_) return;
+void RunLog::write_last_step() {
+  if (!writes() || !pending_ || pending_is_written_) return;
   file_->write(*pending_);
-  pending_is_kept_ = true;
+  pending_is_written_ = true;
 }
 
 bool RunLog::has_evaluation(int64_t step) const {
@@ -170,10 +170,10 @@ bool RunLog::lacks_evaluation(int64_t step) const {
 }
 
 void RunLog::write_pending() {
-  if (pending_ && pending_is_kept_ && pending_->eval_loss) file_->write_again(*pending_);
-  if (pending_ && !pending_is_kept_) file_->write(*pending_);
+  if (pending_ && pending_is_written_ && pending_->eval_loss) file_->rewrite_last(*pending_);
+  if (pending_ && !pending_is_written_) file_->write(*pending_);
   pending_.reset();
-  pending_is_kept_ = false;
+  pending_is_written_ = false;
 }
 
 }  // namespace dslaunch::runtime

@@ -38,7 +38,7 @@ class RunLog {
   // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
   void report_evaluation(int64_t step, const EvaluationResult& result);
   // Call before a checkpoint of the last step: a run that resumes from that checkpoint does not repeat the step.
-  void keep_last_step();
+  void write_last_step();
   // Rank 0: whether the evaluation after `step` has been reported, possibly by an earlier start.
   bool has_evaluation(int64_t step) const;
   // Rank 0: whether an earlier start reported `step` without the evaluation after it.
@@ -60,7 +60,7 @@ class RunLog {
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still follow
-  bool pending_is_kept_ = false;        // its line is written, without the evaluation
+  bool pending_is_written_ = false;     // its line is written, without the evaluation
 };
 
 }  // namespace dslaunch::runtime

@@ -30,22 +30,22 @@ class StateComparison {
   double largest_share() const { return largest_share_; }
 
  private:
-  struct Place {  // location of a piece of state on a rank
+  struct PieceLocation {  // location of a piece of state on a rank
     int parameter = 0;
     int state = 0;  // index into state_names_
     int64_t begin = 0, count = 0;
   };
   struct Difference {
-    Place at;
+    PieceLocation at;
     int64_t element = 0;
     int rank = 0;
     double run = 0, replica = 0, bound = 0;
   };
 
-  void learn_layout();
+  void exchange_layout();
   at::Tensor values_of_rank(int rank);
-  std::optional<Difference> compare_piece(const Replica::State& mine, size_t index, const Place& place, int rank,
-                                          const at::Tensor& theirs);
+  std::optional<Difference> compare_piece(const Replica::State& replica_state, size_t index,
+                                          const PieceLocation& location, int rank, const at::Tensor& run_values);
   std::string describe(const Difference& difference) const;
 
   // fixed after construction
@@ -55,7 +55,7 @@ class StateComparison {
   const at::Device device_;
   const VerificationBounds bounds_;
   std::vector<std::string> state_names_;
-  std::vector<std::vector<Place>> layout_;  // by rank
+  std::vector<std::vector<PieceLocation>> layout_;  // by rank
   // results
   int64_t num_different_ = 0;
   double largest_share_ = 0;

@@ -28,11 +28,11 @@ std::vector<MicroBatch> copy_of(std::vector<MicroBatch> batches) {
 
 }  // namespace
 
-Result<> StepGraph::record(const std::vector<MicroBatch>& batches, const Step& step) try {
+Result<> StepGraph::capture(const std::vector<MicroBatch>& batches, const Step& step) try {
   auto graph = make_device_graph(device_);
   batches_ = copy_of(batches);
   const at::Tensor random = save_random_state(at::kCPU);
-  graph->record([&] { results_ = step(batches_); });
+  graph->capture([&] { results_ = step(batches_); });
   if (!at::equal(random, save_random_state(at::kCPU))) {
     restore_random_state(random, at::kCPU);
     results_.clear();

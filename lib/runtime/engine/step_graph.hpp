@@ -23,13 +23,13 @@ class StepGraph {
 
   // Call at the start of every step that is not replayed: counts it; true when this step is to be captured.
   bool begin_step() { return ++num_steps_ == kStepsBefore + 1; }
-  bool is_recorded() const { return graph_ != nullptr; }
+  bool is_captured() const { return graph_ != nullptr; }
 
   // `step` runs the given micro batches, which are at the addresses that every replay reads, and returns the tensors
   // that the rest of the step needs. Nothing runs during capture. After a failure begin_step() never returns true
   // again.
   using Step = std::function<std::vector<at::Tensor>(const std::vector<MicroBatch>& batches)>;
-  Result<> record(const std::vector<MicroBatch>& batches, const Step& step);
+  Result<> capture(const std::vector<MicroBatch>& batches, const Step& step);
   // The results of `step` for these batches, which must have the captured batches' shapes; valid until the next replay.
   const std::vector<at::Tensor>& replay(const std::vector<MicroBatch>& batches);
 

@@ -12,10 +12,10 @@ namespace dslaunch::runtime {
 namespace {
 
 void write_file(const std::string& path, const std::string& text) {
-  const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) make_folder(folder.string());
+  const auto directory = std::filesystem::path(path).parent_path();
+  if (!directory.empty()) make_directory(directory.string());
   AppendFile file(path);
-  file.cut(0);
+  file.truncate(0);
   file.write(text);
 }
 
@@ -87,7 +87,7 @@ void StepMonitors::report_flops(int64_t step, StepReport& report) {
   log::debug("flops profile of step {}: {} flops, {} macs, {} params", step, tree[0].flops, tree[0].macs,
              tree[0].params);
   FlopsReportContext context{step, options_.world_size, config_.batch.micro_batch, {}};
-  if (report.times) context.times = report.times->last_micro_step;
+  if (report.times) context.times = report.times->last_accumulation_step;
   step_flops_ = static_cast<double>(tree[0].flops) * (3 + options.recompute_fwd_factor) *
                 static_cast<double>(config_.batch.accumulation);
   const std::string text = format_flops_report(tree, options, context);

@@ -10,7 +10,7 @@
 namespace dslaunch::runtime {
 
 // On a device, a step's loss arrives after the next step has started, so the last two starts are kept.
-void StepSnapshots::remember(DataPosition position) {
+void StepSnapshots::record(DataPosition position) {
   if (starts_.size() == 2) starts_.pop_front();
   starts_.push_back({run_.engine.steps_done() + 1, position, save_random_state(run_.device)});
 }

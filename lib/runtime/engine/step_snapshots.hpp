@@ -13,7 +13,7 @@ class StepSnapshots {
   explicit StepSnapshots(const FailedRun& run) : run_(run) {}
 
   // Call when the engine's next step begins; its samples start at `position`.
-  void remember(DataPosition position);
+  void record(DataPosition position);
   // Runs the step again and throws UserError(76) with the result of the diagnosis. Collective.
   [[noreturn]] void explain(const StepResult& result) const;
 

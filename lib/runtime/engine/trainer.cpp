@@ -64,10 +64,10 @@ class Training {
   TrainOutcome run() {
     if (config_.dump_state && world_.rank() == 0) log::info("{}", resolved_config_);
     if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
-    if (engine_->steps_done() >= total_steps_) return make_up_at_end();
+    if (engine_->steps_done() >= total_steps_) return run_missing_at_end();
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
     begin_verification();
-    bool stopped = make_up_on_the_way();
+    bool stopped = run_missing_midway();
     while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
     if (auto last = engine_->finish()) stopped |= take(*last);
     end_verification();
@@ -157,7 +157,7 @@ class Training {
 
   // True when all ranks agreed to stop after this step.
   bool train_one_step(BatchLoader& loader) {
-    starts_->remember(position_);
+    starts_->record(position_);
     const int64_t step = engine_->steps_done() + 1;
     const auto next_batch = [&] {
       is_at("the data of step {}", step);
@@ -209,7 +209,7 @@ class Training {
   // Saves each step only once, however often it is called.
   void save_at_end(bool stopped) {
     if (stopped ? !config_.checkpoint.on_interrupt : !config_.checkpoint.at_end) return;
-    log_->keep_last_step();
+    log_->write_last_step();
     save(/*wait=*/false);
   }
 
@@ -219,17 +219,17 @@ class Training {
   }
 
   // All steps are done; an earlier start may have ended during the evaluation after them.
-  TrainOutcome make_up_at_end() {
-    const bool is_owed = evaluation_->is_owed_at_end();
-    log::info("{}: the run has done {} of {} steps", is_owed ? "only the evaluation is left" : "nothing to do",
+  TrainOutcome run_missing_at_end() {
+    const bool is_missing = evaluation_->is_missing_at_end();
+    log::info("{}: the run has done {} of {} steps", is_missing ? "only the evaluation is left" : "nothing to do",
               engine_->steps_done(), total_steps_);
-    return is_owed && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+    return is_missing && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
   // An earlier start may have been stopped during the evaluation after the step from which this start resumes. Returns
   // true when a rank requested a stop.
-  bool make_up_on_the_way() {
-    if (!is_due(config_.train.eval_interval) || !evaluation_->is_owed_on_the_way()) return false;
+  bool run_missing_midway() {
+    if (!is_due(config_.train.eval_interval) || !evaluation_->is_missing_midway()) return false;
     const bool stopped = evaluate();
     engine_->restart_clock();
     return stopped;

@@ -58,8 +58,8 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
   require_memory(run);
   run.random_states = gather_bytes(world, device_, bytes_of_tensor(save_random_state(device_)));
   if (world.rank() == 0) {
-    alone_ = comm::make_communicator(group_of_one(device_), store);
-    replica_ = std::make_unique<Replica>(run, *alone_, bounds_.gradient);
+    single_rank_group_ = comm::make_communicator(group_of_one(device_), store);
+    replica_ = std::make_unique<Replica>(run, *single_rank_group_, bounds_.gradient);
   }
   share_frozen();
   // A checkpoint may differ from the model file; after a start from the model file both sides must have read the same.

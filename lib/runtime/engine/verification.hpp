@@ -48,7 +48,7 @@ class Verification {
   comm::Communicator& world_;
   const at::Device device_;
   const VerificationBounds bounds_;
-  std::unique_ptr<comm::Communicator> alone_;
+  std::unique_ptr<comm::Communicator> single_rank_group_;
   std::unique_ptr<Replica> replica_;  // on rank 0
   StateComparison state_;
   // results

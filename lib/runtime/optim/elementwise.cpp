@@ -56,7 +56,7 @@ class Elementwise final : public FlatOptimizer {
   }
 
   void step_on_host(const ShardTensors& shard, const StepInputs& inputs) const {
-    const C chosen = coefficients(static_cast<size_t>(shard.group), chosen_rates(inputs));
+    const C chosen = coefficients(static_cast<size_t>(shard.group), select_rates(inputs));
     const host::Range all = host_range(shard);
     const float factor = gradient_factor(inputs);
     const auto set = host::best_instruction_set();

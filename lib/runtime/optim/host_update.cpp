@@ -41,10 +41,10 @@ struct AdamLoop {
     float* __restrict max_exp_avg_sq = range.moments[2];
     uint16_t* __restrict low_precision = range.low_precision;
     const AdamCoefficients c = coefficients;
-    const float towards = factor * c.direction;
+    const float scale = factor * c.direction;
     for (int64_t i = 0; i < range.count; ++i) {
       const float p = master[i];
-      const float g = gradient[i] * towards + c.coupled_decay * p;
+      const float g = gradient[i] * scale + c.coupled_decay * p;
       const float m = exp_avg[i] + (g - exp_avg[i]) * c.one_minus_beta1;
       const float v = exp_avg_sq[i] * c.beta2 + g * g * c.one_minus_beta2;
       float w = v;
@@ -72,12 +72,12 @@ struct OneMomentLoop {
     float* __restrict moments = range.moments[0];
     uint16_t* __restrict low_precision = range.low_precision;
     const Coefficients c = coefficients;
-    const float towards = factor * c.direction;
+    const float scale = factor * c.direction;
     for (int64_t i = 0; i < range.count; ++i) {
       float p = master[i];
       float m = 0;
       if constexpr (Rule::kHasMoment) m = moments[i];
-      Rule::update(p, gradient[i] * towards, m, c);
+      Rule::update(p, gradient[i] * scale, m, c);
       if constexpr (Rule::kHasMoment) moments[i] = m;
       master[i] = p;
       store_low_precision<kType>(low_precision, i, p);
@@ -122,14 +122,14 @@ DSL_INLINE LambSums lamb_moments_loop(const Range& range, const LambCoefficients
   float* __restrict exp_avg = range.moments[0];
   float* __restrict exp_avg_sq = range.moments[1];
   const LambCoefficients c = coefficients;
-  const float towards = factor * c.direction;
+  const float scale = factor * c.direction;
   double parameter_lanes[kLanes] = {}, update_lanes[kLanes] = {};
   for (int64_t begin = 0; begin < range.count; begin += kLanes) {
     const int64_t width = std::min<int64_t>(kLanes, range.count - begin);
     for (int64_t lane = 0; lane < width; ++lane) {
       const int64_t i = begin + lane;
       const float p = master[i];
-      const float g = gradient[i] * towards;
+      const float g = gradient[i] * scale;
       const float m = c.beta1 * exp_avg[i] + c.one_minus_beta1 * g;
       const float v = c.beta2 * exp_avg_sq[i] + c.one_minus_beta2 * g * g;
       exp_avg[i] = m;

@@ -108,7 +108,7 @@ class Lamb final : public FlatOptimizer {
   int64_t num_parameters() const { return static_cast<int64_t>(layout_.table->parameters.size()); }
 
   void step_on_host(const std::vector<ParameterPart>& parts, const StepInputs& inputs) const {
-    const StepRates& rates = chosen_rates(inputs);
+    const StepRates& rates = select_rates(inputs);
     const float factor = gradient_factor(inputs);
     std::vector<LambCoefficients> by_group;
     for (size_t group = 0; group < groups_.size(); ++group) by_group.push_back(coefficients(group, rates));

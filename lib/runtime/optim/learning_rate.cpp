@@ -63,13 +63,13 @@ double range_test_rate(const config::Scheduler& scheduler, int64_t index, size_t
 }
 
 // The position in OneCycle: first up, then down over the two parts of the cycle, then decaying.
-struct CyclePlace {
+struct CyclePosition {
   bool in_cycle = true;
   double height = 0.0;  // fraction of the distance from the minimum to the maximum, 0 to 1
   double decays = 0.0;  // decay steps since the end of the cycle, with fractions
 };
 
-CyclePlace cycle_place(const config::Scheduler& scheduler, int64_t index) {
+CyclePosition cycle_position(const config::Scheduler& scheduler, int64_t index) {
   const auto first = static_cast<double>(scheduler.cycle_first_step_size);
   const auto second = static_cast<double>(scheduler.cycle_second_step_size.value_or(scheduler.cycle_first_step_size));
   const double total = first + second;
@@ -86,9 +86,9 @@ CyclePlace cycle_place(const config::Scheduler& scheduler, int64_t index) {
 double cycle_rate(const config::Scheduler& scheduler, int64_t index, size_t group) {
   const double low = scheduler.cycle_min_lr.of(group);
   if (index < 0) return low;
-  const CyclePlace place = cycle_place(scheduler, index);
-  if (place.in_cycle) return low + (scheduler.cycle_max_lr.of(group) - low) * place.height;
-  return low / (1 + scheduler.decay_lr_rate * place.decays);
+  const CyclePosition position = cycle_position(scheduler, index);
+  if (position.in_cycle) return low + (scheduler.cycle_max_lr.of(group) - low) * position.height;
+  return low / (1 + scheduler.decay_lr_rate * position.decays);
 }
 
 // Set together with the cycled beta1, as DeepSpeed does.
@@ -101,9 +101,9 @@ std::optional<double> cycled_momentum(const config::Scheduler& scheduler, int64_
   const int64_t index = applied_steps - 1;
   const double low = scheduler.cycle_min_mom, high = scheduler.cycle_max_mom;
   if (index < 0) return low;
-  const CyclePlace place = cycle_place(scheduler, index);
-  if (place.in_cycle) return high - (high - low) * place.height;
-  return high * (1 + scheduler.decay_mom_rate * place.decays);
+  const CyclePosition position = cycle_position(scheduler, index);
+  if (position.in_cycle) return high - (high - low) * position.height;
+  return high * (1 + scheduler.decay_mom_rate * position.decays);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ ShardTensors run_of(const ShardTensors& shard, int64_t begin, int64_t end, int g
 
 }  // namespace
 
-std::vector<ShardTensors> cut_by_group(const ShardTensors& shard, const FlatGroup& layout,
-                                       const std::vector<int>& group_of) {
+std::vector<ShardTensors> split_by_group(const ShardTensors& shard, const FlatGroup& layout,
+                                         const std::vector<int>& group_of) {
   DSL_CHECK(shard.master.numel() == shard.range.size(), "a shard's range is as long as its tensors");
   std::vector<ShardTensors> runs;
   int64_t begin = 0;

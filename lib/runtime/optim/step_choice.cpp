@@ -60,7 +60,7 @@ float gradient_factor(const StepInputs& inputs) {
   return inputs.gradient_factor.defined() ? *inputs.gradient_factor.const_data_ptr<float>() : 1.0F;
 }
 
-const StepRates& chosen_rates(const StepInputs& inputs) {
+const StepRates& select_rates(const StepInputs& inputs) {
   if (!inputs.applied_steps.defined()) return inputs.rates[0];
   const int64_t row = *inputs.applied_steps.const_data_ptr<int64_t>() + 1 - inputs.rates[0].step;
   DSL_CHECK(row >= 0 && row < static_cast<int64_t>(inputs.rates.size()),

@@ -19,7 +19,7 @@ void check_shard(const ShardTensors& shard, size_t num_groups, size_t num_moment
 // For host tensors: reads their values.
 bool is_skipped(const StepInputs& inputs);
 float gradient_factor(const StepInputs& inputs);
-const StepRates& chosen_rates(const StepInputs& inputs);
+const StepRates& select_rates(const StepInputs& inputs);
 host::Range host_range(const ShardTensors& shard);
 
 // By optimizer group; `coefficients_of(group, rates)`. One asynchronous copy to the device for all of them; LibTorch

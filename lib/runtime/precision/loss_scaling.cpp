@@ -21,7 +21,7 @@ at::Tensor LossScaling::unscaled_squares(const at::Tensor& squares) const {
   return is_on() ? squares / (device_->scale() * device_->scale()) : squares;
 }
 
-void LossScaling::judge(const at::Tensor& values) {
+void LossScaling::detect_overflow(const at::Tensor& values) {
   if (is_on()) skip_.copy_(values.isfinite().all().logical_not());
 }
 

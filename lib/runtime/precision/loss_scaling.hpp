@@ -3,8 +3,9 @@
 // host's scaler follows when a step's statistics arrive. Without a scale (fp32, bf16) tensors pass through unchanged
 // and no step is ever skipped. One thread.
 //
-// In a step: scaled() before each backward; unscaled_squares(), judge(), unscaled_factor() once the gradients are
-// reduced; skip() and applied_steps() for the optimizer; advance() after it; follow() when the host reads the report.
+// In a step: scaled() before each backward; unscaled_squares(), detect_overflow(), unscaled_factor() once the gradients
+// are reduced; skip() and applied_steps() for the optimizer; advance() after it; follow() when the host reads the
+// report.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +29,7 @@ class LossScaling {
   // of the scaled gradients.
   at::Tensor unscaled_squares(const at::Tensor& squares) const;
   // `values`: fp32, the same on all ranks; the step overflowed if one of them is not finite.
-  void judge(const at::Tensor& values);
+  void detect_overflow(const at::Tensor& values);
   // Turns the factor for the unscaled gradient into the factor for the scaled gradient; 0-dim fp32.
   at::Tensor unscaled_factor(const at::Tensor& factor) const;
 

@@ -20,18 +20,18 @@ std::string first_line(const std::string& text) {
 
 // A refused size, or a larger one, is not requested again: each refusal costs a driver call and an exception.
 constexpr int64_t kNothing = std::numeric_limits<int64_t>::max();
-std::atomic<int64_t> refused_bytes = kNothing;
+std::atomic<int64_t> failed_bytes = kNothing;
 
 // `make` takes the tensor options that select the memory.
 template <class Make>
 at::Tensor make_pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype, Make&& make) {
   const auto ordinary = at::TensorOptions().dtype(dtype);
   const auto bytes = c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(dtype));
-  if (bytes >= refused_bytes) return make(ordinary);
+  if (bytes >= failed_bytes) return make(ordinary);
   try {
     return make(ordinary.pinned_memory(true));
   } catch (const c10::Error& error) {
-    if (refused_bytes.exchange(bytes) == kNothing) {
+    if (failed_bytes.exchange(bytes) == kNothing) {
       log::warning(
           "this host gives no pinned memory any more ({}): copies between it and the device go through ordinary "
           "memory, right but slower, and the run stands still meanwhile",

@@ -20,7 +20,7 @@ void AppendFile::write(std::string_view bytes) {
   if (const int error = write_all(fd_.get(), bytes); error != 0) throw SystemError("write", "'" + path_ + "'", error);
 }
 
-void AppendFile::cut(int64_t bytes) {
+void AppendFile::truncate(int64_t bytes) {
   if (::ftruncate(fd_.get(), bytes) != 0 && errno != EINVAL) throw SystemError("truncate", "'" + path_ + "'");
 }
 
@@ -29,12 +29,12 @@ int64_t AppendFile::size() const {
   return ::fstat(fd_.get(), &status) == 0 ? status.st_size : 0;
 }
 
-bool AppendFile::is_gone() const {
+bool AppendFile::is_removed() const {
   struct stat status {};
   return ::stat(path_.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-void make_folder(const std::string& path) {
+void make_directory(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) throw SystemError("create folder", "'" + path + "'", error.value(), ExitCode::kCannotCreate);

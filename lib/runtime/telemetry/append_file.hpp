@@ -14,10 +14,10 @@ class AppendFile {
   // Throws SystemError(74).
   void write(std::string_view bytes);
   // Truncates the file to `bytes`; no effect on devices and pipes. Throws SystemError(74).
-  void cut(int64_t bytes);
+  void truncate(int64_t bytes);
   int64_t size() const;
   // Whether the file or a directory above it was removed: later writes would never be read.
-  bool is_gone() const;
+  bool is_removed() const;
 
  private:
   std::string path_;
@@ -25,6 +25,6 @@ class AppendFile {
 };
 
 // Throws SystemError(73).
-void make_folder(const std::string& path);
+void make_directory(const std::string& path);
 
 }  // namespace dslaunch::runtime

@@ -13,14 +13,14 @@ std::string file_name(std::string event) {
 
 }  // namespace
 
-CsvMonitor::CsvMonitor(std::string folder) : folder_(std::move(folder)) {
-  make_folder(folder_);
+CsvMonitor::CsvMonitor(std::string directory) : directory_(std::move(directory)) {
+  make_directory(directory_);
 }
 
 AppendFile& CsvMonitor::file_of(const std::string& event) {
   auto found = files_.find(event);
   if (found != files_.end()) return found->second;
-  auto& file = files_.emplace(event, AppendFile(folder_ + "/" + file_name(event))).first->second;
+  auto& file = files_.emplace(event, AppendFile(directory_ + "/" + file_name(event))).first->second;
   file.write("step," + event.substr(event.rfind('/') + 1) + "\r\n");
   return file;
 }

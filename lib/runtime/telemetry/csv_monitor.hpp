@@ -11,13 +11,13 @@ namespace dslaunch::runtime {
 
 class CsvMonitor final : public Monitor {
  public:
-  explicit CsvMonitor(std::string folder);
+  explicit CsvMonitor(std::string directory);
   void write(std::span<const ScalarEvent> events) override;
 
  private:
   AppendFile& file_of(const std::string& event);
 
-  const std::string folder_;
+  const std::string directory_;
   std::map<std::string, AppendFile> files_;  // by event name
 };
 

@@ -20,7 +20,8 @@ std::string format_step_line(int64_t step, int64_t skipped, const std::vector<do
 // Samples per second as DeepSpeed's ThroughputTimer computes it: the first two steps of a process are left out.
 class ThroughputAverage {
  public:
-  ThroughputAverage(int64_t samples_per_step, int64_t micro_steps) : samples_(samples_per_step), micro_(micro_steps) {}
+  ThroughputAverage(int64_t samples_per_step, int64_t micro_batches_per_step)
+      : samples_(samples_per_step), micro_batches_(micro_batches_per_step) {}
 
   void add_step(double milliseconds);
   // "micro_step=30/global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…, MemAllocated=…GB,
@@ -29,7 +30,7 @@ class ThroughputAverage {
                    std::optional<double> flops_per_step) const;
 
  private:
-  const int64_t samples_, micro_;
+  const int64_t samples_, micro_batches_;
   int64_t steps_ = 0;
   double total_seconds_ = 0, last_seconds_ = 0;
 };

@@ -7,7 +7,7 @@ namespace dslaunch::runtime {
 // State passed from a begin to its end.
 struct FlopsProfiler::Call : at::ObserverContext {
   bool is_module = false;
-  std::optional<TimeMark> began;  // of a module's outermost frame
+  std::optional<TimeMark> begin;  // of a module's outermost frame
 };
 
 FlopsProfiler::~FlopsProfiler() = default;
@@ -20,14 +20,14 @@ void FlopsProfiler::set_modules(const std::vector<ModuleInfo>& modules) {
 void FlopsProfiler::begin_step(int64_t step) {
   if (step != step_ || costs_.empty()) return;
   using enum at::RecordScope;
-  listening_ = std::make_unique<OperatorScopes<FlopsProfiler>>(
+  scopes_ = std::make_unique<OperatorScopes<FlopsProfiler>>(
       *this, std::unordered_set<at::RecordScope>{FUNCTION, TORCHSCRIPT_FUNCTION}, /*with_arguments=*/true,
       /*every_thread=*/false);
 }
 
 void FlopsProfiler::end_step() {
-  if (!listening_) return;
-  listening_.reset();
+  if (!scopes_) return;
+  scopes_.reset();
   is_done_ = true;
 }
 
@@ -39,7 +39,7 @@ std::optional<std::vector<ModuleCost>> FlopsProfiler::take() {
   return std::move(costs_);
 }
 
-void FlopsProfiler::forget() {
+void FlopsProfiler::reset_costs() {
   costs_.assign(costs_.size(), {});
   timed_.clear();
 }
@@ -55,13 +55,13 @@ std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_module(const at::Recor
   if (found == module_of_.end()) return nullptr;
   if (open_.empty()) {
     if (found->second != 0) return nullptr;  // a pass starts with the model itself
-    forget();
+    reset_costs();
   }
   auto context = std::make_unique<Call>();
   context->is_module = true;
   // A unit's interception runs the original graph as a second frame of the same module.
   const bool is_second_frame = !open_.empty() && open_.back() == found->second;
-  if (!is_second_frame) context->began = mark_time(device_);
+  if (!is_second_frame) context->begin = mark_time(device_);
   open_.push_back(found->second);
   return context;
 }
@@ -80,13 +80,13 @@ c10::ArrayRef<const c10::IValue> arguments_of(const at::RecordFunction& call) {
 
 std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_operator(const at::RecordFunction& call) {
   if (open_.empty()) return nullptr;
-  if (open_counted_ == 0) {
+  if (open_costed_ == 0) {
     const auto cost = operator_cost(call.name(), arguments_of(call));
     if (!cost) return nullptr;
     costs_[open_.back()].own.flops += cost->flops;
     costs_[open_.back()].own.macs += cost->macs;
   }
-  open_counted_ += 1;
+  open_costed_ += 1;
   return std::make_unique<Call>();
 }
 
@@ -94,10 +94,10 @@ void FlopsProfiler::end(const at::RecordFunction&, at::ObserverContext* context)
   auto* call = static_cast<Call*>(context);
   if (call == nullptr) return;
   if (!call->is_module) {
-    open_counted_ -= 1;
+    open_costed_ -= 1;
     return;
   }
-  if (call->began) timed_.push_back({open_.back(), std::move(*call->began), mark_time(device_)});
+  if (call->begin) timed_.push_back({open_.back(), std::move(*call->begin), mark_time(device_)});
   open_.pop_back();
 }
 

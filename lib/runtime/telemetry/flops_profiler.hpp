@@ -44,20 +44,20 @@ class FlopsProfiler final : public StepObserver {
   struct Call;
   std::unique_ptr<at::ObserverContext> begin_module(const at::RecordFunction& call);
   std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& call);
-  void forget();
+  void reset_costs();
 
   const int64_t step_;
   const at::Device device_;
   std::unordered_map<const void*, size_t> module_of_;  // by identity
   std::vector<ModuleCost> costs_;
   std::vector<size_t> open_;  // modules that are running, innermost last
-  int open_counted_ = 0;      // operators with a formula that are running: their inner calls are counted with them
+  int open_costed_ = 0;       // operators with a formula that are running: their inner calls are counted with them
   struct Timed {
     size_t module;
     TimeMark begin, end;
   };
   std::vector<Timed> timed_;
-  std::unique_ptr<OperatorScopes<FlopsProfiler>> listening_;
+  std::unique_ptr<OperatorScopes<FlopsProfiler>> scopes_;
   bool is_done_ = false;
 };
 

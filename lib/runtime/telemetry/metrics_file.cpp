@@ -36,7 +36,7 @@ std::optional<int64_t> step_of(const Json& line) {
 
 // The character after the number at the start of `text`. nullptr: there is no number, or only a parser can decide (its
 // digits or its exponent may exceed a double).
-const char* behind_number(std::string_view text) {
+const char* end_of_number(std::string_view text) {
   const char* at = text.data();
   const char* const end = at + std::min<size_t>(text.size(), 25);
   const auto skip_digits = [&] {
@@ -57,55 +57,55 @@ const char* behind_number(std::string_view text) {
   return at == end ? nullptr : at;
 }
 
-const char* behind_value(std::string_view text) {
+const char* end_of_value(std::string_view text) {
   for (const std::string_view word : {"null", "true", "false"}) {
     if (text.substr(0, word.size()) == word) return text.data() + word.size();
   }
-  return behind_number(text);
+  return end_of_number(text);
 }
 
 // As step_of() for a line in the form that to_json_line() writes, without parsing, because the file of a run of
 // millions of steps is read at every resume: one object without spaces, "step" first, names of lowercase letters and
 // '_', and as values numbers, null, true and false. Empty: another form, or a line that is damaged anywhere; a parser
 // must decide.
-std::optional<int64_t> step_in_front(std::string_view line) {
+std::optional<int64_t> leading_step(std::string_view line) {
   constexpr std::string_view kFront = R"({"step":)";
   if (line.substr(0, kFront.size()) != kFront) return std::nullopt;
   const char* const end = line.data() + line.size();
   const char* const value = line.data() + kFront.size();
-  const char* at = behind_number({value, end});
+  const char* at = end_of_number({value, end});
   int64_t step = 0;
-  if (const auto [behind, error] = std::from_chars(value, end, step); error != std::errc() || behind != at) return {};
+  if (const auto [stop, error] = std::from_chars(value, end, step); error != std::errc() || stop != at) return {};
   while (at != nullptr && at != end && *at == ',') {
     if (++at == end || *at != '"') return std::nullopt;
     do ++at;
     while (at != end && ((*at >= 'a' && *at <= 'z') || *at == '_'));
     if (end - at < 2 || at[0] != '"' || at[1] != ':') return std::nullopt;
-    at = behind_value({at + 2, end});
+    at = end_of_value({at + 2, end});
   }
   return at != nullptr && at + 1 == end && *at == '}' ? std::optional(step) : std::nullopt;
 }
 
-template <class Question>
-bool any_line_of(const std::string& path, int64_t step, Question question) {
+template <class Predicate>
+bool any_line_of(const std::string& path, int64_t step, Predicate predicate) {
   std::ifstream in(path, std::ios::binary);
   const std::string digits = std::to_string(step);
   std::string line;
   while (std::getline(in, line)) {
     if (line.find(digits) == std::string::npos) continue;
     const Json json = Json::parse(line, nullptr, false);
-    if (step_of(json) == step && question(json)) return true;
+    if (step_of(json) == step && predicate(json)) return true;
   }
   return false;
 }
 
 // Bytes up to the first line that is cut off, is not an object with a step, or is of a later step.
-int64_t bytes_to_keep(const std::string& path, int64_t resumed_step) {
+int64_t complete_bytes(const std::string& path, int64_t resumed_step) {
   std::ifstream in(path, std::ios::binary);
   int64_t bytes = 0;
   std::string line;
   while (std::getline(in, line) && !in.eof()) {
-    auto step = step_in_front(line);
+    auto step = leading_step(line);
     if (!step) step = step_of(Json::parse(line, nullptr, false));
     if (!step || *step > resumed_step) break;
     bytes += static_cast<int64_t>(line.size()) + 1;
@@ -137,14 +137,14 @@ std::string to_json_line(const EvaluationMetrics& metrics) {
 }
 
 MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path), file_(path) {
-  file_.cut(resumed_step > 0 ? bytes_to_keep(path, resumed_step) : 0);
+  file_.truncate(resumed_step > 0 ? complete_bytes(path, resumed_step) : 0);
 }
 
-bool MetricsFile::begin_again_if_gone(int64_t step) {
-  if (is_lost_ || !file_.is_gone()) return false;
+bool MetricsFile::recreate_if_removed(int64_t step) {
+  if (is_lost_ || !file_.is_removed()) return false;
   try {
-    const std::string folder = std::filesystem::path(path_).parent_path();
-    if (!folder.empty()) make_folder(folder);
+    const std::string directory = std::filesystem::path(path_).parent_path();
+    if (!directory.empty()) make_directory(directory);
     file_ = AppendFile(path_);
     log::warning("'{}' was removed while the run writes it: it is made again, without the lines before step {}", path_,
                  step);
@@ -157,18 +157,18 @@ bool MetricsFile::begin_again_if_gone(int64_t step) {
 }
 
 void MetricsFile::write(const StepMetrics& metrics) {
-  begin_again_if_gone(metrics.step);
+  recreate_if_removed(metrics.step);
   last_line_ = file_.size();
   file_.write(to_json_line(metrics) + "\n");
 }
 
 void MetricsFile::write(const EvaluationMetrics& metrics) {
-  begin_again_if_gone(metrics.step);
+  recreate_if_removed(metrics.step);
   file_.write(to_json_line(metrics) + "\n");
 }
 
-void MetricsFile::write_again(const StepMetrics& metrics) {
-  if (!begin_again_if_gone(metrics.step)) file_.cut(last_line_);
+void MetricsFile::rewrite_last(const StepMetrics& metrics) {
+  if (!recreate_if_removed(metrics.step)) file_.truncate(last_line_);
   file_.write(to_json_line(metrics) + "\n");
 }
 

@@ -24,13 +24,13 @@ class MetricsFile {
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   // Replaces the last line that was written, with values of its step that have become known since.
-  void write_again(const StepMetrics& metrics);
+  void rewrite_last(const StepMetrics& metrics);
   static bool has_step(const std::string& path, int64_t step);
   // Whether a line has the loss of the evaluation after `step`.
   static bool has_evaluation(const std::string& path, int64_t step);
 
  private:
-  bool begin_again_if_gone(int64_t step);
+  bool recreate_if_removed(int64_t step);
 
   const std::string path_;
   AppendFile file_;

@@ -8,9 +8,9 @@
 namespace dslaunch::runtime {
 namespace {
 
-std::string folder_of(const config::MonitorFiles& files) {
-  const auto folder = std::filesystem::path(files.output_path) / files.job_name;
-  return folder.empty() ? "." : folder.string();
+std::string directory_of(const config::MonitorFiles& files) {
+  const auto directory = std::filesystem::path(files.output_path) / files.job_name;
+  return directory.empty() ? "." : directory.string();
 }
 
 }  // namespace
@@ -18,8 +18,8 @@ std::string folder_of(const config::MonitorFiles& files) {
 std::vector<std::unique_ptr<Monitor>> make_monitors(const config::MonitorFiles& tensorboard,
                                                     const config::MonitorFiles& csv) {
   std::vector<std::unique_ptr<Monitor>> out;
-  if (tensorboard.enabled) out.push_back(std::make_unique<TensorBoardMonitor>(folder_of(tensorboard)));
-  if (csv.enabled) out.push_back(std::make_unique<CsvMonitor>(folder_of(csv)));
+  if (tensorboard.enabled) out.push_back(std::make_unique<TensorBoardMonitor>(directory_of(tensorboard)));
+  if (csv.enabled) out.push_back(std::make_unique<CsvMonitor>(directory_of(csv)));
   return out;
 }
 

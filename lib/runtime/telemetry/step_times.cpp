@@ -54,14 +54,14 @@ std::string_view name_of(StepPhase phase) {
 StepBreakdown break_down(const std::vector<TimedPhase>& phases) {
   StepBreakdown out;
   for (const auto& timed : phases) {
-    if (timed.phase == StepPhase::kForward) out.last_micro_step = {};
-    add(out.last_micro_step, timed);
+    if (timed.phase == StepPhase::kForward) out.last_accumulation_step = {};
+    add(out.last_accumulation_step, timed);
     add(out.step, timed);
   }
   return out;
 }
 
-std::string format_micro_step_times(const PhaseTimes& times) {
+std::string format_accumulation_step_times(const PhaseTimes& times) {
   return format_times(times, "_microstep");
 }
 

@@ -17,7 +17,7 @@ struct PhaseTimes {
 };
 
 struct StepBreakdown {
-  PhaseTimes last_micro_step;
+  PhaseTimes last_accumulation_step;
   PhaseTimes step;
 };
 
@@ -29,7 +29,7 @@ struct TimedPhase {
 StepBreakdown break_down(const std::vector<TimedPhase>& phases);
 
 // "time (ms) | fwd_microstep: 1.20 | bwd_microstep: …" and "time (ms) | fwd: …".
-std::string format_micro_step_times(const PhaseTimes& times);
+std::string format_accumulation_step_times(const PhaseTimes& times);
 std::string format_step_times(const PhaseTimes& times);
 
 class StepTimes final : public StepObserver {

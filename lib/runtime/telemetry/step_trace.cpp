@@ -68,7 +68,7 @@ void StepTrace::begin_step(int64_t step) {
   phase_begin_ = mark_time(device_);
   enter(State::kRecording);
   using enum at::RecordScope;
-  listening_ = std::make_unique<OperatorScopes<StepTrace>>(
+  scopes_ = std::make_unique<OperatorScopes<StepTrace>>(
       *this, std::unordered_set<at::RecordScope>{FUNCTION, BACKWARD_FUNCTION, TORCHSCRIPT_FUNCTION, USER_SCOPE},
       /*with_arguments=*/true, /*every_thread=*/true);
 }
@@ -82,7 +82,7 @@ void StepTrace::end_phase(StepPhase phase) {
 void StepTrace::end_step() {
   if (state_ != State::kRecording) return;
   phases_.push_back({fmt::format("step {}", step_), "step", 0, std::move(step_begin_), mark_time(device_)});
-  listening_.reset();
+  scopes_.reset();
   enter(State::kRecorded);
 }
 
@@ -145,50 +145,49 @@ TraceSpan StepTrace::on_device(const Recorded& recorded, int lane) const {
           {}};
 }
 
-struct StepTrace::Picture {
+struct StepTrace::Layout {
   std::vector<TraceSpan> spans;
   std::map<uint64_t, int> thread_lanes{{at::RecordFunction::currentThreadId(), kCompute}};
   std::set<uint64_t> backward_threads;  // other threads read data, for example
   std::map<std::string, int> group_lanes;
 };
 
-void StepTrace::draw_phases(Picture& picture) const {
+void StepTrace::add_phases(Layout& layout) const {
   for (const auto& phase : phases_) {
-    picture.spans.push_back(on_host(phase, kPhases));
-    if (phase.begin.event) picture.spans.push_back(on_device(phase, kDevicePhases));
+    layout.spans.push_back(on_host(phase, kPhases));
+    if (phase.begin.event) layout.spans.push_back(on_device(phase, kDevicePhases));
   }
 }
 
-void StepTrace::draw_calls(Picture& picture) const {
+void StepTrace::add_calls(Layout& layout) const {
   const auto step_end = phases_.back().end.host;
   for (const auto& call : calls_) {
     if (call.end.host > step_end) continue;  // from a thread that works ahead
-    if (call.category == std::string_view("backward")) picture.backward_threads.insert(call.thread);
-    picture.spans.push_back(on_host(call, lane_of(picture.thread_lanes, call.thread, kCompute)));
-    if (call.begin.event) picture.spans.push_back(on_device(call, kDeviceCompute));
+    if (call.category == std::string_view("backward")) layout.backward_threads.insert(call.thread);
+    layout.spans.push_back(on_host(call, lane_of(layout.thread_lanes, call.thread, kCompute)));
+    if (call.begin.event) layout.spans.push_back(on_device(call, kDeviceCompute));
   }
 }
 
-void StepTrace::draw_collectives(Picture& picture) const {
+void StepTrace::add_collectives(Layout& layout) const {
   for (const auto& record : collectives_) {
     const bool is_timed_on_device = record->begin.event.has_value();
-    picture.spans.push_back(
-        {lane_of(picture.group_lanes, record->group, kCommunication),
-         record->op,
-         "collective",
-         is_timed_on_device ? device_microseconds(record->begin) : microseconds(record->begin.host),
-         milliseconds_between(record->begin, record->end) * 1e3,
-         {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
+    layout.spans.push_back({lane_of(layout.group_lanes, record->group, kCommunication),
+                            record->op,
+                            "collective",
+                            is_timed_on_device ? device_microseconds(record->begin) : microseconds(record->begin.host),
+                            milliseconds_between(record->begin, record->end) * 1e3,
+                            {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
   }
 }
 
-std::vector<TraceLane> StepTrace::lanes_of(const Picture& picture) const {
+std::vector<TraceLane> StepTrace::lanes_of(const Layout& layout) const {
   std::vector<TraceLane> lanes{{kPhases, "step"}};
-  for (const auto& [thread, lane] : picture.thread_lanes) {
-    const char* work = picture.backward_threads.contains(thread) ? "compute" : "other";
+  for (const auto& [thread, lane] : layout.thread_lanes) {
+    const char* work = layout.backward_threads.contains(thread) ? "compute" : "other";
     lanes.push_back({lane, lane == kCompute ? "compute" : fmt::format("{} (thread {})", work, thread)});
   }
-  for (const auto& [group, lane] : picture.group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
+  for (const auto& [group, lane] : layout.group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
   if (!device_.is_cpu()) {
     lanes.push_back({kDevicePhases, "device: step"});
     lanes.push_back({kDeviceCompute, "device: compute"});
@@ -200,11 +199,11 @@ std::string StepTrace::take() {
   if (state_ != State::kRecorded) return {};
   enter(State::kTaken);
   const std::lock_guard lock(mutex_);
-  Picture picture;
-  draw_phases(picture);
-  draw_calls(picture);
-  draw_collectives(picture);
-  return format_trace(rank_, lanes_of(picture), picture.spans);
+  Layout layout;
+  add_phases(layout);
+  add_calls(layout);
+  add_collectives(layout);
+  return format_trace(rank_, lanes_of(layout), layout.spans);
 }
 
 }  // namespace dslaunch::runtime

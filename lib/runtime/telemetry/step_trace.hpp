@@ -42,7 +42,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
 
  private:
   struct Call;
-  struct Picture;  // lanes and spans while take() draws them
+  struct Layout;  // lanes and spans while take() draws them
   struct Recorded {
     std::string name;
     const char* category;
@@ -56,10 +56,10 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   TraceSpan on_host(const Recorded& recorded, int lane) const;
   double device_microseconds(const TimeMark& mark) const;
   TraceSpan on_device(const Recorded& recorded, int lane) const;
-  void draw_phases(Picture& picture) const;
-  void draw_calls(Picture& picture) const;        // with mutex_ held
-  void draw_collectives(Picture& picture) const;  // with mutex_ held
-  std::vector<TraceLane> lanes_of(const Picture& picture) const;
+  void add_phases(Layout& layout) const;
+  void add_calls(Layout& layout) const;        // with mutex_ held
+  void add_collectives(Layout& layout) const;  // with mutex_ held
+  std::vector<TraceLane> lanes_of(const Layout& layout) const;
 
   // fixed after construction
   const int64_t step_;
@@ -75,7 +75,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   State state_ = State::kBefore;  // written by the engine's thread only; guarded when other threads read it
   std::vector<Recorded> calls_;   // guarded
   std::vector<std::shared_ptr<const CollectiveRecord>> collectives_;  // guarded
-  std::unique_ptr<OperatorScopes<StepTrace>> listening_;
+  std::unique_ptr<OperatorScopes<StepTrace>> scopes_;
 };
 
 }  // namespace dslaunch::runtime

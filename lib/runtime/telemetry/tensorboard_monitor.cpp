@@ -12,10 +12,10 @@ namespace dslaunch::runtime {
 namespace {
 
 // The count distinguishes two writers of one process in the same second.
-std::string file_in(const std::string& folder, double now) {
+std::string file_in(const std::string& directory, double now) {
   static int count = 0;
-  make_folder(folder);
-  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", folder, static_cast<int64_t>(now), host_name(),
+  make_directory(directory);
+  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", directory, static_cast<int64_t>(now), host_name(),
                      ::getpid(), count++);
 }
 
@@ -25,8 +25,8 @@ double TensorBoardMonitor::wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-TensorBoardMonitor::TensorBoardMonitor(const std::string& folder, Clock now)
-    : now_(std::move(now)), file_(file_in(folder, now_())) {
+TensorBoardMonitor::TensorBoardMonitor(const std::string& directory, Clock now)
+    : now_(std::move(now)), file_(file_in(directory, now_())) {
   file_.write(event_record(encode_version_event(now_())));
 }
 

@@ -12,7 +12,7 @@ class TensorBoardMonitor final : public Monitor {
  public:
   // `now`: seconds since 1970.
   using Clock = std::function<double()>;
-  explicit TensorBoardMonitor(const std::string& folder, Clock now = wall_clock);
+  explicit TensorBoardMonitor(const std::string& directory, Clock now = wall_clock);
   void write(std::span<const ScalarEvent> events) override;
 
   static double wall_clock();

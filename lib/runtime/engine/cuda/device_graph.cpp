@@ -19,7 +19,7 @@ class CudaGraph final : public DeviceGraph {
  public:
   explicit CudaGraph(c10::Device device) : device_(device), pool_(at::cuda::graph_pool_handle()) {}
 
-  void record(const std::function<void()>& work) override {
+  void capture(const std::function<void()>& work) override {
     const c10::cuda::CUDAGuard guard(device_);
     // Memory cached by earlier steps without a graph would stay allocated beside the graph's own pool.
     c10::cuda::CUDACachingAllocator::emptyCache();
@@ -40,10 +40,10 @@ class CudaGraph final : public DeviceGraph {
       // another stream sets them again and must run after that.
       stream.synchronize();
     } catch (...) {
-      if (!is_ended) break_off(stream);
+      if (!is_ended) abort_capture(stream);
       graph_.reset();
       if (!is_ended) c10::cuda::CUDACachingAllocator::releasePool(device_.index(), pool_);
-      start_anew(generator, random);
+      reset_generator(generator, random);
       throw;
     }
   }
@@ -55,7 +55,7 @@ class CudaGraph final : public DeviceGraph {
 
  private:
   // LibTorch does not clean up after a failed capture.
-  void break_off(cudaStream_t stream) {
+  void abort_capture(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (::cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
       cudaGraph_t unfinished = nullptr;
@@ -71,7 +71,7 @@ class CudaGraph final : public DeviceGraph {
   }
 
   // The generator's old state still considers itself in a capture.
-  void start_anew(at::Generator& generator, const at::Tensor& random) const {
+  void reset_generator(at::Generator& generator, const at::Tensor& random) const {
     generator.graphsafe_set_state(at::cuda::detail::createCUDAGenerator(device_.index()));
     generator.set_state(random);
   }

@@ -41,16 +41,16 @@ TEST_CASE("the first NaN is the finding, with the infinity before it", "[runtime
   const auto table = table_of_two_units();
   OneParameter inner;
   FiniteCheck check(table, inner);
-  check.look("a", at::ones({3}));
-  check.look("ids", at::tensor({1, 2}));  // integers are always finite
-  check.look("empty", at::empty({0}));
+  check.check("a", at::ones({3}));
+  check.check("ids", at::tensor({1, 2}));  // integers are always finite
+  check.check("empty", at::empty({0}));
   CHECK(check.finding().empty());
-  check.look("b", with(-kInfinity, 1));
+  check.check("b", with(-kInfinity, 1));
   CHECK(check.finding() == "b element [0, 1] is -inf");
-  check.look("c", with(kNan, 5));
-  check.look("d", with(kNan, 0));
+  check.check("c", with(kNan, 5));
+  check.check("d", with(kNan, 0));
   CHECK(check.finding() == "c element [1, 2] is nan; before that, b element [0, 1] is -inf");
-  check.forget();
+  check.reset();
   CHECK(check.finding().empty());
 }
 
@@ -63,20 +63,20 @@ TEST_CASE("parameters, inputs, outputs and gradients are named with their unit",
   check.acquire(1, UnitCall::kInference);
   CHECK(check.finding() == "parameter 'w' (unit 'block') at the start of the step: element [1, 0] is nan");
 
-  check.forget();
+  check.reset();
   check.on_enter(1, {at::ones({2}), with(kNan, 0)});
   CHECK(check.finding() == "input 1 of unit 'block', Float[2, 3], made by the root unit: element [0, 0] is nan");
 
-  check.forget();
+  check.reset();
   check.on_exit(1, {with(kNan, 4)});
   CHECK(check.finding() == "the output of unit 'block', Float[2, 3]: element [1, 1] is nan");
 
-  check.forget();
+  check.reset();
   check.on_exit(1, {at::ones({2})});
   check.on_exit(0, {at::full({}, kNan)});
   CHECK(check.finding() == "the output of the root unit, Float[] after unit 'block', which gave finite values: is nan");
 
-  check.forget();
+  check.reset();
   check.take_gradients(1, {with(kInfinity, 2)});
   CHECK(check.finding() ==
         "the gradient of parameter 'w' (unit 'block'), the first in the order of backward: element [0, 2] is inf");

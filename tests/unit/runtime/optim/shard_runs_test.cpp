@@ -28,7 +28,7 @@ using Runs = std::vector<std::vector<int64_t>>;
 
 Runs runs_of(Range range, const std::vector<int>& group_of) {
   Runs out;
-  for (const auto& run : optim::cut_by_group(shard_of(range), kLayout, group_of)) {
+  for (const auto& run : optim::split_by_group(shard_of(range), kLayout, group_of)) {
     out.push_back({run.range.begin, run.range.end, run.group});
     // The views lie where the range says.
     CHECK(run.master.numel() == run.range.size());
@@ -61,7 +61,7 @@ TEST_CASE("moments lie at the same place modulo 16 bytes as their master", "[run
                                              .initial_accumulator_value = 0.5};
   const optim::OptimizerGroups groups{{{"a", settings}, {"b", settings}, {"c", settings}}, {0, 1, 2, 2}, 2};
   const auto optimizer = optim::make_flat_optimizer(groups, {});
-  for (auto& run : optim::cut_by_group(shard_of({0, 64}), kLayout, groups.of_parameter)) {
+  for (auto& run : optim::split_by_group(shard_of({0, 64}), kLayout, groups.of_parameter)) {
     optim::allocate_moments(*optimizer, run);
     REQUIRE(run.moments.size() == 1);
     CHECK(run.moments[0].numel() == run.master.numel());

@@ -112,7 +112,7 @@ void run_rank(Job& job, comm::Communicator& communicator) {
     shard.gradient = at::zeros({shard.range.size()});
     shard.low_precision = at::zeros({shard.range.size()}, at::kBFloat16);
     fill(job, shard.flat_group, shard.range, shard.master, start_value);
-    for (auto& run : optim::cut_by_group(shard, job.layout[g], job.groups.of_parameter)) {
+    for (auto& run : optim::split_by_group(shard, job.layout[g], job.groups.of_parameter)) {
       optim::allocate_moments(*optimizer, run);
       runs.push_back(std::move(run));
     }

@@ -42,7 +42,7 @@ struct Small {
     shard.master = at::randn({shard.range.size()});
     shard.gradient = at::randn({shard.range.size()});
     shard.low_precision = at::zeros({shard.range.size()}, low);
-    for (auto& run : optim::cut_by_group(shard, layout[0], groups.of_parameter)) {
+    for (auto& run : optim::split_by_group(shard, layout[0], groups.of_parameter)) {
       optim::allocate_moments(*optimizer, run);
       runs.push_back(std::move(run));
     }

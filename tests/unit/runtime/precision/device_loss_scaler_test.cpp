@@ -37,7 +37,7 @@ float kClean = 1.0F, kBroken = std::numeric_limits<float>::infinity();
 
 // One step as the engine makes it, but for the optimizer.
 ScaleChange make_step(LossScaling& scaling, float value) {
-  scaling.judge(at::full({2}, value));
+  scaling.detect_overflow(at::full({2}, value));
   const at::Tensor report = scaling.report();
   scaling.advance();
   return scaling.follow(report.const_data_ptr<float>());
@@ -115,7 +115,7 @@ TEST_CASE("the host may follow later than the device goes", "[runtime][loss_scal
   LossScaling scaling(policy, at::kCPU);
   std::vector<at::Tensor> reports;
   for (float value : {kClean, kBroken, kBroken}) {
-    scaling.judge(at::full({2}, value));
+    scaling.detect_overflow(at::full({2}, value));
     reports.push_back(scaling.report());
     scaling.advance();
   }
@@ -131,7 +131,7 @@ TEST_CASE("without a scale nothing is scaled, judged or skipped", "[runtime][los
   LossScaling scaling({}, at::kCPU);
   const at::Tensor loss = at::scalar_tensor(3.0, at::kBFloat16);
   CHECK(scaling.scaled(loss).is_same(loss));
-  scaling.judge(at::full({2}, kBroken));
+  scaling.detect_overflow(at::full({2}, kBroken));
   CHECK_FALSE(scaling.skip().defined());
   CHECK_FALSE(scaling.applied_steps().defined());
   scaling.advance();

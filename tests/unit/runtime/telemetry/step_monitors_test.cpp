@@ -54,7 +54,7 @@ TEST_CASE("a step's phases become DeepSpeed's timers", "[runtime][telemetry]") {
   using enum StepPhase;
   const auto times = break_down(
       {{kForward, 1}, {kBackward, 2}, {kForward, 10}, {kBackward, 20}, {kReduce, 5}, {kUpdate, 0.25}, {kGather, 0.5}});
-  CHECK(format_micro_step_times(times.last_micro_step) ==
+  CHECK(format_accumulation_step_times(times.last_accumulation_step) ==
         "time (ms) | fwd_microstep: 10.00 | bwd_microstep: 25.00 | bwd_inner_microstep: 20.00 | "
         "bwd_allreduce_microstep: 5.00 | step_microstep: 0.75");
   CHECK(format_step_times(times.step) ==

@@ -138,7 +138,7 @@ TEST_CASE("an evaluation joins the line of its step, also when that is in the fi
     MetricsFile file(path, 0);
     for (int64_t step = 1; step <= 3; ++step) file.write(example(step));
     CHECK_FALSE(MetricsFile::has_evaluation(path, 3));
-    file.write_again(evaluated);
+    file.rewrite_last(evaluated);
   }
   CHECK(test::read_file(path) == lines(1, 2) + to_json_line(evaluated) + "\n");
   CHECK(MetricsFile::has_evaluation(path, 3));
@@ -160,7 +160,7 @@ TEST_CASE("metrics that were removed with their folder go on in a new file", "[r
   file.write(example(3));
   CHECK(test::read_file(path) == lines(2, 3));
   std::filesystem::remove(path);
-  file.write_again(evaluated);
+  file.rewrite_last(evaluated);
   CHECK(test::read_file(path) == to_json_line(evaluated) + "\n");
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("metrics whose place is gone for good end no run", "[runtime][telemetr
   std::filesystem::remove_all(folder);
   test::write_file(folder, "a file where the folder was");
   CHECK_NOTHROW(file.write(example(2)));
-  CHECK_NOTHROW(file.write_again(example(2)));
+  CHECK_NOTHROW(file.rewrite_last(example(2)));
   CHECK(test::read_file(folder) == "a file where the folder was");
 }
 
