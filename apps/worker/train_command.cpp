@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/directory_lock.hpp"
 #include "base/error.hpp"
-#include "base/folder_lock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "base/writable_folder.hpp"
+#include "base/writable_directory.hpp"
 #include "comm/communicator.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
@@ -76,7 +76,7 @@ void check_outputs_writable(const TrainOptions& options, const config::JobConfig
   const auto& profile = config.flops_profiler;
   if (rank == 0 && profile.enabled && !profile.output_file.empty()) {
     require_writable("the flops profile", profile.output_file, "flops_profiler.output_file",
-                  check_writable_file(profile.output_file));
+                     check_writable_file(profile.output_file));
   }
   if (options.trace) {  // one file per rank, on other machines in an unchecked directory
     require_writable("the trace", options.run_dir, "--run_dir", check_writable(options.run_dir));
@@ -85,11 +85,11 @@ void check_outputs_writable(const TrainOptions& options, const config::JobConfig
 
 // dslaunch locks the run directories of its jobs itself, and may hold this one for an `exec` that this rank belongs to;
 // otherwise rank 0 takes the lock. Other ranks need none.
-FolderLock take_run_folder(const std::string& directory, const rendezvous::LaunchEnv& env) {
+DirectoryLock lock_run_directory(const std::string& directory, const rendezvous::LaunchEnv& env) {
   if (env.rank != 0 || env.is_of_a_run()) return {};
   runtime::make_directory(directory);
-  return FolderLock::take_run_folder(directory, fmt::format("dsworker (process {} on {})", ::getpid(), env.host),
-                                     env.job_id);
+  return DirectoryLock::lock_run_directory(directory, fmt::format("dsworker (process {} on {})", ::getpid(), env.host),
+                                           env.job_id);
 }
 
 // How long ranks may wait for each other: the option, else DeepSpeed's variable (in minutes), else DeepSpeed's value.
@@ -193,7 +193,7 @@ int train_command(const std::vector<std::string>& arguments) {
   try {
     groups.open(env, device, config.config.zero, hang_limit, *store);
     // Only after all ranks have joined: rank 0 may serve the store, and would leave the other ranks waiting for it.
-    const FolderLock lock = take_run_folder(options.run_dir, env);
+    const DirectoryLock lock = lock_run_directory(options.run_dir, env);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals(env.is_of_a_run());  // before this there is nothing to save, so a signal ends the rank at once

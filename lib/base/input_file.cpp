@@ -43,17 +43,17 @@ UniqueFd open_input_file(const std::string& path, const std::string& what) {
 }
 
 std::vector<std::string> expand_globs(const std::vector<std::string>& patterns, const std::string& what,
-                                      const std::string& folder) {
+                                      const std::string& directory) {
   std::vector<std::string> paths;
   for (const auto& pattern : patterns) {
-    const std::string path = fs::path(folder) / pattern;
+    const std::string path = fs::path(directory) / pattern;
     struct stat status {};
     if (pattern.find_first_of(kGlobCharacters) == std::string::npos || ::stat(path.c_str(), &status) == 0) {
       paths.push_back(path);
       continue;
     }
     glob_t found{};
-    const int result = ::glob((fs::path(literal(folder)) / pattern).c_str(), 0, nullptr, &found);
+    const int result = ::glob((fs::path(literal(directory)) / pattern).c_str(), 0, nullptr, &found);
     for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
     if (result != 0) throw UserError(ExitCode::kNoInput, fmt::format("no {} matches '{}'", what, path));

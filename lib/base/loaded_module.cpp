@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-std::string folder_of_program() {
+std::string directory_of_program() {
   std::string path(4096, '\0');
   ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
   if (length <= 0) throw SystemError("readlink", "/proc/self/exe");
@@ -20,9 +20,9 @@ std::string folder_of_program() {
   return path.substr(0, path.rfind('/'));
 }
 
-std::string folder_of_modules() {
+std::string directory_of_modules() {
   if (const char* given = std::getenv("DSLAUNCH_MODULE_DIR"); given && *given) return given;
-  return folder_of_program() + "/../lib/dslaunch";
+  return directory_of_program() + "/../lib/dslaunch";
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ std::string folder_of_modules() {
 // could then find libc's malloc before theirs. A module of an instrumented build lists the sanitizer library first
 // among its dependencies.
 LoadedModule::LoadedModule(const char* file_name, const char* advice, int more_dlopen_flags)
-    : path_(folder_of_modules() + "/" + file_name),
+    : path_(directory_of_modules() + "/" + file_name),
       handle_(::dlmopen(LM_ID_BASE, path_.c_str(), RTLD_NOW | RTLD_LOCAL | more_dlopen_flags)) {
   if (!handle_) {
     throw UserError(ExitCode::kUnavailable,

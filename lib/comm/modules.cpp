@@ -16,21 +16,21 @@ namespace {
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 
 // The directory of an already loaded library; empty when it is not loaded.
-std::string folder_of_loaded(const char* file_name) {
+std::string directory_of_loaded(const char* file_name) {
   struct Search {
     const char* file_name;
-    std::string folder;
+    std::string directory;
   } search{file_name, {}};
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
         auto* wanted = static_cast<Search*>(data);
         const char* slash = info->dlpi_name ? std::strrchr(info->dlpi_name, '/') : nullptr;
         if (!slash || std::strcmp(slash + 1, wanted->file_name) != 0) return 0;
-        wanted->folder.assign(info->dlpi_name, slash);
+        wanted->directory.assign(info->dlpi_name, slash);
         return 1;
       },
       &search);
-  return search.folder;
+  return search.directory;
 }
 
 constexpr const char* kCudaAdvice =
@@ -40,9 +40,9 @@ constexpr const char* kCudaAdvice =
 // The module needs LibTorch's CUDA half with its NCCL and CUDA runtime. Loads it first and from the directory of the
 // CPU half, so that the module's dependencies resolve to these libraries and not to those of another installation.
 void load_torch_cuda() {
-  std::string folder = folder_of_loaded("libtorch_cpu.so");
-  if (folder.empty()) return;  // a program without LibTorch: the module finds it by its own search path
-  std::string path = folder + "/libtorch_cuda.so";
+  std::string directory = directory_of_loaded("libtorch_cpu.so");
+  if (directory.empty()) return;  // a program without LibTorch: the module finds it by its own search path
+  std::string path = directory + "/libtorch_cuda.so";
   if (::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
   throw UserError(ExitCode::kUnavailable, fmt::format("cannot open {}: {}. {}", path, ::dlerror(), kCudaAdvice));
 }

@@ -56,11 +56,11 @@ class ExecPlanner final : public JobPlanner {
   void let_go() {
     if (!recorded_in_.empty() && !began_ && !appends_) remove_exec_record(recorded_in_);
     recorded_in_.clear();
-    FolderLock gone = std::move(lock_);
+    DirectoryLock gone = std::move(lock_);
   }
 
   const ExecOptions& options_;
-  FolderLock lock_;
+  DirectoryLock lock_;
   std::string recorded_in_;  // the run directory that names this job
   bool appends_ = false, began_ = false;
 };

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/directory_lock.hpp"
 #include "base/error.hpp"
-#include "base/folder_lock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/small_file.hpp"
@@ -108,7 +108,7 @@ class TrainPlanner final : public JobPlanner {
   JobCommand command() const override { return job_command(run_); }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
   void prepare(const LaunchPlan& plan) override;
-  void leave() override { FolderLock gone = std::move(lock_); }
+  void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:
   void go_on();
@@ -124,7 +124,7 @@ class TrainPlanner final : public JobPlanner {
   std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
   FirstBatch batch_;
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
-  FolderLock lock_;
+  DirectoryLock lock_;
 };
 
 LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {

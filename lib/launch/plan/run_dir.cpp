@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/small_file.hpp"
-#include "base/writable_folder.hpp"
+#include "base/writable_directory.hpp"
 #include "launch/records/job_id.hpp"
 
 namespace dslaunch::launch {
@@ -96,12 +96,12 @@ void write_exec_record(const std::string& dir, const ExecJob& job) {
   if (!file) refuse(dir, fmt::format("cannot write {}", kExecRecord));
 }
 
-FolderLock make_and_lock(const std::string& dir, const std::string& job_id) {
+DirectoryLock make_and_lock(const std::string& dir, const std::string& job_id) {
   require_writable(dir);
   std::error_code error;
   fs::create_directories(dir, error);
   if (error) refuse(dir, error.message());
-  return FolderLock::take_run_folder(dir, FolderLock::launcher_of(job_id));
+  return DirectoryLock::lock_run_directory(dir, DirectoryLock::launcher_of(job_id));
 }
 
 class Remover {
@@ -145,8 +145,8 @@ void check_run_dir(const std::string& dir, EarlierRun earlier) {
                               dir));
 }
 
-FolderLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id) {
-  FolderLock lock = make_and_lock(dir, job_id);
+DirectoryLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id) {
+  DirectoryLock lock = make_and_lock(dir, job_id);
   check_run_dir(dir, earlier);
   if (earlier != EarlierRun::kDiscard) return lock;
   Remover remove(dir);
@@ -161,7 +161,7 @@ bool check_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite) 
   if (overwrite || (!holds_run(dir) && !holds_logs(dir))) return false;
   if (!job.slurm_job_id.empty() && recorded_slurm_job(dir) == job.slurm_job_id) return true;
   // If a job is running in the directory, report that first: it is the better message.
-  const FolderLock free = FolderLock::take_run_folder(dir, FolderLock::launcher_of(job.job_id));
+  const DirectoryLock free = DirectoryLock::lock_run_directory(dir, DirectoryLock::launcher_of(job.job_id));
   throw UserError(
       ExitCode::kCannotCreate,
       fmt::format("{} already holds a run: --overwrite replaces its logs, another --run_dir keeps it", dir));
@@ -172,8 +172,8 @@ void remove_exec_record(const std::string& dir) {
   fs::remove(fs::path(dir) / kExecRecord, ignored);
 }
 
-FolderLock prepare_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite) {
-  FolderLock lock = make_and_lock(dir, job.job_id);
+DirectoryLock prepare_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite) {
+  DirectoryLock lock = make_and_lock(dir, job.job_id);
   check_exec_dir(dir, job, overwrite);
   if (overwrite) {
     Remover remove(dir);

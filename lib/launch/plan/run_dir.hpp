@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "base/folder_lock.hpp"
+#include "base/directory_lock.hpp"
 
 namespace dslaunch::launch {
 
@@ -17,7 +17,7 @@ void check_run_dir(const std::string& dir, EarlierRun earlier);
 
 // Checks and creates the directory, locks it for the job for the lifetime of the returned lock (73 when a live job
 // holds it), and deletes the earlier run's own files (nothing else in the directory) if requested.
-[[nodiscard]] FolderLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id);
+[[nodiscard]] DirectoryLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id);
 
 // An `exec` job as its record in the run directory (exec.json) names it.
 struct ExecJob {
@@ -32,7 +32,7 @@ bool check_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite);
 
 // Checks, creates and locks the directory as prepare_run_dir does, removes an earlier job's logs if requested (files
 // written by its program are kept) and records this job.
-[[nodiscard]] FolderLock prepare_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite);
+[[nodiscard]] DirectoryLock prepare_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite);
 
 // Call when no rank of the recorded job has started: removes the record, since the directory holds no run of that job.
 void remove_exec_record(const std::string& dir);

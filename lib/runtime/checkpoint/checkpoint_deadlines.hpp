@@ -23,12 +23,12 @@ inline std::chrono::milliseconds time_for_checkpoint(const std::vector<SavedTens
 // For a message to the store, or another short step at the end of long work: `deadline`, but at least longer than an
 // unreachable host may stay in the job. Otherwise a rank that has waited for a late rank until the deadline could not
 // report the late rank's name.
-inline Deadline with_a_moment(Deadline deadline) {
+inline Deadline with_minimum_time(Deadline deadline) {
   return Deadline::after(std::max<std::chrono::milliseconds>(deadline.left(), std::chrono::seconds(30)));
 }
 
 // For the verdict on work that had to end by `deadline`: the verdict may be sent at the very end of that time.
-inline Deadline to_hear_verdict(Deadline deadline) {
+inline Deadline verdict_deadline(Deadline deadline) {
   return Deadline::after(deadline.left() + std::chrono::minutes(1));
 }
 

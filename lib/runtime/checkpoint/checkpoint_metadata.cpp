@@ -187,7 +187,7 @@ Manifest read(const std::string& text) {
 }
 
 // `byte`: where the parser stopped, from 1.
-std::string describe_break(const std::string& text, size_t byte) {
+std::string describe_syntax_error(const std::string& text, size_t byte) {
   if (text.empty()) return "is damaged: it is empty";
   if (byte > text.size())
     return fmt::format("is damaged: it ends after {} bytes, in the middle of its text", text.size());
@@ -243,7 +243,7 @@ Manifest manifest_from_json(const std::string& text, const std::string& path) {
   try {
     return read(text);
   } catch (const Json::parse_error& error) {
-    throw refused(describe_break(text, error.byte));
+    throw refused(describe_syntax_error(text, error.byte));
   } catch (const Json::exception&) {
     throw refused("is damaged: it is JSON, but an entry of a manifest is missing or of another type");
   } catch (const std::exception& error) {

@@ -46,7 +46,7 @@ bool is_shard_name(const std::string& name) {
   return name.rfind("rank_", 0) == 0;
 }
 
-std::string meant_folder(const std::string& path) {
+std::string resolve_checkpoint_path(const std::string& path) {
   std::filesystem::path named(path);
   std::error_code ignored;
   const bool is_ours = named.filename() == kLatestName || named.filename() == kManifestName;
@@ -54,16 +54,16 @@ std::string meant_folder(const std::string& path) {
     named = named.has_parent_path() ? named.parent_path() : ".";
   }
   if (!named.has_filename()) named = named.parent_path();  // DIR/step_N/, as a shell completes it
-  const std::string set_aside = named.string() + kReplaced;
-  return step_set_aside(set_aside) && has_manifest(set_aside) ? set_aside : named.string();
+  const std::string replaced = named.string() + kReplaced;
+  return replaced_step(replaced) && has_manifest(replaced) ? replaced : named.string();
 }
 
-std::optional<int64_t> step_set_aside(const std::string& path) {
-  const std::filesystem::path folder(path);
-  const auto step = folder.extension() == kReplaced ? step_of(folder.stem()) : std::nullopt;
+std::optional<int64_t> replaced_step(const std::string& path) {
+  const std::filesystem::path directory(path);
+  const auto step = directory.extension() == kReplaced ? step_of(directory.stem()) : std::nullopt;
   if (!step) return std::nullopt;
-  const auto successor = folder.parent_path() / folder.stem();
-  const bool counts = is_missing(successor) || (is_missing(successor / kManifestName) && has_manifest(folder));
+  const auto successor = directory.parent_path() / directory.stem();
+  const bool counts = is_missing(successor) || (is_missing(successor / kManifestName) && has_manifest(directory));
   return counts ? step : std::nullopt;
 }
 

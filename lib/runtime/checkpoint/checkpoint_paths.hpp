@@ -10,9 +10,9 @@ namespace dslaunch::runtime {
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr char kLatestName[] = "latest";
 inline constexpr char kSkeletonName[] = "model.pt";
-inline constexpr char kWholeWeightsName[] = "weights.safetensors";
+inline constexpr char kFullWeightsName[] = "weights.safetensors";
 // Suffixes of directories that are being written or removed: not yet checkpoints, or no longer.
-inline constexpr char kWriting[] = ".tmp", kLeaving[] = ".removing";
+inline constexpr char kWriting[] = ".tmp", kRemoving[] = ".removing";
 // A complete checkpoint that was moved aside for a new one of the same step. It still counts while the new one is
 // missing or has lost its files.
 inline constexpr char kReplaced[] = ".replaced";
@@ -24,11 +24,11 @@ bool is_shard_name(const std::string& name);
 
 // The directory that a user means by `path`: DIR for the file DIR/latest; a checkpoint for its manifest; for a missing
 // checkpoint the directory where a killed replacement left it; otherwise `path`.
-std::string meant_folder(const std::string& path);
+std::string resolve_checkpoint_path(const std::string& path);
 
 // The step of DIR/step_N.replaced if DIR/step_N does not exist (a replacement was killed midway), or if DIR/step_N has
 // no manifest and this one has (a device failure lost it).
-std::optional<int64_t> step_set_aside(const std::string& path);
+std::optional<int64_t> replaced_step(const std::string& path);
 
 // Steps with a manifest, ascending. An unreadable or missing directory has none.
 std::vector<int64_t> steps_in(const std::string& dir);

@@ -23,8 +23,8 @@ constexpr size_t kHashedBytes = 8 << 20;
   throw UserError(ExitCode::kBadInput, message);
 }
 
-std::string damaged(const std::string& folder, const std::string& fault) {
-  return fmt::format("the checkpoint '{}' is damaged: {}; use another checkpoint", folder, fault);
+std::string damaged(const std::string& directory, const std::string& fault) {
+  return fmt::format("the checkpoint '{}' is damaged: {}; use another checkpoint", directory, fault);
 }
 
 std::string in_parts(const FoundCheckpoint& found) {
@@ -58,7 +58,7 @@ std::string in_parts(const FoundCheckpoint& found) {
 FoundCheckpoint choose(const std::string& path) {
   std::error_code ignored;
   const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
-  auto found = is_checkpoint ? std::vector{look_at_checkpoint(path)} : survey_checkpoints(path);
+  auto found = is_checkpoint ? std::vector{inspect_checkpoint(path)} : survey_checkpoints(path);
   for (auto& checkpoint : found) {
     if (checkpoint.loadable.ok() && checkpoint.elsewhere.empty()) return std::move(checkpoint);
     if (!is_checkpoint) {
@@ -69,32 +69,32 @@ FoundCheckpoint choose(const std::string& path) {
   refuse_all(path, found);
 }
 
-void require_hash(const std::string& folder, const CheckpointFile& listed, const MappedFile& file) {
+void require_hash(const std::string& directory, const CheckpointFile& listed, const MappedFile& file) {
   file.advise_sequential();
   ContentHash hashing;
   // In parts, each freed after hashing: a shard may be larger than the memory.
   for (size_t at = 0; at < file.size(); at += kHashedBytes) {
     hashing.update(file.data() + at, std::min(kHashedBytes, file.size() - at));
-    file.forget(at, kHashedBytes);
+    file.drop_pages(at, kHashedBytes);
   }
   const std::string hash = hashing.hex();
   if (hash != listed.xxh3_128) {
-    throw DamagedCheckpoint(
-        damaged(folder, fmt::format("{} has the hash {}, its manifest says {}", listed.name, hash, listed.xxh3_128)));
+    throw DamagedCheckpoint(damaged(
+        directory, fmt::format("{} has the hash {}, its manifest says {}", listed.name, hash, listed.xxh3_128)));
   }
 }
 
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path) {
-  auto found = choose(meant_folder(path));
+  auto found = choose(resolve_checkpoint_path(path));
   path_ = std::move(found.path);
   manifest_ = std::move(*found.manifest);
   open_files();
 }
 
-CheckpointReader::CheckpointReader(std::string folder, Manifest manifest)
-    : path_(std::move(folder)), manifest_(std::move(manifest)) {
+CheckpointReader::CheckpointReader(std::string directory, Manifest manifest)
+    : path_(std::move(directory)), manifest_(std::move(manifest)) {
   open_files();
 }
 
@@ -127,11 +127,11 @@ void CheckpointReader::add_pieces(size_t shard) {
       throw DamagedCheckpoint(damaged(path_, fmt::format("{} holds '{}', which fits no parameter of the manifest",
                                                          shards_[shard].listed.name, entries[i].name)));
     }
-    place({name->parameter, name->state}, {name->begin, name->begin + entries[i].shape[0], shard, i, {}});
+    add_located({name->parameter, name->state}, {name->begin, name->begin + entries[i].shape[0], shard, i, {}});
   }
 }
 
-void CheckpointReader::place(const PieceKey& key, PlacedPiece piece) {
+void CheckpointReader::add_located(const PieceKey& key, LocatedPiece piece) {
   auto& pieces = pieces_[key];
   const auto at = std::upper_bound(pieces.begin(), pieces.end(), piece,
                                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -140,7 +140,7 @@ void CheckpointReader::place(const PieceKey& key, PlacedPiece piece) {
 
 void CheckpointReader::add_piece(const std::string& parameter, const std::string& state, int64_t begin,
                                  const at::Tensor& values) {
-  place({parameter, state}, {begin, begin + values.numel(), 0, 0, values});
+  add_located({parameter, state}, {begin, begin + values.numel(), 0, 0, values});
 }
 
 void CheckpointReader::verify(Shard& shard) {
@@ -156,7 +156,7 @@ CheckpointReader::Shard* CheckpointReader::shard_named(const std::string& file) 
   return nullptr;
 }
 
-bool CheckpointReader::is_whole() const {
+bool CheckpointReader::is_complete() const {
   return std::all_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard.file != nullptr; });
 }
 
@@ -181,11 +181,11 @@ bool CheckpointReader::has(const std::string& parameter, const std::string& stat
   return pieces_.count({parameter, state}) > 0;
 }
 
-const CheckpointReader::PlacedPiece* CheckpointReader::furthest_piece_at(const std::string& parameter,
-                                                                         const std::string& state,
-                                                                         int64_t element) const {
+const CheckpointReader::LocatedPiece* CheckpointReader::furthest_piece_at(const std::string& parameter,
+                                                                          const std::string& state,
+                                                                          int64_t element) const {
   const auto found = pieces_.find({parameter, state});
-  const PlacedPiece* best = nullptr;  // of the pieces that hold the element, the one that extends furthest
+  const LocatedPiece* best = nullptr;  // of the pieces that hold the element, the one that extends furthest
   if (found == pieces_.end()) return best;
   for (const auto& piece : found->second) {
     if (piece.begin > element) break;
@@ -199,7 +199,7 @@ std::vector<MissingPiece> CheckpointReader::missing(const std::string& parameter
   std::vector<MissingPiece> out;
   const auto found = pieces_.find({parameter, state});
   while (begin < end) {
-    if (const PlacedPiece* piece = furthest_piece_at(parameter, state, begin)) {
+    if (const LocatedPiece* piece = furthest_piece_at(parameter, state, begin)) {
       begin = piece->end;
       continue;
     }
@@ -221,7 +221,7 @@ void CheckpointReader::read_into(const std::string& parameter, const std::string
   at::Tensor flat = out.view({-1});
   const int64_t end = begin + flat.numel();
   for (int64_t done = begin; done < end;) {
-    const PlacedPiece* piece = furthest_piece_at(parameter, state, done);
+    const LocatedPiece* piece = furthest_piece_at(parameter, state, done);
     if (!piece) {
       const SavedTensor* saved = find(parameter);
       const bool is_moment = saved && state != weight_state(*saved);
@@ -237,16 +237,16 @@ void CheckpointReader::read_into(const std::string& parameter, const std::string
   }
 }
 
-at::Tensor CheckpointReader::values_of(const PlacedPiece& piece) {
+at::Tensor CheckpointReader::values_of(const LocatedPiece& piece) {
   if (piece.received.defined()) return piece.received;
   Shard& shard = shards_[piece.shard];
   verify(shard);
   return shard.file->tensor(shard.file->entries()[piece.entry]);
 }
 
-void CheckpointReader::forget_pages() const {
+void CheckpointReader::drop_pages() const {
   for (const auto& shard : shards_) {
-    if (shard.file) shard.file->file()->forget();
+    if (shard.file) shard.file->file()->drop_pages();
   }
 }
 

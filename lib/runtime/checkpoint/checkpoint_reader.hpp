@@ -30,12 +30,12 @@ struct MissingPiece {
 class CheckpointReader {
  public:
   // `path`: a checkpoint (…/step_00000050) or a directory of checkpoints, whose newest complete one is opened, as
-  // meant_folder() resolves it; incomplete ones that are skipped are named in the log. Throws UserError: 66 when there
-  // is none, 65 when a file is missing (or is on another host only), has another size, or is invalid.
+  // resolve_checkpoint_path() resolves it; incomplete ones that are skipped are named in the log. Throws UserError: 66
+  // when there is none, 65 when a file is missing (or is on another host only), has another size, or is invalid.
   explicit CheckpointReader(const std::string& path);
-  // The checkpoint in `folder` with files that may lie on other hosts: missing parts can be added. `folder` need not
-  // exist. Throws DamagedCheckpoint for a local shard that is invalid.
-  CheckpointReader(std::string folder, Manifest manifest);
+  // The checkpoint in `directory` with files that may lie on other hosts: missing parts can be added. `directory` need
+  // not exist. Throws DamagedCheckpoint for a local shard that is invalid.
+  CheckpointReader(std::string directory, Manifest manifest);
 
   const std::string& path() const { return path_; }
   const CheckpointMetadata& metadata() const { return manifest_.metadata; }
@@ -49,7 +49,7 @@ class CheckpointReader {
   // file is.
   void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
   // Frees the memory of the mapped pages that were read so far.
-  void forget_pages() const;
+  void drop_pages() const;
   // The state that this rank saved when the world had this size; empty for another world size.
   std::optional<std::string> rng_state(int rank, int world_size);
   // Path of the TorchScript file with emptied weights, checked; empty when the checkpoint has none.
@@ -58,7 +58,7 @@ class CheckpointReader {
   // --- a checkpoint whose parts lie on several hosts ---
 
   // Whether all shards of the manifest are on this host.
-  bool is_whole() const;
+  bool is_complete() const;
   bool has_shard(const std::string& file) const;
   // The parts of [begin, end) that no local shard holds and that were not added.
   std::vector<MissingPiece> missing(const std::string& parameter, const std::string& state, int64_t begin,
@@ -75,7 +75,7 @@ class CheckpointReader {
     std::unique_ptr<SafetensorsFile> file;  // null: not on this host
     bool verified = false;
   };
-  struct PlacedPiece {
+  struct LocatedPiece {
     int64_t begin = 0, end = 0;
     size_t shard = 0, entry = 0;
     at::Tensor received;  // set if received from another host
@@ -83,19 +83,19 @@ class CheckpointReader {
   using PieceKey = std::pair<std::string, std::string>;  // parameter, state
   void open_files();
   void add_pieces(size_t shard);
-  void place(const PieceKey& key, PlacedPiece piece);
-  at::Tensor values_of(const PlacedPiece& piece);
+  void add_located(const PieceKey& key, LocatedPiece piece);
+  at::Tensor values_of(const LocatedPiece& piece);
   void verify(Shard& shard);
   Shard* shard_named(const std::string& file);
-  const PlacedPiece* furthest_piece_at(const std::string& parameter, const std::string& state, int64_t element) const;
+  const LocatedPiece* furthest_piece_at(const std::string& parameter, const std::string& state, int64_t element) const;
 
   std::string path_;
   Manifest manifest_;
   std::map<std::string, size_t> parameters_;  // name -> index
   std::vector<Shard> shards_;
   std::optional<CheckpointFile> skeleton_;
-  std::map<PieceKey, std::vector<PlacedPiece>> pieces_;  // by begin
-  std::map<int, std::string> received_rng_;              // by rank
+  std::map<PieceKey, std::vector<LocatedPiece>> pieces_;  // by begin
+  std::map<int, std::string> received_rng_;               // by rank
 };
 
 }  // namespace dslaunch::runtime

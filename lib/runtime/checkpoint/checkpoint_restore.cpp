@@ -18,9 +18,9 @@ using Report = RestoreReport;
 using Outcome = RestoreReport::Outcome;
 
 // The manifest's bytes; empty when there is none.
-std::string manifest_in(const std::string& folder) {
+std::string manifest_in(const std::string& directory) {
   std::error_code ignored;
-  const std::string path = folder + "/" + kManifestName;
+  const std::string path = directory + "/" + kManifestName;
   if (!fs::is_regular_file(path, ignored)) return {};
   const auto file = MappedFile::open(path, "checkpoint file");
   return {reinterpret_cast<const char*>(file->data()), file->size()};
@@ -50,14 +50,14 @@ class Restore {
         placement_(options.placement),
         world_(world),
         attempt_(attempt),
-        folder_(is_auto() ? options.dir : meant_folder(options.from)),
+        directory_(is_auto() ? options.dir : resolve_checkpoint_path(options.from)),
         // A path may be requested after auto has found nothing.
         ranks_(store, options.placement, options.timeout, is_auto() ? "checkpoint/resume/" : "checkpoint/resume_path/",
                options.watchdog) {}
 
   std::optional<Restored> run() {
     const ResumePlan plan = agree_on_plan();
-    for (const auto& line : plan.passed_over) warn("passing over checkpoint {}", line);
+    for (const auto& line : plan.skipped) warn("passing over checkpoint {}", line);
     if (plan.candidates.empty()) return without_candidates(plan);
     // In a restart an unreadable checkpoint may be this job's own; older ones were good enough when the job began.
     if (!is_auto() && options_.job.empty() && plan.newest_is_damaged) refuse(plan);
@@ -65,23 +65,23 @@ class Restore {
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
       const auto& candidate = plan.candidates[i];
       if (i > 0) warn("{}; GOING BACK to '{}'", fault, candidate.path);
-      ranks_.begin_try(i);
+      ranks_.begin_attempt(i);
       Restored restored{path_of(candidate), {}};
       const Report report = try_candidate(candidate, restored.metadata);
-      if (report.is_good()) return restored;
-      throw_unless_another_may_do(report);
+      if (report.succeeded()) return restored;
+      throw_if_final(report);
       fault = report.message;
     }
-    if (is_of_one_job() && !has_read_) return back_to_its_beginning(fault);
+    if (is_of_one_job() && !has_read_) return restart_from_beginning(fault);
     throw DamagedCheckpoint(
-        fmt::format("--resume auto: no checkpoint in '{}' is usable; the last one tried: {}", folder_, fault));
+        fmt::format("--resume auto: no checkpoint in '{}' is usable; the last one tried: {}", directory_, fault));
   }
 
  private:
   bool is_auto() const { return options_.from == "auto"; }
   bool is_of_one_job() const { return is_auto() && !options_.job.empty(); }
   // The user named a checkpoint, not a directory of checkpoints; then nothing else is considered.
-  bool is_named() const { return !is_auto() && is_checkpoint(folder_); }
+  bool is_named() const { return !is_auto() && is_checkpoint(directory_); }
 
   template <class... Parts>
   void warn(fmt::format_string<Parts...> text, Parts&&... parts) const {
@@ -92,30 +92,30 @@ class Restore {
 
   // On this host, where the path may not exist.
   std::string path_of(const ResumeCandidate& candidate) const {
-    return is_named() ? folder_ : folder_of_step(folder_, candidate.step);
+    return is_named() ? directory_ : directory_of_step(directory_, candidate.step);
   }
 
   ResumePlan agree_on_plan() {
     const auto offer_key = [](int node) { return fmt::format("offer/{}", node); };
-    if (placement_.leads_node()) ranks_.tell(offer_key(placement_.node), to_text(look()));
-    const auto waiting = ranks_.wait_for_others("plan");
+    if (placement_.leads_node()) ranks_.send(offer_key(placement_.node), to_text(survey()));
+    const auto waiting = ranks_.begin_wait("plan");
     if (placement_.rank == 0) {
       std::vector<ResumeOffer> offers;
       for (int node = 0; node < placement_.num_nodes; ++node)
-        offers.push_back(offer_from(ranks_.hear(offer_key(node))));
-      ranks_.tell("plan", to_text(plan_resume(offers)));
+        offers.push_back(offer_from(ranks_.receive(offer_key(node))));
+      ranks_.send("plan", to_text(plan_resume(offers)));
     }
-    return plan_from(ranks_.hear_verdict("plan"));
+    return plan_from(ranks_.receive_verdict("plan"));
   }
 
-  ResumeOffer look() const {
-    auto found = is_named() ? std::vector{look_at_checkpoint(folder_)} : survey_checkpoints(folder_);
+  ResumeOffer survey() const {
+    auto found = is_named() ? std::vector{inspect_checkpoint(directory_)} : survey_checkpoints(directory_);
     if (!options_.job.empty() && !is_named()) {  // one with an unreadable manifest stays, to be named
       std::erase_if(found, [&](const auto& one) {
         return one.manifest && (one.manifest->metadata.job == options_.job) != is_auto();
       });
     }
-    return offer_of(std::move(found), is_named() ? std::nullopt : latest_step(folder_), placement_.rank,
+    return offer_of(std::move(found), is_named() ? std::nullopt : latest_step(directory_), placement_.rank,
                     placement_.host);
   }
 
@@ -123,29 +123,29 @@ class Restore {
 
   std::optional<Restored> without_candidates(const ResumePlan& plan) const {
     if (is_auto() && !plan.has_damaged) return std::nullopt;
-    if (is_of_one_job()) return back_to_its_beginning("see above");
+    if (is_of_one_job()) return restart_from_beginning("see above");
     refuse(plan);
   }
 
   // The job knows where it began, so damage costs the job's steps but never ends the job.
-  std::optional<Restored> back_to_its_beginning(const std::string& why) const {
-    warn("no checkpoint of this job in '{}' is usable ({}); GOING BACK to where the job began", folder_, why);
+  std::optional<Restored> restart_from_beginning(const std::string& why) const {
+    warn("no checkpoint of this job in '{}' is usable ({}); GOING BACK to where the job began", directory_, why);
     return std::nullopt;
   }
 
   [[noreturn]] void refuse(const ResumePlan& plan) const {
     if (plan.has_damaged) {
       throw DamagedCheckpoint(fmt::format(
-          "{} in '{}' is damaged:\n  {}\n{}", is_auto() ? "every checkpoint" : "the checkpoint", folder_,
-          fmt::join(plan.passed_over, "\n  "),
+          "{} in '{}' is damaged:\n  {}\n{}", is_auto() ? "every checkpoint" : "the checkpoint", directory_,
+          fmt::join(plan.skipped, "\n  "),
           is_auto() ? "Name another one with --resume PATH, or take the folder away to start afresh"
                     : "Name another one with --resume, or let --resume auto take the newest one that is sound"));
     }
-    CheckpointReader says_what_is_wrong(folder_);  // on rank 0's host, as the user named it
-    throw UserError(ExitCode::kNoInput, fmt::format("no host of this job sees a checkpoint at '{}'", folder_));
+    CheckpointReader reader_with_reason(directory_);  // on rank 0's host, as the user named it
+    throw UserError(ExitCode::kNoInput, fmt::format("no host of this job sees a checkpoint at '{}'", directory_));
   }
 
-  void throw_unless_another_may_do(const Report& report) const {
+  void throw_if_final(const Report& report) const {
     if (report.outcome == Outcome::kRefused) throw UserError(ExitCode::kBadInput, report.message);
     if (!is_auto()) {
       throw DamagedCheckpoint(report.message + " (--resume auto would go back to the newest one that is sound)");
@@ -158,20 +158,20 @@ class Restore {
   Report try_candidate(const ResumeCandidate& candidate, CheckpointMetadata& metadata) {
     std::unique_ptr<CheckpointReader> reader;
     Report report = ranks_.agree("open", report_of([&] { reader = open(candidate); }));
-    if (!report.is_good()) return report;
+    if (!report.succeeded()) return report;
     metadata = reader->metadata();
     if (is_of_one_job()) {
       report = ranks_.agree("verify all", report_of([&] { verify_share(candidate, *reader); }));
-      if (!report.is_good()) return report;
+      if (!report.succeeded()) return report;
     }
     RemoteNeeds needs;
     report = ranks_.agree("read", read_all(*reader, /*is_fetched=*/false, needs));
-    if (report.outcome != Outcome::kNeedsOthers) return report;
-    report = ranks_.agree("verify", report_of([&] { verify_travelling(candidate, *reader); }));
-    if (!report.is_good()) return report;
-    const auto fetched = fetch_remote_pieces(world_, options_.device, candidate.travelling, needs, *reader);
+    if (report.outcome != Outcome::kNeedsRemote) return report;
+    report = ranks_.agree("verify", report_of([&] { verify_sent_shards(candidate, *reader); }));
+    if (!report.succeeded()) return report;
+    const auto fetched = fetch_remote_pieces(world_, options_.device, candidate.shard_senders, needs, *reader);
     report = ranks_.agree("fetch", fetched.ok() ? Report{} : Report{Outcome::kDamaged, fetched.error()});
-    if (!report.is_good()) return report;
+    if (!report.succeeded()) return report;
     return ranks_.agree("read again", read_all(*reader, /*is_fetched=*/true, needs));
   }
 
@@ -179,8 +179,8 @@ class Restore {
     const std::string path = path_of(candidate);
     std::string text = manifest_in(path);
     if (!candidate.manifest_is_everywhere) {
-      if (placement_.rank == candidate.teller) ranks_.tell("manifest", text);
-      if (content_hash(text.data(), text.size()) != candidate.id) text = ranks_.hear("manifest");
+      if (placement_.rank == candidate.manifest_sender) ranks_.send("manifest", text);
+      if (content_hash(text.data(), text.size()) != candidate.id) text = ranks_.receive("manifest");
     }
     if (content_hash(text.data(), text.size()) != candidate.id) {
       throw DamagedCheckpoint(fmt::format("'{}/{}' has changed since the job looked at it", path, kManifestName));
@@ -192,15 +192,15 @@ class Restore {
   // needs its initial state intact. With the same world size a rank's share is what it reads anyway, and it is checked
   // only once.
   void verify_share(const ResumeCandidate& candidate, CheckpointReader& reader) const {
-    verify_travelling(candidate, reader);
+    verify_sent_shards(candidate, reader);
     for (int rank = placement_.rank; rank < reader.world_size(); rank += placement_.world_size) {
       if (reader.has_shard(shard_name(rank))) reader.verified_shard(shard_name(rank));
     }
   }
 
   // Before the exchange; otherwise the other ranks would wait in its collectives while a holder reads its whole shard.
-  void verify_travelling(const ResumeCandidate& candidate, CheckpointReader& reader) const {
-    for (const auto& [shard, holder] : candidate.travelling) {
+  void verify_sent_shards(const ResumeCandidate& candidate, CheckpointReader& reader) const {
+    for (const auto& [shard, holder] : candidate.shard_senders) {
       if (holder == placement_.rank && reader.has_shard(shard)) reader.verified_shard(shard);
     }
   }
@@ -209,17 +209,17 @@ class Restore {
     has_read_ = true;
     RestoreSource source(reader, is_fetched, [&] { ranks_.agree(is_fetched ? "meet again" : "meet", {}); });
     attempt_(source);
-    const auto& [still_needed, outcome, has_damage] = source.findings();
-    needs = still_needed;
+    const auto& [needed, outcome, has_damage] = source.findings();
+    needs = needed;
     if (!outcome.ok()) return {has_damage ? Outcome::kDamaged : Outcome::kRefused, outcome.error()};
-    return {needs.pieces.empty() && !needs.rng_of ? Outcome::kGood : Outcome::kNeedsOthers, ""};
+    return {needs.pieces.empty() && !needs.rng_of ? Outcome::kSuccess : Outcome::kNeedsRemote, ""};
   }
 
   const RestoreOptions& options_;
   const Placement& placement_;
   comm::Communicator& world_;
   const std::function<void(RestoreSource&)>& attempt_;
-  const std::string folder_;
+  const std::string directory_;
   RestoreAgreement ranks_;
   bool has_read_ = false;  // then the initial state is overwritten
 };

@@ -14,19 +14,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool says_missing(const std::error_code& error) {
+bool is_not_found(const std::error_code& error) {
   return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
 }
 
 // A path whose status the storage cannot report counts as present, so that it is inspected and named.
-bool is_there(const std::string& path) {
+bool exists(const std::string& path) {
   std::error_code error;
-  return fs::exists(path, error) || (error && !says_missing(error));
+  return fs::exists(path, error) || (error && !is_not_found(error));
 }
 
 void read_manifest(FoundCheckpoint& found) {
   const std::string path = found.path + "/" + kManifestName;
-  found.has_manifest = is_there(path);
+  found.has_manifest = exists(path);
   try {
     const auto file = MappedFile::open(path, "checkpoint file");
     found.manifest_text.assign(reinterpret_cast<const char*>(file->data()), file->size());
@@ -37,19 +37,19 @@ void read_manifest(FoundCheckpoint& found) {
 }
 
 // Whether the file is as the manifest lists it.
-Result<> check_file(const std::string& folder, const CheckpointFile& listed) {
+Result<> check_file(const std::string& directory, const CheckpointFile& listed) {
   std::error_code error;
-  const auto bytes = fs::file_size(folder + "/" + listed.name, error);
+  const auto bytes = fs::file_size(directory + "/" + listed.name, error);
   if (error) return Failure{fmt::format("{} cannot be read: {}", listed.name, error.message())};
   if (bytes == listed.bytes) return {};
   return Failure{fmt::format("{} has {} bytes, its manifest says {}", listed.name, bytes, listed.bytes)};
 }
 
-void look_at_files(FoundCheckpoint& found) {
+void inspect_files(FoundCheckpoint& found) {
   size_t num_shards = 0;
   for (const auto& listed : found.manifest->files) {
     if (is_shard_name(listed.name)) ++num_shards;
-    if (!listed.host.empty() && !is_there(found.path + "/" + listed.name)) {
+    if (!listed.host.empty() && !exists(found.path + "/" + listed.name)) {
       found.elsewhere.push_back(listed);
     } else if (found.loadable.ok()) {
       found.loadable = check_file(found.path, listed);
@@ -68,14 +68,14 @@ bool has_lost_files(const FoundCheckpoint& found) {
   return std::any_of(files.begin(), files.end(), [&](const CheckpointFile& listed) {
     std::error_code error;
     const auto bytes = fs::file_size(found.path + "/" + listed.name, error);
-    return error ? says_missing(error) && listed.host.empty() : bytes != listed.bytes;
+    return error ? is_not_found(error) && listed.host.empty() : bytes != listed.bytes;
   });
 }
 
 // "step_00000020.tmp"; nothing for other names.
 std::optional<FoundCheckpoint> leftover(const fs::path& path) {
   const bool writing = path.extension() == kWriting;
-  if (!writing && path.extension() != kLeaving && path.extension() != kReplaced) return std::nullopt;
+  if (!writing && path.extension() != kRemoving && path.extension() != kReplaced) return std::nullopt;
   FoundCheckpoint found{.path = path, .step = step_of(path.stem()), .is_leftover = true};
   if (!found.step) return std::nullopt;
   found.loadable = Failure{writing ? "its save did not end" : "it was being removed"};
@@ -84,25 +84,26 @@ std::optional<FoundCheckpoint> leftover(const fs::path& path) {
 
 }  // namespace
 
-FoundCheckpoint look_at_checkpoint(const std::string& path) {
+FoundCheckpoint inspect_checkpoint(const std::string& path) {
   FoundCheckpoint found{.path = path, .step = step_of(fs::path(path).filename())};
   read_manifest(found);
-  if (found.manifest) look_at_files(found);
+  if (found.manifest) inspect_files(found);
   return found;
 }
 
-std::optional<int64_t> step_standing_in(const std::string& path) {
-  if (const auto step = step_set_aside(path)) return step;
-  const fs::path folder(path);
-  const auto step = folder.extension() == kReplaced ? step_of(folder.stem()) : std::nullopt;
-  if (!step || !has_lost_files(look_at_checkpoint(folder.parent_path() / folder.stem()))) return std::nullopt;
-  return look_at_checkpoint(path).loadable.ok() ? step : std::nullopt;
+std::optional<int64_t> usable_replaced_step(const std::string& path) {
+  if (const auto step = replaced_step(path)) return step;
+  const fs::path directory(path);
+  const auto step = directory.extension() == kReplaced ? step_of(directory.stem()) : std::nullopt;
+  if (!step || !has_lost_files(inspect_checkpoint(directory.parent_path() / directory.stem()))) return std::nullopt;
+  return inspect_checkpoint(path).loadable.ok() ? step : std::nullopt;
 }
 
-std::string folder_of_step(const std::string& dir, int64_t step) {
-  const std::string folder = dir + "/" + step_name(step);
-  return step_standing_in(folder + kReplaced) && is_there(folder + kReplaced + "/" + kManifestName) ? folder + kReplaced
-                                                                                                    : folder;
+std::string directory_of_step(const std::string& dir, int64_t step) {
+  const std::string directory = dir + "/" + step_name(step);
+  return usable_replaced_step(directory + kReplaced) && exists(directory + kReplaced + "/" + kManifestName)
+             ? directory + kReplaced
+             : directory;
 }
 
 std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
@@ -112,16 +113,16 @@ std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
     std::error_code ignored;
     if (!it->is_directory(ignored)) continue;
     if (step_of(it->path().filename())) {
-      out.push_back(look_at_checkpoint(it->path()));
-    } else if (const auto step = step_standing_in(it->path())) {
-      out.push_back(look_at_checkpoint(it->path()));
+      out.push_back(inspect_checkpoint(it->path()));
+    } else if (const auto step = usable_replaced_step(it->path())) {
+      out.push_back(inspect_checkpoint(it->path()));
       out.back().step = step;
     } else if (auto found = leftover(it->path())) {
       out.push_back(std::move(*found));
     }
   }
   // If this counted as an empty directory, a run of weeks would start from scratch.
-  if (error && !says_missing(error)) throw SystemError("look for checkpoints in", "'" + dir + "'", error.value());
+  if (error && !is_not_found(error)) throw SystemError("look for checkpoints in", "'" + dir + "'", error.value());
   const auto latest = latest_step(dir);
   std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {
     return *a.step == *b.step ? a.path < b.path : is_preferred(*a.step, *b.step, latest);

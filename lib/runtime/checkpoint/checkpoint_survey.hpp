@@ -23,17 +23,17 @@ struct FoundCheckpoint {
 };
 
 // `path` is the directory of the checkpoint itself.
-FoundCheckpoint look_at_checkpoint(const std::string& path);
+FoundCheckpoint inspect_checkpoint(const std::string& path);
 
 // All of DIR/step_N and the leftovers of killed saves, in the order of preference for loading: the one that `latest`
 // names, then earlier steps from the newest on, then later ones (of a run that was rolled back). Empty when DIR is not
 // a directory; throws SystemError (74) when it cannot be read.
 std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir);
 
-// step_set_aside(), and also the step of a complete checkpoint whose DIR/step_N has lost files, or parts of them.
-std::optional<int64_t> step_standing_in(const std::string& path);
+// replaced_step(), and also the step of a complete checkpoint whose DIR/step_N has lost files, or parts of them.
+std::optional<int64_t> usable_replaced_step(const std::string& path);
 // The location of the checkpoint of that step: DIR/step_N, or its stand-in.
-std::string folder_of_step(const std::string& dir, int64_t step);
+std::string directory_of_step(const std::string& dir, int64_t step);
 
 // The sort order of survey_checkpoints().
 bool is_preferred(int64_t step, int64_t other, std::optional<int64_t> latest);

@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
-#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -26,8 +26,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Writes FOLDER/NAME, one safetensors file with all weights, and flushes it.
-CheckpointFile write_whole_weights(CheckpointReader& checkpoint, const WholeWeights& how, const std::string& folder,
-                                   const std::string& name) {
+CheckpointFile write_full_weights(CheckpointReader& checkpoint, const FullWeights& how, const std::string& folder,
+                                  const std::string& name) {
   WeightStream weights(checkpoint, {.dtype = how.float_dtype});
   ContentHash hash;
   const uint64_t bytes = write_safetensors(weights, weights.tensors(), folder + "/" + name,
@@ -103,38 +103,38 @@ class Save {
   }
 
  private:
-  bool has_several_folders() const { return !options_.share.is_one_folder(); }
+  bool has_several_directories() const { return !options_.share.is_single_directory(); }
 
   void follow() {
-    tell("shard", options_.rank, write_own_shard(hear_of_folder()));
-    throw_if_failed(hear_verdict("done"));
+    send("shard", options_.rank, write_own_shard(receive_directory()));
+    throw_if_failed(receive_verdict("done"));
   }
 
   // All of a leader's work, in step with the other leaders. A failure of any phase is reported to all ranks before it
   // is thrown; a directory that is not published by then is removed before any rank learns of the failure.
   void lead() {
-    std::optional<CheckpointFolder> folder;
-    at_storage("making its folder in", options_.dir);
-    const Report created = report_of([&] { folder.emplace(options_.dir, part_.metadata.step); });
-    tell("folder", options_.rank, created);
+    std::optional<CheckpointDirectory> directory;
+    set_storage_activity("making its folder in", options_.dir);
+    const Report created = report_of([&] { directory.emplace(options_.dir, part_.metadata.step); });
+    send("folder", options_.rank, created);
     Report outcome = collect_shards(write_own_shard(created));
     if (!outcome.failed()) {
-      forget_save_before();
-      outcome = agree("sealed", own_report_of([&] { seal(*folder, std::move(outcome.files)); }));
+      erase_previous_save();
+      outcome = agree("sealed", own_report_of([&] { seal(*directory, std::move(outcome.files)); }));
     }
     if (!outcome.failed()) {
-      at_storage("renaming", folder->path());
-      outcome = own_report_of([&] { folder->publish(); });
+      set_storage_activity("renaming", directory->path());
+      outcome = own_report_of([&] { directory->publish(); });
     }
-    if (outcome.failed()) folder.reset();
+    if (outcome.failed()) directory.reset();
     throw_if_failed(agree("done", outcome));
-    at_storage("removing older ones in", options_.dir);
-    folder->prune(options_.keep_last);
+    set_storage_activity("removing older ones in", options_.dir);
+    directory->prune(options_.keep_last);
   }
 
-  Report hear_of_folder() {
+  Report receive_directory() {
     try {
-      return hear("folder", options_.share.leader, deadline_);
+      return receive("folder", options_.share.leader, deadline_);
     } catch (const TimeoutError& error) {
       return {
           ExitCode::kTimeout,
@@ -149,12 +149,12 @@ class Save {
     if (created.failed()) return created;
     Report report;
     const Report written = report_of([&] {
-      const std::string folder = writing_folder(options_.dir, part_.metadata.step);
+      const std::string directory = writing_directory(options_.dir, part_.metadata.step);
       progress_.set("its copies are still on their way from the device");
       if (part_.wait_for_copies) part_.wait_for_copies();
-      at_storage("writing", folder + "/" + shard_name(options_.rank));
-      report.files.push_back(write_shard(folder, options_.rank, part_.pieces, part_.rng_state));
-      if (has_several_folders()) report.files.back().host = options_.host;
+      set_storage_activity("writing", directory + "/" + shard_name(options_.rank));
+      report.files.push_back(write_shard(directory, options_.rank, part_.pieces, part_.rng_state));
+      if (has_several_directories()) report.files.back().host = options_.host;
     });
     return written.failed() ? written : report;
   }
@@ -162,7 +162,7 @@ class Save {
   // Rank 0 formats the failures of other ranks, and therefore its own as well.
   Report own_report_of(const std::function<void()>& share) const {
     Report report = report_of(share);
-    if (report.failed() && options_.rank == 0) report.message = in_words(0, report);
+    if (report.failed() && options_.rank == 0) report.message = describe_failure(0, report);
     return report;
   }
 
@@ -170,48 +170,48 @@ class Save {
   // when a directory is removed.
   Report collect_shards(const Report& own) {
     if (options_.rank != 0) {
-      tell("shard", options_.rank, own);
-      return hear_verdict("written");
+      send("shard", options_.rank, own);
+      return receive_verdict("written");
     }
     Report all;
     for (int rank = 0; rank < options_.world_size; ++rank) {
-      const Report report = rank == 0 ? own : hear_in_time("shard", rank, deadline_);
-      if (report.failed() && !all.failed()) all = {report.code, in_words(rank, report), {}};
+      const Report report = rank == 0 ? own : receive_or_timeout("shard", rank, deadline_);
+      if (report.failed() && !all.failed()) all = {report.code, describe_failure(rank, report), {}};
       all.files.insert(all.files.end(), report.files.begin(), report.files.end());
     }
-    if (has_several_folders()) tell("written", 0, all);
+    if (has_several_directories()) send("written", 0, all);
     return all;
   }
 
   // Every rank has reported its part of this save, so none still reads messages of the previous one. Otherwise a job
   // with many saves would fill the store.
-  void forget_save_before() {
-    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), with_a_moment(deadline_));
+  void erase_previous_save() {
+    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), with_minimum_time(deadline_));
   }
 
   // Returns when all leaders have reached this point; the first failure of any leader is returned to all.
   Report agree(const char* phase, const Report& own) {
     if (options_.rank != 0) {
-      tell(phase, options_.rank, own);
-      return hear_verdict(phase);
+      send(phase, options_.rank, own);
+      return receive_verdict(phase);
     }
-    const Deadline until = with_a_moment(deadline_);
+    const Deadline until = with_minimum_time(deadline_);
     Report all = own;
     for (const int leader : options_.share.leaders) {
       if (leader == 0) continue;
-      const Report report = hear_in_time(phase, leader, until);
-      if (report.failed() && !all.failed()) all = {report.code, in_words(leader, report), {}};
+      const Report report = receive_or_timeout(phase, leader, until);
+      if (report.failed() && !all.failed()) all = {report.code, describe_failure(leader, report), {}};
     }
-    tell(phase, 0, all);
+    send(phase, 0, all);
     return all;
   }
 
   // Checks files that others have written, as this host sees them: a network file system may have directed the writers
   // to another directory of this name (the previous one, which has been renamed), and older checkpoints are removed for
   // this one.
-  void require_shards(const CheckpointFolder& folder, const std::vector<CheckpointFile>& files) const {
+  void require_shards(const CheckpointDirectory& directory, const std::vector<CheckpointFile>& files) const {
     for (const auto& file : files) {
-      const std::string path = folder.path() + "/" + file.name;
+      const std::string path = directory.path() + "/" + file.name;
       std::error_code error;
       const auto bytes = std::filesystem::file_size(path, error);
       if (!error && bytes == file.bytes) continue;
@@ -222,62 +222,62 @@ class Save {
     }
   }
 
-  void seal(CheckpointFolder& folder, std::vector<CheckpointFile> files) const {
-    at_storage("finishing", folder.path());
-    if (!has_several_folders()) require_shards(folder, files);
+  void seal(CheckpointDirectory& directory, std::vector<CheckpointFile> files) const {
+    set_storage_activity("finishing", directory.path());
+    if (!has_several_directories()) require_shards(directory, files);
     Manifest manifest{part_.metadata, options_.world_size, std::move(files)};
-    if (!part_.skeleton.empty()) manifest.files.push_back(folder.add_skeleton(part_.skeleton));
-    if (part_.whole_weights) {
-      CheckpointReader written(folder.path(), manifest);
-      manifest.files.push_back(write_whole_weights(written, *part_.whole_weights, folder.path(), kWholeWeightsName));
+    if (!part_.skeleton.empty()) manifest.files.push_back(directory.add_skeleton(part_.skeleton));
+    if (part_.full_weights) {
+      CheckpointReader written(directory.path(), manifest);
+      manifest.files.push_back(write_full_weights(written, *part_.full_weights, directory.path(), kFullWeightsName));
     }
-    folder.seal(manifest);
+    directory.seal(manifest);
   }
 
-  void at_storage(const char* doing, const std::string& path) const {
+  void set_storage_activity(const char* doing, const std::string& path) const {
     progress_.set(fmt::format("{} '{}'. Is the storage there at work?", doing, path));
   }
 
-  std::string in_words(int rank, const Report& report) const {
+  std::string describe_failure(int rank, const Report& report) const {
     return fmt::format("checkpoint of step {}: rank {}: {}; the checkpoints before are untouched", part_.metadata.step,
                        rank, report.message);
   }
 
-  Report hear_in_time(const char* phase, int rank, Deadline until) {
+  Report receive_or_timeout(const char* phase, int rank, Deadline until) {
     try {
-      return hear(phase, rank, until);
+      return receive(phase, rank, until);
     } catch (const TimeoutError& error) {
       return {ExitCode::kTimeout, fmt::format("has not told the end of its part ({})", error.what()), {}};
     }
   }
 
   // Rank 0's verdict on a phase, which it may send at the very end of the deadline.
-  Report hear_verdict(const char* phase) {
+  Report receive_verdict(const char* phase) {
     try {
-      return hear(phase, 0, to_hear_verdict(deadline_));
+      return receive(phase, 0, verdict_deadline(deadline_));
     } catch (const TimeoutError& error) {
-      throw TimeoutError(
-          in_words(0, {ExitCode::kTimeout, fmt::format("has not told what came of it ({})", error.what()), {}}));
+      throw TimeoutError(describe_failure(
+          0, {ExitCode::kTimeout, fmt::format("has not told what came of it ({})", error.what()), {}}));
     }
   }
 
   std::string key(const char* phase, int rank) const {
     return fmt::format("{}{}/{}", keys_of_save(number_), phase, rank);
   }
-  void tell(const char* phase, int rank, const Report& report) {
-    store_.set(key(phase, rank), to_text(report), with_a_moment(deadline_));
+  void send(const char* phase, int rank, const Report& report) {
+    store_.set(key(phase, rank), to_text(report), with_minimum_time(deadline_));
   }
   // Waits in short intervals, to notice that the last deadline was set.
-  Report hear(const char* phase, int rank, Deadline until) {
+  Report receive(const char* phase, int rank, Deadline until) {
     progress_.set(options_.rank == 0 ? fmt::format("rank {} has not told the end of its part", rank) : "");
     const auto begin = Deadline::Clock::now();
-    const auto a_while = std::min<std::chrono::milliseconds>(std::chrono::seconds(10), options_.last_patience);
+    const auto poll_interval = std::min<std::chrono::milliseconds>(std::chrono::seconds(10), options_.final_timeout);
     for (;;) {
       const auto left = std::min(until.left(), last_deadline_.load().left());
       try {
-        return report_from(store_.get(key(phase, rank), Deadline::after(std::min(left, a_while))));
+        return report_from(store_.get(key(phase, rank), Deadline::after(std::min(left, poll_interval))));
       } catch (const TimeoutError& error) {
-        if (left > a_while) continue;
+        if (left > poll_interval) continue;
         const std::chrono::duration<double> waited = Deadline::Clock::now() - begin;
         throw TimeoutError(fmt::format("after {:.1f} s: {}", waited.count(), error.what()));
       }
@@ -299,7 +299,7 @@ CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, rendezvous::
     : options_(std::move(options)), store_(store) {}
 
 CheckpointWriter::~CheckpointWriter() {
-  last_deadline_ = Deadline::after(options_.last_patience);
+  last_deadline_ = Deadline::after(options_.final_timeout);
   if (thread_.joinable()) wait_for_thread();
 }
 
@@ -325,12 +325,12 @@ void CheckpointWriter::finish() {
 // A run that blocks without a message would be taken for a hang.
 void CheckpointWriter::wait_for_thread() {
   auto waited = std::chrono::milliseconds(0);
-  for (auto next = options_.quiet_wait; ended_.wait_for(next) == std::future_status::timeout; next = waited) {
+  for (auto next = options_.warn_after; ended_.wait_for(next) == std::future_status::timeout; next = waited) {
     waited += next;
-    const std::string words = progress_.words();
-    if (words.empty()) continue;
+    const std::string text = progress_.text();
+    if (text.empty()) continue;
     log::warning("the run stands still for the checkpoint of step {}, for {:.0f} s so far: {}", saving_step_,
-                 std::chrono::duration<double>(waited).count(), words);
+                 std::chrono::duration<double>(waited).count(), text);
   }
   thread_.join();
 }

@@ -39,11 +39,11 @@ struct CheckpointWriterOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the whole save: time_for_checkpoint()
   CheckpointStorageTopology share = {};                          // the leader of this rank's directory
   std::string host = {};                                         // in the manifest if there are several directories
-  std::chrono::milliseconds last_patience = std::chrono::minutes(30);  // for other ranks, in the destructor
-  std::chrono::milliseconds quiet_wait = std::chrono::seconds(30);     // then a warning reports its activity
+  std::chrono::milliseconds final_timeout = std::chrono::minutes(30);  // for other ranks, in the destructor
+  std::chrono::milliseconds warn_after = std::chrono::seconds(30);     // then a warning reports its activity
 };
 
-struct WholeWeights {
+struct FullWeights {
   std::optional<at::ScalarType> float_dtype;  // of floating-point parameters and buffers; empty: the model's own
 };
 
@@ -57,7 +57,7 @@ struct CheckpointPart {
   std::function<void()> wait_for_copies = {};
   // Rank 0, with a single directory: the whole weights are written beside the shards, floating-point ones in this
   // dtype.
-  std::optional<WholeWeights> whole_weights = {};
+  std::optional<FullWeights> full_weights = {};
 };
 
 // The current activity of a save in the background: set by its thread, read by the thread that waits for it.
@@ -66,16 +66,16 @@ class SaveProgress {
   // Text that continues "the run stands still for the checkpoint of step 20:"; empty: another rank reports it.
   void set(std::string words) {
     std::lock_guard lock(mutex_);
-    words_ = std::move(words);
+    text_ = std::move(words);
   }
   std::string words() const {
     std::lock_guard lock(mutex_);
-    return words_;
+    return text_;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::string words_;
+  std::string text_;
 };
 
 class CheckpointWriter {
@@ -83,7 +83,7 @@ class CheckpointWriter {
   // `store` must outlive the writer.
   CheckpointWriter(CheckpointWriterOptions options, rendezvous::Store& store);
   // Waits for the save in progress; an error that no caller has fetched is lost. The run is failing then, possibly
-  // because of the very rank that the save waits for, so the wait is limited to last_patience.
+  // because of the very rank that the save waits for, so the wait is limited to final_timeout.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;

@@ -20,8 +20,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr uint64_t kLeastMemory = 16'000'000;
-constexpr char kAside[] = ".tmp";
+constexpr uint64_t kMinMemory = 16'000'000;
+constexpr char kTemporary[] = ".tmp";
 
 // Exceptions of LibTorch while it writes are I/O errors to us; our own errors pass through.
 void guarded(const std::string& out, const std::function<void()>& write) {
@@ -57,9 +57,9 @@ Form form_of(const ConsolidateOptions& options) {
     usage_error(fmt::format("a TorchScript file is whole: {} is for OUT.safetensors, or a .pt with --state_dict",
                             options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
   }
-  if (options.max_memory_bytes < kLeastMemory) {
+  if (options.max_memory_bytes < kMinMemory) {
     usage_error(fmt::format("--max_memory {} bytes: at least {} MB are needed", options.max_memory_bytes,
-                            kLeastMemory / 1'000'000));
+                            kMinMemory / 1'000'000));
   }
   return form;
 }
@@ -71,20 +71,20 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 // If there are several files, the last is the index, which names the others: they must exist first, whatever happens.
-void move_into_place(const std::vector<std::string>& paths) {
+void rename_all(const std::vector<std::string>& paths) {
   const std::string parent = std::filesystem::path(paths[0]).parent_path();
-  const std::string folder = parent.empty() ? "." : parent;
-  std::vector<std::string> in_place;
+  const std::string directory = parent.empty() ? "." : parent;
+  std::vector<std::string> renamed;
   try {
     for (const auto& path : paths) {
-      if (!in_place.empty() && &path == &paths.back()) sync_directory(folder);
-      if (::rename((path + kAside).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
-      in_place.push_back(path);
+      if (!renamed.empty() && &path == &paths.back()) sync_directory(directory);
+      if (::rename((path + kTemporary).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
+      renamed.push_back(path);
     }
-    sync_directory(folder);
+    sync_directory(directory);
   } catch (const Error& error) {
-    if (in_place.empty()) throw;
-    throw Error(error.code(), fmt::format("{}; already in place: {}", error.what(), fmt::join(in_place, ", ")));
+    if (renamed.empty()) throw;
+    throw Error(error.code(), fmt::format("{}; already in place: {}", error.what(), fmt::join(renamed, ", ")));
   }
 }
 
@@ -93,9 +93,9 @@ void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
   for (const auto& file : files) {
     const std::filesystem::path path(file.path);
     const std::string name = path.filename();
-    const bool could_be = name == kSkeletonName || name == kWholeWeightsName || is_shard_name(name);
+    const bool is_reserved_name = name == kSkeletonName || name == kFullWeightsName || is_shard_name(name);
     std::error_code ignored;
-    if (could_be && std::filesystem::exists(path, ignored) &&
+    if (is_reserved_name && std::filesystem::exists(path, ignored) &&
         std::filesystem::exists(path.parent_path() / kManifestName, ignored)) {
       usage_error(
           fmt::format("'{}' is a file of a checkpoint, which would be damaged: write to another folder", file.path));
@@ -103,10 +103,10 @@ void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
   }
 }
 
-std::vector<std::string> names_aside(const std::vector<WeightFile>& files, const std::string& out) {
+std::vector<std::string> temporary_names(const std::vector<WeightFile>& files, const std::string& out) {
   std::vector<std::string> names;
-  for (const auto& file : files) names.push_back(file.path + kAside);
-  if (files.size() > 1) names.push_back(index_path(out) + kAside);
+  for (const auto& file : files) names.push_back(file.path + kTemporary);
+  if (files.size() > 1) names.push_back(index_path(out) + kTemporary);
   return names;
 }
 
@@ -120,26 +120,26 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
       options.out, weights.tensors(), [&](const SavedTensor& tensor) { return weights.bytes_of(tensor); },
       options.max_shard_bytes);
   refuse_files_of_checkpoints(files);
-  if (options.before_writing) options.before_writing(names_aside(files, options.out));
+  if (options.before_writing) options.before_writing(temporary_names(files, options.out));
   std::vector<std::string> written;
   bool trains = false;
   try {
     for (const auto& file : files) {
       written.push_back(file.path);
-      const std::string aside = file.path + kAside;
+      const std::string temporary = file.path + kTemporary;
       guarded(file.path, [&] {
-        if (form == Form::kSafetensors) write_safetensors(weights, file.tensors, aside);
-        if (form == Form::kStateDict) write_state_dict(weights, file.tensors, aside);
-        if (form == Form::kTorchScript) trains = write_torchscript(checkpoint, weights, aside);
+        if (form == Form::kSafetensors) write_safetensors(weights, file.tensors, temporary);
+        if (form == Form::kStateDict) write_state_dict(weights, file.tensors, temporary);
+        if (form == Form::kTorchScript) trains = write_torchscript(checkpoint, weights, temporary);
       });
     }
     if (files.size() > 1) {  // last: with it the set of files is complete
       written.push_back(index_path(options.out));
-      write_text(written.back() + kAside, index_text(files));
+      write_text(written.back() + kTemporary, index_text(files));
     }
-    move_into_place(written);
+    rename_all(written);
   } catch (...) {
-    for (const auto& path : written) ::unlink((path + kAside).c_str());
+    for (const auto& path : written) ::unlink((path + kTemporary).c_str());
     throw;
   }
   if (trains) {

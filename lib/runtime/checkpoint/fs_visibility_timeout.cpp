@@ -36,9 +36,9 @@ bool is_local(decltype(statfs::f_type) type) {
 
 }  // namespace
 
-std::chrono::milliseconds fs_visibility_timeout(const std::string& folder) {
+std::chrono::milliseconds fs_visibility_timeout(const std::string& directory) {
   std::error_code ignored;
-  std::filesystem::path nearest = std::filesystem::absolute(folder, ignored);
+  std::filesystem::path nearest = std::filesystem::absolute(directory, ignored);
   struct statfs found {};
   while (::statfs(nearest.c_str(), &found) != 0) {
     if (!nearest.has_relative_path()) return kMissingNameIsKept;

@@ -5,7 +5,7 @@
 
 namespace dslaunch::runtime {
 
-// For files created in `folder`, which need not exist yet.
-std::chrono::milliseconds fs_visibility_timeout(const std::string& folder);
+// For files created in `directory`, which need not exist yet.
+std::chrono::milliseconds fs_visibility_timeout(const std::string& directory);
 
 }  // namespace dslaunch::runtime

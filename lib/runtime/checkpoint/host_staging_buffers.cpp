@@ -40,7 +40,7 @@ void HostStagingBuffers::prepare(std::vector<int64_t> sizes) {
   preparing_ = std::thread([this, sizes = std::move(sizes)] {
     try {
       const c10::DeviceGuard on_device(device_);
-      for (int64_t size : sizes) place(size);
+      for (int64_t size : sizes) allocate(size);
     } catch (const std::exception&) {  // out of memory, or a broken device: the save retries, and reports it
     }
   });
@@ -88,7 +88,7 @@ void HostStagingBuffers::wait_until_arrived() const {
   if (arrived_) arrived_->synchronize();
 }
 
-at::Tensor HostStagingBuffers::place(int64_t num_bytes) {
+at::Tensor HostStagingBuffers::allocate(int64_t num_bytes) {
   const int64_t needed = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   auto block =
       std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& b) { return b.bytes.numel() - b.used >= needed; });
@@ -106,7 +106,7 @@ at::Tensor HostStagingBuffers::place(int64_t num_bytes) {
 }
 
 at::Tensor HostStagingBuffers::copy_of(const at::Tensor& flat) {
-  at::Tensor out = place(flat.numel() * flat.element_size()).view(flat.scalar_type());
+  at::Tensor out = allocate(flat.numel() * flat.element_size()).view(flat.scalar_type());
   out.copy_(flat, /*non_blocking=*/true);
   return out;
 }

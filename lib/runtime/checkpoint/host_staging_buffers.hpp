@@ -47,7 +47,7 @@ class HostStagingBuffers {
     int64_t used = 0;
   };
   void wait_until_prepared();
-  at::Tensor place(int64_t num_bytes);
+  at::Tensor allocate(int64_t num_bytes);
   at::Tensor copy_of(const at::Tensor& flat);
 
   const at::Device device_;

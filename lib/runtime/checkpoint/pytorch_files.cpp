@@ -26,17 +26,17 @@ void fill(SparseArchiveWriter& archive, WeightStream& weights, const Tensors& te
   });
 }
 
-std::vector<at::Tensor> hollow_tensors(SparseArchiveWriter& archive, const WeightStream& weights,
-                                       const Tensors& tensors) {
+std::vector<at::Tensor> placeholder_tensors(SparseArchiveWriter& archive, const WeightStream& weights,
+                                            const Tensors& tensors) {
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    out.push_back(archive.add_hollow(tensors[i]->shape, weights.dtype_of(*tensors[i]), i));
+    out.push_back(archive.add_placeholder(tensors[i]->shape, weights.dtype_of(*tensors[i]), i));
   }
   return out;
 }
 
 // Runs code that writes through LibTorch's zip code: the archive's own error is the cause of any exception it throws.
-void through_libtorch(const SparseArchiveWriter& archive, const std::function<void()>& write) {
+void call_libtorch(const SparseArchiveWriter& archive, const std::function<void()>& write) {
   try {
     write();
   } catch (...) {
@@ -72,8 +72,8 @@ class Skeleton {
     for (const auto& module : module_.modules()) {
       for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
         for_each_value(module._ivalue(), slot, [&](const ParameterLocation& location, const c10::IValue& part) {
-          const bool is_again = part.isTensor() && part.toTensor().defined() && !location.keys.empty();
-          if (is_again) again_.emplace(storage_of(part.toTensor()), location);
+          const bool is_duplicate = part.isTensor() && part.toTensor().defined() && !location.keys.empty();
+          if (is_duplicate) duplicates_.emplace(storage_of(part.toTensor()), location);
         });
       }
     }
@@ -98,7 +98,7 @@ class Skeleton {
                       fmt::format("the checkpoint's model.pt has no parameter or buffer '{}'", name));
     }
     const at::Tensor before = owner.attr(rest).toTensor();
-    const auto [first, last] = again_.equal_range(storage_of(before));
+    const auto [first, last] = duplicates_.equal_range(storage_of(before));
     for (auto entry = first; entry != last && values.numel() > 0; ++entry) {
       if (entry->second.get().sizes() == before.sizes()) entry->second.set(values);
     }
@@ -111,17 +111,17 @@ class Skeleton {
   }
 
   torch::jit::Module module_;
-  std::multimap<const void*, ParameterLocation> again_;  // lists and dicts that hold parameters again, by memory
+  std::multimap<const void*, ParameterLocation> duplicates_;  // lists and dicts that hold parameters again, by memory
 };
 
 }  // namespace
 
 void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::string& path) {
   SparseArchiveWriter archive(path);
-  const auto hollow = hollow_tensors(archive, weights, tensors);
+  const auto placeholders = placeholder_tensors(archive, weights, tensors);
   c10::Dict<std::string, at::Tensor> dict;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    for (const auto& name : tensors[i]->all_names()) dict.insert(name, hollow[i]);
+    for (const auto& name : tensors[i]->all_names()) dict.insert(name, placeholders[i]);
   }
   // Not pickle_save(): it wraps the dict in a call that torch.load(weights_only=True) refuses.
   std::string pickled;
@@ -130,7 +130,7 @@ void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::
   pickler.protocol();
   pickler.pushIValue(dict);
   pickler.stop();
-  through_libtorch(archive, [&] { write_records(archive, pickled, pickler.tensorData()); });
+  call_libtorch(archive, [&] { write_records(archive, pickled, pickler.tensorData()); });
   fill(archive, weights, tensors);
 }
 
@@ -145,13 +145,13 @@ bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, cons
   Skeleton model(*skeleton);
   SparseArchiveWriter archive(path);
   const auto& tensors = weights.tensors();
-  const auto hollow = hollow_tensors(archive, weights, tensors);
+  const auto placeholders = placeholder_tensors(archive, weights, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    at::Tensor values = hollow[i];
+    at::Tensor values = placeholders[i];
     if (tensors[i]->trainable && !tensors[i]->is_buffer) values.set_requires_grad(true);
     for (const auto& name : tensors[i]->all_names()) model.assign(name, values);
   }
-  through_libtorch(archive, [&] {
+  call_libtorch(archive, [&] {
     torch::jit::ExportModule(model.module(), [&](const void* data, size_t size) { return archive.write(data, size); });
   });
   fill(archive, weights, tensors);

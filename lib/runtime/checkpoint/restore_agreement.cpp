@@ -24,10 +24,10 @@ RestoreReport report_from(const std::string& text) {
 }  // namespace
 
 RestoreReport RestoreAgreement::agree(const std::string& phase, const RestoreReport& own) {
-  tell(fmt::format("{}/{}", phase, placement_.rank), to_text(own));
-  const auto waiting = wait_for_others(phase);
-  if (placement_.rank == 0) tell(phase + "/all", to_text(worst_of_all(phase)));
-  RestoreReport worst = report_from(hear_verdict(phase + "/all"));
+  send(fmt::format("{}/{}", phase, placement_.rank), to_text(own));
+  const auto waiting = begin_wait(phase);
+  if (placement_.rank == 0) send(phase + "/all", to_text(worst_of_all(phase)));
+  RestoreReport worst = report_from(receive_verdict(phase + "/all"));
   if (worst.outcome == RestoreReport::Outcome::kLate) throw TimeoutError(worst.message);
   deadline_ = Deadline::after(timeout_);  // all ranks are here now
   return worst;
@@ -44,30 +44,30 @@ RestoreReport RestoreAgreement::worst_of_all(const std::string& phase) {
 
 RestoreReport RestoreAgreement::report_of(int rank, const std::string& phase) {
   try {
-    return report_from(hear(fmt::format("{}/{}", phase, rank)));
+    return report_from(receive(fmt::format("{}/{}", phase, rank)));
   } catch (const TimeoutError& error) {
     return {RestoreReport::Outcome::kLate,
             fmt::format("resuming: rank {} has not told the end of its part ({})", rank, error.what())};
   }
 }
 
-std::optional<comm::Watchdog::BarrierWait> RestoreAgreement::wait_for_others(const std::string& phase) {
+std::optional<comm::Watchdog::BarrierWait> RestoreAgreement::begin_wait(const std::string& phase) {
   if (!watch_) return std::nullopt;
   return std::optional<comm::Watchdog::BarrierWait>(std::in_place, *watch_, "resume",
                                                     fmt::format("the resume (part '{}')", phase), "", deadline_.left());
 }
 
-void RestoreAgreement::tell(const std::string& key, const std::string& text) {
-  store_.set(prefix_ + key, text, with_a_moment(deadline_));
+void RestoreAgreement::send(const std::string& key, const std::string& text) {
+  store_.set(prefix_ + key, text, with_minimum_time(deadline_));
 }
 
-std::string RestoreAgreement::hear(const std::string& key) {
+std::string RestoreAgreement::receive(const std::string& key) {
   return store_.get(prefix_ + key, deadline_);
 }
 
-std::string RestoreAgreement::hear_verdict(const std::string& key) {
+std::string RestoreAgreement::receive_verdict(const std::string& key) {
   try {
-    return store_.get(prefix_ + key, to_hear_verdict(deadline_));
+    return store_.get(prefix_ + key, verdict_deadline(deadline_));
   } catch (const TimeoutError& error) {
     throw TimeoutError(fmt::format("resuming: rank 0 has not told what came of it ({})", error.what()));
   }

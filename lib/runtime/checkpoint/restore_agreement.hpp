@@ -15,11 +15,11 @@ namespace dslaunch::runtime {
 
 // The outcome of a phase on one rank, or on all of them; a later enumerator is worse.
 struct RestoreReport {
-  enum class Outcome : uint8_t { kGood, kNeedsOthers, kDamaged, kRefused, kLate };
-  Outcome outcome = Outcome::kGood;
+  enum class Outcome : uint8_t { kSuccess, kNeedsRemote, kDamaged, kRefused, kLate };
+  Outcome outcome = Outcome::kSuccess;
   std::string message;
 
-  bool is_good() const { return outcome == Outcome::kGood; }
+  bool succeeded() const { return outcome == Outcome::kSuccess; }
 };
 
 class RestoreAgreement {
@@ -37,7 +37,7 @@ class RestoreAgreement {
         deadline_(Deadline::after(timeout)) {}
 
   // Messages from now on belong to the attempt with this candidate.
-  void begin_try(size_t candidate) { prefix_ = keys_ + std::to_string(candidate) + "/"; }
+  void begin_attempt(size_t candidate) { prefix_ = keys_ + std::to_string(candidate) + "/"; }
 
   // The worst outcome that any rank reports, the same on all ranks. Throws TimeoutError on all ranks, naming a rank
   // that does not respond.
@@ -45,13 +45,13 @@ class RestoreAgreement {
 
   // While the result lives, this rank has finished its part of the phase and waits for the others, which will also
   // reach this point.
-  std::optional<comm::Watchdog::BarrierWait> wait_for_others(const std::string& phase);
+  std::optional<comm::Watchdog::BarrierWait> begin_wait(const std::string& phase);
 
-  // Other messages; hear() throws TimeoutError.
-  void tell(const std::string& key, const std::string& text);
-  std::string hear(const std::string& key);
+  // Other messages; receive() throws TimeoutError.
+  void send(const std::string& key, const std::string& text);
+  std::string receive(const std::string& key);
   // The message that rank 0 sends after it has heard from the others.
-  std::string hear_verdict(const std::string& key);
+  std::string receive_verdict(const std::string& key);
 
  private:
   RestoreReport worst_of_all(const std::string& phase);

@@ -6,20 +6,20 @@ namespace dslaunch::runtime {
 
 void RestoreSource::read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
   try {
-    if (lies_elsewhere(parameter, state, begin, begin + out.numel())) {
+    if (is_remote(parameter, state, begin, begin + out.numel())) {
       out.zero_();
     } else {
       reader_.read_into(parameter, state, begin, out);
     }
   } catch (const UserError& error) {
-    keep(error);
+    record_error(error);
     out.zero_();
   }
 }
 
 // Whether at least a part lies on other hosts; that part is then recorded as needed.
-bool RestoreSource::lies_elsewhere(const std::string& parameter, const std::string& state, int64_t begin, int64_t end) {
-  if (is_fetched_ || reader_.is_whole()) return false;
+bool RestoreSource::is_remote(const std::string& parameter, const std::string& state, int64_t begin, int64_t end) {
+  if (is_fetched_ || reader_.is_complete()) return false;
   const auto missing = reader_.missing(parameter, state, begin, end);
   findings_.needs.pieces.insert(findings_.needs.pieces.end(), missing.begin(), missing.end());
   return !missing.empty();
@@ -31,12 +31,12 @@ std::optional<std::string> RestoreSource::rng_state(int rank, int world_size) {
   try {
     return reader_.rng_state(rank, world_size);
   } catch (const UserError& error) {
-    keep(error);
+    record_error(error);
     return std::nullopt;
   }
 }
 
-void RestoreSource::keep(const UserError& error) {
+void RestoreSource::record_error(const UserError& error) {
   if (findings_.outcome.ok()) findings_.outcome = Failure{error.what()};
   findings_.has_damage |= dynamic_cast<const DamagedCheckpoint*>(&error) != nullptr;
 }

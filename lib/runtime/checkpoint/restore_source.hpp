@@ -41,8 +41,8 @@ class RestoreSource {
   const Findings& findings() const { return findings_; }
 
  private:
-  bool lies_elsewhere(const std::string& parameter, const std::string& state, int64_t begin, int64_t end);
-  void keep(const UserError& error);
+  bool is_remote(const std::string& parameter, const std::string& state, int64_t begin, int64_t end);
+  void record_error(const UserError& error);
 
   CheckpointReader& reader_;
   const bool is_fetched_;

@@ -48,26 +48,26 @@ int holder_of(const Holders& holders, const std::string& shard) {
 }
 
 // The candidate, or the files that no node has.
-struct Judgement {
+struct Classification {
   ResumeCandidate candidate;
-  std::vector<CheckpointFile> lost;
+  std::vector<CheckpointFile> unavailable;
 };
 
-Judgement judge(const Holders& holders, size_t num_nodes) {
-  Judgement out;
+Classification classify(const Holders& holders, size_t num_nodes) {
+  Classification out;
   auto& candidate = out.candidate;
   candidate.step = holders.any->step;
   candidate.path = holders.any->path;
   candidate.id = holders.any->id;
-  candidate.teller = holders.lacking.begin()->first;
+  candidate.manifest_sender = holders.lacking.begin()->first;
   candidate.manifest_is_everywhere = holders.lacking.size() == num_nodes;
   for (int rank = 0; rank < holders.any->world_size; ++rank) {
     const std::string shard = shard_name(rank);
     const auto host = holders.host_of.find(shard);
     if (candidate.manifest_is_everywhere && host == holders.host_of.end()) continue;  // all nodes have it
     const int holder = holder_of(holders, shard);
-    if (holder >= 0) candidate.travelling[shard] = holder;
-    if (holder < 0) out.lost.push_back({.name = shard, .host = host->second});
+    if (holder >= 0) candidate.shard_senders[shard] = holder;
+    if (holder < 0) out.unavailable.push_back({.name = shard, .host = host->second});
   }
   return out;
 }
@@ -93,7 +93,7 @@ ResumeOffer offer_of(std::vector<FoundCheckpoint> found, std::optional<int64_t> 
   ResumeOffer offer{leader, host, latest, {}, {}, {}};
   for (auto& checkpoint : found) {
     if (!checkpoint.loadable.ok()) {
-      offer.torn.push_back(fmt::format("'{}': {}", checkpoint.path, checkpoint.loadable.error()));
+      offer.incomplete.push_back(fmt::format("'{}': {}", checkpoint.path, checkpoint.loadable.error()));
       if (!checkpoint.is_leftover && checkpoint.has_manifest) offer.damaged.push_back(checkpoint.step.value_or(0));
       continue;
     }
@@ -113,20 +113,20 @@ ResumePlan plan_resume(const std::vector<ResumeOffer>& offers) {
   ResumePlan plan;
   for (const auto& offer : offers) {
     plan.has_damaged |= !offer.damaged.empty();
-    for (const auto& torn : offer.torn) {
-      plan.passed_over.push_back(offers.size() > 1 ? fmt::format("{}: {}", offer.host, torn) : torn);
+    for (const auto& incomplete : offer.incomplete) {
+      plan.skipped.push_back(offers.size() > 1 ? fmt::format("{}: {}", offer.host, incomplete) : incomplete);
     }
   }
   for (const auto& [key, holders] : by_checkpoint(offers)) {
-    auto judgement = judge(holders, offers.size());
-    if (judgement.lost.empty()) {
-      plan.candidates.push_back(std::move(judgement.candidate));
+    auto classification = classify(holders, offers.size());
+    if (classification.unavailable.empty()) {
+      plan.candidates.push_back(std::move(classification.candidate));
       continue;
     }
     plan.has_damaged = true;
-    plan.passed_over.push_back(fmt::format("'{}': {} {} on no host of this job", holders.any->path,
-                                           describe_by_host(judgement.lost),
-                                           judgement.lost.size() == 1 ? "is" : "are"));
+    plan.skipped.push_back(fmt::format("'{}': {} {} on no host of this job", holders.any->path,
+                                       describe_by_host(classification.unavailable),
+                                       classification.unavailable.size() == 1 ? "is" : "are"));
   }
   const auto latest = latest_of(offers);
   std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
@@ -140,9 +140,12 @@ ResumePlan plan_resume(const std::vector<ResumeOffer>& offers) {
 }
 
 std::string to_text(const ResumeOffer& offer) {
-  Json json{
-      {"leader", offer.leader},       {"host", offer.host}, {"latest", offer.latest ? Json(*offer.latest) : Json()},
-      {"checkpoints", Json::array()}, {"torn", offer.torn}, {"damaged", offer.damaged}};
+  Json json{{"leader", offer.leader},
+            {"host", offer.host},
+            {"latest", offer.latest ? Json(*offer.latest) : Json()},
+            {"checkpoints", Json::array()},
+            {"torn", offer.incomplete},
+            {"damaged", offer.damaged}};
   for (const auto& checkpoint : offer.checkpoints) {
     json["checkpoints"].push_back(
         {checkpoint.step, checkpoint.path, checkpoint.id, checkpoint.world_size, json_of(checkpoint.elsewhere)});
@@ -167,19 +170,19 @@ ResumeOffer offer_from(const std::string& text) {
     }
     offer.checkpoints.push_back(std::move(checkpoint));
   }
-  offer.torn = json.at("torn").get<std::vector<std::string>>();
+  offer.incomplete = json.at("torn").get<std::vector<std::string>>();
   offer.damaged = json.at("damaged").get<std::vector<int64_t>>();
   return offer;
 }
 
 std::string to_text(const ResumePlan& plan) {
   Json json{{"candidates", Json::array()},
-            {"passed_over", plan.passed_over},
+            {"passed_over", plan.skipped},
             {"has_damaged", plan.has_damaged},
             {"newest_is_damaged", plan.newest_is_damaged}};
   for (const auto& candidate : plan.candidates) {
-    json["candidates"].push_back({candidate.step, candidate.path, candidate.id, candidate.teller,
-                                  candidate.manifest_is_everywhere, candidate.travelling});
+    json["candidates"].push_back({candidate.step, candidate.path, candidate.id, candidate.manifest_sender,
+                                  candidate.manifest_is_everywhere, candidate.shard_senders});
   }
   return dump_json(json);
 }
@@ -192,7 +195,7 @@ ResumePlan plan_from(const std::string& text) {
                                item.at(3).get<int>(), item.at(4).get<bool>(),
                                item.at(5).get<std::map<std::string, int>>()});
   }
-  plan.passed_over = json.at("passed_over").get<std::vector<std::string>>();
+  plan.skipped = json.at("passed_over").get<std::vector<std::string>>();
   plan.has_damaged = json.at("has_damaged").get<bool>();
   plan.newest_is_damaged = json.at("newest_is_damaged").get<bool>();
   return plan;

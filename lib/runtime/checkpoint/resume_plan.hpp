@@ -25,21 +25,21 @@ struct ResumeOffer {
   std::string host;
   std::optional<int64_t> latest;
   std::vector<OfferedCheckpoint> checkpoints;
-  std::vector<std::string> torn;  // "'DIR/step_00000030': it has no manifest.json"
-  std::vector<int64_t> damaged;   // steps of checkpoints that were once complete
+  std::vector<std::string> incomplete;  // "'DIR/step_00000030': it has no manifest.json"
+  std::vector<int64_t> damaged;         // steps of checkpoints that were once complete
 };
 
 struct ResumeCandidate {
   int64_t step = 0;
   std::string path, id;
-  int teller = 0;                         // the lowest leader that has its manifest
-  bool manifest_is_everywhere = true;     // otherwise the teller's manifest is sent to all
-  std::map<std::string, int> travelling;  // shards that some node lacks -> the lowest leader that has the shard
+  int manifest_sender = 0;                   // the lowest leader that has its manifest
+  bool manifest_is_everywhere = true;        // otherwise that sender sends it to all
+  std::map<std::string, int> shard_senders;  // shards that some node lacks -> the lowest leader that has the shard
 };
 
 struct ResumePlan {
   std::vector<ResumeCandidate> candidates;  // best first
-  std::vector<std::string> passed_over;     // unusable checkpoints, and why: one line each
+  std::vector<std::string> skipped;         // unusable checkpoints, and why: one line each
   bool has_damaged = false;                 // there were checkpoints that are no longer usable
   bool newest_is_damaged = false;           // one of them would have been the first choice
 };

@@ -32,7 +32,7 @@ std::optional<PieceName> parse_piece_name(const std::string& name) {
   return piece;
 }
 
-CheckpointFile write_shard(const std::string& folder, int rank, const std::vector<StatePiece>& pieces,
+CheckpointFile write_shard(const std::string& directory, int rank, const std::vector<StatePiece>& pieces,
                            const std::string& rng_state) {
   std::vector<TensorDescription> tensors;
   std::map<std::string, at::Tensor> values;
@@ -49,7 +49,7 @@ CheckpointFile write_shard(const std::string& folder, int rank, const std::vecto
 
   CheckpointFile file{.name = shard_name(rank)};
   ContentHash hash;
-  SafetensorsWriter writer(folder + "/" + file.name, std::move(tensors), {{"rank", std::to_string(rank)}},
+  SafetensorsWriter writer(directory + "/" + file.name, std::move(tensors), {{"rank", std::to_string(rank)}},
                            [&](const void* data, size_t size) { hash.update(data, size); });
   for (const auto& tensor : writer.order()) writer.write(values.at(tensor.name));
   writer.finish(/*sync=*/true);

@@ -20,7 +20,7 @@ std::optional<PieceName> parse_piece_name(const std::string& tensor_name);
 
 // Writes the shard, flushes it to the device, and returns size and hash. Without a random state the shard has none.
 // Throws SystemError (73, 74).
-CheckpointFile write_shard(const std::string& folder, int rank, const std::vector<StatePiece>& pieces,
+CheckpointFile write_shard(const std::string& directory, int rank, const std::vector<StatePiece>& pieces,
                            const std::string& rng_state);
 
 }  // namespace dslaunch::runtime

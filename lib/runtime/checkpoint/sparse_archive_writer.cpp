@@ -32,7 +32,7 @@ SparseArchiveWriter::SparseArchiveWriter(const std::string& path)
 
 SparseArchiveWriter::~SparseArchiveWriter() = default;
 
-at::Tensor SparseArchiveWriter::add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag) {
+at::Tensor SparseArchiveWriter::add_placeholder(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag) {
   size_t size = c10::elementSize(dtype);
   for (int64_t extent : shape) size *= static_cast<size_t>(extent);
   if (size == 0) return at::empty(shape, dtype);

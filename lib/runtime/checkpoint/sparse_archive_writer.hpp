@@ -24,7 +24,7 @@ class SparseArchiveWriter {
   SparseArchiveWriter& operator=(const SparseArchiveWriter&) = delete;
 
   // A tensor that reads as zeros; write() recognizes its storage. `tag` is passed back in fill().
-  at::Tensor add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag);
+  at::Tensor add_placeholder(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag);
   // Writes the next bytes of the archive. Always returns `size`, even when the write failed; rethrow() reports the
   // failure afterwards. Exceptions cannot pass through LibTorch's zip code, and a failure that is reported to LibTorch
   // is thrown again by its writer's destructor, which ends the process.

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr auto kTimeToTell = 5000ms;
-constexpr int kBlind = -1;
+constexpr auto kReportAfter = 5000ms;
+constexpr int kNoLeader = -1;
 
 std::string key(const std::string& name) {
   return "checkpoint/share/" + name;
@@ -42,15 +42,15 @@ std::string make_probe(const std::string& dir) {
   return name;
 }
 
-bool appears(const std::string& dir, const std::string& name, std::chrono::milliseconds patience_time) {
-  const Deadline patience = Deadline::after(patience_time), silence = Deadline::after(kTimeToTell);
-  bool told = false;
+bool appears(const std::string& dir, const std::string& name, std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::after(timeout), report_at = Deadline::after(kReportAfter);
+  bool is_reported = false;
   std::error_code ignored;
   while (!fs::exists(dir + "/" + name, ignored)) {
-    if (patience.passed()) return false;
-    if (silence.passed() && !std::exchange(told, true)) {
+    if (deadline.passed()) return false;
+    if (report_at.passed() && !std::exchange(is_reported, true)) {
       log::info("waiting for '{}' to show a file that another rank has put there (up to {} s in all)", dir,
-                patience_time / 1s);
+                timeout / 1s);
     }
     std::this_thread::sleep_for(20ms);
   }
@@ -58,23 +58,23 @@ bool appears(const std::string& dir, const std::string& name, std::chrono::milli
 }
 
 // One detection, on one rank.
-class Question {
+class TopologyDetection {
  public:
-  Question(std::string dir, bool own_folders, const Placement& placement, rendezvous::Store& store, Deadline deadline,
-           comm::Watchdog* watch)
+  TopologyDetection(std::string dir, bool per_node, const Placement& placement, rendezvous::Store& store,
+                    Deadline deadline, comm::Watchdog* watch)
       : dir_(std::move(dir)),
-        own_folders_(own_folders),
+        per_node_(per_node),
         placement_(placement),
         store_(store),
         deadline_(deadline),
         watch_(watch) {}
 
-  CheckpointStorageTopology ask() {
-    const bool asks = placement_.rank == 0 || (own_folders_ && placement_.leads_node());
-    if (asks) put_probe();
-    hear_probes();
-    tell(fmt::format("rank/{}", placement_.rank), std::to_string(leader_in_sight()));
-    const Json verdict = hear_verdict();
+  CheckpointStorageTopology run() {
+    const bool writes_probe = placement_.rank == 0 || (per_node_ && placement_.leads_node());
+    if (writes_probe) write_probe();
+    receive_probes();
+    send(fmt::format("rank/{}", placement_.rank), std::to_string(lowest_visible_leader()));
+    const Json verdict = receive_verdict();
     std::error_code ignored;
     if (!probe_.empty()) fs::remove(dir_ + "/" + probe_, ignored);
     if (verdict.contains("late")) throw TimeoutError(verdict["late"].get<std::string>());
@@ -85,57 +85,59 @@ class Question {
   }
 
  private:
-  void tell(const std::string& name, const std::string& text) { store_.set(key(name), text, with_a_moment(deadline_)); }
+  void send(const std::string& name, const std::string& text) {
+    store_.set(key(name), text, with_minimum_time(deadline_));
+  }
 
-  void put_probe() {
-    Json told{{"rank", placement_.rank}, {"host", placement_.host}};
+  void write_probe() {
+    Json message{{"rank", placement_.rank}, {"host", placement_.host}};
     try {
       probe_ = make_probe(dir_);
-      told["probe"] = probe_;
+      message["probe"] = probe_;
     } catch (const SystemError& error) {
-      told["error"] = error.what();
+      message["error"] = error.what();
     }
-    tell(fmt::format("node/{}", placement_.node), told.dump());
+    send(fmt::format("node/{}", placement_.node), message.dump());
   }
 
   // While the result lives, this rank has finished its part and waits for the others.
-  std::optional<comm::Watchdog::BarrierWait> wait_for_others() {
+  std::optional<comm::Watchdog::BarrierWait> begin_wait() {
     if (!watch_) return std::nullopt;
     return std::optional<comm::Watchdog::BarrierWait>(std::in_place, *watch_, "folder",
                                                       fmt::format("the look whether all ranks see '{}'", dir_), "",
                                                       deadline_.left());
   }
 
-  void hear_probes() {
-    const auto waiting = wait_for_others();
+  void receive_probes() {
+    const auto waiting = begin_wait();
     if (placement_.rank == 0) collect_probes();
-    probes_ = Json::parse(store_.get(key("probes"), to_hear_verdict(deadline_)));
+    probes_ = Json::parse(store_.get(key("probes"), verdict_deadline(deadline_)));
   }
 
-  Json hear_verdict() {
-    const auto waiting = wait_for_others();
-    if (placement_.rank == 0) tell("verdict", verdict().dump());
-    return Json::parse(store_.get(key("verdict"), to_hear_verdict(deadline_)));
+  Json receive_verdict() {
+    const auto waiting = begin_wait();
+    if (placement_.rank == 0) send("verdict", verdict().dump());
+    return Json::parse(store_.get(key("verdict"), verdict_deadline(deadline_)));
   }
 
   void collect_probes() {
     Json all = Json::array();
-    for (int node = 0; node < (own_folders_ ? placement_.num_nodes : 1); ++node) {
+    for (int node = 0; node < (per_node_ ? placement_.num_nodes : 1); ++node) {
       all.push_back(
-          Json::parse(store_.get(key(fmt::format("node/{}", own_folders_ ? node : placement_.node)), deadline_)));
+          Json::parse(store_.get(key(fmt::format("node/{}", per_node_ ? node : placement_.node)), deadline_)));
     }
-    tell("probes", all.dump());
+    send("probes", all.dump());
   }
 
   // The lowest rank whose file is visible here. With own directories, files of other nodes are not waited for: a file
   // that was created before its name was announced is found by the first lookup.
-  int leader_in_sight() const {
-    int leader = kBlind;
+  int lowest_visible_leader() const {
+    int leader = kNoLeader;
     for (size_t node = 0; node < probes_.size(); ++node) {
       if (!probes_[node].contains("probe")) continue;
-      const bool is_own = !own_folders_ || static_cast<int>(node) == placement_.node;
+      const bool is_own = !per_node_ || static_cast<int>(node) == placement_.node;
       const int rank = probes_[node].at("rank").get<int>();
-      if (leader != kBlind && rank > leader) continue;
+      if (leader != kNoLeader && rank > leader) continue;
       if (appears(dir_, probes_[node].at("probe").get<std::string>(), is_own ? fs_visibility_timeout(dir_) : 0ms))
         leader = rank;
     }
@@ -144,45 +146,47 @@ class Question {
 
   // Computed by rank 0.
   Json verdict() {
-    std::vector<int> leader_of_rank, blind;
+    std::vector<int> leader_of_rank, ranks_without_leader;
     for (int rank = 0; rank < placement_.world_size; ++rank) {
       try {
         leader_of_rank.push_back(std::stoi(store_.get(key(fmt::format("rank/{}", rank)), deadline_)));
       } catch (const TimeoutError& error) {
         return {{"late", fmt::format("rank {} has not told whether it sees {} ({})", rank, dir_, error.what())}};
       }
-      if (leader_of_rank.back() == kBlind) blind.push_back(rank);
+      if (leader_of_rank.back() == kNoLeader) ranks_without_leader.push_back(rank);
     }
     for (const auto& probe : probes_) {
       if (probe.contains("error")) return {{"error", error_of(probe)}};
     }
-    if (!blind.empty()) return {{"error", own_folders_ ? no_folder_in_sight(blind) : not_shared(blind)}};
+    if (!ranks_without_leader.empty())
+      return {
+          {"error", per_node_ ? describe_invisible_directory(ranks_without_leader) : not_shared(ranks_without_leader)}};
     return {{"leader_of_rank", leader_of_rank}};
   }
 
   std::string error_of(const Json& probe) const {
     const auto text = probe.at("error").get<std::string>();
-    if (!own_folders_) return text;
+    if (!per_node_) return text;
     return fmt::format("rank {} on {}: {}", probe.at("rank").get<int>(), probe.at("host").get<std::string>(), text);
   }
 
-  std::string not_shared(const std::vector<int>& blind) const {
+  std::string not_shared(const std::vector<int>& ranks_without_leader) const {
     return fmt::format(
         "rank{} {} cannot see {}, where rank 0 keeps the checkpoints: put --run_dir (or checkpoint.dir) on a "
         "file system that all hosts share, let every host keep its own part (\"checkpoint\": "
         "{{\"use_node_local_storage\": true}}), or switch checkpoints off (checkpoint.at_end and on_interrupt false)",
-        blind.size() == 1 ? "" : "s", fmt::join(blind, ", "), dir_);
+        ranks_without_leader.size() == 1 ? "" : "s", fmt::join(ranks_without_leader, ", "), dir_);
   }
 
-  std::string no_folder_in_sight(const std::vector<int>& blind) const {
+  std::string describe_invisible_directory(const std::vector<int>& ranks_without_leader) const {
     return fmt::format(
         "rank{} {} cannot see {} of their node's first rank: with use_node_local_storage the ranks of a node have to "
         "share that folder",
-        blind.size() == 1 ? "" : "s", fmt::join(blind, ", "), dir_);
+        ranks_without_leader.size() == 1 ? "" : "s", fmt::join(ranks_without_leader, ", "), dir_);
   }
 
   const std::string dir_;
-  const bool own_folders_;
+  const bool per_node_;
   const Placement& placement_;
   rendezvous::Store& store_;
   const Deadline deadline_;
@@ -193,9 +197,9 @@ class Question {
 
 }  // namespace
 
-CheckpointStorageTopology detect_storage_topology(const std::string& dir, bool own_folders, const Placement& placement,
+CheckpointStorageTopology detect_storage_topology(const std::string& dir, bool per_node, const Placement& placement,
                                                   rendezvous::Store& store, Deadline deadline, comm::Watchdog* watch) {
-  return Question(dir, own_folders, placement, store, deadline, watch).ask();
+  return TopologyDetection(dir, per_node, placement, store, deadline, watch).run();
 }
 
 }  // namespace dslaunch::runtime

@@ -38,7 +38,7 @@ void WeightStream::read(const SavedTensor& tensor, const std::function<void(cons
   for (int64_t begin = 0; begin == 0 || begin < numel; begin += chunk) {
     at::Tensor part = buffer.narrow(0, 0, std::min(chunk, numel - begin));
     if (part.numel() > 0) checkpoint_.read_into(tensor.name, weight_state(tensor), begin, part);
-    checkpoint_.forget_pages();
+    checkpoint_.drop_pages();
     take(part);
   }
 }

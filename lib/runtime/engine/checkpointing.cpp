@@ -52,8 +52,9 @@ bool saves_anything(const CheckpointingOptions& options) {
   return options.saves && (checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt);
 }
 
-void require_one_folder_for_whole_weights(const CheckpointingOptions& options, const CheckpointStorageTopology& share) {
-  if (!options.whole_weights || share.is_one_folder()) return;
+void require_single_directory_for_full_weights(const CheckpointingOptions& options,
+                                               const CheckpointStorageTopology& share) {
+  if (!options.full_weights || share.is_single_directory()) return;
   throw UserError(ExitCode::kBadInput,
                   "zero_optimization.stage3_gather_16bit_weights_on_model_save needs one folder that all hosts see: "
                   "with use_node_local_storage no host has all shards. Switch one of the two off; `dslaunch "
@@ -63,13 +64,14 @@ void require_one_folder_for_whole_weights(const CheckpointingOptions& options, c
 // Two jobs that use the same checkpoint directory would remove each other's checkpoints. The default directory is
 // inside the run directory, which the job has locked. A lock held by an earlier attempt of this job on a lost host does
 // not belong to another job.
-FolderLock hold_folder(const std::string& dir, const CheckpointingOptions& options) {
+DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) throw SystemError("create folder", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
   const std::string file = dir + "/.checkpoints.lock";
   const std::string job = options.job.empty() ? "a job" : "job " + options.job;
-  auto lock = FolderLock::try_take(file, fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
+  auto lock =
+      DirectoryLock::try_lock(file, fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
   if (lock.ok()) return *std::move(lock);
   const std::string& holder = lock.error();
   if (!options.job.empty() && holder.starts_with(job + " ")) {
@@ -100,10 +102,10 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
   if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
     share_ = detect_storage_topology(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
                                      Deadline::after(kMaxWait), options_.watchdog);
-    require_one_folder_for_whole_weights(options_, share_);
+    require_single_directory_for_full_weights(options_, share_);
   }
   if (!options_.checkpoint.dir.empty() && saves_anything(options_) && world_.rank() == share_.leader) {
-    lock_ = hold_folder(dir_, options_);
+    lock_ = lock_directory(dir_, options_);
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
   engine_.set_before_update([this] { copies_.block_current_stream(); });
@@ -148,7 +150,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   part.rng_state = bytes_of_tensor(save_random_state(device_));
   part.metadata = metadata(position);
   if (world_.rank() == share_.leader) part.skeleton = skeleton();
-  if (world_.rank() == 0 && options_.whole_weights) part.whole_weights = WholeWeights{options_.float_dtype};
+  if (world_.rank() == 0 && options_.full_weights) part.full_weights = FullWeights{options_.float_dtype};
   last_step_ = engine_.steps_done();
   stalls_.copying_ms += watch.ms();
   start_writing(std::move(part));

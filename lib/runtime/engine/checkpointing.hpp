@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "base/folder_lock.hpp"
+#include "base/directory_lock.hpp"
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
@@ -33,7 +33,7 @@ struct CheckpointingOptions {
   std::string resolved_config;
   Placement placement;
   bool saves = true;                          // false: no checkpoint is saved, whatever the config says
-  bool whole_weights = false;                 // each checkpoint also holds the whole weights, in float_dtype
+  bool full_weights = false;                  // each checkpoint also holds the whole weights, in float_dtype
   std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own dtype
   precision::ModelDtypes dtypes;              // of the model's tensors in this run
   std::string job;                            // the job's id; empty: not known
@@ -94,7 +94,7 @@ class Checkpointing {
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
   CheckpointStorageTopology share_;
-  FolderLock lock_;            // on `dir_`, if the config names one
+  DirectoryLock lock_;         // on `dir_`, if the config names one
   HostStagingBuffers copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
   // Values loaded from a checkpoint of the frozen parameters that this rank saves again: keyed by parameter and first

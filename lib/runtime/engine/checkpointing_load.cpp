@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/engine/checkpointing.hpp"
 #include "runtime/engine/initial_values.hpp"

@@ -107,7 +107,7 @@ ImportReport report_of(const deepspeed::ImportedState& state) {
 }
 
 void require_no_checkpoint(const std::string& dir, int64_t step) {
-  const FoundCheckpoint found = look_at_checkpoint(folder_of_step(dir, step));
+  const FoundCheckpoint found = inspect_checkpoint(directory_of_step(dir, step));
   if (!found.has_manifest) return;
   throw UserError(
       ExitCode::kCannotCreate,

@@ -127,7 +127,7 @@ class Training {
                                        .resolved_config = resolved_config_,
                                        .placement = request_.placement,
                                        .saves = !request_.eval_only,
-                                       .whole_weights = config_.zero.gather_16bit_weights_on_save,
+                                       .full_weights = config_.zero.gather_16bit_weights_on_save,
                                        .float_dtype = float_dtype(),
                                        .dtypes = dtypes_,
                                        .job = request_.job,

@@ -53,7 +53,7 @@ void MappedFile::advise_sequential() const {
   if (data_) ::madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
 }
 
-void MappedFile::forget(size_t begin, size_t size) const {
+void MappedFile::drop_pages(size_t begin, size_t size) const {
   if (data_ && begin < size_)
     ::madvise(const_cast<uint8_t*>(data_) + begin, std::min(size, size_ - begin), MADV_DONTNEED);
 }

@@ -31,8 +31,8 @@ class MappedFile {
   void advise_sequential() const;
   // Frees the memory of pages that were read; they are read from the file again on the next access. `begin`: a multiple
   // of the page size.
-  void forget(size_t begin, size_t size) const;
-  void forget() const { forget(0, size_); }
+  void drop_pages(size_t begin, size_t size) const;
+  void drop_pages() const { drop_pages(0, size_); }
 
  private:
   MappedFile() = default;

@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/deepspeed/write_imported.hpp"
 
-#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
 #include "runtime/checkpoint/shard_file.hpp"
@@ -8,7 +8,7 @@
 namespace dslaunch::runtime::deepspeed {
 
 std::vector<std::string> unfinished_files(const ImportedState& state, const std::string& dir) {
-  const std::string folder = writing_folder(dir, state.metadata.step);
+  const std::string folder = writing_directory(dir, state.metadata.step);
   std::vector<std::string> out;
   for (size_t rank = 0; rank < state.shards.size(); ++rank) {
     out.push_back(folder + "/" + shard_name(static_cast<int>(rank)));
@@ -21,7 +21,7 @@ std::vector<std::string> unfinished_files(const ImportedState& state, const std:
 
 std::string write_imported(const ImportedState& state, const std::string& dir, const std::string& skeleton) {
   const int64_t step = state.metadata.step;
-  CheckpointFolder folder(dir, step);
+  CheckpointDirectory folder(dir, step);
   Manifest manifest{state.metadata, static_cast<int>(state.shards.size()), {}};
   for (size_t rank = 0; rank < state.shards.size(); ++rank) {
     manifest.files.push_back(write_shard(folder.path(), static_cast<int>(rank), state.shards[rank], /*rng_state=*/""));

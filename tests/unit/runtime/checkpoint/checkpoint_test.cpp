@@ -347,7 +347,7 @@ TEST_CASE("a save that stands still is told by the rank that does, and by rank 0
   test::on_all_ranks(2, [&](int rank) {
     outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
       CheckpointWriterOptions options{dir.path(), rank, 2};
-      options.quiet_wait = std::chrono::milliseconds(1);
+      options.warn_after = std::chrono::milliseconds(1);
       CheckpointWriter writer(options, store);
       auto part = example_part(20, rank, 2);
       if (rank == 1) {
@@ -369,7 +369,7 @@ TEST_CASE("a run that fails does not wait long for a rank that does not come", "
   TempDir dir;
   test::MemoryStore store;
   CheckpointWriterOptions options{dir.path(), 0, 2};
-  options.last_patience = std::chrono::milliseconds(20);
+  options.final_timeout = std::chrono::milliseconds(20);
   { CheckpointWriter(options, store).save(example_part(10, 0, 2)); }
   CHECK(names_in(dir.path()).empty());
 }
@@ -426,9 +426,9 @@ TEST_CASE("latest stands for its folder and a manifest for its checkpoint, anoth
   for (int64_t step : {10, 20}) require_saved(dir.path(), step, 1);
   CHECK(CheckpointReader(dir / "latest").path() == dir / "step_00000020");
   CHECK(CheckpointReader(dir / "step_00000010/manifest.json").path() == dir / "step_00000010");
-  CHECK(meant_folder("latest") == ".");
-  CHECK(meant_folder(dir / "step_00000010/") == dir / "step_00000010");
-  CHECK(meant_folder("/") == "/");
+  CHECK(resolve_checkpoint_path("latest") == ".");
+  CHECK(resolve_checkpoint_path(dir / "step_00000010/") == dir / "step_00000010");
+  CHECK(resolve_checkpoint_path("/") == "/");
   fs::rename(dir / "step_00000010", dir / "manifest.json");  // a folder is taken by its name
   CHECK(CheckpointReader(dir / "manifest.json").path() == dir / "manifest.json");
   expect_error(ExitCode::kNoInput, {"rank_00000.safetensors", "that is a file"},

@@ -246,19 +246,20 @@ TEST_CASE("a replacement that has lost its manifest gives way to what it replace
           "[runtime][checkpoint][crash_consistency]") {
   TempDir dir;
   const Start start(dir);
-  const std::string torn = start.folder + "/step_00000010", whole = torn + ".replaced";
-  fs::copy(torn, whole);
-  fs::remove(torn + "/manifest.json");
-  for (const auto& from : {std::string("auto"), torn, start.folder}) CHECK(loaded_values(start.folder, from) == 10);
-  CHECK(CheckpointReader(torn).path() == whole);
+  const std::string incomplete = start.folder + "/step_00000010", whole = incomplete + ".replaced";
+  fs::copy(incomplete, whole);
+  fs::remove(incomplete + "/manifest.json");
+  for (const auto& from : {std::string("auto"), incomplete, start.folder})
+    CHECK(loaded_values(start.folder, from) == 10);
+  CHECK(CheckpointReader(incomplete).path() == whole);
   REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
   CHECK_FALSE(holds_leftovers(start.folder));
-  CHECK(CheckpointReader(torn).path() == torn);
+  CHECK(CheckpointReader(incomplete).path() == incomplete);
   CHECK(steps_in(start.folder) == std::vector<int64_t>{10, 20});
   // Where neither has one, nothing takes the other's place.
-  fs::rename(torn + "/manifest.json", dir / "aside");
-  fs::copy(torn, whole);
-  CHECK_FALSE(step_set_aside(whole));
+  fs::rename(incomplete + "/manifest.json", dir / "aside");
+  fs::copy(incomplete, whole);
+  CHECK_FALSE(replaced_step(whole));
 }
 
 TEST_CASE("a replacement that has lost files gives way to what it replaced",
@@ -266,22 +267,22 @@ TEST_CASE("a replacement that has lost files gives way to what it replaced",
   TempDir dir;
   const Start start(dir);
   REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
-  const std::string torn = start.folder + "/step_00000020", whole = torn + ".replaced";
-  const std::string shard = torn + "/rank_00000.safetensors", good = test::read_file(shard);
+  const std::string incomplete = start.folder + "/step_00000020", whole = incomplete + ".replaced";
+  const std::string shard = incomplete + "/rank_00000.safetensors", good = test::read_file(shard);
   const bool is_cut = GENERATE(true, false);
-  fs::copy(torn, whole);
+  fs::copy(incomplete, whole);
   fs::remove(shard);
   if (is_cut) test::write_file(shard, good.substr(0, good.size() / 2));
   int64_t values = 0;
   const std::string said = said_by([&] { values = loaded_values(start.folder); });
   CHECK(values == 20);
-  CHECK_THAT(said, Catch::Contains("passing over checkpoint '" + torn + "': rank_00000.safetensors"));
+  CHECK_THAT(said, Catch::Contains("passing over checkpoint '" + incomplete + "': rank_00000.safetensors"));
   CHECK(CheckpointReader(start.folder).path() == whole);
-  CHECK_THROWS_AS(CheckpointReader(torn), UserError);  // who names it is told
+  CHECK_THROWS_AS(CheckpointReader(incomplete), UserError);  // who names it is told
   SECTION("the next save puts it into its place") {
     REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 2) == 0);
     CHECK_FALSE(holds_leftovers(start.folder));
-    CHECK(CheckpointReader(torn).metadata().step == 20);
+    CHECK(CheckpointReader(incomplete).metadata().step == 20);
   }
   SECTION("a torn one stands in for nothing") {
     fs::remove(whole + "/rank_00000.safetensors");

@@ -47,28 +47,28 @@ TEST_CASE("shards that some node lacks travel from the lowest rank that has them
       plan_resume({node(0, {checkpoint(10, {kRank1})}), node(4, {checkpoint(10, {kRank0})}), node(8, {})});
   REQUIRE(plan.candidates.size() == 1);
   const auto& candidate = plan.candidates.front();
-  CHECK(candidate.travelling == std::map<std::string, int>{{kRank0.name, 0}, {kRank1.name, 4}});
+  CHECK(candidate.shard_senders == std::map<std::string, int>{{kRank0.name, 0}, {kRank1.name, 4}});
   CHECK_FALSE(candidate.manifest_is_everywhere);
-  CHECK(candidate.teller == 0);
-  CHECK(plan_resume({node(0, {checkpoint(10)}), node(4, {checkpoint(10)})}).candidates.front().travelling.empty());
+  CHECK(candidate.manifest_sender == 0);
+  CHECK(plan_resume({node(0, {checkpoint(10)}), node(4, {checkpoint(10)})}).candidates.front().shard_senders.empty());
 }
 
 TEST_CASE("the same step of two runs is two checkpoints", "[runtime][checkpoint][resume_plan]") {
   const auto plan =
       plan_resume({node(0, {checkpoint(10, {kRank1}, "mine")}), node(1, {checkpoint(10, {kRank0}, "his")})});
   CHECK(plan.candidates.empty());
-  REQUIRE(plan.passed_over.size() == 2);
-  CHECK_THAT(plan.passed_over[0] + plan.passed_over[1], Contains("rank_00000.safetensors of node0 is on no host") &&
-                                                            Contains("rank_00001.safetensors of node1 is on no host"));
+  REQUIRE(plan.skipped.size() == 2);
+  CHECK_THAT(plan.skipped[0] + plan.skipped[1], Contains("rank_00000.safetensors of node0 is on no host") &&
+                                                    Contains("rank_00001.safetensors of node1 is on no host"));
   CHECK(plan.has_damaged);
 }
 
 TEST_CASE("torn checkpoints are named with their host, and one that would have been taken is told",
           "[runtime][checkpoint][resume_plan]") {
   auto first = node(0, {checkpoint(10), checkpoint(20)}), second = node(1, {checkpoint(10), checkpoint(20)});
-  second.torn = {"'/c/30': it has no manifest.json"};
+  second.incomplete = {"'/c/30': it has no manifest.json"};
   auto plan = plan_resume({first, second});
-  CHECK(plan.passed_over == std::vector<std::string>{"node1: '/c/30': it has no manifest.json"});
+  CHECK(plan.skipped == std::vector<std::string>{"node1: '/c/30': it has no manifest.json"});
   CHECK_FALSE(plan.newest_is_damaged);
   second.damaged = {5};
   CHECK_FALSE(plan_resume({first, second}).newest_is_damaged);
@@ -78,10 +78,10 @@ TEST_CASE("torn checkpoints are named with their host, and one that would have b
 
 TEST_CASE("offers and plans survive their way through the store", "[runtime][checkpoint][resume_plan]") {
   auto offer = node(3, {checkpoint(10, {kRank1})}, 10);
-  offer.torn = {"'x': \"y\""};
+  offer.incomplete = {"'x': \"y\""};
   offer.damaged = {7};
   CHECK(to_text(offer_from(to_text(offer))) == to_text(offer));
   const auto plan = plan_resume({offer, node(5, {checkpoint(10, {kRank0})})});
   CHECK(to_text(plan_from(to_text(plan))) == to_text(plan));
-  CHECK(plan_from(to_text(plan)).candidates.front().travelling == plan.candidates.front().travelling);
+  CHECK(plan_from(to_text(plan)).candidates.front().shard_senders == plan.candidates.front().shard_senders);
 }

@@ -1,4 +1,4 @@
-#include "base/writable_folder.hpp"
+#include "base/writable_directory.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -7,14 +7,14 @@
 using dslaunch::check_writable;
 using dslaunch::check_writable_file;
 
-TEST_CASE("a directory is writable when its nearest existing parent is", "[base][writable_folder]") {
+TEST_CASE("a directory is writable when its nearest existing parent is", "[base][writable_directory]") {
   dslaunch::test::TempDir folder;
   CHECK(check_writable(folder.path()).ok());
   CHECK(check_writable(folder.path() + "/a/b").ok());
   CHECK(check_writable_file(folder.path() + "/a/b").ok());
 }
 
-TEST_CASE("a path that cannot become a directory is named", "[base][writable_folder]") {
+TEST_CASE("a path that cannot become a directory is named", "[base][writable_directory]") {
   dslaunch::test::TempDir folder;
   const std::string file = folder.write("file", "");
   CHECK(check_writable_file(file).ok());

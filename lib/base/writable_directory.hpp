@@ -7,7 +7,7 @@
 namespace dslaunch {
 
 // Succeeds when the directory, or its nearest existing parent, accepts new entries. Any thread.
-Result<> check_writable(const std::string& folder);
+Result<> check_writable(const std::string& directory);
 
 // The same for one file. Any thread.
 Result<> check_writable_file(const std::string& path);

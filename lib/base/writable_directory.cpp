@@ -1,4 +1,4 @@
-#include "base/writable_folder.hpp"
+#include "base/writable_directory.hpp"
 
 #include <unistd.h>
 
@@ -9,21 +9,21 @@
 
 namespace dslaunch {
 
-Result<> check_writable(const std::string& folder) {
+Result<> check_writable(const std::string& directory) {
   namespace fs = std::filesystem;
   std::error_code error;
-  fs::path nearest = fs::absolute(folder, error);
-  if (error) return Failure{folder + " leads nowhere: " + error.message()};  // the working directory has been removed
+  fs::path nearest = fs::absolute(directory, error);
+  if (error) return Failure{directory + " leads nowhere: " + error.message()};  // the working directory has been removed
   while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
     if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
     nearest = nearest.parent_path();
   }
   if (!fs::is_directory(nearest, error)) {
     const bool silent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-    return Failure{nearest.string() + (silent ? " is no folder" : " cannot be used: " + error.message())};
+    return Failure{nearest.string() + (silent ? " is no directory" : " cannot be used: " + error.message())};
   }
   // A dangling link does not exist to the kernel either, and yet no directory can be created in its place.
-  for (fs::path part = fs::absolute(folder, error); part.has_relative_path() && part != nearest;
+  for (fs::path part = fs::absolute(directory, error); part.has_relative_path() && part != nearest;
        part = part.parent_path()) {
     if (fs::is_symlink(part, error)) return Failure{part.string() + " is a link to what does not exist"};
   }
@@ -34,10 +34,10 @@ Result<> check_writable(const std::string& folder) {
 Result<> check_writable_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
-  if (fs::is_directory(path, error)) return Failure{path + " is a folder"};
+  if (fs::is_directory(path, error)) return Failure{path + " is a directory"};
   if (!fs::exists(path, error)) {
-    const fs::path folder = fs::path(path).parent_path();
-    return check_writable(folder.empty() ? "." : folder.string());
+    const fs::path directory = fs::path(path).parent_path();
+    return check_writable(directory.empty() ? "." : directory.string());
   }
   if (::access(path.c_str(), W_OK) == 0) return {};
   return Failure{path + " cannot be written to: " + describe_errno(errno)};

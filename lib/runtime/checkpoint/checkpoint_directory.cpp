@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,28 +27,28 @@ SystemError cannot_create(const std::string& path, const std::error_code& error)
           full ? ExitCode::kIoError : ExitCode::kCannotCreate};
 }
 
-std::string latest_aside(const std::string& dir) {
+std::string temporary_latest(const std::string& dir) {
   return dir + "/" + kLatestName + kWriting;
 }
 
 // Writes the new `latest` to a temporary file, to be renamed.
-void write_latest_aside(const std::string& dir, int64_t step) {
-  const std::string aside = latest_aside(dir);
+void write_temporary_latest(const std::string& dir, int64_t step) {
+  const std::string temporary = temporary_latest(dir);
   try {
-    OutputFile pointer(aside);
+    OutputFile pointer(temporary);
     pointer.write(step_name(step) + "\n");
     pointer.finish(/*sync=*/true);
   } catch (...) {
-    ::unlink(aside.c_str());
+    ::unlink(temporary.c_str());
     throw;
   }
 }
 
 void rename_latest(const std::string& dir) {
-  const std::string latest = dir + "/" + kLatestName, aside = latest_aside(dir);
-  if (::rename(aside.c_str(), latest.c_str()) != 0) {
+  const std::string latest = dir + "/" + kLatestName, temporary = temporary_latest(dir);
+  if (::rename(temporary.c_str(), latest.c_str()) != 0) {
     const int error = errno;
-    ::unlink(aside.c_str());
+    ::unlink(temporary.c_str());
     throw SystemError("rename to", "'" + latest + "'", error);
   }
   sync_directory(dir);
@@ -58,22 +58,22 @@ void rename_latest(const std::string& dir) {
 // checkpoint's own name, if it is stored under another one.
 void remove_checkpoint(const std::string& path, const std::string& target) {
   std::error_code error;
-  fs::rename(path, target + kLeaving, error);
-  if (!error) fs::remove_all(target + kLeaving, error);
+  fs::rename(path, target + kRemoving, error);
+  if (!error) fs::remove_all(target + kRemoving, error);
   if (error) log::warning("cannot remove the old checkpoint '{}': {}", path, error.message());
 }
 
 void remove_leftovers(const std::string& dir) {
   std::error_code error;
-  fs::remove(latest_aside(dir), error);
+  fs::remove(temporary_latest(dir), error);
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     const fs::path path = it->path();
-    if (path.extension() != kWriting && path.extension() != kLeaving && path.extension() != kReplaced) continue;
+    if (path.extension() != kWriting && path.extension() != kRemoving && path.extension() != kReplaced) continue;
     std::error_code ignored;
-    if (step_standing_in(path)) {
-      const fs::path place = path.parent_path() / path.stem();
-      if (fs::is_directory(place, ignored)) remove_checkpoint(place, place);
-      fs::rename(path, place, ignored);
+    if (usable_replaced_step(path)) {
+      const fs::path original = path.parent_path() / path.stem();
+      if (fs::is_directory(original, ignored)) remove_checkpoint(original, original);
+      fs::rename(path, original, ignored);
     } else if (step_of(path.stem())) {
       fs::remove_all(path, ignored);
     }
@@ -82,12 +82,12 @@ void remove_leftovers(const std::string& dir) {
 
 }  // namespace
 
-std::string writing_folder(const std::string& dir, int64_t step) {
+std::string writing_directory(const std::string& dir, int64_t step) {
   return dir + "/" + step_name(step) + kWriting;
 }
 
-CheckpointFolder::CheckpointFolder(std::string dir, int64_t step)
-    : dir_(std::move(dir)), step_(step), path_(writing_folder(dir_, step)), target_(dir_ + "/" + step_name(step)) {
+CheckpointDirectory::CheckpointDirectory(std::string dir, int64_t step)
+    : dir_(std::move(dir)), step_(step), path_(writing_directory(dir_, step)), target_(dir_ + "/" + step_name(step)) {
   std::error_code error;
   fs::create_directories(dir_, error);
   if (error) throw cannot_create(dir_, error);
@@ -96,14 +96,14 @@ CheckpointFolder::CheckpointFolder(std::string dir, int64_t step)
   if (error) throw cannot_create(path_, error);
 }
 
-CheckpointFolder::~CheckpointFolder() {
+CheckpointDirectory::~CheckpointDirectory() {
   std::error_code ignored;
   if (published_) return;
   fs::remove_all(path_, ignored);
-  fs::remove(latest_aside(dir_), ignored);
+  fs::remove(temporary_latest(dir_), ignored);
 }
 
-CheckpointFile CheckpointFolder::add_skeleton(const std::string& file) {
+CheckpointFile CheckpointDirectory::add_skeleton(const std::string& file) {
   const auto source = MappedFile::open(file, "model file");
   OutputFile out(path_ + "/" + kSkeletonName);
   out.write(source->data(), source->size());
@@ -111,15 +111,15 @@ CheckpointFile CheckpointFolder::add_skeleton(const std::string& file) {
   return {kSkeletonName, source->size(), content_hash(source->data(), source->size())};
 }
 
-void CheckpointFolder::seal(const Manifest& manifest) {
+void CheckpointDirectory::seal(const Manifest& manifest) {
   OutputFile file(path_ + "/" + kManifestName);
   file.write(to_json(manifest));
   file.finish(/*sync=*/true);
   sync_directory(path_);
-  write_latest_aside(dir_, step_);
+  write_temporary_latest(dir_, step_);
 }
 
-void CheckpointFolder::publish() {
+void CheckpointDirectory::publish() {
   std::string replaced;
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     if (errno != EEXIST && errno != ENOTEMPTY) throw SystemError("rename checkpoint to", "'" + target_ + "'");
@@ -132,7 +132,7 @@ void CheckpointFolder::publish() {
     if (!replaced.empty()) remove_checkpoint(replaced, target_);
     rename_latest(dir_);
   } catch (const Error& error) {
-    ::unlink(latest_aside(dir_).c_str());
+    ::unlink(temporary_latest(dir_).c_str());
     throw Error(error.code(),
                 fmt::format("'{}' is complete, but '{}' does not point at it: {}", target_, kLatestName, error.what()));
   }
@@ -140,19 +140,21 @@ void CheckpointFolder::publish() {
 
 // The same step was saved before (by a run that was resumed there): swaps the two atomically if the file system
 // supports it. Returns the new location of the previous checkpoint.
-std::string CheckpointFolder::replace_target() const {
+std::string CheckpointDirectory::replace_target() const {
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return path_;
-  std::string aside = target_ + kReplaced;
-  if (::rename(target_.c_str(), aside.c_str()) != 0) throw SystemError("rename checkpoint to", "'" + aside + "'");
+  std::string replaced = target_ + kReplaced;
+  if (::rename(target_.c_str(), replaced.c_str()) != 0)
+    throw SystemError("rename checkpoint to", "'" + replaced + "'");
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     const int error = errno;
-    if (::rename(aside.c_str(), target_.c_str()) != 0) log::warning("the checkpoint '{}' is now '{}'", target_, aside);
+    if (::rename(replaced.c_str(), target_.c_str()) != 0)
+      log::warning("the checkpoint '{}' is now '{}'", target_, replaced);
     throw SystemError("rename checkpoint to", "'" + target_ + "'", error);
   }
-  return aside;
+  return replaced;
 }
 
-void CheckpointFolder::prune(int64_t keep) const {
+void CheckpointDirectory::prune(int64_t keep) const {
   if (keep <= 0) return;
   int64_t kept = 1;
   const auto steps = steps_in(dir_);
@@ -164,7 +166,7 @@ void CheckpointFolder::prune(int64_t keep) const {
 }
 
 void point_latest(const std::string& dir, int64_t step) {
-  write_latest_aside(dir, step);
+  write_temporary_latest(dir, step);
   rename_latest(dir);
 }
 

@@ -1,4 +1,4 @@
-#include "base/folder_lock.hpp"
+#include "base/directory_lock.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-using dslaunch::FolderLock;
+using dslaunch::DirectoryLock;
 
 // Root may open any file: as long as this lives, the process is an ordinary user, whose own files can refuse it.
 class OrdinaryUser {
@@ -37,30 +37,30 @@ TEST_CASE("a folder's lock is held by one, named to the next, and gone with its 
   const dslaunch::test::TempDir folder;
   const std::string file = folder / "lock";
   {
-    const auto lock = FolderLock::try_take(file, "the first job");
+    const auto lock = DirectoryLock::try_lock(file, "the first job");
     CHECK(lock.ok());
-    CHECK(FolderLock::try_take(file, "the second job").error() == "the first job");
+    CHECK(DirectoryLock::try_lock(file, "the second job").error() == "the first job");
   }
   CHECK_FALSE(std::filesystem::exists(file));
-  CHECK(FolderLock::try_take(file, "the second job").ok());
+  CHECK(DirectoryLock::try_lock(file, "the second job").ok());
 }
 
 TEST_CASE("a run folder that a job's launcher holds is free for one of that job's own ranks alone", "[base]") {
   const dslaunch::test::TempDir folder;
-  const auto held = FolderLock::take_run_folder(folder.path(), FolderLock::launcher_of("j7"));
+  const auto held = DirectoryLock::lock_run_directory(folder.path(), DirectoryLock::launcher_of("j7"));
   const auto refused = [&](const std::string& job) {
-    CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "rank 0", job),
+    CHECK_THROWS_WITH(DirectoryLock::lock_run_directory(folder.path(), "rank 0", job),
                       Catch::Matchers::Contains("job j7 is"));
   };
   {
-    const auto rank = FolderLock::take_run_folder(folder.path(), "rank 0", "j7");
-    CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "another rank 0", "j7"),
+    const auto rank = DirectoryLock::lock_run_directory(folder.path(), "rank 0", "j7");
+    CHECK_THROWS_WITH(DirectoryLock::lock_run_directory(folder.path(), "another rank 0", "j7"),
                       Catch::Matchers::Contains("rank 0 is at work"));
     refused("j");
     refused("");
   }
   CHECK(std::filesystem::exists(folder / ".lock"));  // the launcher's still
-  CHECK_NOTHROW(FolderLock::take_run_folder(folder.path(), "rank 0", "j7"));
+  CHECK_NOTHROW(DirectoryLock::lock_run_directory(folder.path(), "rank 0", "j7"));
   refused("j");
 }
 
@@ -71,28 +71,28 @@ TEST_CASE("what another user's dead job left behind does not keep a folder taken
   REQUIRE(::chmod(file.c_str(), 0444) == 0);
 
   SECTION("it makes room for a file of one's own") {
-    const auto lock = FolderLock::try_take(file, "my job");
+    const auto lock = DirectoryLock::try_lock(file, "my job");
     CHECK(lock.ok());
     CHECK(dslaunch::test::read_file(file) == "my job");
   }
   SECTION("in a folder where it cannot be removed it is locked as it is") {
     REQUIRE(::chmod(folder.path().c_str(), 0555) == 0);
     {
-      const auto lock = FolderLock::try_take(file, "my job");
+      const auto lock = DirectoryLock::try_lock(file, "my job");
       CHECK(lock.ok());
-      CHECK(FolderLock::try_take(file, "the next job").error() == "a dead job");
+      CHECK(DirectoryLock::try_lock(file, "the next job").error() == "a dead job");
     }
-    CHECK(FolderLock::try_take(file, "the next job").ok());
+    CHECK(DirectoryLock::try_lock(file, "the next job").ok());
     CHECK(::chmod(folder.path().c_str(), 0755) == 0);
   }
   SECTION("a pipe of this name waits for nobody") {
     std::filesystem::remove(file);
     REQUIRE(::mkfifo(file.c_str(), 0444) == 0);
-    CHECK(FolderLock::try_take(file, "my job").ok());
+    CHECK(DirectoryLock::try_lock(file, "my job").ok());
   }
   SECTION("one that cannot even be read is an error that names it") {
     REQUIRE(::chmod(file.c_str(), 0) == 0);
-    CHECK_THROWS_WITH(FolderLock::try_take(file, "my job"), Catch::Matchers::Contains(file));
+    CHECK_THROWS_WITH(DirectoryLock::try_lock(file, "my job"), Catch::Matchers::Contains(file));
   }
 }
 
@@ -101,11 +101,11 @@ TEST_CASE("a lock that leads to another file leaves that as it is", "[base]") {
   const std::string victim = folder.write("victim", "precious"), file = folder / "lock";
   SECTION("a symbolic link is refused") {
     REQUIRE(::symlink(victim.c_str(), file.c_str()) == 0);
-    CHECK_THROWS_AS(FolderLock::try_take(file, "my job"), dslaunch::SystemError);
+    CHECK_THROWS_AS(DirectoryLock::try_lock(file, "my job"), dslaunch::SystemError);
   }
   SECTION("another name of one is locked") {
     REQUIRE(::link(victim.c_str(), file.c_str()) == 0);
-    CHECK(FolderLock::try_take(file, "my job").ok());
+    CHECK(DirectoryLock::try_lock(file, "my job").ok());
   }
   CHECK(dslaunch::test::read_file(victim) == "precious");
 }

@@ -8,14 +8,14 @@
 
 namespace dslaunch::runtime {
 
-class CheckpointFolder {
+class CheckpointDirectory {
  public:
   // Creates `dir` and the empty DIR/step_N.tmp; removes what killed saves left behind. Throws SystemError(73), or 74
   // when the disk or the quota is full.
-  CheckpointFolder(std::string dir, int64_t step);
-  ~CheckpointFolder();  // removes the directory unless it was published
-  CheckpointFolder(const CheckpointFolder&) = delete;
-  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+  CheckpointDirectory(std::string dir, int64_t step);
+  ~CheckpointDirectory();  // removes the directory unless it was published
+  CheckpointDirectory(const CheckpointDirectory&) = delete;
+  CheckpointDirectory& operator=(const CheckpointDirectory&) = delete;
 
   const std::string& path() const { return path_; }
   // Copies the file into the directory as kSkeletonName. Throws UserError(66), SystemError(74).
@@ -45,6 +45,6 @@ class CheckpointFolder {
 void point_latest(const std::string& dir, int64_t step);
 
 // The directory in which shards of that save are written.
-std::string writing_folder(const std::string& dir, int64_t step);
+std::string writing_directory(const std::string& dir, int64_t step);
 
 }  // namespace dslaunch::runtime

@@ -11,27 +11,27 @@
 
 namespace dslaunch {
 
-class FolderLock {
+class DirectoryLock {
  public:
-  FolderLock() = default;
-  FolderLock(FolderLock&&) = default;
-  FolderLock& operator=(FolderLock&&) = default;
+  DirectoryLock() = default;
+  DirectoryLock(DirectoryLock&&) = default;
+  DirectoryLock& operator=(DirectoryLock&&) = default;
   // Removes the file.
-  ~FolderLock();
+  ~DirectoryLock();
 
   // Writes `owner` to the file, for a process that finds the directory locked. Throws SystemError(73) when the file
   // cannot be created. A file that a dead job of another user left behind only needs to be readable. On a file system
   // without locks the result holds nothing. The error is the `owner` text of the present owner.
-  static Result<FolderLock> try_take(const std::string& file, const std::string& owner);
+  static Result<DirectoryLock> try_lock(const std::string& file, const std::string& owner);
   // Takes the lock of a run directory. Throws UserError(73) with the present owner's description when there is one. If
   // the owner is the launcher of `own_job`, of which this process is a rank, takes the ranks' own lock instead.
-  static FolderLock take_run_folder(const std::string& folder, const std::string& owner,
-                                    const std::string& own_job = {});
+  static DirectoryLock lock_run_directory(const std::string& directory, const std::string& owner,
+                                          const std::string& own_job = {});
   // The `owner` text of a launcher.
   static std::string launcher_of(const std::string& job_id) { return "job " + job_id; }
 
  private:
-  FolderLock(UniqueFd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  DirectoryLock(UniqueFd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
 
   UniqueFd file_;
   std::string path_;

@@ -1,4 +1,4 @@
-#include "base/folder_lock.hpp"
+#include "base/directory_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -57,36 +57,36 @@ OpenedFile open_or_create(const std::string& path) {
 
 }  // namespace
 
-Result<FolderLock> FolderLock::try_take(const std::string& path, const std::string& owner) {
+Result<DirectoryLock> DirectoryLock::try_lock(const std::string& path, const std::string& owner) {
   for (;;) {
     auto [file, is_writable] = open_or_create(path);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       // NFS does not lock a file that is open for reading only.
       if (errno == EBADF) throw SystemError("lock", path, EACCES, ExitCode::kCannotCreate);
-      if (errno != EWOULDBLOCK) return FolderLock();
+      if (errno != EWOULDBLOCK) return DirectoryLock();
       return Failure{read_owner(file.get())};
     }
     if (!is_still_there(file.get(), path)) continue;
     if (!is_writable && ::unlink(path.c_str()) == 0) continue;  // its owner is gone: retry creates our own file
     write_owner(file.get(), owner);                             // writes nothing to a file that stays another user's
-    return FolderLock(std::move(file), path);
+    return DirectoryLock(std::move(file), path);
   }
 }
 
-FolderLock FolderLock::take_run_folder(const std::string& folder, const std::string& owner,
+DirectoryLock DirectoryLock::lock_run_directory(const std::string& directory, const std::string& owner,
                                        const std::string& own_job) {
-  Result<FolderLock> lock = try_take(folder + "/.lock", owner);
+  Result<DirectoryLock> lock = try_lock(directory + "/.lock", owner);
   // Only for the one rank 0, not for every rank 0 that a script of that job starts.
-  if (!lock.ok() && lock.error() == launcher_of(own_job)) lock = try_take(folder + "/.rank_0.lock", owner);
+  if (!lock.ok() && lock.error() == launcher_of(own_job)) lock = try_lock(directory + "/.rank_0.lock", owner);
   if (lock.ok()) return *std::move(lock);
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot use the run folder {}: {} is at work in it; end that first, or choose another "
+                  fmt::format("cannot use the run directory {}: {} is at work in it; end that first, or choose another "
                               "with --run_dir",
-                              folder, lock.error()));
+                              directory, lock.error()));
 }
 
-FolderLock::~FolderLock() {
+DirectoryLock::~DirectoryLock() {
   if (file_.valid() && is_still_there(file_.get(), path_)) ::unlink(path_.c_str());
 }
 
