@@ -70,8 +70,8 @@ unsigned column_blocks(size_t columns) {
 
 size_t num_column_partials(size_t rows, size_t columns) {
   const size_t wanted = (kWantedBlocks + column_blocks(columns) - 1) / column_blocks(columns);
-  const size_t most = (rows + kWarps - 1) / kWarps;
-  return wanted < most ? wanted : most;
+  const size_t max_blocks = (rows + kWarps - 1) / kWarps;
+  return wanted < max_blocks ? wanted : max_blocks;
 }
 
 cudaError_t launch_column_partials(const void* values, ElementType type, size_t rows, size_t columns, float* partials,

@@ -11,10 +11,10 @@ constexpr int kThreads = 256;
 
 // Enough blocks to cover the elements once, and at most enough to keep any device busy; threads stride over the rest. A
 // function of the sizes alone.
-inline unsigned num_blocks(size_t count, size_t elements_per_thread, unsigned most = 8192) {
+inline unsigned num_blocks(size_t count, size_t elements_per_thread, unsigned max_blocks = 8192) {
   const size_t per_block = kThreads * elements_per_thread;
   const size_t blocks = (count + per_block - 1) / per_block;
-  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > max_blocks ? max_blocks : blocks);
 }
 
 // fp32 elements before the first 16-byte boundary; the address must be a multiple of 4.

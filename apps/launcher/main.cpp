@@ -30,7 +30,7 @@ int report(ExitCode code, const std::string& message) {
 int with_output_written(int code) {
   const OutputState state = standard_output_state();
   if (code != 0 || state == OutputState::kWritten) return code;
-  if (state == OutputState::kReaderLeft) end_as_sigpipe_does();
+  if (state == OutputState::kReaderClosed) exit_as_sigpipe();
   return report(ExitCode::kIoError, "cannot write all output to standard output: is its disk full?");
 }
 
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   using namespace dslaunch;
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then a write error, like a full disk
-  log::set_speaker("dslaunch");
+  log::set_prefix("dslaunch");
   try {
     return launcher::with_output_written(launcher::dispatch({argv + 1, argv + argc}));
   } catch (const std::exception& error) {

@@ -178,7 +178,7 @@ int train_command(const std::vector<std::string>& arguments) {
   };
   set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
-  if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
+  if (env.world_size > 1) log::set_prefix(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
   const auto hang_limit = hang_limit_of(options);
   if (!options.eval_only) check_outputs_writable(options, config.config, env.rank);

@@ -48,9 +48,9 @@ class ByteReader {
   uint32_t u32() { return static_cast<uint32_t>(number(4)); }
   uint64_t u64() { return number(8); }
   int64_t i64() { return static_cast<int64_t>(number(8)); }
-  std::string text(size_t most_bytes) {
+  std::string text(size_t max_bytes) {
     const size_t length = u32();
-    if (length > most_bytes) throw WireError("field too long");
+    if (length > max_bytes) throw WireError("field too long");
     return std::string(bytes(length));
   }
   std::string_view bytes(size_t count) {

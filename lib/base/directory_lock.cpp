@@ -32,7 +32,7 @@ void write_owner(int file, const std::string& owner) {
 }
 
 // Another launcher may have removed the file between our open and our lock.
-bool is_still_there(int file, const std::string& path) {
+bool is_current_file(int file, const std::string& path) {
   struct stat held {
   }, named{};
   return ::fstat(file, &held) == 0 && ::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
@@ -67,7 +67,7 @@ Result<DirectoryLock> DirectoryLock::try_lock(const std::string& path, const std
       if (errno != EWOULDBLOCK) return DirectoryLock();
       return Failure{read_owner(file.get())};
     }
-    if (!is_still_there(file.get(), path)) continue;
+    if (!is_current_file(file.get(), path)) continue;
     if (!is_writable && ::unlink(path.c_str()) == 0) continue;  // its owner is gone: retry creates our own file
     write_owner(file.get(), owner);                             // writes nothing to a file that stays another user's
     return DirectoryLock(std::move(file), path);
@@ -75,7 +75,7 @@ Result<DirectoryLock> DirectoryLock::try_lock(const std::string& path, const std
 }
 
 DirectoryLock DirectoryLock::lock_run_directory(const std::string& directory, const std::string& owner,
-                                       const std::string& own_job) {
+                                                const std::string& own_job) {
   Result<DirectoryLock> lock = try_lock(directory + "/.lock", owner);
   // Only for the one rank 0, not for every rank 0 that a script of that job starts.
   if (!lock.ok() && lock.error() == launcher_of(own_job)) lock = try_lock(directory + "/.rank_0.lock", owner);
@@ -87,7 +87,7 @@ DirectoryLock DirectoryLock::lock_run_directory(const std::string& directory, co
 }
 
 DirectoryLock::~DirectoryLock() {
-  if (file_.valid() && is_still_there(file_.get(), path_)) ::unlink(path_.c_str());
+  if (file_.valid() && is_current_file(file_.get(), path_)) ::unlink(path_.c_str());
 }
 
 }  // namespace dslaunch

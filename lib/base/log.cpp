@@ -10,8 +10,8 @@ namespace dslaunch::log {
 namespace {
 
 std::atomic<Level> g_level{Level::kInfo};
-std::mutex g_speaker_mutex;
-std::string g_speaker;  // guarded by g_speaker_mutex
+std::mutex g_prefix_mutex;
+std::string g_prefix;  // guarded by g_prefix_mutex
 
 const auto g_start = std::chrono::steady_clock::now();
 
@@ -19,7 +19,7 @@ double seconds_since_start() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - g_start).count();
 }
 
-const char* word(Level level) {
+const char* label(Level level) {
   switch (level) {
     case Level::kDebug:
       return "debug: ";
@@ -42,20 +42,20 @@ Level level() {
   return g_level;
 }
 
-void set_speaker(std::string_view speaker) {
-  std::lock_guard lock(g_speaker_mutex);
-  g_speaker = speaker.empty() ? std::string() : std::string(speaker) + ": ";
+void set_prefix(std::string_view prefix) {
+  std::lock_guard lock(g_prefix_mutex);
+  g_prefix = prefix.empty() ? std::string() : std::string(prefix) + ": ";
 }
 
 void write(Level level, std::string_view message) {
   if (level < g_level) return;
   std::string line;
   {
-    std::lock_guard lock(g_speaker_mutex);
-    line = g_speaker;
+    std::lock_guard lock(g_prefix_mutex);
+    line = g_prefix;
   }
   if (g_level == Level::kDebug) line += fmt::format("[{:.3f} s] ", seconds_since_start());
-  line += word(level);
+  line += label(level);
   line += message;
   line += '\n';
   // One write per line, so that lines of several ranks do not mix; a closed standard error must not stop the program.

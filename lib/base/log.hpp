@@ -13,7 +13,7 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 void set_level(Level lowest);
 Level level();
 // A prefix for every line, for example "rank 3"; empty: none.
-void set_speaker(std::string_view speaker);
+void set_prefix(std::string_view prefix);
 // Writes one line; messages below the level are dropped.
 void write(Level level, std::string_view message);
 

@@ -9,13 +9,13 @@
 namespace dslaunch {
 namespace {
 
-constexpr const char* kHowToExport =
+constexpr const char* kExportAdvice =
     "Save the module itself with torch.jit.script(module).save(PATH), or use tools/export.";
 
 }  // namespace
 
 void refuse_model(const std::string& path, const std::string& what) {
-  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' {}. {}", path, what, kHowToExport));
+  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' {}. {}", path, what, kExportAdvice));
 }
 
 void require_zip(const std::string& path, uint64_t size, std::string_view head, std::string_view tail) {

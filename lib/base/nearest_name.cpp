@@ -30,7 +30,7 @@ size_t typo_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t most) {
+std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t max_count) {
   const std::string wanted = folded(name);
   const size_t limit = wanted.size() < 4 ? 1 : std::max<size_t>(2, wanted.size() / 3);
   std::vector<std::pair<size_t, std::string>> near;
@@ -42,12 +42,12 @@ std::vector<std::string> nearest_names(std::string_view name, const std::vector<
   }
   std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> out;
-  for (size_t i = 0; i < near.size() && i < most; ++i) out.push_back(near[i].second);
+  for (size_t i = 0; i < near.size() && i < max_count; ++i) out.push_back(near[i].second);
   return out;
 }
 
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, size_t most) {
-  auto near = nearest_names(name, known, most);
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, size_t max_count) {
+  auto near = nearest_names(name, known, max_count);
   if (near.empty()) return {};
   std::string out = " (did you mean ";
   for (size_t i = 0; i < near.size(); ++i) out += (i ? " or '" : "'") + near[i] + "'";

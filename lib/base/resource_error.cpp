@@ -9,21 +9,23 @@
 namespace dslaunch {
 namespace {
 
-bool says(const std::string& text, std::initializer_list<const char*> words) {
-  return std::any_of(words.begin(), words.end(),
+bool contains_any(const std::string& text, std::initializer_list<const char*> phrases) {
+  return std::any_of(phrases.begin(), phrases.end(),
                      [&](const char* some) { return text.find(some) != std::string::npos; });
 }
 
 bool is_out_of_memory(const std::string& text) {
-  return says(text, {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED", "can't allocate memory"});
+  return contains_any(text,
+                      {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED", "can't allocate memory"});
 }
 
 // After one of these errors the device no longer works in this process; another process may succeed.
 bool is_device_lost(const std::string& text) {
-  return says(text, {"CUDA error: uncorrectable", "illegal memory access", "unspecified launch failure",
-                     "illegal instruction", "misaligned address", "hardware stack error", "invalid program counter",
-                     "global/shared address space", "launch timed out", "CUDA error: unknown error",
-                     "device(s) is/are busy", "STATUS_EXECUTION_FAILED", "STATUS_INTERNAL_ERROR"});
+  return contains_any(
+      text, {"CUDA error: uncorrectable", "illegal memory access", "unspecified launch failure", "illegal instruction",
+             "misaligned address", "hardware stack error", "invalid program counter", "global/shared address space",
+             "launch timed out", "CUDA error: unknown error", "device(s) is/are busy", "STATUS_EXECUTION_FAILED",
+             "STATUS_INTERNAL_ERROR"});
 }
 
 }  // namespace
@@ -35,13 +37,13 @@ void throw_if_resource_failed(const std::string& cause, const std::string& durin
                                 "higher ZeRO stage",
                                 during, cause));
   }
-  if (says(cause, {"device-side assert"})) {
+  if (contains_any(cause, {"device-side assert"})) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("a kernel on the GPU met an index that is out of range, in {} or shortly before: {}. "
                                 "With CUDA_LAUNCH_BLOCKING=1 in the environment the operator is named",
                                 during, cause));
   }
-  if (says(cause, {"no kernel image is available"})) {
+  if (contains_any(cause, {"no kernel image is available"})) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("LibTorch or dslaunch was not built for this GPU: {} (in {})", cause, during));
   }

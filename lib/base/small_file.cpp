@@ -27,10 +27,10 @@ SmallFile failed(std::string why) {
   return {.bytes = {}, .outcome = Failure{std::move(why)}};
 }
 
-SmallFile read_to_end(const UniqueFd& fd, size_t most_bytes) {
+SmallFile read_to_end(const UniqueFd& fd, size_t max_bytes) {
   SmallFile file;
   std::vector<char> chunk(1U << 16);
-  while (file.bytes.size() <= most_bytes) {
+  while (file.bytes.size() <= max_bytes) {
     const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) file.outcome = Failure{describe_errno(errno)};
@@ -38,28 +38,28 @@ SmallFile read_to_end(const UniqueFd& fd, size_t most_bytes) {
     file.bytes.append(chunk.data(), static_cast<size_t>(got));
   }
   file.too_large = true;
-  file.outcome = Failure{fmt::format("it goes on after {} bytes, which is more than such a file may have", most_bytes)};
+  file.outcome = Failure{fmt::format("it goes on after {} bytes, which is more than such a file may have", max_bytes)};
   return file;
 }
 
 }  // namespace
 
-SmallFile read_small_file(const std::string& path, size_t most_bytes, const FileCheck& check) {
+SmallFile read_small_file(const std::string& path, size_t max_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!fd.valid()) return failed(describe_errno(errno));
   const struct stat status = status_of(fd);
   if (S_ISDIR(status.st_mode)) return failed("it is a folder");
   if (check) check(status);
-  return read_to_end(fd, most_bytes);
+  return read_to_end(fd, max_bytes);
 }
 
-SmallFile read_plain_file(const std::string& path, size_t most_bytes, const FileCheck& check) {
+SmallFile read_plain_file(const std::string& path, size_t max_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return failed(describe_errno(errno));
   const struct stat status = status_of(fd);
   if (!S_ISREG(status.st_mode)) return failed("it is no plain file");
   if (check) check(status);
-  return read_to_end(fd, most_bytes);
+  return read_to_end(fd, max_bytes);
 }
 
 std::optional<std::string> read_whole_file(const std::string& path) {

@@ -23,15 +23,15 @@ void open_standard_streams() {
 
 OutputState standard_output_state() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return OutputState::kWritten;
-  return standard_output_is_left() ? OutputState::kReaderLeft : OutputState::kFailed;
+  return standard_output_is_closed() ? OutputState::kReaderClosed : OutputState::kFailed;
 }
 
-bool standard_output_is_left() {
+bool standard_output_is_closed() {
   pollfd reader{STDOUT_FILENO, POLLOUT, 0};
   return ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
 }
 
-void end_as_sigpipe_does() {
+void exit_as_sigpipe() {
   std::signal(SIGPIPE, SIG_DFL);
   sigset_t pipe;
   ::sigemptyset(&pipe);

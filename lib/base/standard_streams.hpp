@@ -9,17 +9,17 @@ void open_standard_streams();
 
 enum class OutputState {
   kWritten,
-  kReaderLeft,  // the reader closed the stream: it had all it wanted
-  kFailed,      // the output was lost although the reader is still there: a full disk
+  kReaderClosed,  // the reader closed the stream: it had all it wanted
+  kFailed,        // the output was lost although the reader is still there: a full disk
 };
 // Flushes standard output and returns whether everything that stdio wrote there arrived.
 OutputState standard_output_state();
 
 // Whether the reader of standard output has closed it.
-bool standard_output_is_left();
+bool standard_output_is_closed();
 
 // Ends the process as SIGPIPE does (status 141 in a shell), without a message, also where the signal is ignored, as
 // below Python, or cannot kill, as in pid 1 of a container.
-[[noreturn]] void end_as_sigpipe_does();
+[[noreturn]] void exit_as_sigpipe();
 
 }  // namespace dslaunch

@@ -13,14 +13,16 @@ Result<> check_writable(const std::string& directory) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::path nearest = fs::absolute(directory, error);
-  if (error) return Failure{directory + " leads nowhere: " + error.message()};  // the working directory has been removed
+  if (error)
+    return Failure{directory + " leads nowhere: " + error.message()};  // the working directory has been removed
   while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
     if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
     nearest = nearest.parent_path();
   }
   if (!fs::is_directory(nearest, error)) {
-    const bool silent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-    return Failure{nearest.string() + (silent ? " is no directory" : " cannot be used: " + error.message())};
+    const bool is_expected =
+        !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    return Failure{nearest.string() + (is_expected ? " is no directory" : " cannot be used: " + error.message())};
   }
   // A dangling link does not exist to the kernel either, and yet no directory can be created in its place.
   for (fs::path part = fs::absolute(directory, error); part.has_relative_path() && part != nearest;

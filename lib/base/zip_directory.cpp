@@ -13,7 +13,7 @@ constexpr std::string_view kEndMark{"PK\5\6", 4}, kEnd64Mark{"PK\6\6", 4}, kLoca
     kEntryMark{"PK\1\2", 4};
 constexpr uint32_t kTooLarge = 0xffffffff;  // the true number is in the 64-bit field
 constexpr uint16_t kZip64Field = 1;
-constexpr const char* kCutShort = "is a truncated or damaged zip archive";
+constexpr const char* kTruncated = "is a truncated or damaged zip archive";
 
 // Position of the last end record that can be complete.
 size_t find_end_record(std::string_view tail) {
@@ -22,19 +22,19 @@ size_t find_end_record(std::string_view tail) {
 
 // The 64-bit end record, used by archives of more than 4 GiB or 65535 members, and by all of LibTorch's. It precedes
 // the locator, which holds its offset.
-ZipDirectoryPlace read_end64(std::string_view tail, uint64_t tail_at, std::string_view locator) {
-  ByteReader fields(locator, kCutShort);
+ZipDirectoryExtent read_end64(std::string_view tail, uint64_t tail_at, std::string_view locator) {
+  ByteReader fields(locator, kTruncated);
   fields.bytes(kLocatorMark.size() + 4);
   const uint64_t at = fields.u64();
   if (at < tail_at || at - tail_at > tail.size()) throw WireError("is a damaged zip archive: no 64-bit directory");
-  ByteReader record(tail.substr(at - tail_at), kCutShort);
+  ByteReader record(tail.substr(at - tail_at), kTruncated);
   if (record.bytes(kEnd64Mark.size()) != kEnd64Mark) throw WireError("is a damaged zip archive: bad 64-bit directory");
   record.bytes(8 + 2 + 2 + 4 + 4 + 8);  // its size, versions, disk numbers and the entries on this disk
-  ZipDirectoryPlace place;
-  place.num_entries = record.u64();
-  place.size = record.u64();
-  place.offset = record.u64();
-  return place;
+  ZipDirectoryExtent extent;
+  extent.num_entries = record.u64();
+  extent.size = record.u64();
+  extent.offset = record.u64();
+  return extent;
 }
 
 // Numbers that need more than 32 bits are in an extra field, in this order.
@@ -80,32 +80,32 @@ bool has_zip_end(std::string_view tail) {
   return find_end_record(tail) != std::string_view::npos;
 }
 
-ZipDirectoryPlace find_zip_directory(std::string_view tail, uint64_t archive_bytes) {
+ZipDirectoryExtent find_zip_directory(std::string_view tail, uint64_t archive_bytes) {
   tail.remove_prefix(tail.size() - std::min(tail.size(), kZipEndBytes));
   const size_t end_at = find_end_record(tail);
   if (end_at == std::string_view::npos) {
     throw WireError("is truncated or no zip archive: its directory is missing; copy or save it again");
   }
-  ByteReader end(tail.substr(end_at), kCutShort);
+  ByteReader end(tail.substr(end_at), kTruncated);
   end.bytes(kEndMark.size() + 2 + 2 + 2);  // disk numbers and the entries on this disk
-  ZipDirectoryPlace place;
-  place.num_entries = end.u16();
-  place.size = end.u32();
-  place.offset = end.u32();
+  ZipDirectoryExtent extent;
+  extent.num_entries = end.u16();
+  extent.size = end.u32();
+  extent.offset = end.u32();
   const auto before = tail.substr(0, end_at);
   const auto locator = before.substr(before.size() - std::min(before.size(), kLocatorBytes));
   if (locator.size() == kLocatorBytes && locator.starts_with(kLocatorMark)) {
-    place = read_end64(tail, archive_bytes - tail.size(), locator);
+    extent = read_end64(tail, archive_bytes - tail.size(), locator);
   }
-  if (place.offset > archive_bytes || place.size > archive_bytes - place.offset) throw WireError(kCutShort);
-  if (place.num_entries > place.size / kEntryBytes) throw WireError("is a damaged zip archive: too many members");
+  if (extent.offset > archive_bytes || extent.size > archive_bytes - extent.offset) throw WireError(kTruncated);
+  if (extent.num_entries > extent.size / kEntryBytes) throw WireError("is a damaged zip archive: too many members");
   // A reader loads the directory into memory.
-  if (place.size / kMaxEntryBytes > place.num_entries) throw WireError("is a damaged zip archive: too few members");
-  return place;
+  if (extent.size / kMaxEntryBytes > extent.num_entries) throw WireError("is a damaged zip archive: too few members");
+  return extent;
 }
 
 std::vector<ZipEntry> read_zip_entries(std::string_view directory, uint64_t num_entries) {
-  ByteReader from(directory, kCutShort);
+  ByteReader from(directory, kTruncated);
   std::vector<ZipEntry> entries;
   for (uint64_t i = 0; i < num_entries; ++i) {
     const size_t at = directory.size() - from.num_left();

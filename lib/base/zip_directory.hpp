@@ -16,12 +16,12 @@ inline constexpr size_t kZipEndBytes = 66'000;
 // Whether the archive's last bytes contain an end record.
 bool has_zip_end(std::string_view tail);
 
-struct ZipDirectoryPlace {
+struct ZipDirectoryExtent {
   uint64_t offset = 0, size = 0;  // inside the archive
   uint64_t num_entries = 0;       // guaranteed to fit in `size`
 };
 // `tail`: the last kZipEndBytes or more, or the whole archive if shorter.
-ZipDirectoryPlace find_zip_directory(std::string_view tail, uint64_t archive_bytes);
+ZipDirectoryExtent find_zip_directory(std::string_view tail, uint64_t archive_bytes);
 
 // One member, as the central directory describes it.
 struct ZipEntry {

@@ -112,9 +112,9 @@ Coerced coerce_enum(const KeySpec& spec, const Value& value) {
         return Value::of_string(name);
       }
     }
-    return out_of_range(spoken_list(spec.values), value, did_you_mean(value.text, known));
+    return out_of_range(join_alternatives(spec.values), value, did_you_mean(value.text, known));
   }
-  return wrong(spoken_list(spec.values), value);
+  return wrong(join_alternatives(spec.values), value);
 }
 
 Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
@@ -185,7 +185,7 @@ Result<Value, ValueError> coerce(const KeySpec& spec, const Value& value) {
   return value;
 }
 
-bool is_for_later(const KeySpec& spec, const Value& value) {
+bool is_unsupported(const KeySpec& spec, const Value& value) {
   bool off = value.is_null() || (value.is_bool() && !value.boolean);
   if (!spec.later_values.empty()) {
     if (spec.later_values == "*") return !off;
@@ -209,12 +209,12 @@ Value default_of(const KeySpec& spec) {
   if (!value) return {};
   Value out = *value;
   if (spec.kind == Kind::kFloat && out.is_int()) out = Value::of_float(static_cast<double>(out.integer));
-  out.place = {};
-  for (auto& item : out.items) item.place = {};
+  out.position = {};
+  for (auto& item : out.items) item.position = {};
   return out;
 }
 
-std::string spoken_list(std::string_view values) {
+std::string join_alternatives(std::string_view values) {
   auto names = split(values, '|');
   std::string out = names.front();
   for (size_t i = 1; i < names.size(); ++i) out += (i + 1 == names.size() ? " or " : ", ") + names[i];

@@ -24,12 +24,12 @@ bool auto_is_a_value(const KeySpec& spec);
 bool null_is_a_value(const KeySpec& spec);
 
 // Whether this value enables a feature that is not implemented yet.
-bool is_for_later(const KeySpec& spec, const Value& value);
+bool is_unsupported(const KeySpec& spec, const Value& value);
 
 // The default of a row as a value.
 Value default_of(const KeySpec& spec);
 
 // Formats "1|2|3" as "1, 2 or 3".
-std::string spoken_list(std::string_view values);
+std::string join_alternatives(std::string_view values);
 
 }  // namespace dslaunch::config

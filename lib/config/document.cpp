@@ -26,8 +26,8 @@ size_t utf8_length(std::string_view text, size_t at) {
   return wrong ? 0 : length;
 }
 
-ReadResult only(Place place, std::string message) {
-  return {std::nullopt, {{place, std::move(message)}}};
+ReadResult only(Position position, std::string message) {
+  return {std::nullopt, {{position, std::move(message)}}};
 }
 
 std::string_view kind_of_binary(std::string_view text) {
@@ -46,15 +46,15 @@ Format format_of(std::string_view file_name) {
   return ends_with(".yaml") || ends_with(".yml") ? Format::kYaml : Format::kHjson;
 }
 
-Place first_non_text(std::string_view text) {
-  Place place{1, 1};
+Position first_non_text(std::string_view text) {
+  Position position{1, 1};
   for (size_t at = 0; at < text.size();) {
     size_t length = utf8_length(text, at);
-    if (length == 0) return place;
+    if (length == 0) return position;
     if (text[at] == '\n') {
-      place = {place.line + 1, 1};
+      position = {position.line + 1, 1};
     } else {
-      ++place.column;
+      ++position.column;
     }
     at += length;
   }
@@ -68,7 +68,7 @@ ReadResult read_document(std::string_view text, Format format) {
     return only({1, 1}, fmt::format("{} bytes are too many for a job file (at most {})", text.size(), kMaxBytes));
   }
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
-  if (Place bad = first_non_text(text); bad.line > 0) {
+  if (Position bad = first_non_text(text); bad.line > 0) {
     return only(bad, fmt::format("not a text file (UTF-8){}", kind_of_binary(text)));
   }
   auto blank = [](unsigned char c) { return std::isspace(c) != 0; };
@@ -76,10 +76,10 @@ ReadResult read_document(std::string_view text, Format format) {
 
   ReadResult result = format == Format::kYaml ? read_yaml(text) : read_hjson(text);
   if (result.root && !result.root->is_object()) {
-    Place place = result.root->place.line > 0 ? result.root->place : Place{1, 1};
-    result.problems.push_back({place, result.root->is_null() ? fmt::format("empty: {}", kEmpty)
-                                                             : fmt::format("an object with keys is expected, not {}",
-                                                                           describe(*result.root))});
+    Position position = result.root->position.line > 0 ? result.root->position : Position{1, 1};
+    result.problems.push_back({position, result.root->is_null() ? fmt::format("empty: {}", kEmpty)
+                                                                : fmt::format("an object with keys is expected, not {}",
+                                                                              describe(*result.root))});
     result.root.reset();
   }
   if (!result.root && result.problems.empty()) return only({1, 1}, fmt::format("empty: {}", kEmpty));

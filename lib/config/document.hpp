@@ -16,7 +16,7 @@ enum class Format { kHjson, kYaml };
 Format format_of(std::string_view file_name);
 
 struct Problem {
-  Place place;
+  Position position;
   std::string message;
 };
 
@@ -35,7 +35,7 @@ inline constexpr size_t kMaxValues = 200'000;   // in the file; values behind an
 inline constexpr size_t kMaxKey = 1024;         // in bytes
 
 // The position of the first byte that is not text (UTF-8 without zero bytes); line 0: all of it is text.
-Place first_non_text(std::string_view text);
+Position first_non_text(std::string_view text);
 
 // Checks that the text is UTF-8 and not empty, reads it, checks that it is an object.
 ReadResult read_document(std::string_view text, Format format);

@@ -1,6 +1,6 @@
 // A recursive-descent parser with one function per kind of value. An unquoted string extends to the end of its line,
 // commas and braces included; null, true, false and numbers end at a comma, a closing bracket or a comment. A missing
-// quote therefore swallows the rest of a line, and the parser fails much later: `swallowed_` stores the suspect so that
+// quote therefore swallows the rest of a line, and the parser fails much later: `unquoted_` stores the suspect so that
 // the message can name it. The first error moves the parser to the end of the text, where every loop ends; later errors
 // are its consequences and are not reported.
 #include "config/readers.hpp"
@@ -43,7 +43,7 @@ class HjsonReader {
   Value read_root() {
     skip_blanks();
     if (at_end()) return {};  // blanks and comments only
-    Place start = place();
+    Position start = position();
     Value root;
     if (peek() == '{' || peek() == '[' || !starts_with_key()) {
       root = read_value(0);
@@ -51,23 +51,24 @@ class HjsonReader {
       root = read_members(start, /*braced=*/false, 0);
     }
     skip_blanks();
-    if (!at_end()) fail(place(), fmt::format("nothing may follow the end of the file's object, but {} does", here()));
+    if (!at_end())
+      fail(position(), fmt::format("nothing may follow the end of the file's object, but {} does", here()));
     return root;
   }
 
   // Without braces around the root, the text begins with a key and a colon.
   bool starts_with_key() {
-    const auto start = std::tuple(at_, place_, error_);
+    const auto start = std::tuple(at_, position_, error_);
     read_key();
     skip_blanks();
     const bool found = peek() == ':';
-    std::tie(at_, place_, error_) = start;
+    std::tie(at_, position_, error_) = start;
     return found;
   }
 
   Value read_value(int level) {
     skip_blanks();
-    Place start = place();
+    Position start = position();
     if (at_end()) return fail_at_end(start, "a value is missing at the end of the file");
     if (++num_values_ > kMaxValues) return fail(start, fmt::format("more than {} values", kMaxValues));
     char c = peek();
@@ -83,15 +84,15 @@ class HjsonReader {
     } else {
       value = read_unquoted();
     }
-    value.place = start;
+    value.position = start;
     return value;
   }
 
-  Value read_members(Place start, bool braced, int level) {
+  Value read_members(Position start, bool braced, int level) {
     Value object;
     object.type = Value::Type::kObject;
-    object.place = start;
-    std::unordered_map<std::string, Place> seen;
+    object.position = start;
+    std::unordered_map<std::string, Position> seen;
     while (true) {
       skip_blanks();
       if (at_end()) {
@@ -103,37 +104,37 @@ class HjsonReader {
         return object;
       }
       Member member;
-      member.place = place();
+      member.position = position();
       member.key = read_key();
       if (member.key.size() > kMaxKey) {
-        return fail(member.place,
+        return fail(member.position,
                     fmt::format("a key of {} bytes is too long (at most {})", member.key.size(), kMaxKey));
       }
       skip_blanks();
       if (peek() != ':') {
-        return fail(place(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
+        return fail(position(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
       }
       step();
       member.value = read_value(level);
       skip_blanks();
       if (error_) return {};
       if (peek() == ',') step();
-      keep_first(seen, object, std::move(member));
+      insert_first(seen, object, std::move(member));
     }
   }
 
-  void keep_first(std::unordered_map<std::string, Place>& seen, Value& object, Member member) {
-    auto [first, fresh] = seen.emplace(member.key, member.place);
-    if (fresh) {
+  void insert_first(std::unordered_map<std::string, Position>& seen, Value& object, Member member) {
+    auto [first, is_new] = seen.emplace(member.key, member.position);
+    if (is_new) {
       object.members.push_back(std::move(member));
     } else {
-      problems_.push_back({member.place, fmt::format("the key '{}' is given twice in one object (first in line {}, "
-                                                     "column {}); remove one",
-                                                     member.key, first->second.line, first->second.column)});
+      problems_.push_back({member.position, fmt::format("the key '{}' is given twice in one object (first in line {}, "
+                                                        "column {}); remove one",
+                                                        member.key, first->second.line, first->second.column)});
     }
   }
 
-  Value read_items(Place start, int level) {
+  Value read_items(Position start, int level) {
     Value array;
     array.type = Value::Type::kArray;
     while (true) {
@@ -152,7 +153,7 @@ class HjsonReader {
   std::string read_key() {
     if (peek() == '"' || peek() == '\'') return read_quoted();
     if (is_punctuator(peek())) {
-      fail(place(), fmt::format("a key is expected, but {} was found", here()));
+      fail(position(), fmt::format("a key is expected, but {} was found", here()));
       return {};
     }
     size_t start = at_;
@@ -161,7 +162,7 @@ class HjsonReader {
   }
 
   std::string read_quoted() {
-    Place start = place();
+    Position start = position();
     char quote = peek();
     step();
     std::string out;
@@ -185,7 +186,7 @@ class HjsonReader {
   }
 
   void read_escape(std::string& out) {
-    Place start = place();
+    Position start = position();
     step();
     char c = peek();
     constexpr std::string_view kNames = "bfnrt\"'\\/";
@@ -202,22 +203,22 @@ class HjsonReader {
   }
 
   // A surrogate pair gives one character; an unpaired surrogate becomes the replacement character, and so does zero.
-  uint32_t read_code_point(Place start) {
+  uint32_t read_code_point(Position start) {
     constexpr uint32_t kReplacement = 0xFFFD;
     uint32_t high = read_hex4(start);
     if (high < 0xD800 || high > 0xDFFF) return high == 0 ? kReplacement : high;
     if (high > 0xDBFF || text_.substr(at_, 2) != "\\u") return kReplacement;
-    auto behind_high = std::pair(at_, place_);
+    auto after_high_surrogate = std::pair(at_, position_);
     step();
     step();
     uint32_t low = read_hex4(start);
     if (error_) return kReplacement;
     if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-    std::tie(at_, place_) = behind_high;  // the second escape is a separate character
+    std::tie(at_, position_) = after_high_surrogate;  // the second escape is a separate character
     return kReplacement;
   }
 
-  uint32_t read_hex4(Place start) {
+  uint32_t read_hex4(Position start) {
     uint32_t code = 0;
     for (int i = 0; i < 4; ++i) {
       char c = peek();
@@ -238,7 +239,7 @@ class HjsonReader {
   // '''...''': removes as much indentation from each line as the opening quotes have (all of it from the first line);
   // drops the line break before the closing quotes and an empty first line.
   std::string read_multiline() {
-    Place start = place();
+    Position start = position();
     for (int i = 0; i < 3; ++i) step();
     while (peek() == ' ' || peek() == '\t' || peek() == '\r') step();
     if (peek() == '\n') {
@@ -266,8 +267,8 @@ class HjsonReader {
   }
 
   Value read_unquoted() {
-    if (is_punctuator(peek())) return fail(place(), fmt::format("a value is expected, but {} was found", here()));
-    Place start_place = place();
+    if (is_punctuator(peek())) return fail(position(), fmt::format("a value is expected, but {} was found", here()));
+    Position start_position = position();
     size_t start = at_;
     while (!at_line_end() && !ends_word()) step();
     Value value = value_of_word(trimmed(text_.substr(start, at_ - start)));
@@ -275,7 +276,7 @@ class HjsonReader {
     // It is a text: characters that would end a word are part of it.
     while (!at_line_end()) step();
     value.text = trimmed(text_.substr(start, at_ - start));
-    if (value.text.find_first_of("{}[],") != value.text.npos) swallowed_ = {start_place, value.text};
+    if (value.text.find_first_of("{}[],") != value.text.npos) unquoted_ = {start_position, value.text};
     return value;
   }
 
@@ -301,7 +302,7 @@ class HjsonReader {
   }
 
   void skip_block_comment() {
-    Place start = place();
+    Position start = position();
     step();
     step();
     while (!(peek() == '*' && next() == '/')) {
@@ -316,17 +317,17 @@ class HjsonReader {
   }
 
   // Both return null, for callers that return a value.
-  Value fail(Place where, std::string message) {
+  Value fail(Position where, std::string message) {
     if (!error_) error_ = Problem{where, std::move(message)};
     at_ = text_.size();
     return {};
   }
 
-  Value fail_at_end(Place where, std::string message) {
-    if (swallowed_.place.line > 0) {
-      message +=
-          fmt::format("; {} in line {}, column {} runs to the end of its line because it has no quotes",
-                      describe(Value::of_string(swallowed_.message)), swallowed_.place.line, swallowed_.place.column);
+  Value fail_at_end(Position where, std::string message) {
+    if (unquoted_.position.line > 0) {
+      message += fmt::format("; {} in line {}, column {} runs to the end of its line because it has no quotes",
+                             describe(Value::of_string(unquoted_.message)), unquoted_.position.line,
+                             unquoted_.position.column);
     }
     return fail(where, std::move(message));
   }
@@ -342,24 +343,24 @@ class HjsonReader {
   bool at_end() const { return at_ >= text_.size(); }
   char peek() const { return at_end() ? '\0' : text_[at_]; }
   char next() const { return at_ + 1 < text_.size() ? text_[at_ + 1] : '\0'; }
-  Place place() const { return place_; }
+  Position position() const { return position_; }
 
   void step() {
     if (at_end()) return;
     if (text_[at_] == '\n') {
-      ++place_.line;
-      place_.column = 1;
+      ++position_.line;
+      position_.column = 1;
     } else if (at_ + 1 >= text_.size() || (static_cast<unsigned char>(text_[at_ + 1]) & 0xC0) != 0x80) {
-      ++place_.column;  // counted with the last byte of a character
+      ++position_.column;  // counted with the last byte of a character
     }
     ++at_;
   }
 
   std::string_view text_;
   size_t at_ = 0;
-  Place place_{1, 1};
+  Position position_{1, 1};
   size_t num_values_ = 0;
-  Problem swallowed_;
+  Problem unquoted_;
   std::optional<Problem> error_;
   std::vector<Problem> problems_;
 };

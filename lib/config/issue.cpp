@@ -8,8 +8,9 @@ namespace dslaunch::config {
 // Messages contain keys and texts of the file, which may have unprintable characters.
 std::string to_line(const Issue& issue) {
   if (issue.source.empty()) return printable(issue.message);
-  if (issue.place.line == 0) return printable(fmt::format("{}: {}", issue.source, issue.message));
-  return printable(fmt::format("{}:{}:{}: {}", issue.source, issue.place.line, issue.place.column, issue.message));
+  if (issue.position.line == 0) return printable(fmt::format("{}: {}", issue.source, issue.message));
+  return printable(
+      fmt::format("{}:{}:{}: {}", issue.source, issue.position.line, issue.position.column, issue.message));
 }
 
 std::string_view name_of(Issue::Kind kind) {

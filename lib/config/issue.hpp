@@ -20,7 +20,7 @@ struct Issue {
   };
   Kind kind;
   std::string source;  // the file's name, or "command line"; empty: about the job as a whole
-  Place place;         // line 0: none
+  Position position;   // line 0: none
   std::string key;     // dotted; empty for syntax
   std::string message;
 };

@@ -104,7 +104,7 @@ std::vector<std::string> names_in(std::string_view section) {
   return found == index().names_by_section.end() ? std::vector<std::string>{} : found->second;
 }
 
-std::vector<std::string> places_of(std::string_view name) {
+std::vector<std::string> paths_of_name(std::string_view name) {
   std::vector<std::string> out;
   auto found = index().by_name.find(name);
   if (found == index().by_name.end()) return out;
@@ -112,7 +112,7 @@ std::vector<std::string> places_of(std::string_view name) {
   return out;
 }
 
-const KeySpec* right_place_of(std::string_view name) {
+const KeySpec* correct_path_of(std::string_view name) {
   auto found = index().by_name.find(name);
   if (found == index().by_name.end() || found->second.size() != 1) return nullptr;
   return may_be_misplaced(*found->second.front()) ? found->second.front() : nullptr;

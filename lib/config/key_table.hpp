@@ -21,9 +21,9 @@ const KeyAlias* find_alias(std::string_view path);
 // Last components of the keys directly in a section ("" is the top level), aliases included.
 std::vector<std::string> names_in(std::string_view section);
 // Paths of keys whose last component is `name`, in any section without * in its path.
-std::vector<std::string> places_of(std::string_view name);
+std::vector<std::string> paths_of_name(std::string_view name);
 // The correct location of a DeepSpeed key that was found in the wrong section; null unless there is exactly one.
-const KeySpec* right_place_of(std::string_view name);
+const KeySpec* correct_path_of(std::string_view name);
 
 std::string join_path(std::string_view section, std::string_view name);
 // "a.b.c" -> "a.b"; "" for a top-level key.

@@ -14,7 +14,7 @@ namespace {
 
 void sort_issues(std::vector<Issue>& issues, const std::string& source) {
   auto order = [&](const Issue& issue) {
-    return std::tuple(issue.source != source || issue.place.line == 0, issue.place.line, issue.place.column);
+    return std::tuple(issue.source != source || issue.position.line == 0, issue.position.line, issue.position.column);
   };
   std::stable_sort(issues.begin(), issues.end(), [&](const Issue& a, const Issue& b) { return order(a) < order(b); });
 }
@@ -26,11 +26,11 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
   for (const auto& option : overrides) settings.take_override(option);
   settings.complete();
   apply_rules(settings);
-  bool batch_keys_fine = std::none_of(settings.issues().begin(), settings.issues().end(), [](const Issue& issue) {
+  bool batch_keys_valid = std::none_of(settings.issues().begin(), settings.issues().end(), [](const Issue& issue) {
     return issue.key == "train_batch_size" || issue.key == "train_micro_batch_size_per_gpu" ||
            issue.key == "gradient_accumulation_steps";
   });
-  if (batch_keys_fine) result.batch_explanation = apply_batch(settings, result.world_size);
+  if (batch_keys_valid) result.batch_explanation = apply_batch(settings, result.world_size);
   if (result.world_size_assumed) settings.note("the number of ranks is not given: 1 is assumed");
   result.issues.insert(result.issues.end(), settings.issues().begin(), settings.issues().end());
   result.notes.insert(result.notes.end(), settings.notes().begin(), settings.notes().end());
@@ -38,7 +38,7 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
   if (result.ok()) result.config = build_job_config(settings);
 }
 
-void cut_issues(LoadResult& result) {
+void truncate_issues(LoadResult& result) {
   auto& issues = result.issues;
   const size_t listed = std::min(issues.size(), kMaxIssues);
   result.num_unlisted = issues.size() - listed + result.settings.num_unlisted_issues();
@@ -69,10 +69,10 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
   LoadResult result = start(name, context);
   ReadResult read = read_document(text, format);
   for (auto& problem : read.problems) {
-    result.issues.push_back({Issue::Kind::kSyntax, name, problem.place, "", std::move(problem.message)});
+    result.issues.push_back({Issue::Kind::kSyntax, name, problem.position, "", std::move(problem.message)});
   }
   if (read.root) resolve(result, &*read.root, overrides);
-  cut_issues(result);
+  truncate_issues(result);
   return result;
 }
 
@@ -81,7 +81,7 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
     LoadResult result = start("", context);
     result.notes.push_back("no --config: every key has its default");
     resolve(result, nullptr, overrides);
-    cut_issues(result);
+    truncate_issues(result);
     return result;
   }
   const SmallFile file = read_small_file(path, kMaxBytes);

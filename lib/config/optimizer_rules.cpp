@@ -11,12 +11,12 @@
 namespace dslaunch::config {
 namespace {
 
-struct Takes {
+struct AcceptedBy {
   std::string_view type;
   std::string_view names;
 };
 
-constexpr Takes kOptimizers[] = {
+constexpr AcceptedBy kOptimizers[] = {
     {"AdamW",
      "lr|betas|eps|weight_decay|bias_correction|adam_w_mode|torch_adam|amsgrad|maximize|set_grad_none|"
      "fp32_optimizer_states|foreach|fused|capturable|differentiable"},
@@ -31,7 +31,7 @@ constexpr Takes kOptimizers[] = {
     {"Lamb", "lr|betas|eps|weight_decay|bias_correction|eps_inside_sqrt|max_coeff|min_coeff"},
     {"Muon", "lr|muon_lr|adam_lr|momentum|betas|eps|weight_decay"},
 };
-constexpr Takes kSchedulers[] = {
+constexpr AcceptedBy kSchedulers[] = {
     {"WarmupLR", "warmup_min_lr|warmup_max_lr|warmup_num_steps|warmup_type|last_batch_iteration"},
     {"WarmupDecayLR", "total_num_steps|warmup_min_lr|warmup_max_lr|warmup_num_steps|warmup_type|last_batch_iteration"},
     {"WarmupCosineLR",
@@ -46,14 +46,15 @@ constexpr Takes kSchedulers[] = {
 };
 
 template <size_t N>
-const Takes* row_of(const Takes (&table)[N], std::string_view type) {
-  auto found = std::find_if(std::begin(table), std::end(table), [&](const Takes& row) { return row.type == type; });
+const AcceptedBy* row_of(const AcceptedBy (&table)[N], std::string_view type) {
+  auto found =
+      std::find_if(std::begin(table), std::end(table), [&](const AcceptedBy& row) { return row.type == type; });
   return found == std::end(table) ? nullptr : found;
 }
 
 template <size_t N>
-bool takes(const Takes (&table)[N], std::string_view type, std::string_view name) {
-  const Takes* row = row_of(table, type);
+bool accepts(const AcceptedBy (&table)[N], std::string_view type, std::string_view name) {
+  const AcceptedBy* row = row_of(table, type);
   if (!row) return true;
   auto names = split(row->names, '|');
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -61,13 +62,13 @@ bool takes(const Takes (&table)[N], std::string_view type, std::string_view name
 
 // Adds errors for parameters that were given but that the chosen type does not accept.
 template <size_t N>
-void refuse_strangers(Settings& settings, const std::string& section, const Takes (&table)[N],
-                      const std::string& type) {
-  const Takes* row = row_of(table, type);
+void reject_unknown_parameters(Settings& settings, const std::string& section, const AcceptedBy (&table)[N],
+                               const std::string& type) {
+  const AcceptedBy* row = row_of(table, type);
   if (!row) return;
   for (const auto& [path, setting] : settings.all()) {
     if (!setting.given() || section_of(path) != section || last_name(path) == "max_grad_norm") continue;
-    if (takes(table, type, last_name(path))) continue;
+    if (accepts(table, type, last_name(path))) continue;
     settings.add_error(
         Issue::Kind::kConflict, path,
         fmt::format("'{}' is no parameter of {}; it takes {}", path, type, fmt::join(split(row->names, '|'), ", ")));
@@ -141,12 +142,12 @@ void check_lists(Settings& settings) {
 
 void check_one_cycle(Settings& settings) {
   for (const char* path : {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr"}) {
-    if (!settings.at(path).value.is_null() || settings.complained_about(path)) continue;
+    if (!settings.at(path).value.is_null() || settings.has_error(path)) continue;
     settings.add_error(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
                        fmt::format("OneCycle needs {}: a number", path));
   }
   const std::string cycling = "scheduler.params.cycle_momentum", optimizer = settings.text("optimizer.type");
-  const bool has_betas = optimizer != "Muon" && optimizer_takes(optimizer, "betas");
+  const bool has_betas = optimizer != "Muon" && optimizer_accepts(optimizer, "betas");
   if (settings.boolean(cycling) && !has_betas) {
     settings.note("scheduler.type",
                   fmt::format("{} has no betas that OneCycle could move: momentum cycling is off", optimizer));
@@ -158,7 +159,7 @@ void check_one_cycle(Settings& settings) {
 void note_overwritten_rates(Settings& settings, const std::string& type) {
   const bool absolute =
       type == "LRRangeTest" || type == "OneCycle" ||
-      (scheduler_takes(type, "warmup_max_lr") && !settings.at("scheduler.params.warmup_max_lr").value.is_null());
+      (scheduler_accepts(type, "warmup_max_lr") && !settings.at("scheduler.params.warmup_max_lr").value.is_null());
   if (!absolute) return;
   for (const auto& name : parameter_group_names(settings)) {
     const std::string path = parameter_group_path(name, "lr");
@@ -171,11 +172,11 @@ void note_overwritten_rates(Settings& settings, const std::string& type) {
 
 }  // namespace
 
-bool optimizer_takes(std::string_view type, std::string_view name) {
-  return takes(kOptimizers, type, name);
+bool optimizer_accepts(std::string_view type, std::string_view name) {
+  return accepts(kOptimizers, type, name);
 }
-bool scheduler_takes(std::string_view type, std::string_view name) {
-  return takes(kSchedulers, type, name);
+bool scheduler_accepts(std::string_view type, std::string_view name) {
+  return accepts(kSchedulers, type, name);
 }
 
 void apply_optimizer_rules(Settings& settings) {
@@ -191,7 +192,7 @@ void apply_optimizer_rules(Settings& settings) {
         "'optimizer.params.max_grad_norm' is refused, as in DeepSpeed: write gradient_clipping at the top "
         "level");
   }
-  refuse_strangers(settings, "optimizer.params", kOptimizers, type);
+  reject_unknown_parameters(settings, "optimizer.params", kOptimizers, type);
   apply_type_defaults(settings, type);
   if (const auto& betas = settings.at("optimizer.params.betas"); betas.value.items.size() != 2) {
     settings.add_error(Issue::Kind::kRange, "optimizer.params.betas",
@@ -221,17 +222,17 @@ void apply_scheduler_rules(Settings& settings) {
   const Setting& chosen = settings.at("scheduler.type");
   if (chosen.value.is_null()) {
     if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.is_null() &&
-        !settings.complained_about("scheduler.type")) {
+        !settings.has_error("scheduler.type")) {
       settings.add_error(Issue::Kind::kConflict, "scheduler.params",
                          "'scheduler.params' needs 'scheduler.type' beside it");
     }
     return;
   }
   const std::string type = chosen.value.text;
-  refuse_strangers(settings, "scheduler.params", kSchedulers, type);
+  reject_unknown_parameters(settings, "scheduler.params", kSchedulers, type);
   if (!row_of(kSchedulers, type)) return;
 
-  if (scheduler_takes(type, "warmup_max_lr")) {
+  if (scheduler_accepts(type, "warmup_max_lr")) {
     const Setting& max_lr = settings.at("scheduler.params.warmup_max_lr");
     double lr = settings.number("optimizer.params.lr");
     const bool rates_differ = settings.text("optimizer.type") == "Muon" || has_groups_with_lr(settings);
@@ -242,7 +243,7 @@ void apply_scheduler_rules(Settings& settings) {
                      max_lr.origin == "auto" ? "auto" : "solved");
     }
   }
-  if (scheduler_takes(type, "total_num_steps")) {
+  if (scheduler_accepts(type, "total_num_steps")) {
     const Setting &steps = settings.at("train.steps"), &epochs = settings.at("train.epochs");
     // If epochs are given too, the end depends on the size of the data, which only the worker reads.
     if (settings.at("scheduler.params.total_num_steps").deferred && !steps.value.is_null() && epochs.value.is_null()) {

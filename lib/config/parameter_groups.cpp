@@ -59,7 +59,7 @@ void check_group(Settings& settings, const std::string& optimizer, const Paramet
                        fmt::format("'{}': the name '{}' belongs to a group that is made by itself; take another one",
                                    section, group.name));
   }
-  if (group.match.empty() && !settings.complained_about(match)) {
+  if (group.match.empty() && !settings.has_error(match)) {
     settings.add_error(
         Issue::Kind::kConflict, section,
         fmt::format("'{}' needs 'match': patterns of parameter names, for example [\"*.bias\"]", section));
@@ -71,7 +71,7 @@ void check_group(Settings& settings, const std::string& optimizer, const Paramet
                        fmt::format("'{}' must be two numbers, not {}", betas, value->items.size()));
   }
   for (const char* name : {"lr", "betas", "eps", "weight_decay", "momentum"}) {
-    if (!member(settings, group.name, name) || optimizer_takes(optimizer, name)) continue;
+    if (!member(settings, group.name, name) || optimizer_accepts(optimizer, name)) continue;
     settings.add_error(Issue::Kind::kConflict, parameter_group_path(group.name, name),
                        fmt::format("'{}' is no parameter of {}", parameter_group_path(group.name, name), optimizer));
   }

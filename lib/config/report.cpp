@@ -106,8 +106,8 @@ Json errors_json(const LoadResult& result) {
   Json out = Json::array();
   for (const auto& issue : result.issues) {
     Json error = {{"file", issue.source}};
-    error["line"] = issue.place.line ? Json(issue.place.line) : Json(nullptr);
-    error["column"] = issue.place.line ? Json(issue.place.column) : Json(nullptr);
+    error["line"] = issue.position.line ? Json(issue.position.line) : Json(nullptr);
+    error["column"] = issue.position.line ? Json(issue.position.column) : Json(nullptr);
     error["key"] = issue.key.empty() ? Json(nullptr) : Json(issue.key);
     error["kind"] = name_of(issue.kind);
     error["message"] = issue.message;
@@ -126,24 +126,24 @@ Json common_json(const LoadResult& result) {
 }
 
 // A section that may be absent as a whole gets a line of its own: init, data.synthetic.
-bool worth_explaining(const Setting& setting) {
+bool is_listed(const Setting& setting) {
   return !is_section(setting) || !setting.spec->effect.empty();
 }
 
 // True for parameters of the chosen optimizer and schedule, false for those of other types.
 bool belongs_to_choice(const Settings& settings, const std::string& path) {
   auto section = section_of(path);
-  if (section == "optimizer.params") return optimizer_takes(settings.text("optimizer.type"), last_name(path));
+  if (section == "optimizer.params") return optimizer_accepts(settings.text("optimizer.type"), last_name(path));
   if (section_of(section) == "scheduler" || section == "scheduler.params" || path == "scheduler.type") {
     const std::string& type = settings.text("scheduler.type");
-    return !type.empty() && (path == "scheduler.type" || scheduler_takes(type, last_name(path)));
+    return !type.empty() && (path == "scheduler.type" || scheduler_accepts(type, last_name(path)));
   }
   return true;
 }
 
-std::string place_text(const Setting& setting) {
-  return setting.place.line ? fmt::format("{} {}:{}", setting.origin, setting.place.line, setting.place.column)
-                            : setting.origin;
+std::string position_text(const Setting& setting) {
+  return setting.position.line ? fmt::format("{} {}:{}", setting.origin, setting.position.line, setting.position.column)
+                               : setting.origin;
 }
 
 }  // namespace
@@ -168,15 +168,15 @@ std::string check_text(const LoadResult& result) {
 std::string explain_json(const LoadResult& result) {
   Json keys = Json::object();
   for (const auto& [path, setting] : in_order(result.settings)) {
-    if (!worth_explaining(*setting)) continue;
+    if (!is_listed(*setting)) continue;
     Json& key = keys[path];
     key["value"] = value_json(result.settings, path, *setting);
     key["origin"] = setting->origin;
     key["effect"] = setting->spec->effect;
     key["status"] = name_of(setting->spec->status);
-    if (setting->place.line) {
-      key["line"] = setting->place.line;
-      key["column"] = setting->place.column;
+    if (setting->position.line) {
+      key["line"] = setting->position.line;
+      key["column"] = setting->position.column;
     }
   }
   Json json = {{"keys", std::move(keys)}};
@@ -188,14 +188,14 @@ std::string explain_text(const LoadResult& result) {
   std::string out;
   std::string section = "?";
   for (const auto& [path, setting] : in_order(result.settings)) {
-    if (!worth_explaining(*setting)) continue;
+    if (!is_listed(*setting)) continue;
     std::string top = setting->parts.size() > 1 ? setting->parts.front() : "";
     if (top != section) {
       section = top;
       out += fmt::format("\n{}\n", section.empty() ? "(top level)" : section);
     }
     out += fmt::format("  {} = {}  [{}]", path, dump_json(value_json(result.settings, path, *setting)),
-                       place_text(*setting));
+                       position_text(*setting));
     if (!setting->spec->effect.empty()) out += fmt::format("  {}", setting->spec->effect);
     if (setting->spec->status != Status::kSupported) out += fmt::format(" ({})", name_of(setting->spec->status));
     out += "\n";

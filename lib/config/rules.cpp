@@ -54,8 +54,8 @@ void apply_zero_rules(Settings& settings) {
   }
   apply_zeropp_rules(settings);
   if (settings.at("allgather_size").value.is_null()) return;
-  bool bare = settings.written_as("zero_optimization.stage") == "zero_optimization";
-  if (bare && settings.integer("zero_optimization.stage") == 1) {
+  bool is_bare_number = settings.written_as("zero_optimization.stage") == "zero_optimization";
+  if (is_bare_number && settings.integer("zero_optimization.stage") == 1) {
     settings.solve("zero_optimization.allgather_bucket_size", settings.at("allgather_size").value);
   } else {
     settings.note("allgather_size",
@@ -125,7 +125,7 @@ void check_data_format(Settings& settings) {
 }
 
 // dataloader_drop_last is DeepSpeed's name of data.drop_last.
-void take_over_drop_last(Settings& settings) {
+void apply_dataloader_drop_last(Settings& settings) {
   if (!settings.given("dataloader_drop_last") || settings.given("data.drop_last")) return;
   const Setting& theirs = settings.at("dataloader_drop_last");
   if (!theirs.value.is_null()) settings.solve("data.drop_last", theirs.value, theirs.origin);
@@ -137,7 +137,7 @@ void apply_data_rules(Settings& settings) {
   check_evaluation_data(settings);
   check_no_name_is_empty(settings);
   check_data_format(settings);
-  take_over_drop_last(settings);
+  apply_dataloader_drop_last(settings);
   check_loss_name(settings);
 }
 
@@ -162,10 +162,11 @@ void apply_recomputation_rules(Settings& settings) {
   const std::string section = "activation_checkpointing.";
   const auto is_true = [&](const char* key) { return settings.boolean(section + key); };
   if (settings.at(section + "enabled").value.is_null()) {
-    const bool asked = is_true("partition_activations") || is_true("cpu_checkpointing") ||
-                       is_true("contiguous_memory_optimization") ||
-                       !settings.at(section + "number_checkpoints").value.is_null();
-    settings.solve(section + "enabled", Value::of_bool(asked), asked ? "the section's other keys" : "default");
+    const bool is_requested = is_true("partition_activations") || is_true("cpu_checkpointing") ||
+                              is_true("contiguous_memory_optimization") ||
+                              !settings.at(section + "number_checkpoints").value.is_null();
+    settings.solve(section + "enabled", Value::of_bool(is_requested),
+                   is_requested ? "the section's other keys" : "default");
   }
   if (is_true("partition_activations")) {
     settings.note(section + "partition_activations",

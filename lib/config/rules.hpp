@@ -23,8 +23,8 @@ void apply_scheduler_rules(Settings& settings);
 void apply_monitoring_rules(Settings& settings);
 
 // Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
-bool optimizer_takes(std::string_view type, std::string_view name);
-bool scheduler_takes(std::string_view type, std::string_view name);
+bool optimizer_accepts(std::string_view type, std::string_view name);
+bool scheduler_accepts(std::string_view type, std::string_view name);
 
 // Solves the batch triple for `world` data-parallel ranks; adds an error if it has no solution. Returns the explanation
 // in numbers, empty without a solution.

@@ -36,16 +36,16 @@ Value section_marker() {
 }
 
 // cpu_offload: true means device: cpu.
-bool stands_for_device(const KeyAlias& alias) {
+bool is_device_alias(const KeyAlias& alias) {
   return last_name(alias.path) == "device";
 }
 
-void forget_places(Value& value) {
-  value.place = {};
-  for (auto& item : value.items) forget_places(item);
+void clear_positions(Value& value) {
+  value.position = {};
+  for (auto& item : value.items) clear_positions(item);
   for (auto& member : value.members) {
-    member.place = {};
-    forget_places(member.value);
+    member.position = {};
+    clear_positions(member.value);
   }
 }
 
@@ -65,7 +65,7 @@ std::string feature_of(const KeySpec& spec) {
 
 // A feature's own switch that was given: if on, it is rejected or noted as having no counterpart; if off, nobody
 // expects an effect. Either way the feature needs no further note.
-bool is_switch_that_speaks(const Setting& setting) {
+bool enables_feature(const Setting& setting) {
   const KeySpec& spec = *setting.spec;
   if (!setting.given() || setting.origin == "auto" || setting.value.is_text("auto")) return false;
   if (last_name(spec.path) == "enabled" && (!setting.value.boolean || spec.status == Status::kNoCounterpart))
@@ -75,7 +75,7 @@ bool is_switch_that_speaks(const Setting& setting) {
 }
 
 // "0 or 1" for a key with some values that are not implemented yet; empty if there is no short list.
-std::string values_for_now(const KeySpec& spec) {
+std::string supported_values(const KeySpec& spec) {
   std::vector<std::string> candidates;
   if (spec.kind == Kind::kEnum) candidates = split(spec.values, '|');
   if (spec.kind == Kind::kInt && spec.high - spec.low < 8) {
@@ -84,9 +84,9 @@ std::string values_for_now(const KeySpec& spec) {
   std::string listed;
   for (const auto& name : candidates) {
     Value value = spec.kind == Kind::kEnum ? Value::of_string(name) : value_of_word(name);
-    if (!is_for_later(spec, value)) listed += (listed.empty() ? "" : "|") + name;
+    if (!is_unsupported(spec, value)) listed += (listed.empty() ? "" : "|") + name;
   }
-  return listed.empty() ? "" : spoken_list(listed);
+  return listed.empty() ? "" : join_alternatives(listed);
 }
 
 // Suggests what an unknown key of a section was meant to be. Searches the names of all keys.
@@ -96,16 +96,16 @@ std::string hint_for(const std::string& section, const std::string& name) {
                        last_name(name));
   }
   if (auto hint = did_you_mean(name, names_in(section), 2); !hint.empty()) return hint;
-  if (auto homes = places_of(name); !homes.empty() && homes.size() <= 3) {
-    return fmt::format(" (there is '{}')", fmt::join(homes, "', '"));
+  if (auto paths = paths_of_name(name); !paths.empty() && paths.size() <= 3) {
+    return fmt::format(" (there is '{}')", fmt::join(paths, "', '"));
   }
   std::vector<std::string> names;
   for (const auto* row : all_keys()) {
     if (row->path.find('*') == row->path.npos) names.emplace_back(last_name(row->path));
   }
   auto near = nearest_names(name, names);
-  auto homes = near.empty() ? std::vector<std::string>{} : places_of(near.front());
-  return homes.size() == 1 ? fmt::format(" (did you mean '{}'?)", homes.front()) : "";
+  auto paths = near.empty() ? std::vector<std::string>{} : paths_of_name(near.front());
+  return paths.size() == 1 ? fmt::format(" (did you mean '{}'?)", paths.front()) : "";
 }
 
 Value list_of_texts(const std::vector<std::string>& words) {
@@ -131,7 +131,7 @@ Value value_of_option(const KeySpec& spec, const std::string& text) {
   const Value* value = read.root && read.root->members.size() == 1 ? read.root->find("v") : nullptr;
   if (!value || !read.problems.empty()) return Value::of_string(text);
   Value out = *value;
-  forget_places(out);
+  clear_positions(out);
   return out;
 }
 
@@ -139,14 +139,14 @@ Value value_of_option(const KeySpec& spec, const std::string& text) {
 
 void Settings::take_document(const Value& root) {
   origin_ = "file";
-  speaker_ = source_;
+  message_source_ = source_;
   first_of_source_ = counter_;
   take_members({}, root);
 }
 
 void Settings::take_override(const Override& option) {
   origin_ = option.origin;
-  speaker_ = option.origin;
+  message_source_ = option.origin;
   first_of_source_ = counter_;
   auto parts = split(option.key, '.');
   At section;
@@ -167,13 +167,13 @@ void Settings::take_override(const Override& option) {
   const KeyAlias* alias = find_alias(at.table_path);
   const KeySpec* spec = alias ? find_key(alias->path) : spec_at(at, section);
   if (!spec) return unknown_key(section, parts.back(), {});
-  bool is_switch = alias && stands_for_device(*alias);
+  bool is_switch = alias && is_device_alias(*alias);
   Value value = is_switch ? value_of_word(option.value) : value_of_option(*spec, option.value);
   if (value.is_null() && !is_switch && !null_is_a_value(*spec)) {  // null discards the file's value
     settings_.erase(alias ? std::string(alias->path) : at.path);
     return;
   }
-  if (value.is_object()) forget_below(at.path);
+  if (value.is_object()) drop_below(at.path);
   take_member(section, parts.back(), {}, value);
 }
 
@@ -195,56 +195,58 @@ const KeySpec* Settings::spec_at(At& at, const At& section) const {
 }
 
 void Settings::take_members(const At& section, const Value& object) {
-  for (const auto& member : object.members) take_member(section, member.key, member.place, member.value);
+  for (const auto& member : object.members) take_member(section, member.key, member.position, member.value);
 }
 
-void Settings::take_member(const At& section, const std::string& name, Place place, const Value& value) {
+void Settings::take_member(const At& section, const std::string& name, Position position, const Value& value) {
   At at = child(section, name);
   const auto* alias = name.find('.') == name.npos ? find_alias(at.table_path) : nullptr;
-  if (alias) return take_alias(at, *alias, place, value);
-  if (const auto* spec = spec_at(at, section)) return assign(at, *spec, {place, at.path, false}, value);
-  take_misplaced_or_unknown(section, name, place, value);
+  if (alias) return take_alias(at, *alias, position, value);
+  if (const auto* spec = spec_at(at, section)) return assign(at, *spec, {position, at.path, false}, value);
+  take_misplaced_or_unknown(section, name, position, value);
 }
 
-void Settings::take_alias(const At& written, const KeyAlias& alias, Place place, const Value& value) {
+void Settings::take_alias(const At& written, const KeyAlias& alias, Position position, const Value& value) {
   At at{std::string(alias.path), std::string(alias.path), split(alias.path, '.')};
-  Value meant = value;
+  Value converted = value;
   if (alias.deprecated) {
-    notes_.push_back(to_line({Issue::Kind::kConflict, speaker_, place, written.path,
+    notes_.push_back(to_line({Issue::Kind::kConflict, message_source_, position, written.path,
                               fmt::format("'{}' is deprecated: write '{}'", written.path, at.path)}));
   }
-  if (stands_for_device(alias)) {
+  if (is_device_alias(alias)) {
     if (value.is_text("auto") || value.is_null()) return;
     if (!value.is_bool()) {
-      return add_issue(Issue::Kind::kType, place, written.path,
+      return add_issue(Issue::Kind::kType, position, written.path,
                        fmt::format("'{}' must be true or false, not {}", written.path, describe(value)));
     }
-    meant = Value::of_string(value.boolean ? "cpu" : "none");
+    converted = Value::of_string(value.boolean ? "cpu" : "none");
   }
-  assign(at, *find_key(alias.path), {place, written.path, alias.is_low_priority}, meant);
+  assign(at, *find_key(alias.path), {position, written.path, alias.is_low_priority}, converted);
 }
 
-void Settings::take_misplaced_or_unknown(const At& section, const std::string& name, Place place, const Value& value) {
+void Settings::take_misplaced_or_unknown(const At& section, const std::string& name, Position position,
+                                         const Value& value) {
   bool own_names = section.table_path.find('*') != std::string::npos;
-  const KeySpec* right = own_names ? nullptr : right_place_of(name);
+  const KeySpec* right = own_names ? nullptr : correct_path_of(name);
   if (right) {
     auto near = nearest_names(name, names_in(section.table_path));
     if (!near.empty() && looks_like_typo(name, near.front())) right = nullptr;
   }
-  if (!right) return unknown_key(section, name, place);
+  if (!right) return unknown_key(section, name, position);
   At at{std::string(right->path), std::string(right->path), split(right->path, '.')};
-  std::string home(section_of(right->path));
+  std::string right_section(section_of(right->path));
   std::string written = join_path(section.path, name);
-  notes_.push_back(to_line({Issue::Kind::kConflict, speaker_, place, written,
-                            fmt::format("'{}' stands{} but belongs {}; taken as '{}'", name,
-                                        section.path.empty() ? " at the top level" : in_section(section.path),
-                                        home.empty() ? "at the top level" : "in '" + home + "'", at.path)}));
-  assign(at, *right, {place, written, true}, value);
+  notes_.push_back(
+      to_line({Issue::Kind::kConflict, message_source_, position, written,
+               fmt::format("'{}' stands{} but belongs {}; taken as '{}'", name,
+                           section.path.empty() ? " at the top level" : in_section(section.path),
+                           right_section.empty() ? "at the top level" : "in '" + right_section + "'", at.path)}));
+  assign(at, *right, {position, written, true}, value);
 }
 
-void Settings::unknown_key(const At& section, const std::string& name, Place place) {
+void Settings::unknown_key(const At& section, const std::string& name, Position position) {
   const std::string hint = list_is_full() ? "" : hint_for(section.table_path, name);
-  add_issue(Issue::Kind::kUnknownKey, place, join_path(section.path, name),
+  add_issue(Issue::Kind::kUnknownKey, position, join_path(section.path, name),
             fmt::format("unknown key '{}'{}{}", name, in_section(section.path), hint));
 }
 
@@ -264,12 +266,12 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
     return assign_leaf(stage, *find_key(stage.path), given, Value::of_int(value.boolean ? 1 : 0));
   }
   if (!value.is_object() && !value.is_null()) {
-    return add_issue(Issue::Kind::kType, value.place.line ? value.place : given.place, at.path,
+    return add_issue(Issue::Kind::kType, value.position.line ? value.position : given.position, at.path,
                      fmt::format("'{}' must be an object, not {}", at.path, describe(value)));
   }
   if (value.members.size() > kMaxNames && find_key(join_path(at.table_path, "*"))) {
     return add_issue(
-        Issue::Kind::kRange, given.place, at.path,
+        Issue::Kind::kRange, given.position, at.path,
         fmt::format("'{}' has {} entries, more than any job (at most {})", at.path, value.members.size(), kMaxNames));
   }
   if (given.is_low_priority && settings_.count(at.path) && settings_[at.path].order > first_of_source_ &&
@@ -279,32 +281,32 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
   }
   if (!given.is_low_priority && settings_.count(at.path) && settings_[at.path].is_low_priority) {
     notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", written_as_[at.path], at.path));
-    forget_below(at.path);
+    drop_below(at.path);
   }
-  Setting setting{&spec, at.parts, value.is_null() ? Value{} : section_marker(), origin_, given.place};
+  Setting setting{&spec, at.parts, value.is_null() ? Value{} : section_marker(), origin_, given.position};
   setting.is_low_priority = given.is_low_priority;
   setting.order = ++counter_;
   settings_[at.path] = std::move(setting);
   written_as_[at.path] = given.name;
-  if (value.is_null()) forget_below(at.path);
+  if (value.is_null()) drop_below(at.path);
   take_members(at, value);
 }
 
 void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
-  Setting setting{&spec, at.parts, {}, origin_, given.place};
+  Setting setting{&spec, at.parts, {}, origin_, given.position};
   setting.is_low_priority = given.is_low_priority;
   if (value.is_text("auto") && !auto_is_a_value(spec)) {
     setting.origin = "auto";
     setting.deferred = spec.auto_value == "late";
-    KeySpec stands_for = spec;
-    if (!spec.auto_value.empty()) stands_for.fallback = spec.auto_value;
-    setting.value = setting.deferred ? Value::of_string("auto") : default_of(stands_for);
+    KeySpec auto_spec = spec;
+    if (!spec.auto_value.empty()) auto_spec.fallback = spec.auto_value;
+    setting.value = setting.deferred ? Value::of_string("auto") : default_of(auto_spec);
     return put(at, given, std::move(setting));
   }
   auto coerced = coerce(spec, value);
   if (!coerced.ok()) {
     return add_issue(coerced.error().out_of_range ? Issue::Kind::kRange : Issue::Kind::kType,
-                     value.place.line ? value.place : given.place, at.path,
+                     value.position.line ? value.position : given.position, at.path,
                      fmt::format("'{}' {}", at.path, coerced.error().message));
   }
   setting.value = *std::move(coerced);
@@ -316,11 +318,11 @@ void Settings::put(const At& at, const Given& given, Setting setting) {
   if (before != settings_.end() && before->second.order > first_of_source_) {
     if (given.is_low_priority == before->second.is_low_priority) {
       return add_issue(
-          Issue::Kind::kConflict, given.place, at.path,
+          Issue::Kind::kConflict, given.position, at.path,
           fmt::format("'{}' and '{}' are the same key; give one of them", written_as_[at.path], given.name));
     }
-    const std::string& loser = given.is_low_priority ? given.name : written_as_[at.path];
-    notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", loser, at.path));
+    const std::string& ignored_name = given.is_low_priority ? given.name : written_as_[at.path];
+    notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", ignored_name, at.path));
     if (given.is_low_priority) return;
   }
   setting.order = ++counter_;
@@ -328,7 +330,7 @@ void Settings::put(const At& at, const Given& given, Setting setting) {
   settings_[at.path] = std::move(setting);
 }
 
-void Settings::forget_below(const std::string& path) {
+void Settings::drop_below(const std::string& path) {
   for (auto it = settings_.lower_bound(path + "."); it != settings_.end() && it->first.rfind(path + ".", 0) == 0;) {
     it = settings_.erase(it);
   }
@@ -347,8 +349,8 @@ void Settings::complete() {
     }
   }
   reject_unsupported();
-  note_what_has_no_effect();
-  miss_required();
+  note_ineffective_keys();
+  report_missing_required();
 }
 
 // Whether a section around this key has its own switch, and it is off.
@@ -363,7 +365,7 @@ bool Settings::switched_off(const std::string& path) const {
 
 void Settings::reject_unsupported() {
   for (const auto& [path, setting] : settings_) {
-    if (!setting.given() || setting.deferred || !is_for_later(*setting.spec, setting.value)) continue;
+    if (!setting.given() || setting.deferred || !is_unsupported(*setting.spec, setting.value)) continue;
     if (switched_off(path)) continue;
     bool section = setting.spec->kind == Kind::kSection;
     if (section && settings_.count(path + ".enabled") && !settings_.at(path + ".enabled").value.boolean) continue;
@@ -371,7 +373,7 @@ void Settings::reject_unsupported() {
         section || setting.value.is_array() || setting.value.is_object()
             ? fmt::format("'{}'", path)
             : fmt::format("'{}' = {}", path, setting.value.is_string() ? setting.value.text : describe(setting.value));
-    std::string now = values_for_now(*setting.spec);
+    std::string now = supported_values(*setting.spec);
     add_error(Issue::Kind::kNotYet, path,
               fmt::format("not supported yet: {} ({}); {}", what, setting.spec->effect,
                           now.empty()     ? "leave it out or switch it off"
@@ -382,16 +384,16 @@ void Settings::reject_unsupported() {
 
 // Notes adjustments of features that are not implemented: one line per feature, none if its switch (rejected or off)
 // already reports it, or if only default values were given.
-void Settings::note_what_has_no_effect() {
+void Settings::note_ineffective_keys() {
   std::set<std::string> features;
   for (const auto& [path, setting] : settings_) {
-    if (is_switch_that_speaks(setting)) features.insert(feature_of(*setting.spec));
+    if (enables_feature(setting)) features.insert(feature_of(*setting.spec));
   }
   for (const auto& [path, setting] : settings_) {
     const KeySpec& spec = *setting.spec;
-    const bool asks = setting.given() && spec.status == Status::kTuning && !is_section(spec) &&
-                      !setting.value.is_null() && !same_content(setting.value, default_of(spec));
-    if (!asks || !features.insert(feature_of(spec)).second) continue;
+    const bool is_enabled = setting.given() && spec.status == Status::kTuning && !is_section(spec) &&
+                            !setting.value.is_null() && !same_content(setting.value, default_of(spec));
+    if (!is_enabled || !features.insert(feature_of(spec)).second) continue;
     const std::string feature = feature_of(spec);
     const std::string_view effect = find_key(feature)->effect;
     note(given(feature) ? feature : path, fmt::format("'{}' has no effect: not supported yet{}", feature,
@@ -399,7 +401,7 @@ void Settings::note_what_has_no_effect() {
   }
 }
 
-void Settings::miss_required() {
+void Settings::report_missing_required() {
   for (const auto* row : all_keys()) {
     std::string path(row->path), section(section_of(row->path));
     if (!row->needed || !given(section) || given(path) || at(section).value.is_null()) continue;
@@ -445,24 +447,24 @@ void Settings::add_error(Issue::Kind kind, const std::string& path, std::string 
   std::string at = path;
   while (!at.empty() && !given(at)) at = section_of(at);
   const Setting* setting = at.empty() ? nullptr : find(at);
-  bool from_file = setting && setting->place.line > 0;
+  bool from_file = setting && setting->position.line > 0;
   std::string speaker = !setting || from_file ? source_ : setting->origin;
-  list({kind, speaker, setting ? setting->place : Place{}, path, std::move(message)});
+  list({kind, speaker, setting ? setting->position : Position{}, path, std::move(message)});
 }
 
-bool Settings::complained_about(const std::string& path) const {
+bool Settings::has_error(const std::string& path) const {
   return std::any_of(issues_.begin(), issues_.end(), [&](const Issue& issue) { return issue.key == path; });
 }
 
 void Settings::note(const std::string& path, std::string message) {
   const Setting* setting = find(path);
-  bool from_file = setting && setting->place.line > 0;
+  bool from_file = setting && setting->position.line > 0;
   notes_.push_back(to_line({Issue::Kind::kConflict, !setting || from_file ? source_ : setting->origin,
-                            setting ? setting->place : Place{}, path, std::move(message)}));
+                            setting ? setting->position : Position{}, path, std::move(message)}));
 }
 
-void Settings::add_issue(Issue::Kind kind, Place place, std::string key, std::string message) {
-  list({kind, speaker_.empty() ? source_ : speaker_, place, std::move(key), std::move(message)});
+void Settings::add_issue(Issue::Kind kind, Position position, std::string key, std::string message) {
+  list({kind, message_source_.empty() ? source_ : message_source_, position, std::move(key), std::move(message)});
 }
 
 void Settings::list(Issue issue) {

@@ -24,7 +24,7 @@ struct Setting {
   std::vector<std::string> parts;  // the components of the dotted key; a user-defined name may contain dots
   Value value;                     // of the kind in `spec`; for sections: null or an object without members
   std::string origin = "default";  // default, file, auto, solved, or an override's origin
-  Place place;                     // line 0 unless the key is from the file
+  Position position;               // line 0 unless the key is from the file
   int order = 0;                   // position among the given settings; 0: not given
   bool deferred = false;           // "auto" that only the worker can resolve; `value` is the text auto
   bool is_low_priority = false;    // given under another name or in the wrong section: the right key takes precedence
@@ -63,7 +63,7 @@ class Settings {
   void solve(const std::string& path, Value value, std::string origin = "solved");
   // Adds an issue at the position of the key if it was given, else of its nearest enclosing section that was given.
   void add_error(Issue::Kind kind, const std::string& path, std::string message);
-  bool complained_about(const std::string& path) const;
+  bool has_error(const std::string& path) const;
   void note(const std::string& path, std::string message);
   void note(std::string message) { notes_.push_back(std::move(message)); }
 
@@ -81,7 +81,7 @@ class Settings {
     std::vector<std::string> parts;
   };
   struct Given {
-    Place place;
+    Position position;
     std::string name;  // as given, for messages
     bool is_low_priority = false;
   };
@@ -89,26 +89,26 @@ class Settings {
   At child(const At& section, const std::string& name) const;
   const KeySpec* spec_at(At& at, const At& section) const;
   void take_members(const At& section, const Value& object);
-  void take_member(const At& section, const std::string& name, Place place, const Value& value);
-  void take_alias(const At& written, const KeyAlias& alias, Place place, const Value& value);
-  void take_misplaced_or_unknown(const At& section, const std::string& name, Place place, const Value& value);
-  void unknown_key(const At& section, const std::string& name, Place place);
+  void take_member(const At& section, const std::string& name, Position position, const Value& value);
+  void take_alias(const At& written, const KeyAlias& alias, Position position, const Value& value);
+  void take_misplaced_or_unknown(const At& section, const std::string& name, Position position, const Value& value);
+  void unknown_key(const At& section, const std::string& name, Position position);
   bool list_is_full() const { return issues_.size() >= kMaxIssues; }
   void list(Issue issue);
   void assign(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void assign_section(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void put(const At& at, const Given& given, Setting setting);
-  void forget_below(const std::string& path);
-  void add_issue(Issue::Kind kind, Place place, std::string key, std::string message);
+  void drop_below(const std::string& path);
+  void add_issue(Issue::Kind kind, Position position, std::string key, std::string message);
   bool switched_off(const std::string& path) const;
   void reject_unsupported();
-  void note_what_has_no_effect();
-  void miss_required();
+  void note_ineffective_keys();
+  void report_missing_required();
 
   std::string source_;
   std::string origin_ = "file";  // of the settings being read
-  std::string speaker_;          // the source named in messages now; empty: source_
+  std::string message_source_;   // the source named in messages now; empty: source_
   int counter_ = 0;              // number of given settings
   int first_of_source_ = 0;      // settings with a larger order come from the source that is being read
   std::map<std::string, Setting> settings_;

@@ -106,7 +106,7 @@ void check_synthetic(Settings& settings) {
       continue;
     }
     const Setting* shape = member(settings, array.name, "shape");
-    if ((!shape || shape->value.is_null()) && !settings.complained_about(path_of(array.name, "shape"))) {
+    if ((!shape || shape->value.is_null()) && !settings.has_error(path_of(array.name, "shape"))) {
       settings.add_error(Issue::Kind::kConflict, kSection + "." + array.name,
                          fmt::format("'{}.{}' needs 'shape' (of one sample) or 'like'", kSection, array.name));
     }

@@ -9,7 +9,7 @@
 namespace dslaunch::config {
 
 // From 1; columns count characters, not bytes. Line 0: not from a file (a default, the command line).
-struct Place {
+struct Position {
   int line = 0;
   int column = 0;
 };
@@ -20,7 +20,7 @@ struct Value {
   enum class Type { kNull, kBool, kInt, kFloat, kString, kArray, kObject };
 
   Type type = Type::kNull;
-  Place place;
+  Position position;
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;            // kFloat; an integer that does not fit into 64 bits is a kFloat, too
@@ -49,7 +49,7 @@ struct Value {
 
 struct Member {
   std::string key;
-  Place place;
+  Position position;
   Value value;
 };
 

@@ -22,11 +22,11 @@ namespace {
 
 // Thrown from yaml-cpp's events: its parser stops for an exception only.
 struct SyntaxError {
-  Place place;
+  Position position;
   std::string message;
 };
 
-Place place_of(const YAML::Mark& mark) {
+Position position_of(const YAML::Mark& mark) {
   return {mark.line + 1, mark.column + 1};
 }
 
@@ -88,11 +88,11 @@ class TreeBuilder : public YAML::EventHandler {
     if (!plain && tag != "!" && !is_standard(tag, {"str"})) refuse_tag(tag, mark);
     // In a text file only an escape can produce these. yaml-cpp decodes two of the escapes to single non-ASCII bytes.
     if (first_non_text(text).line > 0) {
-      throw SyntaxError{place_of(mark), "an escape that is not read here: one for a zero byte, \\N or \\_"};
+      throw SyntaxError{position_of(mark), "an escape that is not read here: one for a zero byte, \\N or \\_"};
     }
     if (at_key()) {
-      count({1, 0}, place_of(mark));
-      take_key(text, place_of(mark));
+      count({1, 0}, position_of(mark));
+      take_key(text, position_of(mark));
     } else {
       add(plain ? plain_scalar(text) : Value::of_string(text), mark, anchor);
     }
@@ -100,8 +100,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) throw SyntaxError{place_of(mark), "an alias (*name) stands inside its own anchor"};
-    add(copy_of(found->second, place_of(mark)), mark, 0);
+    if (found == anchors_.end()) throw SyntaxError{position_of(mark), "an alias (*name) stands inside its own anchor"};
+    add(copy_of(found->second, position_of(mark)), mark, 0);
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -127,25 +127,25 @@ class TreeBuilder : public YAML::EventHandler {
     YAML::anchor_t anchor = 0;
     bool has_key = false;
     std::string key;
-    Place key_place;
-    std::unordered_map<std::string, Place> seen;
+    Position key_position;
+    std::unordered_map<std::string, Position> seen;
   };
 
   [[noreturn]] static void refuse_tag(const std::string& tag, const YAML::Mark& mark) {
-    throw SyntaxError{place_of(mark), fmt::format("the tag '{}' means nothing in a job file; leave it out", tag)};
+    throw SyntaxError{position_of(mark), fmt::format("the tag '{}' means nothing in a job file; leave it out", tag)};
   }
 
   bool at_key() const { return !frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key; }
 
   void open(Value::Type type, const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (frames_.size() >= static_cast<size_t>(kMaxLevels)) {
-      throw SyntaxError{place_of(mark), fmt::format("nested deeper than {} levels", kMaxLevels)};
+      throw SyntaxError{position_of(mark), fmt::format("nested deeper than {} levels", kMaxLevels)};
     }
-    if (at_key()) throw SyntaxError{place_of(mark), "a key must be a word or a text, not a list or a map"};
-    count({1, 0}, place_of(mark));
+    if (at_key()) throw SyntaxError{position_of(mark), "a key must be a word or a text, not a list or a map"};
+    count({1, 0}, position_of(mark));
     Frame frame;
     frame.value.type = type;
-    frame.value.place = place_of(mark);
+    frame.value.position = position_of(mark);
     frame.anchor = anchor;
     frames_.push_back(std::move(frame));
   }
@@ -157,31 +157,31 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void add(Value value, const YAML::Mark& mark, YAML::anchor_t anchor) {
-    count({1, 0}, place_of(mark));
-    value.place = place_of(mark);
+    count({1, 0}, position_of(mark));
+    value.position = position_of(mark);
     if (at_key()) {
       if (value.is_array() || value.is_object()) {
-        throw SyntaxError{value.place, "a key must be a word or a text, not a list or a map"};
+        throw SyntaxError{value.position, "a key must be a word or a text, not a list or a map"};
       }
-      take_key(value.is_string() ? value.text : describe(value), value.place);
+      take_key(value.is_string() ? value.text : describe(value), value.position);
     } else {
       finish(std::move(value), anchor);
     }
   }
 
-  void take_key(std::string key, Place place) {
+  void take_key(std::string key, Position position) {
     if (key.size() > kMaxKey) {
-      throw SyntaxError{place, fmt::format("a key of {} bytes is too long (at most {})", key.size(), kMaxKey)};
+      throw SyntaxError{position, fmt::format("a key of {} bytes is too long (at most {})", key.size(), kMaxKey)};
     }
-    if (key == "<<") throw SyntaxError{place, "merge keys (<<) are not read; write the keys out"};
+    if (key == "<<") throw SyntaxError{position, "merge keys (<<) are not read; write the keys out"};
     Frame& frame = frames_.back();
     frame.key = std::move(key);
-    frame.key_place = place;
+    frame.key_position = position;
     frame.has_key = true;
   }
 
   void finish(Value value, YAML::anchor_t anchor) {
-    if (anchor != 0) anchors_[anchor] = copy_of(value, value.place);
+    if (anchor != 0) anchors_[anchor] = copy_of(value, value.position);
     if (frames_.empty()) {
       root = std::move(value);
       return;
@@ -192,29 +192,29 @@ class TreeBuilder : public YAML::EventHandler {
       return;
     }
     frame.has_key = false;
-    auto [first, fresh] = frame.seen.emplace(frame.key, frame.key_place);
-    if (fresh) {
-      frame.value.members.push_back({frame.key, frame.key_place, std::move(value)});
+    auto [first, is_new] = frame.seen.emplace(frame.key, frame.key_position);
+    if (is_new) {
+      frame.value.members.push_back({frame.key, frame.key_position, std::move(value)});
     } else {
-      problems.push_back({frame.key_place, fmt::format("the key '{}' is given twice in one map (first in line {}, "
-                                                       "column {}); remove one",
-                                                       frame.key, first->second.line, first->second.column)});
+      problems.push_back({frame.key_position, fmt::format("the key '{}' is given twice in one map (first in line {}, "
+                                                          "column {}); remove one",
+                                                          frame.key, first->second.line, first->second.column)});
     }
   }
 
   // Anchored values are stored and aliases are copied, so a small file can expand to a large one: count the copies.
-  Value copy_of(const Value& value, Place place) {
+  Value copy_of(const Value& value, Position position) {
     Extent extent;
     measure(value, extent);
-    count(extent, place);
+    count(extent, position);
     return value;
   }
 
-  void count(const Extent& more, Place place) {
+  void count(const Extent& more, Position position) {
     extent_.values += more.values;
     extent_.bytes += more.bytes;
-    if (extent_.values > kMaxValues) throw SyntaxError{place, "too many values, counting those behind aliases"};
-    if (extent_.bytes > kMaxBytes) throw SyntaxError{place, "too much text, counting that behind aliases"};
+    if (extent_.values > kMaxValues) throw SyntaxError{position, "too many values, counting those behind aliases"};
+    if (extent_.bytes > kMaxBytes) throw SyntaxError{position, "too much text, counting that behind aliases"};
   }
 
   std::vector<Frame> frames_;
@@ -242,14 +242,14 @@ ReadResult read_yaml(std::string_view text) {
     builder.root.reset();
     if (parser.HandleNextDocument(builder)) {
       builder.problems.push_back(
-          {builder.root ? builder.root->place : Place{}, "a second document starts here; a job file is one"});
+          {builder.root ? builder.root->position : Position{}, "a second document starts here; a job file is one"});
     } else {
       result.root = std::move(first);
     }
   } catch (const SyntaxError& error) {
-    builder.problems.push_back({error.place, error.message});
+    builder.problems.push_back({error.position, error.message});
   } catch (const YAML::Exception& error) {
-    builder.problems.push_back({place_of(error.mark), "not YAML: " + error.msg});
+    builder.problems.push_back({position_of(error.mark), "not YAML: " + error.msg});
   }
   result.problems = std::move(builder.problems);
   return result;

@@ -69,7 +69,7 @@ void run_as_batch() {
   std::array<void*, 1> warm{};
   ::backtrace(warm.data(), 1);  // loads what the handler needs, which must not happen in a handler
   std::signal(SIGQUIT, print_stack);
-  log::set_speaker("rank " + std::to_string(env.rank));
+  log::set_prefix("rank " + std::to_string(env.rank));
   log::set_level(log::Level::kWarning);
   int status = 1;
   try {

@@ -127,7 +127,7 @@ class Attachment {
   }
 
   [[noreturn]] static void fail_without_reader() {
-    if (standard_output_is_left()) end_as_sigpipe_does();
+    if (standard_output_is_closed()) exit_as_sigpipe();
     throw Error(ExitCode::kIoError, "cannot write the job's output to standard output: is its disk full?");
   }
 

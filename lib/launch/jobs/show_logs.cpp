@@ -56,7 +56,7 @@ void copy_rest(const UniqueFd& file, const std::string& path) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw SystemError("read", path);
     const int error = write_all(STDOUT_FILENO, {buffer, static_cast<size_t>(got)});
-    if (error == EPIPE) end_as_sigpipe_does();
+    if (error == EPIPE) exit_as_sigpipe();
     if (error != 0) throw SystemError("write to", "standard output", error);
   }
 }
@@ -85,7 +85,7 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
     }
     // Check before copying: everything written before the end is then in the file.
     ended = over(job);
-    if (standard_output_is_left()) end_as_sigpipe_does();
+    if (standard_output_is_closed()) exit_as_sigpipe();
     copy_rest(file, path);
   }
 }

@@ -64,11 +64,11 @@ struct CheckpointPart {
 class SaveProgress {
  public:
   // Text that continues "the run stands still for the checkpoint of step 20:"; empty: another rank reports it.
-  void set(std::string words) {
+  void set(std::string text) {
     std::lock_guard lock(mutex_);
-    text_ = std::move(words);
+    text_ = std::move(text);
   }
-  std::string words() const {
+  std::string text() const {
     std::lock_guard lock(mutex_);
     return text_;
   }

@@ -48,38 +48,40 @@ std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTa
 
 std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, const ParameterTable& table,
                            at::DeviceType device) {
-  const auto says = [&](const char* words) { return cause.find(words) != std::string::npos; };
+  const auto contains = [&](const char* words) { return cause.find(words) != std::string::npos; };
   const bool is_autocast = at::autocast::is_autocast_enabled(device);
   const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
-  if (says("not implemented for 'Half'") || says("not implemented for 'BFloat16'") || says("Low precision dtypes")) {
+  if (contains("not implemented for 'Half'") || contains_any("not implemented for 'BFloat16'") ||
+      contains("Low precision dtypes")) {
     return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
   }
-  if (says("forward() Expected a value of type")) {
+  if (contains("forward() Expected a value of type")) {
     return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
            "so";
   }
-  if (says("index out of range in self")) {
+  if (contains("index out of range in self")) {
     return ". Each index is one of its table's rows: does the model have as many ids, or positions, as the data asks "
            "for?";
   }
-  if (says("Parametrization is not working with scripting")) {
+  if (contains("Parametrization is not working with scripting")) {
     return " PyTorch scripts no modules of torch.nn.utils.parametrizations: trace the model";
   }
-  if (says("does not require grad and does not have a grad_fn") && !at::GradMode::is_enabled()) {
+  if (contains("does not require grad and does not have a grad_fn") && !at::GradMode::is_enabled()) {
     return ". An evaluation computes without gradients: let forward ask for them (torch.autograd.grad) only in "
            "training mode";
   }
-  if (says("arguments don't support automatic differentiation")) {
+  if (contains("arguments don't support automatic differentiation")) {
     return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "
            "(spectral_norm then keeps the vectors that it has)";
   }
-  if (says("must match the size of tensor") || says("must match the existing size") || says("must match except") ||
-      says("is invalid for input of size") || says("to match target batch_size")) {
+  if (contains("must match the size of tensor") || contains_any("must match the existing size") ||
+      contains("must match except") || contains_any("is invalid for input of size") ||
+      contains("to match target batch_size")) {
     return ". If this is a trace: it keeps sizes that Python read as numbers (len(x), int(x.shape[0])) as those of its "
            "example inputs; trace with this run's micro batch and length, use x.shape[0] as it is, or script the model";
   }
-  const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's message for mismatched dtypes
-  if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {
+  const bool is_lstm = contains("primitive descriptor for the LSTM");  // oneDNN's message for mismatched dtypes
+  if (is_lstm || contains("dtype") || contains_any("scalar type") || contains_any("Input type (")) {
     if (names_integers(cause)) {
       return ". Arrays of integers and booleans are not cast, those of floats are, to the type of the run: save ids "
              "and class labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";

@@ -17,8 +17,8 @@ constexpr std::string_view kHeaderMark{"PK\3\4", 4};
 
 // A member's bytes follow its local header, whose name and extra field may differ in size from the central directory's.
 std::string_view packed_bytes(std::string_view archive, const ZipEntry& entry) {
-  constexpr const char* kCutShort = "is a truncated or damaged zip archive";
-  ByteReader header(archive.substr(std::min<uint64_t>(entry.header_at, archive.size())), kCutShort);
+  constexpr const char* kTruncated = "is a truncated or damaged zip archive";
+  ByteReader header(archive.substr(std::min<uint64_t>(entry.header_at, archive.size())), kTruncated);
   if (header.bytes(kHeaderMark.size()) != kHeaderMark) {
     throw WireError(fmt::format("member '{}' is damaged: bad header", entry.name));
   }

@@ -63,7 +63,7 @@ TEST_CASE("published configs load, or are refused for what is not built yet and 
       for (const auto& issue : result.issues) {
         CHECK(issue.kind == Issue::Kind::kNotYet);
         CHECK_THAT(issue.message, Contains("not supported yet"));
-        CHECK(issue.place.line > 0);
+        CHECK(issue.position.line > 0);
         keys.insert(issue.key);
       }
       CHECK(keys == refused);

@@ -26,9 +26,9 @@ Problem problem_of(const std::string& text) {
   return result.problems.front();
 }
 
-void check_place(const Place& place, int line, int column) {
-  CHECK(place.line == line);
-  CHECK(place.column == column);
+void check_place(const Position& position, int line, int column) {
+  CHECK(position.line == line);
+  CHECK(position.column == column);
 }
 
 }  // namespace
@@ -47,11 +47,11 @@ TEST_CASE("plain JSON is read with its types", "[config][hjson_reader]") {
 
 TEST_CASE("every value and key knows its line and column", "[config][hjson_reader]") {
   Value root = read("{\n  \"a\": 1,\n  # größer\n  /* über */ b: [10,\n    20]\n}");
-  check_place(root.members[0].place, 2, 3);
-  check_place(root.members[0].value.place, 2, 8);
-  check_place(root.members[1].place, 4, 14);  // characters, not bytes
-  check_place(root.members[1].value.items[0].place, 4, 18);
-  check_place(root.members[1].value.items[1].place, 5, 5);
+  check_place(root.members[0].position, 2, 3);
+  check_place(root.members[0].value.position, 2, 8);
+  check_place(root.members[1].position, 4, 14);  // characters, not bytes
+  check_place(root.members[1].value.items[0].position, 4, 18);
+  check_place(root.members[1].value.items[1].position, 5, 5);
 }
 
 TEST_CASE("all three kinds of comments are skipped", "[config][hjson_reader]") {
@@ -123,9 +123,9 @@ TEST_CASE("a number out of range is on the side that its digits say, not the sig
 TEST_CASE("a repeated key is a problem at its second place and names the first", "[config][hjson_reader]") {
   auto result = read_hjson("{\n a: 1\n b: {c: 1, c: 2}\n a: 3\n}");
   REQUIRE(result.problems.size() == 2);
-  check_place(result.problems[0].place, 3, 12);
+  check_place(result.problems[0].position, 3, 12);
   CHECK_THAT(result.problems[0].message, Contains("'c' is given twice") && Contains("line 3, column 6"));
-  check_place(result.problems[1].place, 4, 2);
+  check_place(result.problems[1].position, 4, 2);
   CHECK_THAT(result.problems[1].message, Contains("line 2, column 2"));
   CHECK(result.root->find("a")->integer == 1);
 }
@@ -156,7 +156,7 @@ TEST_CASE("syntax errors say what is missing and where", "[config][hjson_reader]
   Problem problem = problem_of(c.text);
   INFO(c.text);
   CHECK_THAT(problem.message, Contains(c.message));
-  check_place(problem.place, c.line, c.column);
+  check_place(problem.position, c.line, c.column);
 }
 
 TEST_CASE("a line swallowed by a forgotten quote is named as the suspect", "[config][hjson_reader]") {
@@ -176,7 +176,7 @@ TEST_CASE("what is not text is told apart", "[config][document]") {
   CHECK_THAT(problem_of(std::string("PK\x03\x04\x00\x00", 6)).message, Contains("zip archive"));
   CHECK_THAT(problem_of("\xFF\xFE{").message, Contains("UTF-16"));
   CHECK_THAT(problem_of("{a: \"\xC3(\"}").message, Contains("not a text file"));
-  check_place(problem_of("{a: 1,\n b: \"\xED\xA0\x80\"}").place, 2, 6);
+  check_place(problem_of("{a: 1,\n b: \"\xED\xA0\x80\"}").position, 2, 6);
   CHECK_THAT(problem_of(std::string("{a: \0}", 6)).message, Contains("not a text file"));
 }
 

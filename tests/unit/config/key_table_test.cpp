@@ -15,7 +15,7 @@ TEST_CASE("every row has a default of its own kind and lies in a section of the 
     bool section = row->kind == Kind::kSection || row->kind == Kind::kNamed;
     CHECK((section || !row->effect.empty()));
     CHECK(coerce(*row, default_of(*row)).ok());
-    CHECK(!is_for_later(*row, default_of(*row)));
+    CHECK(!is_unsupported(*row, default_of(*row)));
     if (row->kind == Kind::kEnum) CHECK(!row->values.empty());
     if (!row->auto_value.empty() && row->auto_value != "late") {
       KeySpec solved = *row;
@@ -40,11 +40,11 @@ TEST_CASE("aliases lead to rows and hide none", "[config][key_table]") {
 }
 
 TEST_CASE("a key in the wrong section has one right place or none", "[config][key_table]") {
-  CHECK(right_place_of("aio")->path == "aio");
-  CHECK(right_place_of("partition_activations")->path == "activation_checkpointing.partition_activations");
-  CHECK_FALSE(right_place_of("enabled"));  // in many sections
-  CHECK_FALSE(right_place_of("steps"));    // ours: not a slip of a published file
-  CHECK_FALSE(right_place_of("nonsense"));
+  CHECK(correct_path_of("aio")->path == "aio");
+  CHECK(correct_path_of("partition_activations")->path == "activation_checkpointing.partition_activations");
+  CHECK_FALSE(correct_path_of("enabled"));  // in many sections
+  CHECK_FALSE(correct_path_of("steps"));    // ours: not a slip of a published file
+  CHECK_FALSE(correct_path_of("nonsense"));
 }
 
 TEST_CASE("keys of every section of the reference are known", "[config][key_table]") {

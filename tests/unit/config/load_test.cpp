@@ -205,7 +205,7 @@ TEST_CASE("features that are not built yet are refused only when they are switch
   REQUIRE(on.issues.size() == 1);
   CHECK(on.issues[0].kind == Issue::Kind::kNotYet);
   CHECK(on.issues[0].key == c.key);
-  CHECK(on.issues[0].place.line == 1);
+  CHECK(on.issues[0].position.line == 1);
   CHECK_THAT(on.issues[0].message, Contains("not supported yet: '" + std::string(c.key)));
 }
 

@@ -40,7 +40,7 @@ TEST_CASE("the command line wins over the file", "[config][override]") {
   CHECK(result.config.precision == Precision::kBf16);
   CHECK(result.config.steps_per_print == 1000);
   CHECK(result.settings.at("train.steps").origin == "command line");
-  CHECK(result.settings.at("loss").place.line == 0);
+  CHECK(result.settings.at("loss").position.line == 0);
 }
 
 TEST_CASE("a list whose quotes the shell took away is still a list", "[config][override]") {

@@ -53,16 +53,16 @@ TEST_CASE("what YAML has no number for stays a text", "[config][yaml_reader]") {
 
 TEST_CASE("YAML values know their places", "[config][yaml_reader]") {
   auto root = *read_yaml("# x\na: 1\nb:\n  - 10\n  - 20\n").root;
-  CHECK(root.members[0].place.line == 2);
-  CHECK(root.members[0].value.place.column == 4);
-  CHECK(root.members[1].value.items[1].place.line == 5);
-  CHECK(root.members[1].value.items[1].place.column == 5);
+  CHECK(root.members[0].position.line == 2);
+  CHECK(root.members[0].value.position.column == 4);
+  CHECK(root.members[1].value.items[1].position.line == 5);
+  CHECK(root.members[1].value.items[1].position.column == 5);
 }
 
 TEST_CASE("repeated keys are problems in YAML too", "[config][yaml_reader]") {
   auto result = read_yaml("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n");
   REQUIRE(result.problems.size() == 2);
-  CHECK(result.problems[0].place.line == 4);
+  CHECK(result.problems[0].position.line == 4);
   CHECK_THAT(result.problems[1].message, Contains("'a' is given twice") && Contains("line 1, column 1"));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("a quote that is open at the end of the file is an error, whatever tha
   for (std::string end : {"", "\n", "\n\n", "\r\n", "\n  ", "\n\t", "  "}) {
     const Problem problem = problem_of("a: \"x\nb: 1" + end);
     CHECK_THAT(problem.message, Contains("not YAML"));
-    CHECK(problem.place.line <= 2 + std::count(end.begin(), end.end(), '\n'));
+    CHECK(problem.position.line <= 2 + std::count(end.begin(), end.end(), '\n'));
     CHECK_THAT(problem_of("a: 'x\nb: 1" + end).message, Contains("not YAML"));
     CHECK(read_yaml("a: \"x\"" + end).root->find("a")->text == "x");
   }
@@ -135,7 +135,7 @@ TEST_CASE("a quote that is open at the end of the file is an error, whatever tha
 TEST_CASE("broken YAML says where", "[config][yaml_reader]") {
   Problem problem = problem_of("a: 1\n b: [\n");
   CHECK_THAT(problem.message, Contains("not YAML"));
-  CHECK(problem.place.line >= 2);
+  CHECK(problem.position.line >= 2);
   CHECK_THAT(problem_of("- 1\n- 2\n").message, Contains("an object with keys is expected, not a list"));
   CHECK_THAT(problem_of("a: 1\n---\nb: 2\n").message, Contains("second document"));
   CHECK_THAT(problem_of("# nothing\n").message, Contains("empty"));
