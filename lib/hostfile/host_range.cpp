@@ -85,7 +85,7 @@ Result<Names, RangeError> expand_host_range(std::string_view text) {
     if (text[bracket] == ']') return failure("']' without a '[' before it", bracket);
     const size_t close = text.find(']', bracket);
     if (close == text.npos) return failure("'[' is never closed", bracket);
-    const auto group = expand_group(text.substr(bracket + 1, close - bracket - 1), bracket + 1);
+    auto group = expand_group(text.substr(bracket + 1, close - bracket - 1), bracket + 1);
     if (!group.ok()) return group;
     auto product = multiply(names, *group, bracket);
     if (!product.ok()) return product;
