@@ -51,7 +51,7 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   const auto contains = [&](const char* words) { return cause.find(words) != std::string::npos; };
   const bool is_autocast = at::autocast::is_autocast_enabled(device);
   const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
-  if (contains("not implemented for 'Half'") || contains_any("not implemented for 'BFloat16'") ||
+  if (contains("not implemented for 'Half'") || contains("not implemented for 'BFloat16'") ||
       contains("Low precision dtypes")) {
     return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
   }
@@ -74,14 +74,14 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
     return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "
            "(spectral_norm then keeps the vectors that it has)";
   }
-  if (contains("must match the size of tensor") || contains_any("must match the existing size") ||
-      contains("must match except") || contains_any("is invalid for input of size") ||
+  if (contains("must match the size of tensor") || contains("must match the existing size") ||
+      contains("must match except") || contains("is invalid for input of size") ||
       contains("to match target batch_size")) {
     return ". If this is a trace: it keeps sizes that Python read as numbers (len(x), int(x.shape[0])) as those of its "
            "example inputs; trace with this run's micro batch and length, use x.shape[0] as it is, or script the model";
   }
   const bool is_lstm = contains("primitive descriptor for the LSTM");  // oneDNN's message for mismatched dtypes
-  if (is_lstm || contains("dtype") || contains_any("scalar type") || contains_any("Input type (")) {
+  if (is_lstm || contains("dtype") || contains("scalar type") || contains_any("Input type (")) {
     if (names_integers(cause)) {
       return ". Arrays of integers and booleans are not cast, those of floats are, to the type of the run: save ids "
              "and class labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
