@@ -112,7 +112,7 @@ __global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losse
     if (threadIdx.x == 0) losses[index] = log_sums[index] = 0.0F;
     return;
   }
-  assert(label >= 0 && label < static_cast<int64_t>(a.classes) && "a label that is no class");
+  assert(label >= 0 && label < static_cast<int64_t>(a.classes) && "a label that is not a class");
   const char* row = row_of<kType>(a.logits, index, a.classes);
   const RowSpan<kType> span(row, a.classes);
   const char* eights = row + span.head * kElementBytes<kType>;

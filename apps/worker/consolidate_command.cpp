@@ -43,7 +43,7 @@ at::ScalarType read_dtype(const std::string& name) {
   if (name == "fp32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "fp16") return at::kHalf;
-  command_line::usage_error(fmt::format("--dtype {}: fp32, bf16 or fp16", name));
+  command_line::usage_error(fmt::format("--dtype must be fp32, bf16 or fp16, not {}", name));
 }
 
 void print_json(const std::string& checkpoint, const std::vector<std::string>& files) {

@@ -30,7 +30,7 @@ at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
   const int count = comm::cuda_module().function<int (*)()>("dslaunch_count_devices")();
   if (count != 1 && env.local_rank >= count) {
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("local rank {} needs a device of its own, but {} are visible", env.local_rank, count));
+                    fmt::format("local rank {} needs its own device, but only {} are visible", env.local_rank, count));
   }
   choose_pinned_memory();
   at::globalContext().lazyInitDevice(at::kCUDA);
@@ -44,7 +44,7 @@ at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
 at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env) {
   if (requested_device == "cpu" || (requested_device == "auto" && !has_driver())) return at::Device(at::kCPU);
   if (requested_device == "cuda" || requested_device == "auto") return first_cuda_device(env);
-  throw UserError(ExitCode::kUsage, fmt::format("--device takes auto, cpu or cuda, but got '{}'", requested_device));
+  throw UserError(ExitCode::kUsage, fmt::format("--device must be auto, cpu or cuda, not '{}'", requested_device));
 }
 
 }  // namespace dslaunch::worker

@@ -36,7 +36,7 @@ void Groups::open(const rendezvous::LaunchEnv& env, c10::Device device, const co
   options.timeout = watch_options.times.backend_timeout;
 
   watch = std::make_unique<comm::Watchdog>(std::move(watch_options), store);
-  const comm::Watchdog::BarrierWait barrier(*watch, "groups", "the set-up of the ranks' connections", "");
+  const comm::Watchdog::BarrierWait barrier(*watch, "groups", "the set-up of the ranks' communicators", "");
   const auto make = [&](int first_rank) {
     auto group = comm::make_communicator(options, store);
     watch->add({group.get(), options.name, ranks_from(first_rank, options.size)});

@@ -44,7 +44,7 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
   for (const auto& note : report.notes) log::info("note: {}", note);
   log::info("wrote {}", report.checkpoint);
   if (has_model)
-    log::info("go on with: dslaunch run --resume {} MODEL.pt --config FILE", shell_word(report.checkpoint));
+    log::info("continue with: dslaunch run --resume {} MODEL.pt --config FILE", shell_word(report.checkpoint));
 }
 
 }  // namespace

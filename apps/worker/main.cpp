@@ -45,7 +45,7 @@ std::string help() {
 // Output that could not be written is a failure, whichever command wrote it.
 int with_output_written(int code) {
   if (code != 0 || standard_output_state() != OutputState::kFailed) return code;
-  log::error("standard output did not take all that was written: is its disk full?");
+  log::error("cannot write all of the standard output: is its disk full?");
   return to_int(ExitCode::kIoError);
 }
 
@@ -81,7 +81,7 @@ int report(const c10::Error& error) {
     log::error("{}", known.what());
     return to_int(known.code());
   }
-  log::error("unexpected: {}. Please report this", what);
+  log::error("unexpected error: {}. Please report this", what);
   return to_int(ExitCode::kInternal);
 }
 
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     log::error("{}", error.what());
     exit_process(to_int(error.code()));
   } catch (const std::bad_alloc&) {
-    exit_process(out_of_memory("the system refused an allocation"));
+    exit_process(out_of_memory("the system failed to allocate memory"));
   } catch (const c10::Error& error) {
     exit_process(report(error));
   } catch (const std::exception& error) {

@@ -61,10 +61,10 @@ config::LoadResult load_config(const TrainOptions& options, const rendezvous::La
   return result;
 }
 
-void require_writable(const char* what, const std::string& place, const char* named_by, const Result<>& writable) {
+void require_writable(const char* what, const std::string& path, const char* named_by, const Result<>& writable) {
   if (writable.ok()) return;
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, writable.error()));
+                  fmt::format("cannot write {} to '{}' ({}): {}", what, path, named_by, writable.error()));
 }
 
 // Checks locations first written to during or after training, perhaps after hours. An evaluation writes to none.
@@ -104,7 +104,7 @@ std::chrono::milliseconds hang_limit_of(const TrainOptions& options) {
   const double minutes = std::strtod(text, &end);
   if (end != text && *end == '\0' && minutes > 0) return limited(60 * minutes);
   throw UserError(ExitCode::kContradiction,
-                  fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is no number of minutes above 0", text));
+                  fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is not a number of minutes above 0", text));
 }
 
 runtime::TrainRequest request_of(const TrainOptions& options, const config::LoadResult& config,
@@ -194,8 +194,8 @@ int train_command(const std::vector<std::string>& arguments) {
     groups.open(env, device, config.config.zero, hang_limit, *store);
     // Only after all ranks have joined: rank 0 may serve the store, and would leave the other ranks waiting for it.
     const DirectoryLock lock = lock_run_directory(options.run_dir, env);
-    ended("meeting the other ranks");
-    log::debug("{} ranks have met", env.world_size);
+    ended("waiting for the other ranks");
+    log::debug("{} ranks are connected", env.world_size);
     install_stop_signals(env.is_of_a_run());  // before this there is nothing to save, so a signal ends the rank at once
     auto request = request_of(options, config, env, device, groups);
     request.hang_limit = hang_limit;

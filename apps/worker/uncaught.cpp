@@ -15,8 +15,8 @@ namespace {
 std::terminate_handler default_handler = nullptr;
 
 constexpr std::string_view kOutOfMemory =
-    "error: out of memory: the system refused an allocation. Is there a limit, as of ulimit -v? LibTorch alone needs "
-    "half a gigabyte of address space\n";
+    "error: out of memory: the system failed to allocate memory. Is there a limit, as of ulimit -v? LibTorch alone "
+    "needs half a gigabyte of address space\n";
 
 // Must not allocate.
 [[noreturn]] void end_without_memory() {

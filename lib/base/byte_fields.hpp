@@ -72,7 +72,7 @@ class ByteReader {
   bool at_end() const { return rest_.empty(); }
   size_t num_left() const { return rest_.size(); }
   void expect_end() const {
-    if (!at_end()) throw WireError("message has bytes too many");
+    if (!at_end()) throw WireError("message has excess bytes");
   }
 
  private:

@@ -81,8 +81,8 @@ DirectoryLock DirectoryLock::lock_run_directory(const std::string& directory, co
   if (!lock.ok() && lock.error() == launcher_of(own_job)) lock = try_lock(directory + "/.rank_0.lock", owner);
   if (lock.ok()) return *std::move(lock);
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot use the run directory {}: {} is at work in it; end that first, or choose another "
-                              "with --run_dir",
+                  fmt::format("cannot use the run directory {}: {} is using it; end that job first, or choose another "
+                              "directory with --run_dir",
                               directory, lock.error()));
 }
 

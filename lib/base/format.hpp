@@ -5,5 +5,5 @@
 #include <fmt/ranges.h>
 
 #if FMT_VERSION != DSL_FMT_VERSION
-#error "another fmt than the one that is compiled in: see cmake/Fmt.cmake"
+#error "the version of fmt differs from the compiled one: see cmake/Fmt.cmake"
 #endif

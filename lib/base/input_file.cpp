@@ -38,7 +38,7 @@ UniqueFd open_input_file(const std::string& path, const std::string& what) {
   }
   if (S_ISREG(status.st_mode)) return file;
   throw UserError(ExitCode::kNoInput, fmt::format("{} '{}' is a {}, not a file{}", what, path,
-                                                  S_ISDIR(status.st_mode) ? "folder" : "device or pipe",
+                                                  S_ISDIR(status.st_mode) ? "directory" : "device or pipe",
                                                   S_ISDIR(status.st_mode) ? "; name the files in it, or a glob" : ""));
 }
 

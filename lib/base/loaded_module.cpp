@@ -39,8 +39,9 @@ LoadedModule::LoadedModule(const char* file_name, const char* advice, int more_d
   }
   const std::string_view version = function<const char* (*)()>("dslaunch_module_version")();
   if (version != DSL_VERSION) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("{} is of version {}, this program of {}: reinstall dslaunch",
-                                                        path_, version, DSL_VERSION));
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("version mismatch: {} has version {}, this program has version {}; reinstall dslaunch",
+                                path_, version, DSL_VERSION));
   }
 }
 

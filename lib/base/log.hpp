@@ -1,5 +1,5 @@
 // Log lines on standard error, one write per line; at debug level with the seconds since the program's start. Any
-// thread. The speaker (rank, host) is set once at start.
+// thread. The prefix (rank, host) is set once at start.
 #pragma once
 #include <string_view>
 #include <utility>

@@ -22,8 +22,8 @@ void require_zip(const std::string& path, uint64_t size, std::string_view head, 
   if (size == 0) throw UserError(ExitCode::kBadInput, fmt::format("model '{}' is empty (0 bytes)", path));
   if (head.starts_with("PK\x03\x04")) {
     if (has_zip_end(tail)) return;
-    refuse_model(path,
-                 fmt::format("is truncated: a zip archive of {} bytes without its directory; copy it again", size));
+    refuse_model(
+        path, fmt::format("is truncated: a zip archive of {} bytes without a central directory; copy it again", size));
   }
   if (head.starts_with('\x80')) refuse_model(path, "is a pickle of the old torch.save, not TorchScript");
   if (path.ends_with(".py")) {
@@ -46,7 +46,7 @@ void require_torchscript(const std::string& path, const std::vector<std::string>
   if (has_pt2 || path.ends_with(".pt2")) refuse_model(path, "is a torch.export archive (.pt2), not TorchScript");
   if (has("data.pkl")) {
     refuse_model(path,
-                 "is no TorchScript: it holds tensors or a state-dict of torch.save but no code, so it cannot be run");
+                 "is not TorchScript: it holds tensors or a state-dict of torch.save but no code, so it cannot be run");
   }
   refuse_model(path, "is a zip archive, but not TorchScript");
 }

@@ -39,8 +39,8 @@ void throw_if_resource_failed(const std::string& cause, const std::string& durin
   }
   if (contains_any(cause, {"device-side assert"})) {
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("a kernel on the GPU met an index that is out of range, in {} or shortly before: {}. "
-                                "With CUDA_LAUNCH_BLOCKING=1 in the environment the operator is named",
+                    fmt::format("a GPU kernel got an index that is out of range, in {} or shortly before: {}. Set "
+                                "CUDA_LAUNCH_BLOCKING=1 in the environment to see the operator",
                                 during, cause));
   }
   if (contains_any(cause, {"no kernel image is available"})) {
@@ -48,10 +48,9 @@ void throw_if_resource_failed(const std::string& cause, const std::string& durin
                     fmt::format("LibTorch or dslaunch was not built for this GPU: {} (in {})", cause, during));
   }
   if (is_device_lost(cause)) {
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("the GPU failed in {}: {}. The kernel's log (dmesg, lines with \"Xid\") and nvidia-smi -q "
-                            "say whether it is the device",
-                            during, cause));
+    throw Error(ExitCode::kUnavailable, fmt::format("the GPU failed in {}: {}. Check the kernel's log (dmesg, lines "
+                                                    "with \"Xid\") and nvidia-smi -q for a hardware error",
+                                                    during, cause));
   }
 }
 

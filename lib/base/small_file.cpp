@@ -38,7 +38,7 @@ SmallFile read_to_end(const UniqueFd& fd, size_t max_bytes) {
     file.bytes.append(chunk.data(), static_cast<size_t>(got));
   }
   file.too_large = true;
-  file.outcome = Failure{fmt::format("it goes on after {} bytes, which is more than such a file may have", max_bytes)};
+  file.outcome = Failure{fmt::format("it is longer than {} bytes, the limit for such a file", max_bytes)};
   return file;
 }
 
@@ -48,7 +48,7 @@ SmallFile read_small_file(const std::string& path, size_t max_bytes, const FileC
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!fd.valid()) return failed(describe_errno(errno));
   const struct stat status = status_of(fd);
-  if (S_ISDIR(status.st_mode)) return failed("it is a folder");
+  if (S_ISDIR(status.st_mode)) return failed("it is a directory");
   if (check) check(status);
   return read_to_end(fd, max_bytes);
 }
@@ -57,7 +57,7 @@ SmallFile read_plain_file(const std::string& path, size_t max_bytes, const FileC
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return failed(describe_errno(errno));
   const struct stat status = status_of(fd);
-  if (!S_ISREG(status.st_mode)) return failed("it is no plain file");
+  if (!S_ISREG(status.st_mode)) return failed("it is not a plain file");
   if (check) check(status);
   return read_to_end(fd, max_bytes);
 }

@@ -14,7 +14,7 @@ Result<> check_writable(const std::string& directory) {
   std::error_code error;
   fs::path nearest = fs::absolute(directory, error);
   if (error)
-    return Failure{directory + " leads nowhere: " + error.message()};  // the working directory has been removed
+    return Failure{directory + " cannot be resolved: " + error.message()};  // the working directory has been removed
   while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
     if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
     nearest = nearest.parent_path();
@@ -22,12 +22,12 @@ Result<> check_writable(const std::string& directory) {
   if (!fs::is_directory(nearest, error)) {
     const bool is_expected =
         !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-    return Failure{nearest.string() + (is_expected ? " is no directory" : " cannot be used: " + error.message())};
+    return Failure{nearest.string() + (is_expected ? " is not a directory" : " cannot be used: " + error.message())};
   }
   // A dangling link does not exist to the kernel either, and yet no directory can be created in its place.
   for (fs::path part = fs::absolute(directory, error); part.has_relative_path() && part != nearest;
        part = part.parent_path()) {
-    if (fs::is_symlink(part, error)) return Failure{part.string() + " is a link to what does not exist"};
+    if (fs::is_symlink(part, error)) return Failure{part.string() + " is a dangling symbolic link"};
   }
   if (::access(nearest.c_str(), W_OK | X_OK) == 0) return {};
   return Failure{nearest.string() + " cannot be written to: " + describe_errno(errno)};

@@ -26,9 +26,11 @@ ZipDirectoryExtent read_end64(std::string_view tail, uint64_t tail_at, std::stri
   ByteReader fields(locator, kTruncated);
   fields.bytes(kLocatorMark.size() + 4);
   const uint64_t at = fields.u64();
-  if (at < tail_at || at - tail_at > tail.size()) throw WireError("is a damaged zip archive: no 64-bit directory");
+  if (at < tail_at || at - tail_at > tail.size())
+    throw WireError("is a damaged zip archive: no 64-bit central directory");
   ByteReader record(tail.substr(at - tail_at), kTruncated);
-  if (record.bytes(kEnd64Mark.size()) != kEnd64Mark) throw WireError("is a damaged zip archive: bad 64-bit directory");
+  if (record.bytes(kEnd64Mark.size()) != kEnd64Mark)
+    throw WireError("is a damaged zip archive: bad 64-bit central directory");
   record.bytes(8 + 2 + 2 + 4 + 4 + 8);  // its size, versions, disk numbers and the entries on this disk
   ZipDirectoryExtent extent;
   extent.num_entries = record.u64();
@@ -84,7 +86,7 @@ ZipDirectoryExtent find_zip_directory(std::string_view tail, uint64_t archive_by
   tail.remove_prefix(tail.size() - std::min(tail.size(), kZipEndBytes));
   const size_t end_at = find_end_record(tail);
   if (end_at == std::string_view::npos) {
-    throw WireError("is truncated or no zip archive: its directory is missing; copy or save it again");
+    throw WireError("is truncated or not a zip archive: its central directory is missing; copy or save it again");
   }
   ByteReader end(tail.substr(end_at), kTruncated);
   end.bytes(kEndMark.size() + 2 + 2 + 2);  // disk numbers and the entries on this disk

@@ -70,7 +70,7 @@ void check_member(int rank, int size) {
 
 void check_peer(int peer, int own_rank, int size) {
   check_member(peer, size);
-  DSL_CHECK(peer != own_rank, "a rank does not send to itself");
+  DSL_CHECK(peer != own_rank, "a rank cannot send to itself");
 }
 
 std::string describe_call(const char* verb, const ConstBuffer& buffer, const std::string& group) {

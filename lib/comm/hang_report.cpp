@@ -39,9 +39,9 @@ bool is_still_waiting(const std::optional<RankReport>& before, const std::option
 }
 
 std::string state_text(char state, int64_t pid) {
-  if (state == 'T') return fmt::format("it is stopped, as by SIGSTOP ('kill -CONT {}' lets it go on)", pid);
-  if (state == 't') return "a debugger holds it";
-  if (state == 'D') return "it waits in the kernel, as for a disk, a network file system or a driver";
+  if (state == 'T') return fmt::format("it is stopped, as by SIGSTOP ('kill -CONT {}' resumes it)", pid);
+  if (state == 't') return "it is stopped in a debugger";
+  if (state == 'D') return "it is blocked in the kernel, for example on a disk, a network file system or a driver";
   return {};
 }
 
@@ -76,9 +76,9 @@ std::string describe_activity(const std::optional<RankReport>& before, const Ran
   const auto state = state_of(now);
   if (auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
   const bool stopped_reporting = !is_reporting(before, now);
-  if (stopped_reporting && now.heartbeat <= 1) return "it has not come, and says nothing";
-  if (stopped_reporting) return "it has not come, and no longer says anything";
-  if (!now.waits.empty()) return fmt::format("it waits itself, in {}", now.waits.front().what);
+  if (stopped_reporting && now.heartbeat <= 1) return "it has not arrived and has never reported";
+  if (stopped_reporting) return "it has not arrived and has stopped reporting";
+  if (!now.waits.empty()) return fmt::format("it is itself waiting in {}", now.waits.front().what);
   if (now.activity.empty()) return "it is busy";
   return fmt::format("it has been busy with {} for {}", now.activity, age_text(now.activity_age));
 }
@@ -182,7 +182,7 @@ std::string describe_missing(std::vector<int> missing, const RankReports& before
   });
   return join_described(missing, [&](int rank) {
     const auto& report = now.at(static_cast<size_t>(rank));
-    if (!report) return fmt::format("rank {}, which has not come and says nothing", rank);
+    if (!report) return fmt::format("rank {}: it has not arrived and has never reported", rank);
     return fmt::format("{}: {}", name_of(rank, *report),
                        describe_activity(before.at(static_cast<size_t>(rank)), *report, state_of));
   });
@@ -204,15 +204,15 @@ std::string describe_frozen(const std::vector<int>& frozen, const RankReports& n
     const RankReport& report = *now.at(static_cast<size_t>(rank));
     const auto state = state_of(report);
     auto text = state ? state_text(*state, report.pid) : std::string();
-    if (text.empty()) text = "it no longer says anything, so it is frozen, or its host does not answer";
-    return fmt::format("{}, which is in it too: {}", name_of(rank, report), text);
+    if (text.empty()) text = "it has stopped reporting: it is frozen, or its host does not answer";
+    return fmt::format("{}, which has arrived: {}", name_of(rank, report), text);
   });
 }
 
 std::string describe_deadlock(const std::vector<int>& ranks, const RankReports& reports) {
   return join_described(ranks, [&](int rank) {
     const RankWait& wait = *blocking_wait(reports.at(static_cast<size_t>(rank)));
-    return fmt::format("rank {} waits in {} for rank {}", rank, wait.what,
+    return fmt::format("rank {} is waiting in {} for rank {}", rank, wait.what,
                        fmt::join(missing_from(wait, rank, reports), ", "));
   });
 }

@@ -52,7 +52,7 @@ void load_torch_cuda() {
 const LoadedModule& gloo_module() {
   static const LoadedModule module("libdslaunch_gloo.so",
                                    "Ranks on CPUs need it and Gloo: install Debian's package libgloo0, or set "
-                                   "DSLAUNCH_MODULE_DIR to the folder of dslaunch's modules",
+                                   "DSLAUNCH_MODULE_DIR to the directory of dslaunch's modules",
                                    kOwnSymbolsFirst);
   return module;
 }

@@ -22,7 +22,7 @@ constexpr milliseconds kStoreTime{10'000};
 constexpr int kTicksBetweenChecks = 3;  // so that a rank that reports once per tick has reported in between
 
 const std::string kNoRankMissing =
-    "though all ranks have come: what it moves is large, or the way between them is broken";
+    "although all ranks have arrived: the data is large, or the network between them is broken";
 
 milliseconds since(Clock::time_point then) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - then);
@@ -157,10 +157,10 @@ void Watchdog::run() {
       check();
     } catch (const TimeoutError& error) {
       // Returning here would silence this rank for good, and other ranks would take it for hung.
-      log::debug("the watch over hangs: {}", error.what());
+      log::debug("watchdog: {}", error.what());
     } catch (const std::exception& error) {
       // Without the store no rank can be queried; and the loss of the store, or of a rank, ends the job anyway.
-      log::debug("the watch over hangs ends: {}", error.what());
+      log::debug("watchdog stopped: {}", error.what());
       return;
     }
     std::unique_lock lock(mutex_);
@@ -235,7 +235,7 @@ void Watchdog::track_longest_wait(const RankReport& own) {
       wait && long_wait_ && long_wait_->wait.group == wait->group && long_wait_->wait.number == wait->number;
   if (long_wait_ && !is_same) {
     if (long_wait_->has_reported)
-      warn(fmt::format("{}: went on after {}", long_wait_->wait.what, age_text(long_wait_->wait.age)));
+      warn(fmt::format("{}: completed after {}", long_wait_->wait.what, age_text(long_wait_->wait.age)));
     long_wait_.reset();
   }
   if (!wait) return;
@@ -272,19 +272,17 @@ void Watchdog::check_long_wait(const RankReport& own) {
   const RankReports before = std::exchange(it.before, now);
   const auto deadlocked = find_deadlocked(before, now, report_threshold());
   if (!deadlocked.empty()) {
-    const auto text =
-        fmt::format("ranks wait for each other, and none can go on: {}", describe_deadlock(deadlocked, now));
+    const auto text = fmt::format("deadlock: ranks wait for each other: {}", describe_deadlock(deadlocked, now));
     const auto advice = advice_for(deadlocked, now);
     if (advice.empty()) return end_job(ExitCode::kTimeout, text);
     return end_job(ExitCode::kBadInput, fmt::format("{}. {}", text, advice));
   }
   const auto missing = describe_missing_ranks(it.wait, before, now);
-  const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age),
+  const auto text = fmt::format("{} has been waiting {} {}", it.wait.what, age_text(it.wait.age),
                                 missing.empty() ? kNoRankMissing : "for " + missing);
   if (has_expired(it.wait, options_.times)) {
-    return end_job(ExitCode::kTimeout,
-                   fmt::format("{}. No wait for other ranks may take longer than {} (--hang_timeout)", text,
-                               age_text(options_.times.limit)));
+    return end_job(ExitCode::kTimeout, fmt::format("{}. The limit of a wait for other ranks is {} (--hang_timeout)",
+                                                   text, age_text(options_.times.limit)));
   }
   // A device may still be computing earlier work.
   if (missing.empty() && it.wait.is_on_device) return;
@@ -295,7 +293,7 @@ void Watchdog::check_long_wait(const RankReport& own) {
   it.last_claimed = due;
   it.has_reported = true;
   const auto limit = it.wait.own_timeout == 0ms ? options_.times.limit : it.wait.own_timeout;
-  warn(fmt::format("{}. The job ends when it has waited {}", text, age_text(limit)));
+  warn(fmt::format("{}. The job ends when the wait reaches {}", text, age_text(limit)));
 }
 
 // Empty: all have arrived, and none is known to be frozen.

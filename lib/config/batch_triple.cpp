@@ -27,7 +27,7 @@ std::string next_multiples(int64_t wanted, int64_t unit) {
 Result<BatchSolution> solved(const BatchRequest& request, int64_t micro, int64_t accumulation, std::string_view how) {
   int64_t samples = 0;
   if (!multiply(micro, accumulation, samples) || !multiply(samples, request.world, samples)) {
-    return Failure{fmt::format("micro batch {} × accumulation {} × {} is more than 64 bits hold", micro, accumulation,
+    return Failure{fmt::format("micro batch {} × accumulation {} × {} does not fit into 64 bits", micro, accumulation,
                                ranks(request.world))};
   }
   return BatchSolution{{samples, micro, accumulation},
@@ -40,8 +40,7 @@ Result<BatchSolution> check_all_three(const BatchRequest& request) {
   if (!out.ok() || out->batch.train_batch == *request.train_batch) return out;
   return Failure{
       fmt::format("train_batch_size {} does not equal train_micro_batch_size_per_gpu {} × gradient_accumulation_steps "
-                  "{} × {} = {}; "
-                  "set train_batch_size to {}, or leave out one of the three",
+                  "{} × {} = {}; set train_batch_size to {}, or leave one of the three keys out",
                   *request.train_batch, *request.micro_batch, *request.accumulation, ranks(request.world),
                   out->batch.train_batch, out->batch.train_batch)};
 }
@@ -56,8 +55,8 @@ Result<BatchSolution> divide(const BatchRequest& request, int64_t factor, std::s
     std::string proposal = unit > 0 ? fmt::format("set train_batch_size to {}", next_multiples(batch, unit))
                                     : fmt::format("make {} smaller", given);
     return Failure{
-        fmt::format("train_batch_size {} cannot be split: {} {} × {}{} does not divide it, so {} has no "
-                    "whole number; {}",
+        fmt::format("train_batch_size {} cannot be split: {} {} × {}{} does not divide it, so {} cannot be "
+                    "an integer; {}",
                     batch, given, factor, ranks(request.world), product, wanted, proposal)};
   }
   int64_t other = batch / unit;

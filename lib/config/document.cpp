@@ -62,8 +62,7 @@ Position first_non_text(std::string_view text) {
 }
 
 ReadResult read_document(std::string_view text, Format format) {
-  constexpr std::string_view kEmpty =
-      "the file holds no object; write {} for a job that takes every default, or see docs/config.md";
+  constexpr std::string_view kEmpty = "the file has no object; write {} to use every default, or see docs/config.md";
   if (text.size() > kMaxBytes) {
     return only({1, 1}, fmt::format("{} bytes are too many for a job file (at most {})", text.size(), kMaxBytes));
   }
@@ -78,7 +77,7 @@ ReadResult read_document(std::string_view text, Format format) {
   if (result.root && !result.root->is_object()) {
     Position position = result.root->position.line > 0 ? result.root->position : Position{1, 1};
     result.problems.push_back({position, result.root->is_null() ? fmt::format("empty: {}", kEmpty)
-                                                                : fmt::format("an object with keys is expected, not {}",
+                                                                : fmt::format("expected an object with keys, got {}",
                                                                               describe(*result.root))});
     result.root.reset();
   }

@@ -51,8 +51,7 @@ class HjsonReader {
       root = read_members(start, /*braced=*/false, 0);
     }
     skip_blanks();
-    if (!at_end())
-      fail(position(), fmt::format("nothing may follow the end of the file's object, but {} does", here()));
+    if (!at_end()) fail(position(), fmt::format("expected the end of the file after its object, got {}", here()));
     return root;
   }
 
@@ -112,7 +111,7 @@ class HjsonReader {
       }
       skip_blanks();
       if (peek() != ':') {
-        return fail(position(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
+        return fail(position(), fmt::format("expected a ':' after the key '{}', got {}", member.key, here()));
       }
       step();
       member.value = read_value(level);
@@ -153,7 +152,7 @@ class HjsonReader {
   std::string read_key() {
     if (peek() == '"' || peek() == '\'') return read_quoted();
     if (is_punctuator(peek())) {
-      fail(position(), fmt::format("a key is expected, but {} was found", here()));
+      fail(position(), fmt::format("expected a key, got {}", here()));
       return {};
     }
     size_t start = at_;
@@ -267,7 +266,7 @@ class HjsonReader {
   }
 
   Value read_unquoted() {
-    if (is_punctuator(peek())) return fail(position(), fmt::format("a value is expected, but {} was found", here()));
+    if (is_punctuator(peek())) return fail(position(), fmt::format("expected a value, got {}", here()));
     Position start_position = position();
     size_t start = at_;
     while (!at_line_end() && !ends_word()) step();

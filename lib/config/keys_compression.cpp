@@ -88,7 +88,7 @@ constexpr KeySpec kRows[] = {
     tuning_section("compression_training.sparse_pruning.different_groups.*"),
     tuning_section("compression_training.sparse_pruning.different_groups.*.params"),
     tuning("compression_training.sparse_pruning.different_groups.*.params.dense_ratio", kFloat, "null",
-           "part that stays")
+           "fraction that stays")
         .min(0)
         .max(1),
     tuning("compression_training.sparse_pruning.different_groups.*.modules", kStringList, "\"*\"", "which modules"),
@@ -103,7 +103,8 @@ constexpr KeySpec kRows[] = {
     named("compression_training.row_pruning.different_groups", "groups of modules"),
     tuning_section("compression_training.row_pruning.different_groups.*"),
     tuning_section("compression_training.row_pruning.different_groups.*.params"),
-    tuning("compression_training.row_pruning.different_groups.*.params.dense_ratio", kFloat, "null", "part that stays")
+    tuning("compression_training.row_pruning.different_groups.*.params.dense_ratio", kFloat, "null",
+           "fraction that stays")
         .min(0)
         .max(1),
     tuning("compression_training.row_pruning.different_groups.*.modules", kStringList, "\"*\"", "which modules"),
@@ -120,7 +121,7 @@ constexpr KeySpec kRows[] = {
     tuning_section("compression_training.channel_pruning.different_groups.*"),
     tuning_section("compression_training.channel_pruning.different_groups.*.params"),
     tuning("compression_training.channel_pruning.different_groups.*.params.dense_ratio", kFloat, "null",
-           "part that stays")
+           "fraction that stays")
         .min(0)
         .max(1),
     tuning("compression_training.channel_pruning.different_groups.*.modules", kStringList, "\"*\"", "which modules"),
@@ -137,7 +138,8 @@ constexpr KeySpec kRows[] = {
     named("compression_training.head_pruning.different_groups", "groups of modules"),
     tuning_section("compression_training.head_pruning.different_groups.*"),
     tuning_section("compression_training.head_pruning.different_groups.*.params"),
-    tuning("compression_training.head_pruning.different_groups.*.params.dense_ratio", kFloat, "null", "part that stays")
+    tuning("compression_training.head_pruning.different_groups.*.params.dense_ratio", kFloat, "null",
+           "fraction that stays")
         .min(0)
         .max(1),
     tuning("compression_training.head_pruning.different_groups.*.modules", kStringList, "\"*\"", "which modules"),

@@ -31,7 +31,7 @@ constexpr KeySpec kRows[] = {
     tuning("autotuning.tuner_type", kEnum, "\"gridsearch\"", "how the space is searched")
         .one_of("gridsearch|random|model_based"),
     tuning("autotuning.tuner_early_stopping", kInt, "5", "experiments without progress").min(0),
-    tuning("autotuning.tuner_num_trials", kInt, "50", "most experiments").min(1),
+    tuning("autotuning.tuner_num_trials", kInt, "50", "maximum experiments").min(1),
     tuning("autotuning.arg_mappings", kAny, "null", "flags of the script to set"),
     tuning("autotuning.max_train_batch_size", kInt, "null", "largest batch").min(1),
     tuning("autotuning.min_train_batch_size", kInt, "1", "smallest batch").min(1),

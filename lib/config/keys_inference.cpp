@@ -38,7 +38,7 @@ constexpr KeySpec kRows[] = {
     tuning("quant.weight.quantized_initialization", kAny, "null", "inference: at start"),
     tuning("quant.weight.post_init_quant", kAny, "null", "inference: after start"),
     tuning("quant.qkv", kAny, "null", "inference: attention"),
-    not_yet("base_dir", kString, "null", "inference: folder of the weights"),
+    not_yet("base_dir", kString, "null", "inference: directory of the weights"),
     not_yet("save_mp_checkpoint_path", kString, "null", "inference: where split weights are saved"),
     not_yet("checkpoint_config", kAny, "null", "inference: the weights"),
     no_counterpart("set_empty_params", kBool, "false", "inference: models exported empty use init"),

@@ -7,11 +7,11 @@ namespace {
 constexpr KeySpec kRows[] = {
     section("tensorboard"),
     supported("tensorboard.enabled", kBool, "false", "event files for TensorBoard, written by rank 0"),
-    supported("tensorboard.output_path", kString, "\"\"", "their folder; empty: the working folder"),
+    supported("tensorboard.output_path", kString, "\"\"", "their directory; empty: the working directory"),
     supported("tensorboard.job_name", kString, "\"DeepSpeedJobName\"", "their subfolder"),
     section("csv_monitor"),
-    supported("csv_monitor.enabled", kBool, "false", "one CSV file a metric, written by rank 0"),
-    supported("csv_monitor.output_path", kString, "\"\"", "their folder; empty: the working folder"),
+    supported("csv_monitor.enabled", kBool, "false", "one CSV file per metric, written by rank 0"),
+    supported("csv_monitor.output_path", kString, "\"\"", "their directory; empty: the working directory"),
     supported("csv_monitor.job_name", kString, "\"DeepSpeedJobName\"", "their subfolder"),
     tuning_section("wandb"),
     not_yet("wandb.enabled", kBool, "false", "Weights & Biases; metrics.jsonl is always written"),
@@ -44,7 +44,7 @@ constexpr KeySpec kRows[] = {
     supported("comms_logger.enabled", kBool, "false", "log every collective; a table of them at the end"),
     supported("comms_logger.prof_all", kBool, "true", "log all kinds"),
     supported("comms_logger.prof_ops", kStringList, "[]",
-              "only these, where prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, "
+              "only these, if prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, "
               "all_to_all_single, broadcast, barrier"),
     supported("comms_logger.verbose", kBool, "false", "a line for each collective, too"),
     supported("comms_logger.debug", kBool, "false", "tell apart the phases of a step that issued them"),
@@ -52,7 +52,7 @@ constexpr KeySpec kRows[] = {
     section("timers"),
     section("timers.throughput"),
     supported("timers.throughput.enabled", kBool, "true",
-              "the line with samples per second, where steps_per_print is given"),
+              "the line with samples per second, if steps_per_print is given"),
     no_counterpart("timers.throughput.synchronized", kBool, "true",
                    "times come from the device itself; a step has no synchronisation inside"),
 };

@@ -31,7 +31,7 @@ constexpr KeySpec kRows[] = {
     section("optimizer.params"),
     supported("optimizer.params.lr", kFloat, "0.001", "learning rate").min(0).when_auto("5e-5"),
     supported("optimizer.params.betas", kFloatList, "[0.9, 0.999]",
-              "decay of the two moments (Adam, AdamW, Lamb, Lion; Muon: of the parameters that are no matrices)")
+              "decay of the two moments (Adam, AdamW, Lamb, Lion; Muon: of the parameters that are not matrices)")
         .min(0)
         .below(1),
     supported("optimizer.params.eps", kFloat, "1e-8", "added to the denominator (Adam, AdamW, Lamb, Adagrad)").min(0),
@@ -62,7 +62,7 @@ constexpr KeySpec kRows[] = {
     no_counterpart("optimizer.params.capturable", kBool, "false", "chooses one of PyTorch's implementations"),
     no_counterpart("optimizer.params.differentiable", kBool, "false", "chooses one of PyTorch's implementations"),
     supported("optimizer.params.eps_inside_sqrt", kBool, "false", "Lamb: eps is added under the square root"),
-    tuning("optimizer.params.max_grad_norm", kFloat, "0.0", "refused: gradient_clipping does this").min(0),
+    tuning("optimizer.params.max_grad_norm", kFloat, "0.0", "rejected: gradient_clipping does this").min(0),
     supported("optimizer.params.max_coeff", kFloat, "10.0", "Lamb: largest trust ratio").min(0),
     supported("optimizer.params.min_coeff", kFloat, "0.01", "Lamb: smallest trust ratio").min(0),
     tuning("optimizer.params.freeze_step", kInt, "100000", "OneBitAdam, OneBitLamb: first compressed step").min(0),
@@ -89,7 +89,7 @@ constexpr KeySpec kRows[] = {
         .min(0)
         .each_group(),
     supported("scheduler.params.warmup_max_lr", kFloat, "null",
-              "learning rate after it; null: the optimizer's (the default of WarmupDecayLR is 0.001)")
+              "learning rate after the warm-up; null: the optimizer's (the default of WarmupDecayLR is 0.001)")
         .min(0)
         .each_group(),
     supported("scheduler.params.warmup_num_steps", kInt, "1000", "steps of the warm-up").min(0).when_auto("0"),
@@ -124,14 +124,14 @@ constexpr KeySpec kRows[] = {
     supported("scheduler.params.cycle_second_step_size", kInt, "null", "OneCycle: steps down; null: as many as up")
         .min(1),
     no_counterpart("scheduler.params.cycle_first_stair_count", kInt, "0",
-                   "DeepSpeed takes it and does not use it either")
+                   "DeepSpeed accepts it and does not use it either")
         .min(0),
     no_counterpart("scheduler.params.cycle_second_stair_count", kInt, "null",
-                   "DeepSpeed takes it and does not use it either")
+                   "DeepSpeed accepts it and does not use it either")
         .min(0),
     supported("scheduler.params.decay_step_size", kInt, "0", "OneCycle: steps of one decay; 0: no decay").min(0),
     supported("scheduler.params.cycle_momentum", kBool, "true",
-              "OneCycle: move beta1 against the rate and set beta2 to 0.99; optimizers without betas leave it out"),
+              "OneCycle: move beta1 against the rate and set beta2 to 0.99; ignored by optimizers without betas"),
     supported("scheduler.params.cycle_min_mom", kFloat, "0.8", "OneCycle: beta1 at the top of the cycle")
         .min(0)
         .below(1),
@@ -139,7 +139,7 @@ constexpr KeySpec kRows[] = {
         .min(0)
         .below(1),
     not_yet("scheduler.params.last_batch_iteration", kInt, "-1",
-            "a schedule that begins in its middle; --resume goes on where the checkpoint's stood"),
+            "a schedule that begins in its middle; --resume continues the checkpoint's schedule"),
     supported("scheduler.params.decay_mom_rate", kFloat, "0.0",
               "OneCycle: after the cycle beta1 is multiplied by 1 + decay_mom_rate * steps / decay_step_size"),
 };

@@ -48,17 +48,18 @@ constexpr KeySpec kRows[] = {
     supported("train.seed", kInt, "42", "seed of the random numbers in the model").min(0),
 
     section("checkpoint"),
-    supported("checkpoint.dir", kString, "null", "where checkpoints go; null: checkpoints in the run folder"),
+    supported("checkpoint.dir", kString, "null", "directory of checkpoints; null: checkpoints in the run directory"),
     supported("checkpoint.interval", kInt, "0", "steps between checkpoints; 0: only as the next keys say").min(0),
     supported("checkpoint.keep_last", kInt, "2", "how many checkpoints are kept").min(1),
     supported("checkpoint.at_end", kBool, "true", "write one when the run ends"),
     supported("checkpoint.on_interrupt", kBool, "true", "write one when the run is asked to stop"),
-    supported("checkpoint.async", kBool, "true", "write in the background while training goes on"),
+    supported("checkpoint.async", kBool, "true", "write in the background while training continues"),
     section("checkpoint.load"),
-    supported("checkpoint.load.optimizer_states", kBool, "true",
-              "--resume PATH takes the optimizer's moments too; false: they start afresh, step and schedule go on"),
+    supported(
+        "checkpoint.load.optimizer_states", kBool, "true",
+        "--resume PATH also loads the optimizer's moments; false: moments start from zero, step and schedule continue"),
     supported("checkpoint.load.weights_only", kBool, "false",
-              "--resume PATH takes weights and buffers only; steps, schedule and data start afresh"),
+              "--resume PATH takes weights and buffers only; steps, schedule and data start from scratch"),
     supported(
         "checkpoint.load.strict", kBool, "true",
         "--resume PATH needs the same names on both sides; false: takes what model and checkpoint have in common"),

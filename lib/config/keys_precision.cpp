@@ -27,7 +27,7 @@ constexpr KeySpec kRows[] = {
               "compute in bfloat16 with fp32 master weights; auto: bf16 on GPUs that have it, else fp32")
         .when_auto("late"),
     no_counterpart("bf16.immediate_grad_update", kBool, "false", "gradients are always accumulated as they arrive"),
-    no_counterpart("bf16.check_grad_overflow", kBool, "false", "a loss that is not finite always ends the run"),
+    no_counterpart("bf16.check_grad_overflow", kBool, "false", "a non-finite loss always ends the run"),
     not_yet("bf16.bf16_master_weights_and_grads", kBool, "false", "master weights in bfloat16"),
     not_yet("bf16.bf16_optimizer_states", kBool, "false", "moments in bfloat16"),
 
@@ -54,7 +54,7 @@ constexpr KeySpec kRows[] = {
 
     section("data_types"),
     supported("data_types.grad_accum_dtype", kEnum, "null",
-              "type in which gradients are summed over micro steps; null: fp32")
+              "type in which gradients are summed over micro batches; null: fp32")
         .one_of("fp32|bf16|fp16|float32|bfloat16|float16|torch.float32|torch.bfloat16|torch.float16|float|half")
         .in_any_case(),
 };

@@ -24,7 +24,7 @@ constexpr KeySpec kRows[] = {
     tuning_section("eigenvalue"),
     no_counterpart("eigenvalue.enabled", kBool, "false", "DeepSpeed never reads this section"),
     tuning("eigenvalue.verbose", kBool, "false", "report"),
-    tuning("eigenvalue.max_iter", kInt, "100", "most iterations").min(1),
+    tuning("eigenvalue.max_iter", kInt, "100", "maximum iterations").min(1),
     tuning("eigenvalue.tol", kFloat, "0.01", "tolerance").min(0),
     tuning("eigenvalue.stability", kFloat, "1e-6", "stability").min(0),
     tuning("eigenvalue.gas_boundary_resolution", kInt, "1", "how often").min(1),

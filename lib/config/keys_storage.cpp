@@ -16,21 +16,21 @@ constexpr KeySpec kRows[] = {
 
     section("activation_checkpointing"),
     supported("activation_checkpointing.enabled", kBool, "null",
-              "recompute blocks in backward instead of keeping what it needs; null: on when a key of the section asks "
+              "recompute blocks in backward instead of storing activations; null: on when a key of the section asks "
               "for something"),
     supported("activation_checkpointing.number_checkpoints", kInt, "null",
               "how many blocks are recomputed, from the first; null: all")
         .min(1),
     supported("activation_checkpointing.cpu_checkpointing", kBool, "false",
-              "saved inputs of blocks wait in pinned host memory; needs no partition_activations"),
+              "saved inputs of blocks are stored in pinned host memory; needs no partition_activations"),
     supported("activation_checkpointing.contiguous_memory_optimization", kBool, "false",
               "saved inputs lie in one buffer that the first step sizes; needs no number_checkpoints"),
     supported("activation_checkpointing.partition_activations", kBool, "false",
-              "switches recomputation on; splitting saved inputs needs a tensor axis, and there is none"),
+              "switches recomputation on; splitting saved inputs needs tensor parallelism, which is not implemented"),
     supported("activation_checkpointing.synchronize_checkpoint_boundary", kBool, "false",
               "wait for the device before and after each pass over a block"),
     supported("activation_checkpointing.profile", kBool, "false",
-              "a line with the time of the passes over blocks, which waits for the device"),
+              "a line with the time of forward and recomputation of blocks; waits for the device"),
 
     tuning_section("pipeline", "pipeline parallelism"),
     not_yet("pipeline.stages", kInt, "\"auto\"", "pipeline stages").min(1).later(">1"),
@@ -46,9 +46,8 @@ constexpr KeySpec kRows[] = {
         .one_of("Ignore|Warn|Fail")
         .in_any_case(),
     no_counterpart("checkpoint.load_universal", kBool, "false", "every checkpoint loads at every world size and stage"),
-    supported(
-        "checkpoint.use_node_local_storage", kBool, "false",
-        "every node keeps its ranks' part of a checkpoint in a folder of its own; false: one that all hosts share"),
+    supported("checkpoint.use_node_local_storage", kBool, "false",
+              "every node stores its ranks' part of a checkpoint in its own directory; false: all hosts share one"),
     tuning_section("checkpoint.parallel_write"),
     tuning("checkpoint.parallel_write.pipeline_stage", kBool, "false",
            "data-parallel ranks share the writing of a stage"),

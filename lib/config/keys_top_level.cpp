@@ -9,7 +9,7 @@ constexpr KeySpec kRows[] = {
               "samples of one optimizer step over all ranks: micro batch × accumulation × ranks")
         .min(1),
     supported("train_micro_batch_size_per_gpu", kInt, "null", "samples of one forward on one rank").min(1),
-    supported("gradient_accumulation_steps", kInt, "null", "micro steps of one optimizer step").min(1),
+    supported("gradient_accumulation_steps", kInt, "null", "micro batches of one optimizer step").min(1),
 
     supported("steps_per_print", kInt, "10", "steps between two progress lines; given, DeepSpeed's own lines come too")
         .min(1),
@@ -19,16 +19,14 @@ constexpr KeySpec kRows[] = {
     supported("gradient_clipping", kFloat, "0.0", "limit of the global L2 norm of the gradients; 0: none")
         .min(0)
         .when_auto("1.0"),
-    supported("communication_data_type", kEnum, "null",
-              "type in which gradients are reduced; null: the type that the model computes in")
+    supported("communication_data_type", kEnum, "null", "type in which gradients are reduced; null: the compute type")
         .one_of("fp32|bf16|fp16")
         .in_any_case(),
     tuning("seq_parallel_communication_data_type", kEnum, "\"fp32\"", "the same for sequence-parallel gradients")
         .one_of("fp32|bf16|fp16")
         .in_any_case(),
-    supported(
-        "prescale_gradients", kBool, "false",
-        "divide gradients by the number of ranks before the reduction, not after; what travels as fp16 always is"),
+    supported("prescale_gradients", kBool, "false",
+              "divide gradients by the number of ranks before the reduction, not after; always before it for fp16"),
     supported("gradient_predivide_factor", kFloat, "1.0", "how much of that division happens before the reduction")
         .above(0)
         .max(1e30),  // gradients are divided by it in fp32
@@ -36,9 +34,9 @@ constexpr KeySpec kRows[] = {
     no_counterpart("disable_allgather", kBool, "false",
                    "a switch of an older ZeRO that DeepSpeed itself leaves unused"),
     supported("graph_harvesting", kBool, "false",
-              "on GPUs: record forward, backward and reductions of a step as one CUDA graph, and replay it"),
+              "on GPUs: capture forward, backward and reductions of a step as one CUDA graph, and replay it"),
     supported("dataloader_drop_last", kBool, "null",
-              "DeepSpeed's name for data.drop_last, which wins when both are given"),
+              "DeepSpeed's name for data.drop_last, which takes precedence when both are given"),
     supported("vocabulary_size", kInt, "null", "only checked: a multiple of 8 is faster").min(1),
     no_counterpart("zero_allow_untested_optimizer", kBool, "false",
                    "every optimizer here is our own and works with every supported stage"),

@@ -24,13 +24,13 @@ constexpr KeySpec kRows[] = {
     supported("zero_optimization.overlap_comm", kBool, "null",
               "reduce gradients while backward runs; null: false in stages 0 to 2, true in stage 3"),
     no_counterpart("zero_optimization.load_from_fp32_weights", kBool, "true",
-                   "checkpoints always hold the fp32 weights, and they are what is loaded"),
+                   "checkpoints always have the fp32 weights, and those are loaded"),
     no_counterpart("zero_optimization.elastic_checkpoint", kBool, "false",
                    "every checkpoint loads at every world size"),
     {"zero_optimization.offload_param", kSection, "null", Status::kTuning, "where parameters rest (stage 3)"},
     not_yet("zero_optimization.offload_param.device", kEnum, "\"none\"", "keep parameters in host memory or in a file")
         .one_of("none|cpu|nvme"),
-    tuning("zero_optimization.offload_param.nvme_path", kString, "null", "folder for them"),
+    tuning("zero_optimization.offload_param.nvme_path", kString, "null", "directory for them"),
     tuning("zero_optimization.offload_param.buffer_count", kInt, "5", "buffers").min(0),
     tuning("zero_optimization.offload_param.buffer_size", kInt, "100000000", "elements of a buffer").min(0),
     tuning("zero_optimization.offload_param.max_in_cpu", kInt, "1000000000", "elements that stay in host memory")
@@ -40,7 +40,7 @@ constexpr KeySpec kRows[] = {
     not_yet("zero_optimization.offload_optimizer.device", kEnum, "\"none\"",
             "keep optimizer state in host memory or in a file")
         .one_of("none|cpu|nvme"),
-    tuning("zero_optimization.offload_optimizer.nvme_path", kString, "null", "folder for it"),
+    tuning("zero_optimization.offload_optimizer.nvme_path", kString, "null", "directory for it"),
     tuning("zero_optimization.offload_optimizer.buffer_count", kInt, "4", "buffers").min(0),
     tuning("zero_optimization.offload_optimizer.pin_memory", kBool, "false", "page-locked host memory"),
     tuning("zero_optimization.offload_optimizer.pipeline_read", kBool, "false", "read ahead"),
@@ -73,20 +73,20 @@ constexpr KeySpec kRows[] = {
         .min(0)
         .when_auto("late"),
     supported("zero_optimization.stage3_param_persistence_threshold", kInt, "100000",
-              "stage 3: parameters of at most this many elements stay whole")
+              "stage 3: parameters of at most this many elements stay unsharded")
         .min(0)
         .when_auto("late"),
     supported("zero_optimization.stage3_model_persistence_threshold", kInt, "9223372036854775807",
-              "stage 3: most elements that stay whole")
+              "stage 3: maximum elements that stay unsharded")
         .min(0),
     supported("zero_optimization.stage3_max_live_parameters", kInt, "1000000000",
-              "stage 3: most elements in the slots where units are gathered (one unit always is)")
+              "stage 3: maximum elements in the slots where units are gathered (at least one unit)")
         .min(0),
     no_counterpart("zero_optimization.stage3_max_reuse_distance", kInt, "1000000000",
                    "stage 3: a unit stays in its slot until another one needs it")
         .min(0),
     supported("zero_optimization.stage3_gather_16bit_weights_on_model_save", kBool, "false",
-              "every checkpoint also holds the whole weights in the compute type, weights.safetensors; at any stage"),
+              "every checkpoint also has the full weights in the compute type, weights.safetensors; at any stage"),
     no_counterpart("zero_optimization.stage3_module_granularity_threshold", kInt, "0",
                    "stage 3: \"units\" says what is gathered as one"),
     no_counterpart("zero_optimization.stage3_use_all_reduce_for_fetch_params", kBool, "false",
@@ -106,13 +106,13 @@ constexpr KeySpec kRows[] = {
     supported("zero_optimization.zero_quantized_weights", kBool, "false",
               "ZeRO++, stage 3: gather weights as 8-bit integers"),
     supported("zero_optimization.zero_quantized_nontrainable_weights", kBool, "false",
-              "stage 3: frozen weights rest as 8-bit integers, and are gathered so"),
+              "stage 3: frozen weights are stored and gathered as 8-bit integers"),
     supported("zero_optimization.zero_quantized_gradients", kBool, "false",
               "ZeRO++, stages 2 and 3: reduce gradients as 4-bit integers"),
     {"zero_optimization.zeropp_loco_param", kSection, "null", Status::kSupported,
-     "ZeRO++: what quantized gradients lost is given back at the next step (LoCo)"},
+     "ZeRO++: the quantization error of gradients is added at the next step (LoCo)"},
     supported("zero_optimization.zeropp_loco_param.err_beta", kFloat, "null",
-              "weight of the past in the error that is kept (0.8); one of both given switches LoCo on")
+              "weight of the past error (0.8); giving either key switches LoCo on")
         .min(0)
         .max(1),
     supported("zero_optimization.zeropp_loco_param.reset_T", kInt, "null",
@@ -128,7 +128,7 @@ constexpr KeySpec kRows[] = {
     no_counterpart("zero_optimization.override_module_apply", kBool, "true", "patches a method of Python's modules"),
     no_counterpart("zero_optimization.log_trace_cache_warnings", kBool, "false", "there is no trace cache"),
     no_counterpart("zero_optimization.enable_sanity_checks", kBool, "false", "checks are always on"),
-    no_counterpart("zero_optimization.grad_hooks", kAny, "null", "documented by DeepSpeed, refused by its code"),
+    no_counterpart("zero_optimization.grad_hooks", kAny, "null", "documented by DeepSpeed, rejected by its code"),
     no_counterpart("zero_optimization.cpu_offload_use_pin_memory", kBool, "null", "deprecated, without effect"),
     {"zero_optimization.leaf_module", kSection, "null", Status::kNoCounterpart,
      "\"units\" says what is gathered as one"},

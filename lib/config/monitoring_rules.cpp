@@ -38,18 +38,18 @@ void check_logged_collectives(Settings& settings) {
     any |= contains(kIssued, name);
     if (contains(kIssued, name)) continue;
     if (contains(kOthers, name)) {
-      settings.note(path, fmt::format("'{}' names {}, which is never issued here; what is: {}", path, name,
+      settings.note(path, fmt::format("'{}' names {}, which dslaunch never issues; it issues: {}", path, name,
                                       fmt::join(kIssued, ", ")));
       continue;
     }
     settings.add_error(Issue::Kind::kRange, path,
-                       fmt::format("'{}' holds '{}', which is no collective{}; there are {}", path, name,
+                       fmt::format("'{}' has '{}', which is not a collective{}; the collectives are {}", path, name,
                                    did_you_mean(name, kIssued), fmt::join(kIssued, ", ")));
   }
   if (settings.boolean("comms_logger.enabled") && !settings.boolean("comms_logger.prof_all") && !any) {
     settings.note("comms_logger.prof_all",
-                  "the comms logger logs nothing: 'comms_logger.prof_all' is off and "
-                  "'comms_logger.prof_ops' names no collective that is issued here");
+                  "the comms logger logs nothing: 'comms_logger.prof_all' is off and 'comms_logger.prof_ops' names no "
+                  "collective that dslaunch issues");
   }
 }
 

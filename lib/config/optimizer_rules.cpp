@@ -69,9 +69,9 @@ void reject_unknown_parameters(Settings& settings, const std::string& section, c
   for (const auto& [path, setting] : settings.all()) {
     if (!setting.given() || section_of(path) != section || last_name(path) == "max_grad_norm") continue;
     if (accepts(table, type, last_name(path))) continue;
-    settings.add_error(
-        Issue::Kind::kConflict, path,
-        fmt::format("'{}' is no parameter of {}; it takes {}", path, type, fmt::join(split(row->names, '|'), ", ")));
+    settings.add_error(Issue::Kind::kConflict, path,
+                       fmt::format("'{}' is not a parameter of {}; its parameters are {}", path, type,
+                                   fmt::join(split(row->names, '|'), ", ")));
   }
 }
 
@@ -92,9 +92,8 @@ void check_total(Settings& settings, const std::string& type) {
   if (type == "WarmupCosineLR" && steps == warmup) {
     settings.add_error(
         Issue::Kind::kConflict, path,
-        fmt::format("'{}' {} equals the warm-up's {} steps, which leaves the cosine no length; make one of "
-                    "them larger",
-                    path, steps, warmup));
+        fmt::format("'{}' {} equals the warm-up's {} steps, so the cosine has no steps; increase total_num_steps", path,
+                    steps, warmup));
   } else if (steps < warmup) {
     settings.note(path,
                   fmt::format("'{}' {} is below the warm-up's {} steps: the rate never decays", path, steps, warmup));
@@ -150,7 +149,7 @@ void check_one_cycle(Settings& settings) {
   const bool has_betas = optimizer != "Muon" && optimizer_accepts(optimizer, "betas");
   if (settings.boolean(cycling) && !has_betas) {
     settings.note("scheduler.type",
-                  fmt::format("{} has no betas that OneCycle could move: momentum cycling is off", optimizer));
+                  fmt::format("{} has no betas for OneCycle to change: momentum cycling is off", optimizer));
     settings.solve(cycling, Value::of_bool(false), "solved");
   }
 }
@@ -165,8 +164,8 @@ void note_overwritten_rates(Settings& settings, const std::string& type) {
     const std::string path = parameter_group_path(name, "lr");
     if (!settings.given(path)) continue;
     settings.note(
-        path,
-        fmt::format("'{}' has no effect: {} sets the rates; give its values as lists, one number a group", path, type));
+        path, fmt::format("'{}' has no effect: {} sets the rates; give its values as lists with one number per group",
+                          path, type));
   }
 }
 
@@ -189,8 +188,7 @@ void apply_optimizer_rules(Settings& settings) {
   if (settings.given("optimizer.params.max_grad_norm")) {
     settings.add_error(
         Issue::Kind::kConflict, "optimizer.params.max_grad_norm",
-        "'optimizer.params.max_grad_norm' is refused, as in DeepSpeed: write gradient_clipping at the top "
-        "level");
+        "'optimizer.params.max_grad_norm' is rejected, as in DeepSpeed: set gradient_clipping at the top level");
   }
   reject_unknown_parameters(settings, "optimizer.params", kOptimizers, type);
   apply_type_defaults(settings, type);

@@ -42,12 +42,13 @@ ParameterGroup group_of(const Settings& settings, const std::string& name) {
 void check_patterns(Settings& settings, const std::string& path, const std::vector<std::string>& patterns) {
   for (const auto& pattern : patterns) {
     if (pattern.empty()) {
-      settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty pattern", path));
+      settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' has an empty pattern", path));
     } else if (pattern.find_first_of("<>=") != pattern.npos && !dims_condition(pattern)) {
-      settings.add_error(Issue::Kind::kRange, path,
-                         fmt::format("'{}': '{}' is no condition; write ndim, one of <, <=, ==, >=, > and a number, "
-                                     "for example \"ndim<2\"",
-                                     path, pattern));
+      settings.add_error(
+          Issue::Kind::kRange, path,
+          fmt::format(
+              "'{}': '{}' is not a condition; write ndim, one of <, <=, ==, >=, > and a number, for example \"ndim<2",
+              path, pattern));
     }
   }
 }
@@ -55,9 +56,9 @@ void check_patterns(Settings& settings, const std::string& path, const std::vect
 void check_group(Settings& settings, const std::string& optimizer, const ParameterGroup& group) {
   const std::string section = kSection + "." + group.name, match = parameter_group_path(group.name, "match");
   if (group.name == "default" || group.name == "no_decay") {
-    settings.add_error(Issue::Kind::kConflict, section,
-                       fmt::format("'{}': the name '{}' belongs to a group that is made by itself; take another one",
-                                   section, group.name));
+    settings.add_error(
+        Issue::Kind::kConflict, section,
+        fmt::format("'{}': the name '{}' is reserved for a built-in group; choose another name", section, group.name));
   }
   if (group.match.empty() && !settings.has_error(match)) {
     settings.add_error(
@@ -73,11 +74,11 @@ void check_group(Settings& settings, const std::string& optimizer, const Paramet
   for (const char* name : {"lr", "betas", "eps", "weight_decay", "momentum"}) {
     if (!member(settings, group.name, name) || optimizer_accepts(optimizer, name)) continue;
     settings.add_error(Issue::Kind::kConflict, parameter_group_path(group.name, name),
-                       fmt::format("'{}' is no parameter of {}", parameter_group_path(group.name, name), optimizer));
+                       fmt::format("'{}' is not a parameter of {}", parameter_group_path(group.name, name), optimizer));
   }
   if (group.use_muon && optimizer != "Muon") {
     settings.add_error(Issue::Kind::kConflict, parameter_group_path(group.name, "use_muon"),
-                       fmt::format("'{}' is for the optimizer Muon, but this is {}",
+                       fmt::format("'{}' applies to the optimizer Muon only, not to {}",
                                    parameter_group_path(group.name, "use_muon"), optimizer));
   }
 }

@@ -37,16 +37,15 @@ void apply_zeropp_rules(Settings& settings) {
   if (has_loco && !is_on(settings, "zero_optimization.zero_quantized_gradients")) {
     settings.add_error(
         Issue::Kind::kConflict, "zero_optimization.zeropp_loco_param",
-        "'zero_optimization.zeropp_loco_param' needs zero_quantized_gradients: it gives back what that loses");
+        "'zero_optimization.zeropp_loco_param' needs zero_quantized_gradients, whose quantization error it feeds back");
   }
 }
 
 void apply_zero_rules(Settings& settings) {
   if (is_on(settings, "zero_optimization.legacy_stage1")) {
-    settings.add_error(
-        Issue::Kind::kConflict, "zero_optimization.legacy_stage1",
-        "'zero_optimization.legacy_stage1' names an implementation that was removed; leave it out, stage 1 "
-        "is the one that remains");
+    settings.add_error(Issue::Kind::kConflict, "zero_optimization.legacy_stage1",
+                       "'zero_optimization.legacy_stage1' selects an implementation that was removed; leave it out: "
+                       "stage 1 has one implementation");
   }
   if (settings.at("zero_optimization.overlap_comm").value.is_null()) {
     bool overlap = settings.integer("zero_optimization.stage") == 3;
@@ -59,7 +58,7 @@ void apply_zero_rules(Settings& settings) {
     settings.solve("zero_optimization.allgather_bucket_size", settings.at("allgather_size").value);
   } else {
     settings.note("allgather_size",
-                  "'allgather_size' is read only beside \"zero_optimization\": true; write "
+                  "'allgather_size' has an effect only with \"zero_optimization\": true; set "
                   "zero_optimization.allgather_bucket_size");
   }
 }
@@ -89,7 +88,7 @@ void check_training_data(Settings& settings) {
   if (!holds(train, "synthetic")) return;
   if (train.size() > 1) {
     settings.add_error(Issue::Kind::kConflict, "data.train",
-                       "'data.train' mixes \"synthetic\" with files; name one kind");
+                       "'data.train' mixes \"synthetic\" with files; use one of the two");
   } else if (synthetic_arrays(settings).empty()) {
     settings.add_error(Issue::Kind::kConflict, "data.train",
                        "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
@@ -102,8 +101,7 @@ void check_evaluation_data(Settings& settings) {
   if (holds(eval, "synthetic")) {
     settings.add_error(
         Issue::Kind::kConflict, "data.eval",
-        "'data.eval' is synthetic, but an evaluation passes over its data once and synthetic data has no "
-        "end; name files");
+        "'data.eval' is synthetic, but an evaluation reads its data once and synthetic data is endless; name files");
   }
   if (settings.integer("train.eval_interval") > 0 && eval.empty()) {
     settings.add_error(Issue::Kind::kConflict, "train.eval_interval",
@@ -114,7 +112,7 @@ void check_evaluation_data(Settings& settings) {
 void check_no_name_is_empty(Settings& settings) {
   for (const char* path : {"data.train", "data.eval", "data.inputs", "data.labels"}) {
     if (!holds(settings.texts(path), "")) continue;
-    settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty name", path));
+    settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' has an empty name", path));
   }
 }
 
@@ -147,7 +145,7 @@ void apply_train_rules(Settings& settings) {
     settings.solve("train.epochs", Value::of_int(1), "default");
   }
   if (settings.at("vocabulary_size").value.integer % 8 != 0) {
-    settings.note("vocabulary_size", fmt::format("'vocabulary_size' {} is no multiple of 8, which costs speed on GPUs",
+    settings.note("vocabulary_size", fmt::format("'vocabulary_size' {} is not a multiple of 8, which is slower on GPUs",
                                                  settings.integer("vocabulary_size")));
   }
   if (settings.at("units").value.is_array() && settings.at("units").value.items.empty()) {
@@ -170,7 +168,7 @@ void apply_recomputation_rules(Settings& settings) {
   }
   if (is_true("partition_activations")) {
     settings.note(section + "partition_activations",
-                  "'activation_checkpointing.partition_activations' splits nothing: there is no tensor axis");
+                  "'activation_checkpointing.partition_activations' has no effect: there is no tensor parallelism");
   }
 }
 

@@ -158,7 +158,7 @@ void Settings::take_override(const Override& option) {
     if (!spec) return unknown_key(section, parts[i], {});
     if (spec->kind != Kind::kSection && spec->kind != Kind::kNamed) {
       return add_issue(Issue::Kind::kUnknownKey, {}, option.key,
-                       fmt::format("'{}' has no keys inside, so there is no '{}'", inner.path, option.key));
+                       fmt::format("unknown key '{1}': '{0}' is not a section", inner.path, option.key));
     }
     if (!settings_.count(inner.path)) assign_section(inner, *spec, {{}, inner.path, false}, section_marker());
     section = inner;
@@ -238,7 +238,7 @@ void Settings::take_misplaced_or_unknown(const At& section, const std::string& n
   std::string written = join_path(section.path, name);
   notes_.push_back(
       to_line({Issue::Kind::kConflict, message_source_, position, written,
-               fmt::format("'{}' stands{} but belongs {}; taken as '{}'", name,
+               fmt::format("'{}' is{} but belongs {}; read as '{}'", name,
                            section.path.empty() ? " at the top level" : in_section(section.path),
                            right_section.empty() ? "at the top level" : "in '" + right_section + "'", at.path)}));
   assign(at, *right, {position, written, true}, value);
@@ -448,8 +448,8 @@ void Settings::add_error(Issue::Kind kind, const std::string& path, std::string 
   while (!at.empty() && !given(at)) at = section_of(at);
   const Setting* setting = at.empty() ? nullptr : find(at);
   bool from_file = setting && setting->position.line > 0;
-  std::string speaker = !setting || from_file ? source_ : setting->origin;
-  list({kind, speaker, setting ? setting->position : Position{}, path, std::move(message)});
+  std::string source = !setting || from_file ? source_ : setting->origin;
+  list({kind, source, setting ? setting->position : Position{}, path, std::move(message)});
 }
 
 bool Settings::has_error(const std::string& path) const {

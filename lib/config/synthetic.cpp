@@ -53,12 +53,12 @@ void check_like(Settings& settings, const std::vector<ArraySpec>& arrays, const 
     if (!next) {
       if (at != &array) return;  // the error is reported for that array
       settings.add_error(Issue::Kind::kConflict, path,
-                         fmt::format("'{}' names no array of data.synthetic: '{}'{}", path, array.like,
+                         fmt::format("'{}' is not the name of an array of data.synthetic: '{}'{}", path, array.like,
                                      did_you_mean(array.like, names)));
       return;
     }
     if (next == &array || hops > arrays.size()) {
-      settings.add_error(Issue::Kind::kConflict, path, fmt::format("'{}' leads back to '{}'", path, array.name));
+      settings.add_error(Issue::Kind::kConflict, path, fmt::format("'{}' refers back to '{}'", path, array.name));
       return;
     }
     at = next;
@@ -72,15 +72,14 @@ void check_range(Settings& settings, const ArraySpec& array) {
   if (integers && array.dtype != "bool" && !member(settings, array.name, "high")) {
     settings.add_error(
         Issue::Kind::kConflict, kSection + "." + array.name,
-        fmt::format("'{}.{}' holds integers and needs 'high', below which they stay", kSection, array.name));
+        fmt::format("'{}.{}' has an integer type and needs 'high', the exclusive upper bound", kSection, array.name));
   } else if (!(array.low < array.high)) {
     settings.add_error(
         Issue::Kind::kRange, where,
         fmt::format("'{}.{}': low {} must be below high {}", kSection, array.name, array.low, array.high));
   } else if (integers && (array.low != std::floor(array.low) || array.high != std::floor(array.high))) {
-    settings.add_error(
-        Issue::Kind::kRange, where,
-        fmt::format("'{}.{}': low and high of {} must be whole numbers", kSection, array.name, array.dtype));
+    settings.add_error(Issue::Kind::kRange, where,
+                       fmt::format("'{}.{}': low and high of {} must be integers", kSection, array.name, array.dtype));
   }
 }
 

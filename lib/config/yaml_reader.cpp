@@ -88,7 +88,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (!plain && tag != "!" && !is_standard(tag, {"str"})) refuse_tag(tag, mark);
     // In a text file only an escape can produce these. yaml-cpp decodes two of the escapes to single non-ASCII bytes.
     if (first_non_text(text).line > 0) {
-      throw SyntaxError{position_of(mark), "an escape that is not read here: one for a zero byte, \\N or \\_"};
+      throw SyntaxError{position_of(mark), "unsupported escape: zero byte, \\N or \\_"};
     }
     if (at_key()) {
       count({1, 0}, position_of(mark));
@@ -100,7 +100,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) throw SyntaxError{position_of(mark), "an alias (*name) stands inside its own anchor"};
+    if (found == anchors_.end()) throw SyntaxError{position_of(mark), "an alias (*name) is inside its own anchor"};
     add(copy_of(found->second, position_of(mark)), mark, 0);
   }
 
@@ -132,7 +132,7 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   [[noreturn]] static void refuse_tag(const std::string& tag, const YAML::Mark& mark) {
-    throw SyntaxError{position_of(mark), fmt::format("the tag '{}' means nothing in a job file; leave it out", tag)};
+    throw SyntaxError{position_of(mark), fmt::format("unsupported tag '{}' in a job file; leave it out", tag)};
   }
 
   bool at_key() const { return !frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key; }
@@ -173,7 +173,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (key.size() > kMaxKey) {
       throw SyntaxError{position, fmt::format("a key of {} bytes is too long (at most {})", key.size(), kMaxKey)};
     }
-    if (key == "<<") throw SyntaxError{position, "merge keys (<<) are not read; write the keys out"};
+    if (key == "<<") throw SyntaxError{position, "merge keys (<<) are not supported; write the keys out"};
     Frame& frame = frames_.back();
     frame.key = std::move(key);
     frame.key_position = position;
@@ -241,8 +241,8 @@ ReadResult read_yaml(std::string_view text) {
     std::optional<Value> first = std::move(builder.root);
     builder.root.reset();
     if (parser.HandleNextDocument(builder)) {
-      builder.problems.push_back(
-          {builder.root ? builder.root->position : Position{}, "a second document starts here; a job file is one"});
+      builder.problems.push_back({builder.root ? builder.root->position : Position{},
+                                  "a second document starts here; a job file has only one"});
     } else {
       result.root = std::move(first);
     }

@@ -23,8 +23,8 @@ from harness import base_config
 
 ALL = 2 if gpu_harness.IS_SHARED else torch.cuda.device_count()
 WORLDS = sorted({1, ALL})
-RECORDED = "recorded as a graph"
-LAUNCH_BY_LAUNCH = "graph_harvesting: steps are issued launch by launch, as without it: "
+RECORDED = "captured as a graph"
+LAUNCH_BY_LAUNCH = "graph_harvesting has no effect: "
 NUMBERS = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow", "eval_loss")
 ZERO3 = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 20000}
 

@@ -68,7 +68,7 @@ REFUSALS = (
             always=False),
     Refusal(lambda case: case.precision != "fp32" and case.model in BAKED_TYPES,
             "a trace with the number types of its export baked in, in 16 bits",
-            "A trace keeps the number types of its export|for the LSTM forward propagation primitive"),
+            "A trace keeps the dtypes of its export|for the LSTM forward propagation primitive"),
 )
 
 

@@ -216,11 +216,11 @@ class Detached(JobsTest):
         words = ("--hostfile", self.path("hosts"), "--push", "--ssh_program", "/bin/false", "--detach", "--", "true")
         outcome = self.run_it("exec", "--device", "cpu", *words, code=69,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, hard)))
-        self.assertIn("refused another thread", outcome.err)
+        self.assertIn("cannot create a thread", outcome.err)
         self.assertNotIn("was killed", outcome.err)
         (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
         self.assertEqual(job["condition"], "ended")
-        self.assertIn("refused another thread", job["end"]["first_cause"])
+        self.assertIn("cannot create a thread", job["end"]["first_cause"])
 
     def test_console_output_lost_to_a_full_disk_is_reported(self):
         isolate = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -723,7 +723,7 @@ class Output(LauncherTest):
         self.running.append(process)
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, str(outcome))
-        self.assertIn(b"refused another thread", outcome.err)
+        self.assertIn(b"cannot create a thread", outcome.err)
         self.assertNotIn(b"internal error", outcome.err)
 
     def test_under_a_limit_of_file_sizes(self):

@@ -406,7 +406,7 @@ class Models(BadInputTest):
 
         config = base_config("mlp", train_batch_size=2)
         self.assert_refused(self.start(model=self.scripted(OutputsFirst()), config=config), 65, "Float[1, 1] first",
-                            "the loss stands first in a tuple")
+                            "the loss must be the first element of a tuple")
 
     def test_a_loss_file_that_raises(self):
         class Raises(torch.nn.Module):
@@ -530,8 +530,8 @@ class Data(BadInputTest):
         ids["input_ids"] = ids["input_ids"].float()
         masks = harness.samples_of("mlp")
         masks["x"] = masks["x"] > 0
-        for kind, arrays, words in (("convnet", pixels, "what is computed with (pixels) as float32"),
-                                    ("mlp", masks, "Arrays of integers and booleans are not cast"),
+        for kind, arrays, words in (("convnet", pixels, "numeric inputs (pixels) as float32"),
+                                    ("mlp", masks, "arrays of integers and booleans are not"),
                                     ("convnet", classes, "save class labels as integers"),
                                     ("gpt", ids, "save ids and class labels as int64")):
             with self.subTest(words=words):
@@ -1010,7 +1010,7 @@ class ManualStart(BadInputTest):
         ranks[0].kill()  # it waits for rank 1, as it would for one that was never started
         ranks[0].communicate()
         self.assertEqual(ranks[1].returncode, 73, text)
-        self.assertIn("the trace cannot go to", text)
+        self.assertIn("cannot write the trace to", text)
 
     def test_half_an_environment_is_a_contradiction(self):
         self.assert_refused(self.worker(self.env.run_dir()), 78, "WORLD_SIZE", env=harness.environment(RANK="1"))

@@ -415,7 +415,7 @@ class Refusals(EvaluationTest):
         self.refused(65, "no data", extra=["--eval_only"])
 
     def test_only_evaluation_of_data_without_end(self):
-        self.refused(65, "data that ends", extra=["--eval_only"], config=base_config("mlp", data={
+        self.refused(65, "finite data", extra=["--eval_only"], config=base_config("mlp", data={
             "train": "synthetic", "synthetic": {"x": {"shape": [6]}, "y": {"shape": [1]}}}))
 
     def test_an_evaluation_set_that_is_missing(self):

@@ -19,8 +19,8 @@ from harness import BATCH, TrainingTest, base_config
 
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
 # What the others say of a rank that SIGSTOP holds, when they run beside it; from another host only its silence is seen.
-IN_IT = "(?:, which is in it too)?"  # the signal may come when the rank has entered the collective
-STOPPED = r"it is stopped, as by SIGSTOP \('kill -CONT {pid}' lets it go on\)"
+IN_IT = "(?:, which has arrived)?"  # the signal may come when the rank has entered the collective
+STOPPED = r"it is stopped, as by SIGSTOP \('kill -CONT {pid}' resumes it\)"
 
 
 @contextlib.contextmanager
@@ -154,10 +154,10 @@ class Hangs(TrainingTest):
     def test_a_rank_that_stands_still_is_named_and_may_go_on(self):
         process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "12s")
         pid = self.stopped_rank(process, folder)
-        self.wait_for(process, rf"warning: .*all_reduce .* has waited .* for rank 1 \(\S+, process {pid}\){IN_IT}: "
-                               rf"{STOPPED.format(pid=pid)}\. The job ends when it has waited 12 s")
+        self.wait_for(process, rf"warning: .*all_reduce .* has been waiting .* for rank 1 \(\S+, process {pid}\){IN_IT}: "
+                               rf"{STOPPED.format(pid=pid)}\. The job ends when the wait reaches 12 s")
         os.kill(pid, signal.SIGCONT)
-        self.wait_for(process, r"all_reduce .*: went on after \d+")
+        self.wait_for(process, r"all_reduce .*: completed after \d+")
         done = len(harness.read_metrics(folder))
         while len(harness.read_metrics(folder)) <= done + 1:
             self.assertIsNone(process.poll(), self.said)
@@ -183,8 +183,8 @@ class Hangs(TrainingTest):
         self.wait_for(process, rf"rank 1: warning: all_reduce of 80000\d\d .* for rank 0 \(\S+, process {first}\)")
         os.kill(second, signal.SIGSTOP)
         os.kill(first, signal.SIGCONT)
-        self.wait_for(process, rf"rank 0: warning: .* has waited .* for rank 1 \(\S+, process {second}\), which is in it "
-                               rf"too: {STOPPED.format(pid=second)}")
+        self.wait_for(process, rf"rank 0: warning: .* has been waiting .* for rank 1 \(\S+, process {second}\), which has "
+                               rf"arrived: {STOPPED.format(pid=second)}")
         os.kill(second, signal.SIGCONT)
         os.kill(process.pid, signal.SIGTERM)
         self.end(process, 75)
@@ -210,8 +210,8 @@ class Hangs(TrainingTest):
         outcome = harness.run(command, env=harness.environment(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                                  MASTER_PORT=port))
         self.assertEqual(outcome.code, 124, str(outcome))
-        self.assertRegex(outcome.err, r"warning: the set-up of the ranks' connections has waited [\d.]+ s for rank 1, which "
-                                      r"has not come and says nothing")
+        self.assertRegex(outcome.err, r"warning: the set-up of the ranks' communicators has been waiting [\d.]+ s for rank 1: it "
+                                      r"has not arrived and has never reported")
         self.assertIn("--hang_timeout", outcome.err)
 
     def test_a_busy_rank_is_named_with_what_it_is_at(self):
@@ -227,8 +227,8 @@ class Hangs(TrainingTest):
         unit = r"the forward of unit 'blocks\.1', place \d+ at step 4 .which the first step did not have."
         # A rank whose device waits may yet go on, for all that the other knows: rank 1 gives up at the limit.
         on_device = "cuda" in self.env.ranks(1)
-        self.assertRegex(self.said, rf"this rank came to {unit}, and waited for the others in vain" if on_device else
-                         rf"rank 1 waits in {unit} for rank 0")
+        self.assertRegex(self.said, rf"this rank reached {unit} and timed out waiting for the other ranks" if on_device else
+                         rf"rank 1 is waiting in {unit} for rank 0")
         self.assertIn("use stage 0 or 1", self.said)
 
 

@@ -118,7 +118,7 @@ class Modes(CaseTest):
 
     def test_a_trace_in_eval_mode_is_named(self):
         _, text = self.run_case("dropout_trace_eval", config_of("dropout_trace_eval"), steps=1)
-        self.assertIn("traced in eval mode, so their dropout is gone: blocks.0.drop, blocks.1.drop", text)
+        self.assertIn("traced in eval mode, so their dropout is lost: blocks.0.drop, blocks.1.drop", text)
         _, text = self.run_case("dropout_trace", config_of("dropout_trace"), steps=1)
         self.assertNotIn("eval mode", text)
         _, text = self.run_case("batch_norm_trace_eval", config_of("batch_norm_trace_eval"), steps=1)
@@ -126,7 +126,7 @@ class Modes(CaseTest):
 
     def test_modules_that_were_saved_in_eval_mode_stay_so_and_are_named(self):
         _, text = self.run_case("frozen_norm", config_of("frozen_norm"), steps=1)
-        self.assertIn("kept in eval mode, as they were saved: blocks.0.norm, blocks.1.norm", text)
+        self.assertIn("kept in eval mode, as saved: blocks.0.norm, blocks.1.norm", text)
 
     def test_dropout_of_a_trace_that_holds_what_was_scripted_is_off_in_evaluation(self):
         for make in (HoldsScripted, HoldsExported):
@@ -238,10 +238,10 @@ class State(CaseTest):
         path = self.env.path("counting.pt")
         torch.jit.script(Counting([model_cases.Block(), model_cases.Block()])).save(path)
         outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1))
-        self.assertIn("attributes that are no tensors, so no checkpoint keeps them and no evaluation puts them back: calls, "
-                      "seen. Make what counts a buffer", outcome.text)
+        self.assertIn("attributes that are not tensors, so checkpoints do not store them and evaluations do not restore "
+                      "them: calls, seen. Use buffers for state that matters", outcome.text)
         _, text = self.run_case("buffers", config_of("buffers"), steps=1)
-        self.assertNotIn("no checkpoint keeps them", text)
+        self.assertNotIn("checkpoints do not store them", text)
 
 
 class Dropped(CaseTest):
@@ -252,7 +252,7 @@ class Dropped(CaseTest):
         for path, found in ((bound, True), (free, False)):
             outcome = harness.run(self.env.command(path, self.data("tied"), config_of("tied"), self.env.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 0, str(outcome))
-            self.assertEqual("scripting leaves max_norm of embeddings out, so rows of these are not kept to it: one, two"
+            self.assertEqual("scripting drops max_norm of embeddings, so their rows are not renormalised: one, two"
                              in outcome.text, found, str(outcome))
 
 
@@ -308,7 +308,7 @@ class Half(CaseTest):
         for name in ("mask_minimum", "mask_filled_trace"):
             config = config_of(name, bf16={"enabled": True})
             rows, text = self.run_case(name, config)
-            self.assertIn("are beyond bf16 and became -1.695e+38", text)
+            self.assertIn("are out of range for bf16 and were replaced by -1.695e+38", text)
             self.assert_close(self.expected(name, config_of(name), 2), rows, 5e-2, name, ["loss"])
 
 
@@ -319,7 +319,7 @@ class Half(CaseTest):
         outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain", bf16={"enabled": True}),
                                                  self.env.run_dir(), 2, 3))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertIn("1 constants of its graphs (minima of masks) are beyond bf16", outcome.text)
+        self.assertIn("1 constants of its graphs (minima of masks) are out of range for bf16", outcome.text)
 
 
 def hide_all(x: torch.Tensor) -> torch.Tensor:
@@ -788,7 +788,7 @@ class Refused(CaseTest):
 
     def test_numbers_that_no_checkpoint_can_hold(self):
         """At the start, not after the training."""
-        self.refusal(Precise, "buffer 'z' is ComplexDouble, which a checkpoint cannot hold", saves=True)
+        self.refusal(Precise, "buffer 'z' is ComplexDouble, which a checkpoint cannot store", saves=True)
 
     def test_tensors_without_values_of_their_own(self):
         with torch.device("meta"):
@@ -802,11 +802,11 @@ class Refused(CaseTest):
     def test_number_types_that_do_not_meet(self):
         """What to do depends on what the run does already."""
         half = {"bf16": {"enabled": True}}
-        self.refusal(FixedType, "torch.zeros without a dtype makes fp32): export it in the type of this run, or train it in "
+        self.refusal(FixedType, "torch.zeros without a dtype creates fp32): export it in the dtype of this run, or train it in "
                                 "fp32 or with torch_autocast", **half)
-        self.refusal(NotInHalf, "PyTorch has no such operator in 16 bits on this device: train it in fp32 or with "
+        self.refusal(NotInHalf, "PyTorch does not have this operator in 16 bits on this device: train it in fp32 or with "
                                 "torch_autocast", **half)
-        self.refusal(NotInHalf, "no such operator in 16 bits on this device: train it in fp32\n",
+        self.refusal(NotInHalf, "not have this operator in 16 bits on this device: train it in fp32\n",
                      torch_autocast={"enabled": True, "dtype": "bfloat16"})
 
     def test_a_recurrent_trace_in_16_bits(self):
@@ -814,13 +814,13 @@ class Refused(CaseTest):
         outcome = harness.run(self.env.command(self.model("lstm_trace"), self.data("lstm_trace"), config,
                                                  self.env.run_dir(), 1, 1))
         self.assertEqual(outcome.code, 65, str(outcome))
-        self.assertIn("A trace keeps the number types of its export", outcome.text)
+        self.assertIn("A trace keeps the dtypes of its export", outcome.text)
 
     def test_a_trace_of_what_ran_without_gradients(self):
-        self.refusal(Spectral, "A trace forgets torch.no_grad(): script the model, or trace it in eval mode", trace=True)
+        self.refusal(Spectral, "A trace loses torch.no_grad(): script the model, or trace it in eval mode", trace=True)
 
     def test_parametrizations_in_a_script(self):
-        self.refusal(Parametrized, "Parametrization is not working with scripting. PyTorch scripts no modules of "
+        self.refusal(Parametrized, "Parametrization is not working with scripting. PyTorch cannot script modules of "
                                    "torch.nn.utils.parametrizations: trace the model")
 
     def test_an_evaluation_that_asks_for_gradients(self):
@@ -832,7 +832,7 @@ class Refused(CaseTest):
         self.assertIn("An evaluation computes without gradients", outcome.text)
 
     def test_a_trace_that_counted_its_examples(self):
-        self.refusal(CountsRows, "use x.shape[0] as it is, or script the model", trace=True)
+        self.refusal(CountsRows, "use x.shape[0] itself, or script the model", trace=True)
 
     def test_a_name_that_torchscript_cannot_read_again(self):
         """It writes the file without a word."""
@@ -842,7 +842,7 @@ class Refused(CaseTest):
         self.refusal(lambda: named, 'ill formed octal specifier: gr____e = getattr(self, "gr', trace=True)
 
     def test_arguments_that_are_no_tensors(self):
-        self.refusal(TakesDict, "arrays are given one by one, as tensors: wrap the model in a module whose forward takes them so")
+        self.refusal(TakesDict, "arrays are passed one by one, as tensors: wrap the model in a module whose forward accepts tensors")
 
     def test_what_the_model_itself_raises(self):
         self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")

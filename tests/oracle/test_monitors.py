@@ -270,7 +270,7 @@ class MonitorsTest(harness.TrainingTest):
             rows[row[1].strip()] = float(row[2])
         total = rows.pop("since the launch")
         self.assertTrue({"launch, until the rank's program started", "reading the model", "the first step", "steps",
-                         "checkpoints", "meeting the other ranks"} <= set(rows), rows)
+                         "checkpoints", "waiting for the other ranks"} <= set(rows), rows)
         self.assertAlmostEqual(total, sum(rows.values()), delta=0.01 + 0.001 * len(rows))
         self.assertLess(total, self.outcome.seconds + 0.1)
         self.assertGreater(total, sum(m["step_ms"] for m in self.metrics[1:]) / 1e3)
@@ -365,7 +365,7 @@ class Files(harness.TrainingTest):
         outcome = harness.run(self.command(self.env.run_dir(), 2, ["--trace", "9"],
                                             flops_profiler={"enabled": True, "profile_step": 7}))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertIn("did not take step 9", outcome.text)
+        self.assertIn("did not execute step 9", outcome.text)
         self.assertIn("profile_step 7 means step 8", outcome.text)
 
     def test_without_monitors_nothing_is_written_and_no_line_comes(self):

@@ -55,7 +55,7 @@ class VerifyTest(harness.TrainingTest):
                       timeout=120)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(re.findall(r"--verify: \d+ steps? agrees?", outcome.text)), 1, str(outcome))
-        self.assertRegex(outcome.text, r"--verify: the unsharded replica takes [\d.]+ GiB on rank 0")
+        self.assertRegex(outcome.text, r"--verify: the unsharded replica uses [\d.]+ GiB on rank 0")
         return harness.read_metrics(run_dir), outcome
 
 
@@ -134,7 +134,7 @@ class Difference(VerifyTest):
                                                 self.env.run_dir(), 2, 10, ["--verify", "5"]))
                 self.assertEqual(outcome.code, 76, str(outcome))
                 self.assertRegex(outcome.text, r"--verify: at step 1 the run differs from an unsharded replica: the loss is")
-                self.assertRegex(outcome.text, r"the first parameter that differs: parameter 'layer.weight' \(")
+                self.assertRegex(outcome.text, r"first difference: parameter 'layer.weight' \(")
                 self.assertRegex(outcome.text, r"element \[0, \d\]( of \w+)?: \S+ on rank \d, \S+ in the replica")
                 self.assertNotIn("agree", outcome.text)
 

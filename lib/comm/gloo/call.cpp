@@ -9,18 +9,18 @@ namespace {
 
 [[noreturn]] void throw_timeout(const Call& call, int member, const char* missing_action) {
   throw TimeoutError(
-      fmt::format("{} was not done within {:.1f} s: member {} {}. It hangs, or it is in another collective", call.what,
+      fmt::format("{} timed out after {:.1f} s: member {} {}. The member hangs, or is in another collective", call.what,
                   static_cast<double>(call.timeout.count()) / 1000, member, missing_action));
 }
 
 }  // namespace
 
 void Call::wait_received(FullMesh::Region& region, int member) const {
-  if (!region.wait_received(deadline)) throw_timeout(*this, member, "sent nothing");
+  if (!region.wait_received(deadline)) throw_timeout(*this, member, "sent no data");
 }
 
 void Call::wait_sent(FullMesh::Region& region, int member) const {
-  if (!region.wait_sent(deadline)) throw_timeout(*this, member, "took nothing");
+  if (!region.wait_sent(deadline)) throw_timeout(*this, member, "accepted no data");
 }
 
 }  // namespace dslaunch::comm

@@ -64,7 +64,7 @@ void GlooCommunicator::run(const Call& call, Body&& body) {
     body(call);
   } catch (const gloo::Exception& error) {
     if (!abort_flag_->wait_until_tripped(kPeerLossDelay))
-      abort_flag_->trip(std::string("a connection is lost: ") + error.what());
+      abort_flag_->trip(std::string("lost a connection: ") + error.what());
     abort_flag_->check(call.what);
   } catch (const TimeoutError& error) {
     abort_flag_->trip(error.what());

@@ -40,14 +40,14 @@ std::string get_addresses(const std::string& prefix, int from, const Communicato
   try {
     return store.get(address_key(prefix, from), deadline);
   } catch (const TimeoutError& error) {
-    throw TimeoutError(fmt::format("group '{}': member {} of {} gave no address for Gloo; {}", options.name, from,
+    throw TimeoutError(fmt::format("group '{}': member {} of {} published no address for Gloo; {}", options.name, from,
                                    options.size, error.what()));
   }
 }
 
 // A wait that ended early without its message was interrupted by abort_all_waits().
 bool done_or_aborted(bool done, Deadline deadline) {
-  if (!done && !deadline.passed()) throw gloo::IoException("the wait was broken off");
+  if (!done && !deadline.passed()) throw gloo::IoException("the wait was aborted");
   return done;
 }
 
@@ -82,10 +82,11 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
       context_->getPair(peer)->connect(std::vector<char>(begin, begin + static_cast<ptrdiff_t>(one)));
     } catch (const gloo::Exception& error) {
       abort_flag.check("connecting group '" + options.name + "'");
-      throw PeerError(-1, "", fmt::format("connecting group '{}'", options.name),
-                      fmt::format("Gloo found no way to member {} (is {} the right address of this host? is a firewall "
-                                  "between?): {}",
-                                  peer, options.host, error.what()));
+      throw PeerError(
+          -1, "", fmt::format("connecting group '{}'", options.name),
+          fmt::format(
+              "Gloo cannot connect to member {} (is {} the right address of this host? does a firewall block it?): {}",
+              peer, options.host, error.what()));
     }
   }
   context_->setTimeout(kMaxLength);

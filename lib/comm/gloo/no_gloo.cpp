@@ -6,7 +6,7 @@ namespace dslaunch::comm {
 
 std::unique_ptr<Communicator> make_gloo(const CommunicatorOptions&, rendezvous::Store&) {
   throw UserError(ExitCode::kUnavailable,
-                  "this dslaunch was built without Gloo, so several ranks on CPUs cannot talk to each other: install "
+                  "this dslaunch was built without Gloo, so several ranks on CPUs cannot communicate: install "
                   "libgloo-dev and build again (./scripts/setup does both), or run one rank");
 }
 

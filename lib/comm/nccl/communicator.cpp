@@ -108,7 +108,7 @@ void NcclCommunicator::set_up(rendezvous::Store& store, Deadline deadline) {
     store.set(key, std::string(id.internal, sizeof id.internal), deadline);
   } else {
     std::string value = store.get(key, deadline);
-    DSL_CHECK(value.size() == sizeof id.internal, "NCCL's id in the store has another size than ours");
+    DSL_CHECK(value.size() == sizeof id.internal, "the NCCL id in the store has an unexpected size");
     std::memcpy(id.internal, value.data(), value.size());
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -158,7 +158,7 @@ void NcclCommunicator::wait_until_issued(ncclResult_t result, const std::string&
   while (is_in_progress(result)) {
     check(what);
     if (deadline.passed()) {
-      auto message = fmt::format("{} was not done within {:.1f} s: not all members have come", what,
+      auto message = fmt::format("{} timed out after {:.1f} s: not all members have arrived", what,
                                  static_cast<double>(options_.timeout.count()) / 1000);
       abort_flag_->trip(message);
       throw TimeoutError(message);
@@ -174,7 +174,7 @@ void NcclCommunicator::wait_until_issued(ncclResult_t result, const std::string&
   // The cause is local: looking for a failed peer would not find it.
   if (const auto code = local_error(result)) {
     throw_if_resource_failed(text, what);
-    throw Error(*code, fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
+    throw Error(*code, fmt::format("{} failed: {}. Set NCCL_DEBUG=INFO in the environment for details", what, text));
   }
   abort_flag_->check(what);
 }

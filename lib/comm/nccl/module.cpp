@@ -27,7 +27,7 @@ __attribute__((visibility("default"))) int dslaunch_count_devices() {
   ::cudaDriverGetVersion(&found.driver);
   ::cudaRuntimeGetVersion(&found.library);
   found.text = ::cudaGetErrorString(found.result);
-  throw UserError(ExitCode::kUnavailable, comm::why_no_device(found) + ". --device cpu runs without GPUs");
+  throw UserError(ExitCode::kUnavailable, comm::why_no_device(found) + ". Use --device cpu to run without GPUs");
 }
 
 __attribute__((visibility("default"))) void dslaunch_copy_on_device(void* to, const void* from, size_t bytes,

@@ -23,28 +23,27 @@ inline std::string why_no_device(const NoDevice& found) {
   switch (found.result) {
     case cudaSuccess:
     case cudaErrorNoDevice:
-      return "no CUDA device is visible (is CUDA_VISIBLE_DEVICES empty, or does it name none that is here?)";
+      return "no CUDA device is visible (is CUDA_VISIBLE_DEVICES empty, or does it name only devices that this host "
+             "does not have?)";
     case cudaErrorInsufficientDriver:
       if (found.driver == 0) {
-        return "libcuda.so.1, the NVIDIA driver's library, is not found (is there a driver? A container needs its "
-               "capability compute)";
+        return "libcuda.so.1, the library of the NVIDIA driver, is not found (is the driver installed? A container "
+               "needs the driver capability compute)";
       }
       return fmt::format(
-          "the NVIDIA driver is too old: it goes up to CUDA {}, and LibTorch here is of CUDA {}. Install a newer one "
-          "(for "
-          "CUDA 13: 580 or later; nvidia-smi shows the present one)",
+          "the NVIDIA driver is too old: it supports CUDA up to {}, and LibTorch needs CUDA {}. Install a newer driver "
+          "(for CUDA 13: 580 or later; nvidia-smi shows the installed version)",
           release(found.driver), release(found.library));
     case cudaErrorSystemNotReady:
       return "the GPUs are not ready: a host with NVSwitch needs its fabric manager (systemctl status "
              "nvidia-fabricmanager)";
     case cudaErrorSystemDriverMismatch:
-      return "the parts of the NVIDIA driver are of different versions: it was upgraded and the kernel has the old one "
-             "(reboot, or load it anew)";
+      return "the kernel module and the library of the NVIDIA driver have different versions: the driver was upgraded "
+             "(reboot, or reload the kernel module)";
     case cudaErrorCompatNotSupportedOnDevice:
-      return "the libcuda that is found here does not go with the driver of the kernel (is a folder cuda-compat in "
-             "LD_LIBRARY_PATH?)";
+      return "libcuda.so.1 does not match the kernel's NVIDIA driver (is a directory cuda-compat in LD_LIBRARY_PATH?)";
     default:
-      return fmt::format("CUDA cannot begin: {} ({})", found.text, static_cast<int>(found.result));
+      return fmt::format("cannot initialize CUDA: {} ({})", found.text, static_cast<int>(found.result));
   }
 }
 

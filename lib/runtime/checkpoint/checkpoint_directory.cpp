@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 // Error codes for failed creation: a full disk is an I/O error (74), everything else is 73.
 SystemError cannot_create(const std::string& path, const std::error_code& error) {
   const bool full = error.value() == ENOSPC || error.value() == EDQUOT;
-  return {"create checkpoint folder", "'" + path + "'", error.value(),
+  return {"create checkpoint directory", "'" + path + "'", error.value(),
           full ? ExitCode::kIoError : ExitCode::kCannotCreate};
 }
 
@@ -134,7 +134,7 @@ void CheckpointDirectory::publish() {
   } catch (const Error& error) {
     ::unlink(temporary_latest(dir_).c_str());
     throw Error(error.code(),
-                fmt::format("'{}' is complete, but '{}' does not point at it: {}", target_, kLatestName, error.what()));
+                fmt::format("'{}' is complete, but '{}' does not point to it: {}", target_, kLatestName, error.what()));
   }
 }
 
@@ -143,8 +143,7 @@ void CheckpointDirectory::publish() {
 std::string CheckpointDirectory::replace_target() const {
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return path_;
   std::string replaced = target_ + kReplaced;
-  if (::rename(target_.c_str(), replaced.c_str()) != 0)
-    throw SystemError("rename checkpoint to", "'" + replaced + "'");
+  if (::rename(target_.c_str(), replaced.c_str()) != 0) throw SystemError("rename checkpoint to", "'" + replaced + "'");
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     const int error = errno;
     if (::rename(replaced.c_str(), target_.c_str()) != 0)

@@ -41,10 +41,11 @@ constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},
 
 std::string dtype_name(const SavedTensor& tensor) {
   if (const char* name = name_of(kDtypes, tensor.dtype)) return name;
-  throw UserError(ExitCode::kBadInput,
-                  fmt::format("{} '{}' is {}, which a checkpoint cannot hold. Keep it in another type in the model, or "
-                              "train without checkpoints",
-                              tensor.is_buffer ? "buffer" : "parameter", tensor.name, c10::toString(tensor.dtype)));
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format(
+          "{} '{}' is {}, which a checkpoint cannot store. Use another type in the model, or train without checkpoints",
+          tensor.is_buffer ? "buffer" : "parameter", tensor.name, c10::toString(tensor.dtype)));
 }
 
 at::ScalarType dtype_from(const std::string& name) {
@@ -72,8 +73,8 @@ void require_unchanged(std::string text, const std::string& checksum) {
   if (at != std::string::npos) text.replace(at, entry.size(), checksum_entry(kNoChecksum));
   const std::string found = content_hash(text.data(), text.size());
   if (at == std::string::npos || found != checksum) {
-    throw std::runtime_error(fmt::format("is damaged: it says that its checksum is {}, and its {} bytes have {}",
-                                         checksum, text.size(), found));
+    throw std::runtime_error(
+        fmt::format("is damaged: its checksum is {}, but its {} bytes hash to {}", checksum, text.size(), found));
   }
 }
 
@@ -157,12 +158,12 @@ Json file_to_json(const CheckpointFile& file) {
 Manifest read(const std::string& text) {
   constexpr size_t kMaxLevels = 8;  // more than a manifest of any format has
   if (nests_deeper(text, kMaxLevels)) {
-    throw std::runtime_error("is damaged: its lists stand deeper in each other than a manifest's");
+    throw std::runtime_error("is damaged: its lists nest deeper than those of a manifest");
   }
   const Json json = Json::parse(text);
   const int format = json.at("format").get<int>();
   if (format != 1 && format != kCheckpointFormat) {
-    throw std::runtime_error(fmt::format("has the format {}: this program reads 1 and {}, a newer one has written it",
+    throw std::runtime_error(fmt::format("has the format {}, written by a newer program; this one reads 1 and {}",
                                          format, kCheckpointFormat));
   }
   if (format > 1) require_unchanged(text, json.at("checksum").get<std::string>());
@@ -189,9 +190,8 @@ Manifest read(const std::string& text) {
 // `byte`: where the parser stopped, from 1.
 std::string describe_syntax_error(const std::string& text, size_t byte) {
   if (text.empty()) return "is damaged: it is empty";
-  if (byte > text.size())
-    return fmt::format("is damaged: it ends after {} bytes, in the middle of its text", text.size());
-  return fmt::format("is damaged: byte {} of {} cannot stand there", byte, text.size());
+  if (byte > text.size()) return fmt::format("is damaged: it is cut off after {} bytes", text.size());
+  return fmt::format("is damaged: unexpected byte {} of {}", byte, text.size());
 }
 
 }  // namespace
@@ -245,7 +245,7 @@ Manifest manifest_from_json(const std::string& text, const std::string& path) {
   } catch (const Json::parse_error& error) {
     throw refused(describe_syntax_error(text, error.byte));
   } catch (const Json::exception&) {
-    throw refused("is damaged: it is JSON, but an entry of a manifest is missing or of another type");
+    throw refused("is damaged: it is JSON, but an entry of a manifest is missing or has the wrong type");
   } catch (const std::exception& error) {
     throw refused(error.what());
   }

@@ -29,9 +29,9 @@ std::string damaged(const std::string& directory, const std::string& fault) {
 
 std::string in_parts(const FoundCheckpoint& found) {
   return fmt::format(
-      "the checkpoint '{}' was saved with use_node_local_storage, and the files of other hosts are not here: {}. Copy "
-      "the checkpoint's folders of all hosts into one (their files have different names), or read it in a job on "
-      "these hosts",
+      "the checkpoint '{}' was saved with use_node_local_storage, and the files of other hosts are not on this host: "
+      "{}. Copy the checkpoint's directories of all hosts into one directory (their files have different names), or "
+      "read it in a job on these hosts",
       found.path, describe_by_host(found.elsewhere));
 }
 
@@ -45,12 +45,11 @@ std::string in_parts(const FoundCheckpoint& found) {
   if (!fs::is_directory(path, ignored)) {
     throw UserError(ExitCode::kNoInput,
                     fmt::format("no checkpoint at '{}': {}", path,
-                                fs::exists(path, ignored) ? "that is a file, and a checkpoint is a folder"
-                                                          : "there is no such folder"));
+                                fs::exists(path, ignored) ? "expected a directory, got a file" : "no such directory"));
   }
   const bool in_run = !steps_in(path + "/checkpoints").empty();
   throw UserError(ExitCode::kNoInput,
-                  fmt::format("'{}' holds no complete checkpoint (no step_N folder with a {}){}", path, kManifestName,
+                  fmt::format("'{}' has no complete checkpoint (no directory step_N with a {}){}", path, kManifestName,
                               in_run ? fmt::format("; did you mean '{}/checkpoints'?", path) : ""));
 }
 
@@ -62,7 +61,7 @@ FoundCheckpoint choose(const std::string& path) {
   for (auto& checkpoint : found) {
     if (checkpoint.loadable.ok() && checkpoint.elsewhere.empty()) return std::move(checkpoint);
     if (!is_checkpoint) {
-      log::warning("passing over '{}': {}", checkpoint.path,
+      log::warning("skipping '{}': {}", checkpoint.path,
                    checkpoint.loadable.ok() ? "files of other hosts are missing" : checkpoint.loadable.error());
     }
   }
@@ -124,8 +123,9 @@ void CheckpointReader::add_pieces(size_t shard) {
     const auto name = parse_piece_name(entries[i].name);
     const SavedTensor* parameter = name ? find(name->parameter) : nullptr;
     if (!parameter || entries[i].shape.size() != 1 || entries[i].shape[0] > parameter->numel() - name->begin) {
-      throw DamagedCheckpoint(damaged(path_, fmt::format("{} holds '{}', which fits no parameter of the manifest",
-                                                         shards_[shard].listed.name, entries[i].name)));
+      throw DamagedCheckpoint(
+          damaged(path_, fmt::format("{} has '{}', which does not match any parameter of the manifest",
+                                     shards_[shard].listed.name, entries[i].name)));
     }
     add_located({name->parameter, name->state}, {name->begin, name->begin + entries[i].shape[0], shard, i, {}});
   }
@@ -167,7 +167,7 @@ bool CheckpointReader::has_shard(const std::string& file) const {
 
 const SafetensorsFile& CheckpointReader::verified_shard(const std::string& file) {
   Shard* shard = shard_named(file);
-  DSL_CHECK(shard && shard->file, "the shard is here: " + file);
+  DSL_CHECK(shard && shard->file, "the shard is on this host: " + file);
   verify(*shard);
   return *shard->file;
 }
@@ -225,7 +225,7 @@ void CheckpointReader::read_into(const std::string& parameter, const std::string
     if (!piece) {
       const SavedTensor* saved = find(parameter);
       const bool is_moment = saved && state != weight_state(*saved);
-      refuse(fmt::format("the checkpoint '{}' lacks '{}' of parameter '{}', elements {} to {}{}", path_, state,
+      refuse(fmt::format("the checkpoint '{}' has no '{}' of parameter '{}' for elements {} to {}{}", path_, state,
                          parameter, done, end - 1,
                          is_moment ? ". Was it saved with another optimizer? --resume PATH with checkpoint.load."
                                      "optimizer_states false starts with fresh moments"

@@ -57,14 +57,14 @@ class Restore {
 
   std::optional<Restored> run() {
     const ResumePlan plan = agree_on_plan();
-    for (const auto& line : plan.skipped) warn("passing over checkpoint {}", line);
+    for (const auto& line : plan.skipped) warn("skipping checkpoint {}", line);
     if (plan.candidates.empty()) return without_candidates(plan);
     // In a restart an unreadable checkpoint may be this job's own; older ones were good enough when the job began.
     if (!is_auto() && options_.job.empty() && plan.newest_is_damaged) refuse(plan);
     std::string fault;
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
       const auto& candidate = plan.candidates[i];
-      if (i > 0) warn("{}; GOING BACK to '{}'", fault, candidate.path);
+      if (i > 0) warn("{}; FALLING BACK to '{}'", fault, candidate.path);
       ranks_.begin_attempt(i);
       Restored restored{path_of(candidate), {}};
       const Report report = try_candidate(candidate, restored.metadata);
@@ -74,7 +74,7 @@ class Restore {
     }
     if (is_of_one_job() && !has_read_) return restart_from_beginning(fault);
     throw DamagedCheckpoint(
-        fmt::format("--resume auto: no checkpoint in '{}' is usable; the last one tried: {}", directory_, fault));
+        fmt::format("--resume auto: no checkpoint in '{}' is usable; the last error: {}", directory_, fault));
   }
 
  private:
@@ -129,7 +129,7 @@ class Restore {
 
   // The job knows where it began, so damage costs the job's steps but never ends the job.
   std::optional<Restored> restart_from_beginning(const std::string& why) const {
-    warn("no checkpoint of this job in '{}' is usable ({}); GOING BACK to where the job began", directory_, why);
+    warn("no checkpoint of this job in '{}' is usable ({}); FALLING BACK to the job's start", directory_, why);
     return std::nullopt;
   }
 
@@ -138,8 +138,9 @@ class Restore {
       throw DamagedCheckpoint(fmt::format(
           "{} in '{}' is damaged:\n  {}\n{}", is_auto() ? "every checkpoint" : "the checkpoint", directory_,
           fmt::join(plan.skipped, "\n  "),
-          is_auto() ? "Name another one with --resume PATH, or take the folder away to start afresh"
-                    : "Name another one with --resume, or let --resume auto take the newest one that is sound"));
+          is_auto()
+              ? "Name another checkpoint with --resume PATH, or move the directory away to start from scratch"
+              : "Name another checkpoint with --resume, or use --resume auto to take the newest intact checkpoint"));
     }
     CheckpointReader reader_with_reason(directory_);  // on rank 0's host, as the user named it
     throw UserError(ExitCode::kNoInput, fmt::format("no host of this job sees a checkpoint at '{}'", directory_));
@@ -148,7 +149,7 @@ class Restore {
   void throw_if_final(const Report& report) const {
     if (report.outcome == Outcome::kRefused) throw UserError(ExitCode::kBadInput, report.message);
     if (!is_auto()) {
-      throw DamagedCheckpoint(report.message + " (--resume auto would go back to the newest one that is sound)");
+      throw DamagedCheckpoint(report.message + " (--resume auto would fall back to the newest intact checkpoint)");
     }
   }
 
@@ -183,7 +184,7 @@ class Restore {
       if (content_hash(text.data(), text.size()) != candidate.id) text = ranks_.receive("manifest");
     }
     if (content_hash(text.data(), text.size()) != candidate.id) {
-      throw DamagedCheckpoint(fmt::format("'{}/{}' has changed since the job looked at it", path, kManifestName));
+      throw DamagedCheckpoint(fmt::format("'{}/{}' has changed since the job inspected it", path, kManifestName));
     }
     return std::make_unique<CheckpointReader>(path, manifest_from_json(text, path));
   }

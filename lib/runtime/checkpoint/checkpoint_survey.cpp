@@ -78,7 +78,7 @@ std::optional<FoundCheckpoint> leftover(const fs::path& path) {
   if (!writing && path.extension() != kRemoving && path.extension() != kReplaced) return std::nullopt;
   FoundCheckpoint found{.path = path, .step = step_of(path.stem()), .is_leftover = true};
   if (!found.step) return std::nullopt;
-  found.loadable = Failure{writing ? "its save did not end" : "it was being removed"};
+  found.loadable = Failure{writing ? "its save did not finish" : "its removal did not finish"};
   return found;
 }
 

@@ -114,7 +114,7 @@ class Save {
   // is thrown; a directory that is not published by then is removed before any rank learns of the failure.
   void lead() {
     std::optional<CheckpointDirectory> directory;
-    set_storage_activity("making its folder in", options_.dir);
+    set_storage_activity("creating a directory in", options_.dir);
     const Report created = report_of([&] { directory.emplace(options_.dir, part_.metadata.step); });
     send("folder", options_.rank, created);
     Report outcome = collect_shards(write_own_shard(created));
@@ -128,7 +128,7 @@ class Save {
     }
     if (outcome.failed()) directory.reset();
     throw_if_failed(agree("done", outcome));
-    set_storage_activity("removing older ones in", options_.dir);
+    set_storage_activity("removing older checkpoints in", options_.dir);
     directory->prune(options_.keep_last);
   }
 
@@ -136,10 +136,10 @@ class Save {
     try {
       return receive("folder", options_.share.leader, deadline_);
     } catch (const TimeoutError& error) {
-      return {
-          ExitCode::kTimeout,
-          fmt::format("has waited in vain for rank {} to make the folder ({})", options_.share.leader, error.what()),
-          {}};
+      return {ExitCode::kTimeout,
+              fmt::format("timed out waiting for rank {} to create the directory ({})", options_.share.leader,
+                          error.what()),
+              {}};
     }
   }
 
@@ -150,7 +150,7 @@ class Save {
     Report report;
     const Report written = report_of([&] {
       const std::string directory = writing_directory(options_.dir, part_.metadata.step);
-      progress_.set("its copies are still on their way from the device");
+      progress_.set("waiting for the copies from the device");
       if (part_.wait_for_copies) part_.wait_for_copies();
       set_storage_activity("writing", directory + "/" + shard_name(options_.rank));
       report.files.push_back(write_shard(directory, options_.rank, part_.pieces, part_.rng_state));
@@ -216,9 +216,9 @@ class Save {
       const auto bytes = std::filesystem::file_size(path, error);
       if (!error && bytes == file.bytes) continue;
       throw Error(ExitCode::kIoError,
-                  fmt::format("'{}' was written with {} bytes and {} when all ranks had ended. Do all hosts see one "
-                              "folder there?",
-                              path, file.bytes, error ? "was not there" : fmt::format("had {}", bytes)));
+                  fmt::format("'{}' was written with {} bytes and {} when all ranks had finished. Do all hosts see the "
+                              "same directory there?",
+                              path, file.bytes, error ? "was missing" : fmt::format("had {}", bytes)));
     }
   }
 
@@ -235,11 +235,11 @@ class Save {
   }
 
   void set_storage_activity(const char* doing, const std::string& path) const {
-    progress_.set(fmt::format("{} '{}'. Is the storage there at work?", doing, path));
+    progress_.set(fmt::format("{} '{}'. Is its storage working?", doing, path));
   }
 
   std::string describe_failure(int rank, const Report& report) const {
-    return fmt::format("checkpoint of step {}: rank {}: {}; the checkpoints before are untouched", part_.metadata.step,
+    return fmt::format("checkpoint of step {}: rank {}: {}; earlier checkpoints are unchanged", part_.metadata.step,
                        rank, report.message);
   }
 
@@ -247,7 +247,7 @@ class Save {
     try {
       return receive(phase, rank, until);
     } catch (const TimeoutError& error) {
-      return {ExitCode::kTimeout, fmt::format("has not told the end of its part ({})", error.what()), {}};
+      return {ExitCode::kTimeout, fmt::format("timed out waiting for its part ({})", error.what()), {}};
     }
   }
 
@@ -257,7 +257,7 @@ class Save {
       return receive(phase, 0, verdict_deadline(deadline_));
     } catch (const TimeoutError& error) {
       throw TimeoutError(describe_failure(
-          0, {ExitCode::kTimeout, fmt::format("has not told what came of it ({})", error.what()), {}}));
+          0, {ExitCode::kTimeout, fmt::format("timed out waiting for its result ({})", error.what()), {}}));
     }
   }
 
@@ -269,7 +269,7 @@ class Save {
   }
   // Waits in short intervals, to notice that the last deadline was set.
   Report receive(const char* phase, int rank, Deadline until) {
-    progress_.set(options_.rank == 0 ? fmt::format("rank {} has not told the end of its part", rank) : "");
+    progress_.set(options_.rank == 0 ? fmt::format("waiting for the part of rank {}", rank) : "");
     const auto begin = Deadline::Clock::now();
     const auto poll_interval = std::min<std::chrono::milliseconds>(std::chrono::seconds(10), options_.final_timeout);
     for (;;) {
@@ -329,7 +329,7 @@ void CheckpointWriter::wait_for_thread() {
     waited += next;
     const std::string text = progress_.text();
     if (text.empty()) continue;
-    log::warning("the run stands still for the checkpoint of step {}, for {:.0f} s so far: {}", saving_step_,
+    log::warning("training blocked for {1:.0f} s so far by the checkpoint of step {0}: {2}", saving_step_,
                  std::chrono::duration<double>(waited).count(), text);
   }
   thread_.join();

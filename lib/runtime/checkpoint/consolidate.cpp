@@ -45,20 +45,20 @@ enum class Form { kSafetensors, kStateDict, kTorchScript };
 Form form_of(const ConsolidateOptions& options) {
   const bool safetensors = options.out.ends_with(".safetensors");
   if (!safetensors && !options.out.ends_with(".pt") && !options.out.ends_with(".pth")) {
-    usage_error(fmt::format(
-        "cannot tell the form of '{}': name it .safetensors or .pt (--state_dict for a plain name -> tensor "
-        "file)",
-        options.out));
+    usage_error(
+        fmt::format("unknown extension of '{}': use .safetensors or .pt (--state_dict for a plain name -> tensor file)",
+                    options.out));
   }
   if (safetensors && options.state_dict)
-    usage_error(fmt::format("--state_dict writes a .pt file, '{}' is none", options.out));
+    usage_error(fmt::format("--state_dict writes a .pt file, but '{}' does not end in .pt", options.out));
   const Form form = safetensors ? Form::kSafetensors : options.state_dict ? Form::kStateDict : Form::kTorchScript;
   if (form == Form::kTorchScript && (options.max_shard_bytes > 0 || options.exclude_frozen)) {
-    usage_error(fmt::format("a TorchScript file is whole: {} is for OUT.safetensors, or a .pt with --state_dict",
-                            options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
+    usage_error(fmt::format(
+        "a TorchScript file is always complete: use {} with OUT.safetensors, or with a .pt and --state_dict",
+        options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
   }
   if (options.max_memory_bytes < kMinMemory) {
-    usage_error(fmt::format("--max_memory {} bytes: at least {} MB are needed", options.max_memory_bytes,
+    usage_error(fmt::format("--max_memory is {} bytes, but at least {} MB are needed", options.max_memory_bytes,
                             kMinMemory / 1'000'000));
   }
   return form;
@@ -97,8 +97,8 @@ void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
     std::error_code ignored;
     if (is_reserved_name && std::filesystem::exists(path, ignored) &&
         std::filesystem::exists(path.parent_path() / kManifestName, ignored)) {
-      usage_error(
-          fmt::format("'{}' is a file of a checkpoint, which would be damaged: write to another folder", file.path));
+      usage_error(fmt::format("'{}' is a file of a checkpoint and would be overwritten: write to another directory",
+                              file.path));
     }
   }
 }
@@ -143,7 +143,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
     throw;
   }
   if (trains) {
-    log::info("'{}' is in train mode, as the model file was: call eval() on it before it is used, or its dropout is on",
+    log::info("'{}' is in train mode, as the model file was: call eval() on it before you use it, or its dropout is on",
               options.out);
   }
   return written;

@@ -82,17 +82,17 @@ std::string list_names(const std::vector<std::string>& names) {
 
 std::string describe_misfit(const NameMatch& match, const std::string& path) {
   std::string out = fmt::format("the checkpoint '{}' does not fit the model:", path);
-  if (!match.only_model.empty()) out += "\n  it has no " + list_names(match.only_model);
-  if (!match.only_saved.empty()) out += "\n  the model has no " + list_names(match.only_saved);
+  if (!match.only_model.empty()) out += "\n  missing in the checkpoint: " + list_names(match.only_model);
+  if (!match.only_saved.empty()) out += "\n  missing in the model: " + list_names(match.only_saved);
   if (!match.near.empty()) {
-    out += "\n  probably the same (in the model; in the checkpoint): " +
-           join_some(match.near, ", ",
-                     [](const auto& pair) { return fmt::format("'{}'; '{}'", pair.first, pair.second); });
+    out += "\n  probably the same (model; checkpoint): " + join_some(match.near, ", ", [](const auto& pair) {
+             return fmt::format("'{}'; '{}'", pair.first, pair.second);
+           });
   }
   if (!match.shapes.empty()) {
-    out += "\n  other shapes: " + join_some(match.shapes, ", ", [](const NameMatch::Shapes& shapes) {
-             return fmt::format("'{}' is {} there and {} in the model", shapes.name, shape_text(shapes.saved),
-                                shape_text(shapes.model));
+    out += "\n  different shapes: " + join_some(match.shapes, ", ", [](const NameMatch::Shapes& shapes) {
+             return fmt::format("'{}' is {} in the checkpoint and {} in the model", shapes.name,
+                                shape_text(shapes.saved), shape_text(shapes.model));
            });
   }
   return out;

@@ -137,10 +137,9 @@ void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::
 bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, const std::string& path) {
   const auto skeleton = checkpoint.skeleton();
   if (!skeleton) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the checkpoint '{}' holds no model.pt, so no TorchScript can be made of it; write "
-                                "OUT.safetensors or use --state_dict",
-                                checkpoint.path()));
+    throw UserError(ExitCode::kBadInput, fmt::format("the checkpoint '{}' has no model.pt, so it cannot become "
+                                                     "TorchScript; write OUT.safetensors or use --state_dict",
+                                                     checkpoint.path()));
   }
   Skeleton model(*skeleton);
   SparseArchiveWriter archive(path);

@@ -47,14 +47,14 @@ RestoreReport RestoreAgreement::report_of(int rank, const std::string& phase) {
     return report_from(receive(fmt::format("{}/{}", phase, rank)));
   } catch (const TimeoutError& error) {
     return {RestoreReport::Outcome::kLate,
-            fmt::format("resuming: rank {} has not told the end of its part ({})", rank, error.what())};
+            fmt::format("resuming: timed out waiting for rank {} ({})", rank, error.what())};
   }
 }
 
 std::optional<comm::Watchdog::BarrierWait> RestoreAgreement::begin_wait(const std::string& phase) {
   if (!watch_) return std::nullopt;
-  return std::optional<comm::Watchdog::BarrierWait>(std::in_place, *watch_, "resume",
-                                                    fmt::format("the resume (part '{}')", phase), "", deadline_.left());
+  return std::optional<comm::Watchdog::BarrierWait>(
+      std::in_place, *watch_, "resume", fmt::format("the resume (phase '{}')", phase), "", deadline_.left());
 }
 
 void RestoreAgreement::send(const std::string& key, const std::string& text) {
@@ -69,7 +69,7 @@ std::string RestoreAgreement::receive_verdict(const std::string& key) {
   try {
     return store_.get(prefix_ + key, verdict_deadline(deadline_));
   } catch (const TimeoutError& error) {
-    throw TimeoutError(fmt::format("resuming: rank 0 has not told what came of it ({})", error.what()));
+    throw TimeoutError(fmt::format("resuming: timed out waiting for the result of rank 0 ({})", error.what()));
   }
 }
 

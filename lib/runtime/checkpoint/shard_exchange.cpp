@@ -48,7 +48,7 @@ class Exchange {
 
  private:
   Json describe(const std::string& shard, const SafetensorsFile*& file) {
-    if (!reader_.has_shard(shard)) return {{"fault", fmt::format("'{}/{}' has gone", reader_.path(), shard)}};
+    if (!reader_.has_shard(shard)) return {{"fault", fmt::format("'{}/{}' was removed", reader_.path(), shard)}};
     try {
       file = &reader_.verified_shard(shard);
     } catch (const DamagedCheckpoint& error) {

@@ -118,7 +118,7 @@ void SparseArchiveWriter::correct_checksums() const {
     }
     ++num_corrected;
   }
-  DSL_CHECK(num_corrected == holes_.size(), "a hole that is no member of the archive");
+  DSL_CHECK(num_corrected == holes_.size(), "a hole that is not a member of the archive");
 }
 
 }  // namespace dslaunch::runtime

@@ -49,8 +49,7 @@ bool appears(const std::string& dir, const std::string& name, std::chrono::milli
   while (!fs::exists(dir + "/" + name, ignored)) {
     if (deadline.passed()) return false;
     if (report_at.passed() && !std::exchange(is_reported, true)) {
-      log::info("waiting for '{}' to show a file that another rank has put there (up to {} s in all)", dir,
-                timeout / 1s);
+      log::info("waiting until a file of another rank is visible in '{}' (up to {} s)", dir, timeout / 1s);
     }
     std::this_thread::sleep_for(20ms);
   }
@@ -104,7 +103,7 @@ class TopologyDetection {
   std::optional<comm::Watchdog::BarrierWait> begin_wait() {
     if (!watch_) return std::nullopt;
     return std::optional<comm::Watchdog::BarrierWait>(std::in_place, *watch_, "folder",
-                                                      fmt::format("the look whether all ranks see '{}'", dir_), "",
+                                                      fmt::format("the check whether all ranks see '{}'", dir_), "",
                                                       deadline_.left());
   }
 
@@ -151,7 +150,7 @@ class TopologyDetection {
       try {
         leader_of_rank.push_back(std::stoi(store_.get(key(fmt::format("rank/{}", rank)), deadline_)));
       } catch (const TimeoutError& error) {
-        return {{"late", fmt::format("rank {} has not told whether it sees {} ({})", rank, dir_, error.what())}};
+        return {{"late", fmt::format("timed out waiting for rank {} to check {} ({})", rank, dir_, error.what())}};
       }
       if (leader_of_rank.back() == kNoLeader) ranks_without_leader.push_back(rank);
     }
@@ -172,16 +171,16 @@ class TopologyDetection {
 
   std::string not_shared(const std::vector<int>& ranks_without_leader) const {
     return fmt::format(
-        "rank{} {} cannot see {}, where rank 0 keeps the checkpoints: put --run_dir (or checkpoint.dir) on a "
-        "file system that all hosts share, let every host keep its own part (\"checkpoint\": "
-        "{{\"use_node_local_storage\": true}}), or switch checkpoints off (checkpoint.at_end and on_interrupt false)",
+        "rank{} {} cannot see {}, the checkpoint directory of rank 0: put --run_dir (or checkpoint.dir) on a file "
+        "system that all hosts share, let every host store its own part (\"checkpoint\": {{\"use_node_local_storage\": "
+        "true}}), or switch checkpoints off (checkpoint.at_end and on_interrupt false)",
         ranks_without_leader.size() == 1 ? "" : "s", fmt::join(ranks_without_leader, ", "), dir_);
   }
 
   std::string describe_invisible_directory(const std::vector<int>& ranks_without_leader) const {
     return fmt::format(
-        "rank{} {} cannot see {} of their node's first rank: with use_node_local_storage the ranks of a node have to "
-        "share that folder",
+        "rank{} {} cannot see {} of the first rank on the node: with use_node_local_storage all ranks of a node must "
+        "see one directory",
         ranks_without_leader.size() == 1 ? "" : "s", fmt::join(ranks_without_leader, ", "), dir_);
   }
 

@@ -52,10 +52,9 @@ void refuse_pickle(const std::vector<ZipMember>& members, const std::string& pat
   if (std::none_of(members.begin(), members.end(), [](const auto& each) { return each.name.ends_with("/data.pkl"); })) {
     return;
   }
-  throw UserError(ExitCode::kBadInput,
-                  fmt::format("{} was written by torch.save, as a pickle of Python; save its tensors with "
-                              "safetensors.torch.save_file, or as arrays with numpy.savez",
-                              subject_of(path)));
+  throw UserError(ExitCode::kBadInput, fmt::format("{} was written by torch.save, as a Python pickle; save its tensors "
+                                                   "with safetensors.torch.save_file, or as arrays with numpy.savez",
+                                                   subject_of(path)));
 }
 
 // Repeated names result from appending to an archive. NumPy reads the last entry of a name, which is not guaranteed.
@@ -63,8 +62,8 @@ void refuse_repeated_names(const std::vector<ZipMember>& members, const std::str
   std::set<std::string> seen;
   for (const auto& member : members) {
     if (seen.insert(member.name).second) continue;
-    throw UserError(ExitCode::kBadInput, fmt::format("{} holds more than one member '{}'; save it again with "
-                                                     "numpy.savez(path, **numpy.load(path)), which keeps the last",
+    throw UserError(ExitCode::kBadInput, fmt::format("{} has more than one member '{}'; save it again with "
+                                                     "numpy.savez(path, **numpy.load(path)), which keeps the last one",
                                                      subject_of(path), member.name));
   }
 }
@@ -128,12 +127,11 @@ FileFormat file_format(const std::string& path, const std::string& format, bool 
   if (file->size() >= 4 && std::memcmp(file->data(), "PK\x03\x04", 4) == 0) return FileFormat::kNpz;
   if (file->size() >= 9 && file->data()[8] == '{' && file->data()[7] == 0) return FileFormat::kSafetensors;
   if (has_seq_len) return FileFormat::kTokens;
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("{} is of no known format (.safetensors, .npy, .npz, .bin beside .idx). A flat file of tokens needs "
-                  "\"format\": \"tokens\", \"dtype\" and \"seq_len\" in the data section; text is turned "
-                  "into tokens by tools/tokenize",
-                  subject_of(path)));
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("{} has an unknown format (known: .safetensors, .npy, .npz, .bin beside .idx). A flat "
+                              "file of tokens needs \"format\": \"tokens\", \"dtype\" and \"seq_len\" in the data "
+                              "section; tools/tokenize converts text to tokens",
+                              subject_of(path)));
 }
 
 std::vector<FileArray> read_arrays(const std::string& path, FileFormat format) {
@@ -147,7 +145,7 @@ FileArray read_token_stream(const std::string& path, const std::string& dtype) {
     FileArray array = read_npy(path);
     if (array.shape.size() != 1 || !c10::isIntegralType(array.dtype, false)) {
       throw UserError(ExitCode::kBadInput,
-                      fmt::format("{} cannot be a token stream: it has the shape ({}) and dtype {}, needed is one dim "
+                      fmt::format("{} cannot be a token stream: it has the shape ({}) and dtype {}, expected one dim "
                                   "of integers (or leave out data.seq_len and \"format\": \"tokens\")",
                                   subject_of(path), fmt::join(array.shape, ", "), c10::toString(array.dtype)));
     }
@@ -156,9 +154,10 @@ FileArray read_token_stream(const std::string& path, const std::string& dtype) {
   const at::ScalarType type = token_dtype(dtype);
   const size_t width = c10::elementSize(type);
   if (file->size() % width != 0) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("{} holds {} bytes, which is no whole number of {} tokens; is data.dtype right?",
-                                subject_of(path), file->size(), dtype));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("{} has {} bytes, which is not a multiple of the size of {} tokens; is data.dtype right?",
+                    subject_of(path), file->size(), dtype));
   }
   return {stem_of(path), type, {static_cast<int64_t>(file->size() / width)}, file->data(), file, path};
 }

@@ -35,7 +35,7 @@ std::vector<size_t> find_all(const std::vector<ArrayInfo>& arrays, const std::ve
   for (const auto& name : wanted) {
     const auto index = find(arrays, name);
     if (!index) {
-      refuse(fmt::format("data.{} names the array '{}', which the data does not hold{}; it holds {}", key, name,
+      refuse(fmt::format("data.{} names the array '{}', which the data does not have{}; it has {}", key, name,
                          did_you_mean(name, names_of(arrays)), fmt::join(names_of(arrays), ", ")));
     }
     found.push_back(*index);
@@ -58,9 +58,9 @@ std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, cons
 [[noreturn]] void reject_missing_argument(const std::vector<ArrayInfo>& arrays, const ForwardArguments& forward,
                                           const std::string& name, const std::string& missing) {
   refuse(
-      fmt::format("the data's array '{}' is called like an argument of forward ({}), but '{}' in front of it has no "
-                  "array, and arguments are passed by position. Give the data an array '{}', or name with data.inputs "
-                  "and data.labels, or --inputs and --labels, what goes to forward (the data holds {})",
+      fmt::format("the data's array '{}' has the name of an argument of forward ({}), but the argument '{}' before it "
+                  "has no array, and arguments are passed by position. Add an array '{}' to the data, or name the "
+                  "arrays for forward with data.inputs and data.labels, or --inputs and --labels (the data has {})",
                   name, fmt::join(forward.names, ", "), missing, missing, fmt::join(names_of(arrays), ", ")));
 }
 
@@ -98,18 +98,17 @@ void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& cho
     for (size_t i : chosen.labels) given.push_back(arrays[i].name);
   }
   if (given.size() < forward.num_required || given.size() > forward.names.size()) {
-    refuse(
-        fmt::format("the model's forward takes {}{} argument(s) ({}), the data gives {} ({}); name the arrays in the "
-                    "order of forward with data.inputs and data.labels, or --inputs and --labels (the data holds {})",
-                    forward.num_required == forward.names.size() ? "" : fmt::format("{} to ", forward.num_required),
-                    forward.names.size(), fmt::join(forward.names, ", "), given.size(), fmt::join(given, ", "),
-                    fmt::join(names_of(arrays), ", ")));
+    refuse(fmt::format(
+        "the model's forward takes {}{} argument(s) ({}), but the data provides {} ({}); name the arrays in the order "
+        "of forward with data.inputs and data.labels, or --inputs and --labels (the data has {})",
+        forward.num_required == forward.names.size() ? "" : fmt::format("{} to ", forward.num_required),
+        forward.names.size(), fmt::join(forward.names, ", "), given.size(), fmt::join(given, ", "),
+        fmt::join(names_of(arrays), ", ")));
   }
   if (!forward.takes_labels && chosen.labels.empty()) {
-    refuse(
-        fmt::format("the config's \"loss\" is called with labels, but the data names none; set data.labels or "
-                    "--labels (the data holds {})",
-                    fmt::join(names_of(arrays), ", ")));
+    refuse(fmt::format(
+        "the config's \"loss\" needs labels, but the data names none; set data.labels or --labels (the data has {})",
+        fmt::join(names_of(arrays), ", ")));
   }
 }
 

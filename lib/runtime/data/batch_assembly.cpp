@@ -103,7 +103,7 @@ void BatchAssembler::check(size_t array, const std::vector<int64_t>& samples, co
     throw UserError(
         ExitCode::kBadInput,
         fmt::format(
-            "array '{}' of the data, sample {}{}: the value {} is out of range: the model takes 0 to {}{}; file: {}",
+            "array '{}' of the data, sample {}{}: the value {} is out of range: the model accepts 0 to {}{}; file: {}",
             info.name, sample, info.sample_shape.empty() ? "" : fmt::format(", element {}", element),
             values.flatten()[*outside].item<int64_t>(), limit.bound - 1,
             limit.ignored ? fmt::format(" (and {} for labels to ignore)", *limit.ignored) : "",

@@ -12,7 +12,7 @@ namespace {
 
 void require_samples(const SampleSource& source) {
   if (source.num_samples() == 0) {
-    refuse(fmt::format("the data holds no samples (array '{}' has 0 rows)", source.arrays()[0].name));
+    refuse(fmt::format("the data has no samples (array '{}' has 0 rows)", source.arrays()[0].name));
   }
 }
 
@@ -20,7 +20,7 @@ void require_whole_batch(const SampleSource& source, const config::Data& data, c
   require_samples(source);
   if (!data.drop_last || source.num_samples() >= batch.train_batch) return;
   refuse(
-      fmt::format("the data holds {} sample(s), fewer than one batch of {} (micro batch {} x accumulation {} x {} data "
+      fmt::format("the data has {} sample(s), fewer than one batch of {} (micro batch {} x accumulation {} x {} data "
                   "rank(s)); make train_batch_size smaller, or set data.drop_last to false to repeat samples",
                   source.num_samples(), batch.train_batch, batch.micro_batch, batch.accumulation,
                   batch.train_batch / (batch.micro_batch * batch.accumulation)));
@@ -55,7 +55,7 @@ Batch BatchLoader::next() {
 int64_t steps_in_epochs(const SampleSource& source, const config::Data& data, const config::Batch& batch,
                         int64_t epochs) {
   if (source.num_samples() == SampleSource::kEndless) {
-    refuse("synthetic data has no end, so the run needs a number of steps: --steps N or train.steps");
+    refuse("synthetic data is endless, so the run needs a number of steps: --steps N or train.steps");
   }
   require_whole_batch(source, data, batch);
   return steps_in_epochs(source.num_samples(), batch.train_batch, data.drop_last, epochs);

@@ -34,7 +34,7 @@ class JoinedArray {
     info_.name = first.name;
     info_.dtype = first.dtype;
     if (first.shape.empty()) {
-      refuse(fmt::format("data file '{}': array '{}' is a single number; its first dim has to count samples",
+      refuse(fmt::format("data file '{}': array '{}' is a scalar; its first dim must be the number of samples",
                          first.path, first.name));
     }
     info_.sample_shape.assign(first.shape.begin() + 1, first.shape.end());
@@ -45,8 +45,8 @@ class JoinedArray {
     const std::vector<int64_t> rest(part.shape.begin() + (part.shape.empty() ? 0 : 1), part.shape.end());
     if (part.shape.empty() || rest != info_.sample_shape || part.dtype != info_.dtype) {
       refuse(
-          fmt::format("array '{}' differs between data files: {} {} in '{}', {} {} in '{}'; all dims but the first "
-                      "and the dtype have to agree",
+          fmt::format("array '{}' differs between data files: {} {} in '{}', {} {} in '{}'; the dtype and all dims but "
+                      "the first must be equal",
                       info_.name, c10::toString(info_.dtype), shape_text(parts_[0].shape), parts_[0].path,
                       c10::toString(part.dtype), shape_text(part.shape), part.path));
     }
@@ -149,7 +149,7 @@ std::unique_ptr<SampleSource> join_archives(const std::vector<std::vector<FileAr
       const auto same = std::find_if(files[i].begin(), files[i].end(),
                                      [&](const FileArray& part) { return part.name == array.info().name; });
       if (same == files[i].end() || files[i].size() != joined.size()) {
-        refuse(fmt::format("the data files hold different arrays: '{}' has {}; '{}' has {}", files[0][0].path,
+        refuse(fmt::format("the data files have different arrays: '{}' has {}; '{}' has {}", files[0][0].path,
                            array_names(files[0]), files[i][0].path, array_names(files[i])));
       }
       array.add(*same);
@@ -165,7 +165,7 @@ bool is_token_stream(FileFormat format) {
 std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::vector<std::string>& paths,
                                           FileFormat format) {
   if (data.seq_len <= 0) {
-    refuse(fmt::format("data file '{}' is a token stream: data.seq_len has to say how long a sample is", paths[0]));
+    refuse(fmt::format("data file '{}' is a token stream: set data.seq_len to the length of a sample", paths[0]));
   }
   std::vector<FileArray> parts;
   std::string before;
@@ -192,7 +192,7 @@ std::unique_ptr<SampleSource> open_files(const config::Data& data, const std::ve
       refuse(fmt::format("the data files '{}' and '{}' are of different kinds", paths[0], path));
     }
     files.push_back(read_arrays(path, own));
-    if (files.back().empty()) refuse(fmt::format("data file '{}' holds no array", path));
+    if (files.back().empty()) refuse(fmt::format("data file '{}' has no array", path));
   }
   return format == FileFormat::kNpy ? join_npy(data, std::move(files)) : join_archives(files);
 }

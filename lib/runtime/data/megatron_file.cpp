@@ -34,19 +34,17 @@ class Index {
     if (bytes.starts_with(kOldMagic)) {
       refuse(path, "is an index of the old form (TNTIDX): preprocess the text again with --dataset-impl mmap");
     }
-    if (!bytes.starts_with(kMagic)) refuse(path, "is no index of Megatron's: it does not begin with MMIDIDX");
+    if (!bytes.starts_with(kMagic)) refuse(path, "is not an index of Megatron: it does not begin with MMIDIDX");
     if (bytes.size() < kHeader) refuse(path, fmt::format("is truncated: {} bytes", bytes.size()));
     if (const auto version = at<uint64_t>(9); version != 1) {
-      refuse(path, fmt::format("has version {}; version 1 is known here", version));
+      refuse(path, fmt::format("has version {}; only version 1 is supported", version));
     }
     type_code_ = at<uint8_t>(17);
     const auto sequences = at<uint64_t>(18), documents = at<uint64_t>(26);
     const uint64_t left = bytes.size() - kHeader;
     if (sequences > left / 12 || documents > (left - sequences * 12) / 8) {
-      refuse(path,
-             fmt::format("is truncated: {} bytes do not hold the {} sequences and {} entries of documents that it "
-                         "speaks of",
-                         bytes.size(), sequences, documents));
+      refuse(path, fmt::format("is truncated: {} bytes are too few for its {} sequences and {} document entries",
+                               bytes.size(), sequences, documents));
     }
     num_sequences_ = static_cast<size_t>(sequences);
     lengths_ = kHeader;
@@ -104,7 +102,7 @@ at::ScalarType token_type(const std::string& path, int code, bool has_two_bytes)
     default:
       break;
   }
-  refuse(path, fmt::format("names the type {} for its elements, which is none that tokens have", code));
+  refuse(path, fmt::format("has the element type {}, which is not a type of tokens", code));
 }
 
 }  // namespace
@@ -135,10 +133,9 @@ std::vector<FileArray> read_megatron_tokens(const std::string& path) {
   for (size_t i = 0; i < index.num_sequences(); ++i) {
     const int64_t length = index.length(i), offset = index.offset(i);
     if (length < 0 || offset < 0 || offset > size || length > (size - offset) / width) {
-      refuse(tokens_path,
-             fmt::format("has {} bytes, but '{}' puts sequence {} at byte {} with {} tokens of {} bytes. Are the "
-                         "two of one data set?",
-                         size, index_path, i, offset, length, width));
+      refuse(tokens_path, fmt::format("has {} bytes, but '{}' has sequence {} at byte {} with {} tokens of {} bytes. "
+                                      "Do the two files belong together?",
+                                      size, index_path, i, offset, length, width));
     }
     if (offset != end) {
       ranges.push_back({"tokens", type, {0}, tokens->data() + offset, tokens, tokens_path});
@@ -147,7 +144,7 @@ std::vector<FileArray> read_megatron_tokens(const std::string& path) {
     ranges.back().shape[0] += length;
     end += length * width;
   }
-  if (ranges.empty()) refuse(index_path, "names no sequence");
+  if (ranges.empty()) refuse(index_path, "has no sequence");
   return ranges;
 }
 

@@ -78,7 +78,7 @@ class Parser {
 
   at::ScalarType read_dtype(std::string_view text) const {
     if (text.empty() || (text[0] != '\'' && text[0] != '"')) {
-      refuse("holds a structured array; save each field as an array of its own");
+      refuse("is a structured array; save each field as a separate array");
     }
     const size_t end = text.find(text[0], 1);
     if (end == std::string_view::npos) refuse("has a damaged .npy header: descr does not end");
@@ -87,10 +87,10 @@ class Parser {
     if (descr[0] == '>' && descr.substr(1) != "u1" && descr.substr(1) != "i1") {
       refuse(fmt::format("is big-endian ('{}'); save array.astype(array.dtype.newbyteorder('<'))", descr));
     }
-    if (descr.find('O') != std::string_view::npos) refuse("holds Python objects; save an array of numbers");
+    if (descr.find('O') != std::string_view::npos) refuse("has Python objects; save an array of numbers");
     const auto dtype = dtype_named(kDtypes, descr.substr(1));
     if (!dtype || std::string_view("<>|=").find(descr[0]) == std::string_view::npos) {
-      refuse(fmt::format("has the dtype '{}', which data cannot have here; use real numbers or booleans", descr));
+      refuse(fmt::format("has the unsupported dtype '{}'; use real numbers or booleans", descr));
     }
     return *dtype;
   }
@@ -121,7 +121,7 @@ class Parser {
     if (!expected) refuse("has a shape that overflows 64 bits");
     const size_t present = bytes_.size() - header.data_begin;
     if (static_cast<uint64_t>(*expected) > present) {
-      refuse(fmt::format("is truncated: its shape ({}) takes {} bytes, {} are there", fmt::join(header.shape, ", "),
+      refuse(fmt::format("is truncated: its shape ({}) needs {} bytes, but it has {}", fmt::join(header.shape, ", "),
                          *expected, present));
     }
   }

@@ -27,7 +27,7 @@ void convert_floating(const void* from, void* to, at::ScalarType to_dtype, int64
     case at::kBFloat16:
       return convert<From, at::BFloat16>(from, to, count);
     default:
-      DSL_CHECK(false, fmt::format("nothing computes in {}", c10::toString(to_dtype)));
+      DSL_CHECK(false, fmt::format("no computation uses {}", c10::toString(to_dtype)));
   }
 }
 
@@ -60,7 +60,7 @@ void convert_row(const void* from, at::ScalarType from_dtype, void* to, at::Scal
     case at::kUInt64:
       return convert<uint64_t, int64_t>(from, to, count);
     default:
-      DSL_CHECK(false, fmt::format("no data file holds {}", c10::toString(from_dtype)));
+      DSL_CHECK(false, fmt::format("no data file has {}", c10::toString(from_dtype)));
   }
 }
 

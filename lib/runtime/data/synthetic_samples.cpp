@@ -41,7 +41,7 @@ class SyntheticSamples : public SampleSource {
   SyntheticSamples(const std::vector<config::ArraySpec>& arrays, uint64_t seed) {
     if (arrays.empty()) {
       refuse(
-          "\"train\": \"synthetic\" needs data.synthetic with the arrays to make, for example "
+          "\"train\": \"synthetic\" needs data.synthetic with the arrays to generate, for example "
           R"({"input_ids": {"shape": [128], "dtype": "int64", "low": 0, "high": 256}, "labels": {"like": "input_ids"}})");
     }
     for (const auto& array : arrays) {

@@ -15,9 +15,10 @@ class TokenSamples : public SampleSource {
     int64_t total = 0;
     for (const auto& part : parts_) ends_.push_back(total += part.shape[0]);
     if (total <= seq_len) {
-      throw UserError(ExitCode::kBadInput,
-                      fmt::format("data file '{}' holds {} tokens; one sample of seq_len {} takes one more than that",
-                                  parts_[0].path, total, seq_len));
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("data file '{}' has {} tokens; one sample of seq_len {} needs one token more than seq_len",
+                      parts_[0].path, total, seq_len));
     }
     num_samples_ = (total - 1) / seq_len;
     infos_ = {{"input_ids", at::kLong, {seq_len}}, {"labels", at::kLong, {seq_len}}};

@@ -13,7 +13,7 @@ namespace {
 std::string require_skeleton(CheckpointReader& reader) {
   if (auto path = reader.skeleton()) return *path;
   throw UserError(ExitCode::kBadInput,
-                  fmt::format("checkpoint '{}' holds no model.pt, so there is no model to run", reader.path()));
+                  fmt::format("checkpoint '{}' has no model.pt, so there is no model to run", reader.path()));
 }
 
 // Holds whole parameters, read once: there is nothing to all-gather and nothing to reduce.

@@ -56,9 +56,9 @@ void require_single_directory_for_full_weights(const CheckpointingOptions& optio
                                                const CheckpointStorageTopology& share) {
   if (!options.full_weights || share.is_single_directory()) return;
   throw UserError(ExitCode::kBadInput,
-                  "zero_optimization.stage3_gather_16bit_weights_on_model_save needs one folder that all hosts see: "
+                  "zero_optimization.stage3_gather_16bit_weights_on_model_save needs a directory that all hosts see: "
                   "with use_node_local_storage no host has all shards. Switch one of the two off; `dslaunch "
-                  "consolidate` makes whole weights of folders that were copied into one");
+                  "consolidate` produces full weights from directories that were copied into one");
 }
 
 // Two jobs that use the same checkpoint directory would remove each other's checkpoints. The default directory is
@@ -67,7 +67,7 @@ void require_single_directory_for_full_weights(const CheckpointingOptions& optio
 DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  if (error) throw SystemError("create folder", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
+  if (error) throw SystemError("create directory", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
   const std::string file = dir + "/.checkpoints.lock";
   const std::string job = options.job.empty() ? "a job" : "job " + options.job;
   auto lock =
@@ -75,14 +75,15 @@ DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions&
   if (lock.ok()) return *std::move(lock);
   const std::string& holder = lock.error();
   if (!options.job.empty() && holder.starts_with(job + " ")) {
-    log::warning("an earlier attempt of this job still holds '{}': {}", dir, holder);
+    log::warning("an earlier attempt of this job still locks '{}': {}", dir, holder);
     return {};
   }
-  throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot save into '{}': {} is at work in it, and two jobs would remove each other's "
-                              "checkpoints. End that first, or give this job a checkpoint.dir of its own; if that host "
-                              "is gone for good, remove '{}'",
-                              dir, holder, file));
+  throw UserError(
+      ExitCode::kCannotCreate,
+      fmt::format(
+          "cannot save into '{}': {} is using it, and two jobs would remove each other's checkpoints. End that job "
+          "first, or set another checkpoint.dir for this job; if the host of that job no longer exists, remove '{}'",
+          dir, holder, file));
 }
 
 }  // namespace
@@ -159,8 +160,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   if (world_.rank() == 0) {
     const double waited = stalls_.waiting_ms - before.waiting_ms, copied = stalls_.copying_ms - before.copying_ms;
     log::info(
-        "{} checkpoint of step {}: the run stood still for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying "
-        "{:.1f} MB)",
+        "{} checkpoint of step {}: training blocked for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying {:.1f} MB)",
         wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
         static_cast<double>(copies_.num_bytes()) / 1e6);
   }
@@ -169,7 +169,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
 void Checkpointing::finish() {
   wait_for_writer();
   if (world_.rank() != 0 || stalls_.num_saves < 2) return;
-  log::info("{} checkpoints: the run stood still for {:.1f} ms in all", stalls_.num_saves,
+  log::info("{} checkpoints: training blocked for {:.1f} ms in total", stalls_.num_saves,
             stalls_.waiting_ms + stalls_.copying_ms);
 }
 
@@ -187,7 +187,7 @@ std::string Checkpointing::skeleton() {
       options_.run_dir + (share_.leader == 0 ? "" : fmt::format("/node_{}", options_.placement.node));
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) throw SystemError("create folder", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
+  if (error) throw SystemError("create directory", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
   write_model_skeleton(options_.model_path, directory + "/model_skeleton.pt");
   skeleton_ = directory + "/model_skeleton.pt";
   return skeleton_;

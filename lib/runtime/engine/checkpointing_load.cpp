@@ -40,8 +40,8 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
     const std::string start = begin_from.value_or("");
     if (world_.rank() == 0) {
       log::info("--resume auto: no {} in {}, starting {}",
-                begin_from ? "sound checkpoint of this job" : "complete checkpoint", dir_,
-                start.empty() ? "afresh" : "from '" + start + "' again");
+                begin_from ? "intact checkpoint of this job" : "complete checkpoint", dir_,
+                start.empty() ? "from scratch" : "from '" + start + "' again");
     }
     return resume(start, begin_from);
   }
@@ -63,7 +63,7 @@ void Checkpointing::continue_from(const Restored& restored) const {
   try {
     point_latest(dir_, restored.metadata.step);
   } catch (const Error& error) {
-    log::warning("{}; --resume auto may begin at a later step than {}", error.what(), restored.metadata.step);
+    log::warning("{}; --resume auto may resume from a later step than {}", error.what(), restored.metadata.step);
   }
 }
 
@@ -80,10 +80,10 @@ void Checkpointing::resize_buffers(RestoreSource& source) {
 void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& load_options) {
   const auto match = match_names(metadata({}).parameters, source.metadata().parameters);
   if (!match.shapes.empty() || (load_options.strict && !match.fits())) {
-    const char* const advice = match.shapes.empty()
-                                   ? "\n  \"checkpoint\": {\"load\": {\"strict\": false}} with --resume "
-                                     "PATH loads what they have in common"
-                                   : "";
+    const char* const advice =
+        match.shapes.empty()
+            ? "\n  \"checkpoint\": {\"load\": {\"strict\": false}} with --resume PATH loads the common part"
+            : "";
     throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
   }
   loaded_frozen_.clear();
@@ -162,11 +162,11 @@ void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& matc
 void Checkpointing::report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const {
   const auto match = match_names(metadata({}).parameters, restored.metadata.parameters);
   if (!match.only_model.empty()) {
-    log::warning("not in the checkpoint, so they keep their starting values: {}", list_names(match.only_model));
+    log::warning("not in the checkpoint, keeping initial values: {}", list_names(match.only_model));
   }
-  if (!match.only_saved.empty()) log::warning("in the checkpoint only, so not used: {}", list_names(match.only_saved));
+  if (!match.only_saved.empty()) log::warning("only in the checkpoint, not used: {}", list_names(match.only_saved));
   if (load_options.weights_only) {
-    log::info("took the weights of {} (step {}); steps, schedule and data start afresh", restored.path,
+    log::info("loaded the weights of {} (step {}); steps, schedule and data start from scratch", restored.path,
               restored.metadata.step);
     return;
   }

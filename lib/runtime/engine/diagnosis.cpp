@@ -95,7 +95,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     samples.check(in_data, batch);
     const at::Tensor loss = run.engine.recompute_loss(on_device(std::move(batch), run.device), in_model, in_backward);
     if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss is not affected
-    in_model.check("the loss, made from finite values,", loss);
+    in_model.check("the loss, computed from finite values,", loss);
     if (in_model.finding().empty()) continue;
     found = fmt::format("{} ({}): {}", index, list_samples(samples.samples()), combine_findings(in_data, in_model));
   }
@@ -114,8 +114,8 @@ std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_
   }
   if (first < findings.size()) return fmt::format("rank {}, micro batch {}", first, findings[first]);
   return loss_is_finite ? "every gradient is finite when the step is computed again: their sum over micro batches and "
-                          "ranks overflowed, or the computation does not repeat"
-                        : "every loss is finite when the step is computed again: the computation does not repeat";
+                          "ranks overflowed, or the computation is not deterministic"
+                        : "every loss is finite when the step is computed again: the computation is not deterministic";
 }
 
 }  // namespace dslaunch::runtime

@@ -8,7 +8,7 @@ namespace {
 
 // Whether the options of the run allow capture.
 Result<> check_capturable(const config::JobConfig& config, const EngineOptions& options) {
-  if (options.device.is_cpu()) return Failure{"it takes a GPU"};
+  if (options.device.is_cpu()) return Failure{"it needs a GPU"};
   if (options.phases.is_observed()) return Failure{"steps are timed, traced or profiled phase by phase"};
   if (config.recomputation.enabled) return Failure{"activation_checkpointing keeps random states on the host"};
   if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
@@ -32,8 +32,7 @@ void Engine::set_up_step_graph() {
 bool Engine::all_ranks_can_capture(const Result<>& own) {
   for (const auto& result : gather_results(data_group_, options_.device, own)) {
     if (result.ok()) continue;
-    if (data_group_.rank() == 0)
-      log::warning("graph_harvesting: steps are issued launch by launch, as without it: {}", result.error());
+    if (data_group_.rank() == 0) log::warning("graph_harvesting has no effect: {}", result.error());
     return false;
   }
   return true;
@@ -61,7 +60,7 @@ void Engine::capture_step(const std::vector<MicroBatch>& batches) {
     return results;
   });
   if (captured.ok()) {
-    log::debug("step {}: recorded as a graph", steps_done_ + 1);
+    log::debug("step {}: captured as a graph", steps_done_ + 1);
   } else {
     parameters_->abandon_pass();
   }

@@ -61,7 +61,7 @@ UnitValues FiniteCheck::acquire(int unit, UnitCall call) {
 void FiniteCheck::check_all(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
-    check(fmt::format("parameter '{}' ({}) at the start of the step:", name, unit_name(unit)), values[i]);
+    check(fmt::format("parameter '{}' ({}) at the beginning of the step:", name, unit_name(unit)), values[i]);
   }
 }
 
@@ -79,7 +79,7 @@ void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
 void FiniteCheck::on_enter(int unit, const std::vector<at::Tensor>& inputs) {
   if (unit == 0) return;  // the data, which has been checked by name
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
+    check(fmt::format("input {} of {}, {}, computed by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
                       last_finite_unit_),
           inputs[i]);
   }
@@ -92,7 +92,7 @@ void FiniteCheck::on_exit(int unit, const std::vector<at::Tensor>& outputs) {
                       unit == 0 ? last_finite_unit_ : std::string()),
           outputs[i]);
   }
-  if (unit != 0) last_finite_unit_ = fmt::format(" after {}, which gave finite values", unit_name(unit));
+  if (unit != 0) last_finite_unit_ = fmt::format(" after {}, which returned finite values", unit_name(unit));
 }
 
 }  // namespace dslaunch::runtime

@@ -20,11 +20,10 @@ at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
   for (const auto& other : result.others) {
     if (fits(other)) return other;
   }
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("the model returns no logits of at least {} classes for each of the {} tokens, so it cannot "
-                  "continue a text; let forward return (loss, logits)",
-                  kNumBytes, positions));
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("the model does not return logits of at least {} classes for each of the {} tokens, so "
+                              "it cannot continue a text; let forward return (loss, logits)",
+                              kNumBytes, positions));
 }
 
 // A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
@@ -53,7 +52,7 @@ int64_t pick(const at::Tensor& logits, double temperature) {
   const at::Tensor bytes = logits.narrow(0, 0, kNumBytes).to(at::kDouble);
   const at::Tensor best = bytes.max();
   if (!at::isfinite(best).item<bool>()) {
-    throw UserError(ExitCode::kBadInput, "the model's logits are not finite: did its training go wrong?");
+    throw UserError(ExitCode::kBadInput, "the model's logits are not finite: did its training diverge?");
   }
   if (temperature == 0) return bytes.argmax().item<int64_t>();
   // Subtracts the maximum, so that no temperature makes a logit infinite.

@@ -28,7 +28,7 @@ at::Tensor value_in(const ModelSource& model, const std::string& name) {
     if (model.is_empty(static_cast<int>(i))) {
       throw UserError(
           ExitCode::kBadInput,
-          fmt::format("the model's '{}' is frozen and has no values, and the checkpoint has none for it", name));
+          fmt::format("the model's '{}' is frozen and has no values, and the checkpoint has no values for it", name));
     }
     return model.initial_value(static_cast<int>(i)).contiguous();
   }
@@ -57,7 +57,7 @@ class TemporarySkeleton {
     const auto parent = std::filesystem::path(path_).parent_path();
     std::error_code error;
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
-    if (error) throw SystemError("create the folder", parent.string(), error.value(), ExitCode::kCannotCreate);
+    if (error) throw SystemError("create the directory", parent.string(), error.value(), ExitCode::kCannotCreate);
   }
 
   const std::string path_;
@@ -109,9 +109,8 @@ ImportReport report_of(const deepspeed::ImportedState& state) {
 void require_no_checkpoint(const std::string& dir, int64_t step) {
   const FoundCheckpoint found = inspect_checkpoint(directory_of_step(dir, step));
   if (!found.has_manifest) return;
-  throw UserError(
-      ExitCode::kCannotCreate,
-      fmt::format("{} is a checkpoint already: --overwrite replaces it, another OUT leaves it alone", found.path));
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("{} already is a checkpoint: use --overwrite to replace it, or another OUT", found.path));
 }
 
 }  // namespace
@@ -120,9 +119,9 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   if (deepspeed::holds_checkpoint(request.out)) {
     throw UserError(
         ExitCode::kUsage,
-        fmt::format("'{}' holds a checkpoint of DeepSpeed, whose 'latest' would be lost; name another folder "
-                    "for OUT",
-                    request.out));
+        fmt::format(
+            "'{}' has a checkpoint of DeepSpeed, whose 'latest' would be overwritten; choose another directory for OUT",
+            request.out));
   }
   std::unique_ptr<ModelSource> model;
   std::vector<SavedTensor> tensors;

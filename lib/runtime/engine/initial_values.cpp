@@ -27,11 +27,10 @@ void require_trainable(const ModelSource& model, const std::string& path) {
   throw UserError(
       ExitCode::kBadInput,
       fmt::format(
-          "model '{}' has no trainable parameters: {}. Training needs the module as it was before, "
-          "with requires_grad set",
+          "model '{}' has no trainable parameters: {}. Training needs the original module, with requires_grad set",
           path,
-          none ? "it holds no parameters at all; a module frozen by torch.jit.freeze or optimize_for_inference has none"
-               : "all of them are frozen"));
+          none ? "it has no parameters at all, as after torch.jit.freeze or optimize_for_inference"
+               : "all parameters are frozen"));
 }
 
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
@@ -53,7 +52,8 @@ std::string note_on_init(const ModelSource& model, const std::optional<config::I
     if (model.is_empty(static_cast<int>(i))) return {};
   }
   return fmt::format(
-      "\"init\" has no effect: the parameters of '{}' have values. It fills a model that was exported empty", path);
+      "\"init\" has no effect: the parameters of '{}' have values; \"init\" fills models that were exported empty",
+      path);
 }
 
 }  // namespace dslaunch::runtime

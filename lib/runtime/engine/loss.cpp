@@ -23,11 +23,10 @@ namespace {
 
 at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
   if (loss.numel() == 1 && loss.is_floating_point()) return loss.reshape({});
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("{} gave {} where a scalar loss is needed. Return the mean loss from forward, or name one in "
-                  "the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt\"",
-                  whose, type_and_shape(loss)));
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("{} returned {}, expected a scalar loss. Return the mean loss from forward, or set a "
+                              "loss in the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt",
+                              whose, type_and_shape(loss)));
 }
 
 class ModelsOwnLoss : public Loss {
@@ -37,8 +36,8 @@ class ModelsOwnLoss : public Loss {
     if (result.named_loss.defined()) return require_scalar(result.named_loss, "forward");
     if (result.is_dict) {
       throw UserError(ExitCode::kBadInput,
-                      "forward returned a dict without a tensor named \"loss\". Name the mean loss so, or give the "
-                      "config a loss of the outputs: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt\"");
+                      "forward returned a dict without a tensor named \"loss\". Give the mean loss that name, or set a "
+                      "loss of the outputs in the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt");
     }
     require_no_other_scalar(result);
     return require_scalar(result.first, "forward");
@@ -50,11 +49,10 @@ class ModelsOwnLoss : public Loss {
     if (result.first.dim() == 0) return;
     for (const auto& other : result.others) {
       if (other.dim() > 0 || !other.is_floating_point()) continue;
-      throw UserError(
-          ExitCode::kBadInput,
-          fmt::format("forward returned {} first and a scalar behind it: the loss stands first in a tuple, as "
-                      "a scalar, or has the name \"loss\" in a dict or a NamedTuple",
-                      type_and_shape(result.first)));
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("forward returned {} first and a scalar after it: the loss must be the first element "
+                                  "of a tuple, as a scalar, or have the name \"loss\" in a dict or a NamedTuple",
+                                  type_and_shape(result.first)));
     }
   }
 };

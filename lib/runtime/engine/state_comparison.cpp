@@ -139,8 +139,7 @@ std::string StateComparison::describe(const Difference& difference) const {
   const auto& state = state_names_[static_cast<size_t>(difference.at.state)];
   const auto& shape = model_.table().parameters[static_cast<size_t>(difference.at.parameter)].shape;
   return fmt::format(
-      "the first parameter that differs: {}, element {}{}: {:.9g} on rank {}, {:.9g} in the replica "
-      "(difference {:.3g}, bound {:.3g})",
+      "first difference: {}, element {}{}: {:.9g} on rank {}, {:.9g} in the replica (difference {:.3g}, bound {:.3g})",
       describe_parameter(model_.table(), difference.at.parameter), coordinates(difference.element, shape),
       state == "master" ? "" : " of " + state, difference.run, difference.rank, difference.replica,
       std::abs(difference.run - difference.replica), difference.bound);

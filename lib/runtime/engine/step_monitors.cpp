@@ -111,11 +111,11 @@ void StepMonitors::write_trace() {
 
 std::vector<std::string> StepMonitors::finish() {
   if (flops_ && !has_profile_) {
-    log::warning("no flops profile: flops_profiler.profile_step {} means step {}, which this run did not take",
+    log::warning("no flops profile: flops_profiler.profile_step {} means step {}, which this run did not execute",
                  config_.flops_profiler.profile_step, config_.flops_profiler.profile_step + 1);
   }
   if (trace_ && !has_trace_ && options_.rank == 0)
-    log::warning("no trace: this run did not take step {}", *options_.trace_step);
+    log::warning("no trace: this run did not execute step {}", *options_.trace_step);
   std::vector<std::string> lines;
   if (!collectives_) return lines;
   lines = collectives_->collect(/*wait=*/true);

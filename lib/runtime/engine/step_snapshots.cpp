@@ -19,7 +19,7 @@ void StepSnapshots::explain(const StepResult& result) const {
   const bool loss_is_finite = std::isfinite(result.loss);
   const auto start =
       std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });
-  DSL_CHECK(start != starts_.end(), "a step's start is kept until its result is read");
+  DSL_CHECK(start != starts_.end(), "a step's start state is stored until its result is read");
   throw UserError(ExitCode::kCannotContinue,
                   fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. "
                               "Lower the learning rate, clip gradients, or look at these samples",

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 constexpr const char* kAdvice =
-    "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use "
-    "stage 0 or 1";
+    "At ZeRO stages 2 and 3 the control flow of all ranks must differ in the first step already if it depends on a "
+    "rank's data; or use stage 0 or 1";
 
 // The error, when not all ranks have arrived, names the missing ranks.
 Result<> wait_for_all(rendezvous::Store& store, int world_size, const std::string& event,
-                      std::chrono::milliseconds patience) {
+                      std::chrono::milliseconds timeout) {
   try {
-    store.barrier("units/" + event, world_size, Deadline::after(patience));
+    store.barrier("units/" + event, world_size, Deadline::after(timeout));
     return {};
   } catch (const TimeoutError& error) {
     return Failure{error.what()};
@@ -39,8 +39,9 @@ void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const
     if (arrived.ok()) return;
     if (const auto verdict = watch ? watch->verdict() : std::nullopt) throw *verdict;
     if (!deadline.passed()) continue;
-    throw UserError(ExitCode::kBadInput, fmt::format("this rank came to {}, and waited for the others in vain ({}). {}",
-                                                     what, arrived.error(), kAdvice));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("this rank reached {} and timed out waiting for the other ranks ({}). {}", what,
+                                arrived.error(), kAdvice));
   }
 }
 

@@ -108,7 +108,7 @@ class Training {
   void build_engine() {
     engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
                                        initial_values(*model_, config_.init, request_.model_path));
-    ended("placing parameters and optimizer");
+    ended("setting up parameters and optimizer");
     if (world_.rank() == 0) {
       for (const auto& note : model_->notes()) log::warning("model: {}", note);
       if (const auto note = note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {

@@ -36,7 +36,7 @@ std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& mode
     }
   }
   for (const auto& [array, of_array] : limits) {
-    for (const auto& limit : of_array) log::debug("array '{}' must stay below {}", array, limit.bound);
+    for (const auto& limit : of_array) log::debug("array '{}' must be below {}", array, limit.bound);
   }
   return limits;
 }
@@ -47,7 +47,7 @@ void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
     const bool used = std::count(selection.inputs.begin(), selection.inputs.end(), i) +
                           std::count(selection.labels.begin(), selection.labels.end(), i) >
                       0;
-    if (!used) log::info("array '{}' of the data goes to no argument of forward", arrays[i].name);
+    if (!used) log::info("array '{}' of the data is not used as an argument of forward", arrays[i].name);
   }
 }
 
@@ -63,7 +63,7 @@ void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
     places.push_back(fmt::format("{} is '{}'", forward.names[i], name));
   }
   if (are_named || places.size() < 2) return;
-  log::info("forward's arguments in the order of the data's arrays: {}; data.inputs, or --inputs, gives another",
+  log::info("forward's arguments in the order of the data's arrays: {}; set another order with data.inputs or --inputs",
             fmt::join(places, ", "));
 }
 
@@ -83,8 +83,8 @@ void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelect
                          const std::string& loss) {
   const auto whose = loss.empty() ? "the loss that forward returns" : fmt::format("loss '{}'", loss);
   log::info(
-      "\"loss_average\": \"tokens\": {} counts as the mean over the labels of '{}' that are not {}; where it is one "
-      "over fewer (a model that shifts its labels) weights are off by as many",
+      "\"loss_average\": \"tokens\": {} counts as the mean over the labels of '{}' that are not {}; if it is the mean "
+      "over fewer labels (a model that shifts its labels), the weights are off by the difference",
       whose, arrays[selection.labels.at(0)].name, kIgnoredLabel);
 }
 
@@ -114,7 +114,7 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
   if (!config.data.eval.empty()) {
     out.eval = open_eval_samples(config.data);
     if (out.eval->num_samples() == 0) {  // now, not after hours of training
-      throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) holds no samples");
+      throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) has no samples");
     }
     out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
     if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
@@ -140,10 +140,11 @@ int64_t count_steps(const TrainingData& data, const config::JobConfig& config) {
 
 void require_evaluation_data(const TrainingData& data, const config::Data& config) {
   if (data.eval || (data.train && !config.synthetic_train)) return;
-  throw UserError(ExitCode::kBadInput,
-                  data.train ? "--eval_only needs data that ends, and synthetic data does not: set \"data\": "
-                               "{\"eval\": PATH} in the config"
-                             : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
+  throw UserError(
+      ExitCode::kBadInput,
+      data.train
+          ? "--eval_only needs finite data, and synthetic data is endless: set \"data\": {\"eval\": PATH} in the config"
+          : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
 }
 
 MicroBatch on_device(Batch batch, at::Device device) {
@@ -165,11 +166,12 @@ void require_same_data(const TrainingData& data, comm::Communicator& world, at::
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const bool train = all[rank].train != all[0].train;
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("rank 0 found {} samples of {} data and rank {} found {}: every host needs the same "
-                                "files under the names of data.{}",
-                                train ? all[0].train : all[0].eval, train ? "training" : "evaluation", rank,
-                                train ? all[rank].train : all[rank].eval, train ? "train" : "eval"));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format(
+            "rank 0 found {} samples of {} data and rank {} found {}: every host needs the same files for data.{}",
+            train ? all[0].train : all[0].eval, train ? "training" : "evaluation", rank,
+            train ? all[rank].train : all[rank].eval, train ? "train" : "eval"));
   }
 }
 

@@ -76,16 +76,16 @@ void Verification::require_memory(const ReplicatedRun& run) {
       gather_values(world_, device_,
                     Memory{replica_bytes(run.model, run.engine.dtypes, engine_.num_moments()), free_bytes(device_)})[0];
   if (memory.needed > memory.free) {
-    throw UserError(ExitCode::kUnavailable,
-                    fmt::format("--verify: the unsharded replica needs {} and its activations on rank 0 beside the "
-                                "run, and {} are free there. Verify a smaller model of the same kind, or on a machine "
-                                "with more memory",
-                                gibibytes(memory.needed), gibibytes(memory.free)));
+    throw UserError(
+        ExitCode::kUnavailable,
+        fmt::format("--verify: the unsharded replica needs {} plus activations on rank 0 beside the run, but only {} "
+                    "are free. Verify a smaller model of the same kind, or use a machine with more memory",
+                    gibibytes(memory.needed), gibibytes(memory.free)));
   }
   if (world_.rank() == 0) {
     log::info(
-        "--verify: the unsharded replica takes {} on rank 0 beside the run (free: {}), and the activations of "
-        "one micro batch",
+        "--verify: the unsharded replica uses {} on rank 0 beside the run (free: {}), plus the activations of one "
+        "micro batch",
         gibibytes(memory.needed), gibibytes(memory.free));
   }
 }
@@ -100,7 +100,7 @@ void Verification::compare(const StepResult& run) {
   if (!state.ok() && comparable) {
     differences.push_back(state.error());
     if (state_.num_different() > 1) {
-      differences.back() += fmt::format(" ({} parameters differ in all)", state_.num_different());
+      differences.back() += fmt::format(" ({} parameters differ in total)", state_.num_different());
     }
   }
   agree(run.step, differences.empty() ? Result<>() : Failure{fmt::format("{}", fmt::join(differences, "; "))});
@@ -117,7 +117,7 @@ bool Verification::overflows_apart(const StepResult& run, const StepResult& repl
 }
 
 std::vector<std::string> Verification::compare_numbers(const StepResult& run, const StepResult& replica) {
-  if (replica.overflow && !run.overflow) return {"the replica's step overflowed, the run's did not"};
+  if (replica.overflow && !run.overflow) return {"the step overflowed in the replica but not in the run"};
   if (run.overflow) return {};  // losses and norms of skipped steps are meaningless
   const double loss = relative(run.loss, replica.loss), norm = relative(run.grad_norm, replica.grad_norm);
   largest_loss_error_ = std::max(largest_loss_error_, loss);
@@ -125,8 +125,8 @@ std::vector<std::string> Verification::compare_numbers(const StepResult& run, co
   std::vector<std::string> differences;
   auto compare = [&](const char* what, double error, double of_run, double of_replica) {
     if (error <= bounds_.gradient.relative) return;
-    differences.push_back(fmt::format("the {} is {:.9g}, that of the replica {:.9g} (bound: {:.1e}, relative)", what,
-                                      of_run, of_replica, bounds_.gradient.relative));
+    differences.push_back(fmt::format("the {} is {:.9g}, in the replica {:.9g} (bound: {:.1e}, relative)", what, of_run,
+                                      of_replica, bounds_.gradient.relative));
   };
   compare("loss", loss, run.loss, replica.loss);
   compare("gradient norm", norm, run.grad_norm, replica.grad_norm);

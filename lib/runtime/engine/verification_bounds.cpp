@@ -77,10 +77,9 @@ GradientBound gradient_bound(const ModelSource& model, const config::JobConfig& 
 
 void refuse_quantized(const config::Zero& zero) {
   if (!zero.quantized_weights && !zero.quantized_gradients) return;
-  throw UserError(
-      ExitCode::kBadInput,
-      "--verify: zero_quantized_weights and zero_quantized_gradients round what travels to 8 bits and less, "
-      "so the run is not one with an unsharded replica by design; verify without them");
+  throw UserError(ExitCode::kBadInput,
+                  "--verify: zero_quantized_weights and zero_quantized_gradients quantize communication to 8 bits or "
+                  "fewer, so the run differs from an unsharded replica by design; verify without them");
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ Result<> check_capturable(const Node* node) {
   if (kind == "prim::SetAttr")
     return Failure{fmt::format("the model sets its attribute '{}'", node->s(c10::attr::name))};
   if (changes_container(node)) {
-    return Failure{
-        fmt::format("the model changes what its attribute '{}' holds", node->input(0)->node()->s(c10::attr::name))};
+    return Failure{fmt::format("the model changes the contents of its attribute '{}'",
+                               node->input(0)->node()->s(c10::attr::name))};
   }
   if (node->kind() == c10::prim::CallMethod && !node->input(0)->type()->is_module()) {
-    return Failure{"the model calls methods of an object of its own, which may change it"};
+    return Failure{"the model calls methods of one of its objects, which may change the object"};
   }
   if (kind == "prim::fork" || kind == "aten::wait") return Failure{"the model runs parts of itself on other threads"};
   if (kind == "prim::Print") return Failure{"the model prints"};
@@ -68,10 +68,11 @@ Result<> check_capturable(const torch::jit::Module& model, const HostState& stat
   });
   if (!nodes.ok()) return nodes;
   if (!state.changed.empty()) {
-    return Failure{fmt::format("the model changes attributes that are no tensors: {}", fmt::join(state.changed, ", "))};
+    return Failure{
+        fmt::format("the model changes attributes that are not tensors: {}", fmt::join(state.changed, ", "))};
   }
   if (!state.is_analyzable) {
-    return Failure{"the model changes what cannot be seen before it runs (an interface, another thread)"};
+    return Failure{"the model calls code that cannot be analyzed before it runs (an interface, another thread)"};
   }
   return {};
 }

@@ -35,12 +35,12 @@ std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTa
   const bool are_whole =
       std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
   if (is_half_file && are_whole) {
-    return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set "
-           "fp16.enabled or bf16.enabled, or export the model with .float()";
+    return ". The file has parameters in 16 bits, and inputs are cast only in a run in 16 bits: set fp16.enabled or "
+           "bf16.enabled, or export the model with .float()";
   }
   return fmt::format(
-      ". A trace keeps the number types of its export, a script those that it names (torch.zeros "
-      "without a dtype makes fp32): export it in the type of this run, or {}",
+      ". A trace keeps the dtypes of its export, a script those that it names (torch.zeros without a dtype creates "
+      "fp32): export it in the dtype of this run, or {}",
       elsewhere);
 }
 
@@ -53,38 +53,37 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
   if (contains("not implemented for 'Half'") || contains("not implemented for 'BFloat16'") ||
       contains("Low precision dtypes")) {
-    return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
+    return fmt::format(". PyTorch does not have this operator in 16 bits on this device: {}", elsewhere);
   }
   if (contains("forward() Expected a value of type")) {
-    return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
-           "so";
+    return " The data's arrays are passed one by one, as tensors: wrap the model in a module whose forward accepts "
+           "tensors";
   }
   if (contains("index out of range in self")) {
-    return ". Each index is one of its table's rows: does the model have as many ids, or positions, as the data asks "
-           "for?";
+    return ". An index must be a row of its table: does the model have as many ids, or positions, as the data uses?";
   }
   if (contains("Parametrization is not working with scripting")) {
-    return " PyTorch scripts no modules of torch.nn.utils.parametrizations: trace the model";
+    return " PyTorch cannot script modules of torch.nn.utils.parametrizations: trace the model";
   }
   if (contains("does not require grad and does not have a grad_fn") && !at::GradMode::is_enabled()) {
-    return ". An evaluation computes without gradients: let forward ask for them (torch.autograd.grad) only in "
+    return ". An evaluation computes without gradients: let forward compute gradients (torch.autograd.grad) only in "
            "training mode";
   }
   if (contains("arguments don't support automatic differentiation")) {
-    return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "
-           "(spectral_norm then keeps the vectors that it has)";
+    return " A trace loses torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "
+           "(spectral_norm then keeps its current vectors)";
   }
   if (contains("must match the size of tensor") || contains("must match the existing size") ||
       contains("must match except") || contains("is invalid for input of size") ||
       contains("to match target batch_size")) {
-    return ". If this is a trace: it keeps sizes that Python read as numbers (len(x), int(x.shape[0])) as those of its "
-           "example inputs; trace with this run's micro batch and length, use x.shape[0] as it is, or script the model";
+    return ". If this is a trace: sizes that Python read as numbers (len(x), int(x.shape[0])) are constants from its "
+           "example inputs; trace with this run's micro batch and length, use x.shape[0] itself, or script the model";
   }
   const bool is_lstm = contains("primitive descriptor for the LSTM");  // oneDNN's message for mismatched dtypes
-  if (is_lstm || contains("dtype") || contains("scalar type") || contains_any("Input type (")) {
+  if (is_lstm || contains("dtype") || contains("scalar type") || contains("Input type (")) {
     if (names_integers(cause)) {
-      return ". Arrays of integers and booleans are not cast, those of floats are, to the type of the run: save ids "
-             "and class labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
+      return ". Arrays of floats are cast to the dtype of the run, arrays of integers and booleans are not: save ids "
+             "and class labels as int64, and numeric inputs (pixels) as float32, or call .float() in forward";
     }
     return type_advice(inputs, table, elsewhere);
   }

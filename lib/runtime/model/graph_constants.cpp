@@ -78,9 +78,9 @@ void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::v
     }
   });
   if (changed == 0) return;
-  notes.push_back(fmt::format("{} constants of its graphs (minima of masks) are beyond {} and became {:.4g}", changed,
-                              dtype == at::kHalf ? "fp16" : "bf16",
-                              fitted(-std::numeric_limits<double>::max(), dtype)));
+  notes.push_back(
+      fmt::format("{} constants of its graphs (minima of masks) are out of range for {} and were replaced by {:.4g}",
+                  changed, dtype == at::kHalf ? "fp16" : "bf16", fitted(-std::numeric_limits<double>::max(), dtype)));
 }
 
 }  // namespace dslaunch::runtime

@@ -40,8 +40,7 @@ std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& read
     for (const auto& preparation : kPreparations) {
       if (code.find(preparation.operators) == std::string_view::npos) continue;
       return fmt::format(
-          "{}, which have no gradient. Save the module as it was before that step, with "
-          "torch.jit.script(module).save(PATH)",
+          "{}, which have no gradient. Save the original module, with torch.jit.script(module).save(PATH)",
           preparation.words);
     }
   }

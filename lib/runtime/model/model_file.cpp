@@ -149,16 +149,15 @@ c10::IValue read_archive(PyTorchStreamReader& reader, RecordBounds& bounds, cons
 void require_dense_values(const std::string& path, const torch::jit::Module& module) {
   auto check = [&](const std::string& name, const at::Tensor& tensor) {
     if (tensor.is_meta()) {
-      refuse_model(
-          path, fmt::format("has no values: '{}' was saved from the device \"meta\" (tools/export --empty makes models "
-                            "that the config's \"init\" fills)",
-                            name));
+      refuse_model(path, fmt::format("has no values: '{}' was saved from the device \"meta\" (tools/export --empty "
+                                     "creates models that the config's \"init\" fills)",
+                                     name));
     }
     if (tensor.layout() != at::kStrided) {
-      refuse_model(path,
-                   fmt::format("holds '{}', which is {}; keep its indices and values as dense buffers, and put them "
-                               "together in forward",
-                               name, c10::str(tensor.layout())));
+      refuse_model(
+          path, fmt::format(
+                    "has '{}', which is {}; store its indices and values as dense buffers, and combine them in forward",
+                    name, c10::str(tensor.layout())));
     }
   };
   for (const auto& parameter : module.named_parameters()) check(parameter.name, parameter.value);
@@ -185,7 +184,7 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
 [[noreturn]] void explain(const std::string& path, PyTorchStreamReader* reader, const std::string& what) {
   const std::string made = reader ? describe_inference_file(*reader) : "";
   if (made.empty()) refuse_model(path, "cannot be read as TorchScript: " + parse_error_in(what));
-  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be read here: it {}", path, made));
+  throw UserError(ExitCode::kBadInput, fmt::format("cannot read model '{}': it {}", path, made));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class ParameterSearch {
         refuse(fmt::format("parameter '{}' is {}; only real floating point numbers can be trained{}", name,
                            c10::toString(parameter.value.scalar_type()),
                            parameter.value.is_complex()
-                               ? ": hold torch.view_as_real of it, and take torch.view_as_complex of that in forward"
+                               ? ": store torch.view_as_real of it, and use torch.view_as_complex in forward"
                                : ""));
       }
       add(name, {module._ivalue(), module.type()->getAttributeSlot(parameter.name)}, parameter.value);
@@ -74,8 +74,8 @@ class ParameterSearch {
     for (size_t i = 1; i < by_address_.size(); ++i) {
       if (by_address_[i].first.begin >= by_address_[i - 1].first.end) continue;
       refuse(
-          fmt::format("parameters '{}' and '{}' share memory without being the same tensor, so they would not stay "
-                      "tied; tie them in forward, or clone one before the export",
+          fmt::format("parameters '{}' and '{}' share memory but are different tensors, so they would not stay tied; "
+                      "tie them in forward, or clone one of them before the export",
                       parameters_[by_address_[i - 1].second].name, parameters_[by_address_[i].second].name));
     }
   }
@@ -121,11 +121,10 @@ class ParameterSearch {
     auto found = std::partition_point(by_address_.begin(), by_address_.end(),
                                       [&](const auto& entry) { return entry.first.end <= bytes.begin; });
     if (found == by_address_.end() || found->first.begin >= bytes.end) return;
-    refuse(
-        fmt::format("'{}' shares memory with parameter '{}' and would not follow its training; clone it before the "
-                    "export, read the parameter itself in forward, or hold the parameter (not detached) in a list or "
-                    "a dict of the module",
-                    name, parameters_[found->second].name));
+    refuse(fmt::format(
+        "'{}' shares memory with parameter '{}' and would not be updated with it; clone it before the export, read the "
+        "parameter itself in forward, or store the parameter (not detached) in a list or a dict of the module",
+        name, parameters_[found->second].name));
   }
 
   std::vector<HeldParameter> parameters_;

@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 
 std::string PassTimes::take_line() {
   if (!profile_) return {};
-  return fmt::format("recomputation: {} calls | forward {:.2f} ms | again and backward {:.2f} ms",
+  return fmt::format("recomputation: {} calls | forward {:.2f} ms | recomputation and backward {:.2f} ms",
                      std::exchange(num_calls_, 0), std::exchange(forward_ms_, 0.0), std::exchange(backward_ms_, 0.0));
 }
 

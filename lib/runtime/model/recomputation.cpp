@@ -42,7 +42,7 @@ class RecomputeForward {
     for (size_t i = 0; i < passed.size(); ++i) {
       is_changed.push_back(static_cast<int64_t>(passed[i]._version()) != versions[i]);
       if (is_changed.back() && !call_->recomputed.copies_arguments) {
-        refuse(*call_, "it changes a tensor that it was given, where its graph does not say so");
+        refuse(*call_, "it changes an argument in place where its graph does not show it");
       }
     }
     store_inputs(is_changed);

@@ -29,9 +29,9 @@ void match_objects(const Module& model, const Module& scratch, ModulePair& out) 
 }
 
 Result<> check_recomputable(const ForwardEffects& effects) {
-  if (!effects.is_analyzable) return Failure{"it calls what cannot be followed (an interface, another thread)"};
-  if (effects.changes_containers) return Failure{"it changes a list or dict that it was given"};
-  if (effects.calls_autograd) return Failure{"it asks for gradients itself"};
+  if (!effects.is_analyzable) return Failure{"it calls code that cannot be analyzed (an interface, another thread)"};
+  if (effects.changes_containers) return Failure{"it changes a list or dict argument"};
+  if (effects.calls_autograd) return Failure{"it computes gradients itself"};
   return {};
 }
 
@@ -52,11 +52,11 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
     Result<> recomputable = check_recomputable(effects);
     if (recomputable.ok() && model_calls_autograd)
-      recomputable = Failure{"the model asks for gradients in its forward"};
+      recomputable = Failure{"the model computes gradients in its forward"};
     for (const auto& [object, slot] : effects.written) {
       auto counterpart = pair.model_of.find(object);
       if (counterpart == pair.model_of.end()) {
-        recomputable = Failure{"it changes an object that is no module"};
+        recomputable = Failure{"it changes an object that is not a module"};
       } else {
         unit.state.push_back({counterpart->second, slot});
       }
@@ -69,8 +69,7 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   }
   plan.summary =
       candidates.empty()
-          ? "activation_checkpointing: nothing is recomputed, since the model has no units but single layers; "
-            "name some in \"units\""
+          ? "activation_checkpointing has no effect: the model's units are single layers; name blocks in \"units"
           : fmt::format("activation_checkpointing: {} of {} blocks are recomputed in backward{}", plan.units.size(),
                         candidates.size(), obstacles);
   return plan;

@@ -15,18 +15,18 @@ namespace {
 using torch::autograd::variable_list;
 
 constexpr const char* kDiffers =
-    "its second pass gave other outputs than its first; something outside it changed what it does";
+    "its recomputation returned other outputs than its first forward; something outside the unit changed its behaviour";
 
 std::vector<at::Tensor> leaves_of(const SavedCall& call) {
   for (const auto& [version, saved_version] : call.overlapping) {
     if (version.current_version() != saved_version) {
-      refuse(call, "two of its outputs share memory, and one of them has been changed in place");
+      refuse(call, "two of its outputs share memory, and one of the two was changed in place");
     }
   }
   std::vector<at::Tensor> out;
   for (const auto& input : call.inputs) {
     if (!input.stored->is_intact()) {
-      refuse(call, "a tensor that it was given has been changed in place before backward");
+      refuse(call, "one of its arguments was changed in place before backward");
     }
     out.push_back(input.stored->get().detach().set_requires_grad(input.requires_grad));
   }

@@ -76,11 +76,9 @@ torch::jit::Stack map_tensors(const torch::jit::Stack& values,
 }
 
 void refuse(const SavedCall& call, const std::string& what) {
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("recomputation of unit '{}': {}. Set \"activation_checkpointing\": {{\"enabled\": false}}, "
-                  "or name other modules in \"units\"",
-                  call.recomputed.name, what));
+  throw UserError(ExitCode::kBadInput, fmt::format("cannot recompute unit '{}': {}. Set \"activation_checkpointing\": "
+                                                   "{{\"enabled\": false}}, or name other modules in \"units",
+                                                   call.recomputed.name, what));
 }
 
 }  // namespace dslaunch::runtime

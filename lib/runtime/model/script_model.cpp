@@ -86,7 +86,7 @@ ForwardResult unpack(const c10::IValue& value) {
   if (!result.first.defined()) {
     throw UserError(
         ExitCode::kBadInput,
-        fmt::format("forward returned {}, but a tensor, a tuple or a dict of tensors is needed", value.tagKind()));
+        fmt::format("forward returned {}, expected a tensor, or a tuple or dict of tensors", value.tagKind()));
   }
   return result;
 }
@@ -236,7 +236,7 @@ class ScriptModel : public ModelSource {
   void analyze() {
     const auto scratch = load_mapped_module(path_);
     note(find_dropped_max_norm(scratch),  // first: the other scans inline calls
-         "scripting leaves max_norm of embeddings out, so rows of these are not kept to it: {}");
+         "scripting drops max_norm of embeddings, so their rows are not renormalised: {}");
     index_use_ = scan_index_use(scratch);
     const auto effects = scan_forward_effects(scratch);
     for (const auto& held : find_parameters(scratch)) {
@@ -247,8 +247,8 @@ class ScriptModel : public ModelSource {
       if (is_written && held.value.requires_grad()) {
         throw UserError(ExitCode::kBadInput,
                         fmt::format("forward of '{}' writes to parameter '{}' (in place, or by assignment, or as an "
-                                    "embedding with max_norm); the master weights would not follow. Make it a buffer, "
-                                    "or leave the change to the optimizer",
+                                    "embedding with max_norm), which the master weights would not reflect. Make it a "
+                                    "buffer, or leave the change to the optimizer",
                                     path_, held.name));
       }
       if (is_written && !is_stride_zero(held.value)) mutable_param_names_.insert(held.name);
@@ -256,8 +256,8 @@ class ScriptModel : public ModelSource {
     host_state_ = find_host_state(scratch, effects);
     if (host_state_.changed.empty()) return;
     notes_.push_back(
-        fmt::format("forward changes attributes that are no tensors, so no checkpoint keeps them and no "
-                    "evaluation puts them back: {}. Make what counts a buffer",
+        fmt::format("forward changes attributes that are not tensors, so checkpoints do not store them and evaluations "
+                    "do not restore them: {}. Use buffers for state that matters",
                     fmt::join(host_state_.changed, ", ")));
   }
 
@@ -277,20 +277,20 @@ class ScriptModel : public ModelSource {
     }
     if (!any_trains) frozen_in_eval_.clear();
     if (!frozen_in_eval_.empty() && !eval_modules.empty())
-      notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", eval_modules));
+      notes_.push_back(fmt::format("kept in eval mode, as saved: {}", eval_modules));
     note(modes_.dropout_off,
-         "traced in eval mode, so their dropout is gone: {}; trace the model in train mode to train with it");
+         "traced in eval mode, so their dropout is lost: {}; trace the model in train mode to train with dropout");
     note(modes_.statistics_off,
          "traced in eval mode, so they normalise by their saved statistics: {}; trace the model in train mode to train "
-         "with those of the batch");
+         "with batch statistics");
     note(modes_.unconditional_masks,
-         "traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as well: {}; "
-         "if in Python they draw in train mode only, script the model, or evaluate its Python module with the trained "
+         "traced with random masks of their own (as in stochastic depth), so they drop in evaluation as well: {}; if "
+         "in Python they drop in train mode only, script the model, or evaluate its Python module with the trained "
          "weights");
     note(modes_.averages_fixed,
-         "their momentum is 1 over the batches that they have seen, which looks like a trace of momentum=None: {}; "
-         "if it is one, they keep this number and their running statistics are no cumulative average: script the "
-         "model, or give them a momentum");
+         "their momentum is 1 over the number of batches they have seen, which looks like a trace of momentum=None: "
+         "{}; if so, the momentum stays at this number and their running statistics are not a cumulative average: "
+         "script the model, or set a momentum");
   }
 
   // `text` has a placeholder for the module names.

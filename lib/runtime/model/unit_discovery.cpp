@@ -101,7 +101,7 @@ std::vector<UnitCandidate> find_unit_candidates(const torch::jit::Module& model,
   find_named(model, "", names, out, known);
   for (const auto& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw UserError(ExitCode::kBadInput, fmt::format("units: the model has no class and no module '{}'{}", name,
+      throw UserError(ExitCode::kBadInput, fmt::format("units: the model does not have a class or module '{}'{}", name,
                                                        did_you_mean(name, known, 2)));
     }
   }

@@ -59,12 +59,11 @@ void reject_side_channel_gradients(const BoundUnit& unit, const std::vector<at::
     for (auto& tensor : tensors_in(location.object->getSlot(location.slot))) seen.push_back(std::move(tensor));
   }
   if (!at::GradMode::is_enabled() || !any_requires_grad(seen)) return;
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("unit '{}' has frozen parameters, and what it computes from trained ones comes or goes by "
-                  "an attribute of a module. Stage 3 cannot follow that: name other \"units\" in the config, "
-                  "or use ZeRO stage 2",
-                  unit.name));
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("unit '{}' has frozen parameters, and values computed from trained parameters enter or "
+                              "leave it through an attribute of a module, which ZeRO stage 3 does not support: name "
+                              "other \"units\" in the config, or use ZeRO stage 2",
+                              unit.name));
 }
 
 void run_unit(torch::jit::Stack& stack) {

@@ -63,7 +63,7 @@ at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
 class Lamb final : public FlatOptimizer {
  public:
   Lamb(const OptimizerGroups& groups, FlatLayout layout) : groups_(groups.groups), layout_(layout) {
-    DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Lamb needs to know where parameters lie");
+    DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Lamb needs the layout of the parameters");
   }
 
   const std::vector<std::string>& moment_names(int) const override {

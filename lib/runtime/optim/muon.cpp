@@ -32,7 +32,7 @@ class Muon final : public FlatOptimizer {
  public:
   Muon(const OptimizerGroups& groups, FlatLayout layout)
       : groups_(groups), layout_(layout), adam_(make_elementwise(groups.groups)) {
-    DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Muon needs to know where parameters lie");
+    DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Muon needs the layout of the parameters");
   }
 
   const std::vector<std::string>& moment_names(int group) const override {

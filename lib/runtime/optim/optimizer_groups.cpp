@@ -112,10 +112,9 @@ OptimizerGroups plan_optimizer_groups(const config::Optimizer& settings, const P
     if (muon) {
       const std::optional<bool> use_muon = rule == rules.end() ? std::nullopt : rule->group.use_muon;
       if (use_muon.value_or(false) && parameter.shape.size() < 2) {
-        throw UserError(ExitCode::kBadInput,
-                        fmt::format("'optimizer.param_groups.{}.use_muon': Muon needs matrices, but '{}' has {} dims; "
-                                    "put it into a group of its own",
-                                    rule->name, parameter.name, parameter.shape.size()));
+        throw UserError(ExitCode::kBadInput, fmt::format("'optimizer.param_groups.{}.use_muon': Muon needs matrices, "
+                                                         "but '{}' has {} dims; put it into a separate group",
+                                                         rule->name, parameter.name, parameter.shape.size()));
       }
       const bool by_muon = parameter.shape.size() >= 2 && use_muon.value_or(is_muon_by_name(parameter));
       group = 2 * group + (by_muon ? 0 : 1);

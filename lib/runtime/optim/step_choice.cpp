@@ -64,7 +64,7 @@ const StepRates& select_rates(const StepInputs& inputs) {
   if (!inputs.applied_steps.defined()) return inputs.rates[0];
   const int64_t row = *inputs.applied_steps.const_data_ptr<int64_t>() + 1 - inputs.rates[0].step;
   DSL_CHECK(row >= 0 && row < static_cast<int64_t>(inputs.rates.size()),
-            fmt::format("step {} is none of the {} whose rates are there, from step {}", row + inputs.rates[0].step,
+            fmt::format("step {} is not one of the {} steps with known rates, from step {}", row + inputs.rates[0].step,
                         inputs.rates.size(), inputs.rates[0].step));
   return inputs.rates[static_cast<size_t>(row)];
 }

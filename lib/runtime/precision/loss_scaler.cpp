@@ -93,9 +93,9 @@ std::string explain_minimum(const LossScaleState& state, int64_t step) {
           ? fmt::format("step {} overflowed", step)
           : fmt::format("{} steps in a row overflowed, from step {} to step {}", state.overflows_in_row, first, step);
   return fmt::format(
-      "the loss scale is at its minimum {} and cannot go lower: {}; {} steps were applied before. The gradients or the "
-      "loss are not finite at any scale. Look at the samples and the learning rate of step {}, or train in bf16 or "
-      "fp32; fp16.min_loss_scale 0 takes the floor away if gradients are really that large",
+      "the loss scale is at its minimum {}: {}; {} steps were applied before. The gradients or the loss are not finite "
+      "at any scale. Check the samples and the learning rate of step {}, or train in bf16 or fp32; fp16.min_loss_scale "
+      "0 removes the minimum if gradients are really that large",
       number(state.scale), row, state.applied_steps, first);
 }
 

@@ -51,12 +51,12 @@ ScaleChange LossScaling::follow(const float* report) {
   num_unknown_steps_ -= 1;
   const ScaleChange change = host_.update(report[0] != 0.0F);
   DSL_CHECK(static_cast<float>(change.scale) == report[1],
-            fmt::format("the device scaled by {}, the host counts {}", report[1], change.scale));
+            fmt::format("the loss scale is {} on the device but {} on the host", report[1], change.scale));
   return change;
 }
 
 std::map<std::string, double> LossScaling::scalars() const {
-  DSL_CHECK(num_unknown_steps_ == 0, "a state of steps that are still under way");
+  DSL_CHECK(num_unknown_steps_ == 0, "a state of steps that are still running");
   return to_scalars(host_.state(), is_on());
 }
 

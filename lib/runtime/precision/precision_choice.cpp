@@ -65,7 +65,7 @@ at::ScalarType ModelDtypes::operator()(const std::string& name, at::ScalarType o
 void set_tf32(std::optional<bool> tf32, at::Device device) {
   if (!tf32) return;
   if (device.is_cpu()) {
-    if (*tf32) log::info("'tf32' has no effect on CPU ranks: they compute fp32 in full");
+    if (*tf32) log::info("'tf32' has no effect on CPU ranks: they compute in full fp32");
     return;
   }
   at::globalContext().setAllowTF32CuBLAS(*tf32);

@@ -93,8 +93,9 @@ CollectiveOrder::Options FlatParameters::collective_order_options() {
   for (const auto& unit : table_.units) out.unit_names.push_back(unit.name);
   out.participate = [this](UnitEvent event) { participate(event); };
   out.barrier = options_.barrier ? options_.barrier : [](const std::string& text) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("{} was not part of the first step, and the ranks cannot agree on it", text));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("{} was not part of the first step, and there is no barrier for the ranks to agree on it", text));
   };
   return out;
 }

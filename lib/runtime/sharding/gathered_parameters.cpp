@@ -180,8 +180,8 @@ std::shared_ptr<GatheredParameters::SlotBuffer> GatheredParameters::buffer_for(i
   if (is_bound) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("unit '{}' is needed for backward in memory where unit '{}' is still running. Give "
-                                "stage 3 more room (zero_optimization.stage3_prefetch_bucket_size and "
-                                "stage3_max_live_parameters), or make one unit of the two (\"units\")",
+                                "stage 3 more memory (zero_optimization.stage3_prefetch_bucket_size and "
+                                "stage3_max_live_parameters), or combine the two units into one (\"units\")",
                                 table_.units[index].name, table_.units[wanted->unit].name));
   }
   // The memory may have been in use until just now: the gather waits for the computation enqueued so far.
@@ -199,7 +199,7 @@ void GatheredParameters::hold(int index) {
 void GatheredParameters::release(int index) {
   Unit& unit = units_[index];
   if (unit.groups.empty()) return;
-  DSL_CHECK(unit.pins > 0, fmt::format("unit '{}' was not open", table_.units[index].name));
+  DSL_CHECK(unit.pins > 0, fmt::format("unit '{}' was not held", table_.units[index].name));
   unit.pins -= 1;
   unit.buffer->last_use = mark_current_stream(options_.device);
 }
@@ -208,12 +208,11 @@ void GatheredParameters::backward_done(int index) {
   Unit& unit = units_[index];
   if (unit.groups.empty()) return;
   if (unit.pins == 0) {
-    throw UserError(
-        ExitCode::kBadInput,
-        fmt::format("backward went through {} before its parameters were there again: what it computed reaches the "
-                    "loss by another way than its outputs (an attribute of a module?). Name other \"units\" in the "
-                    "config, or use ZeRO stage 2",
-                    index == 0 ? "the root" : "unit '" + table_.units[index].name + "'"));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("backward reached {} before its parameters were gathered again: its results reach the "
+                                "loss without passing through its outputs (through an attribute of a module?). Name "
+                                "other \"units\" in the config, or use ZeRO stage 2",
+                                index == 0 ? "the root" : "unit '" + table_.units[index].name + "'"));
   }
   release(index);
   unit.open_calls -= 1;

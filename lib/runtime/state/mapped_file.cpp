@@ -35,8 +35,8 @@ std::shared_ptr<const MappedFile> MappedFile::map(const std::string& path, const
   if (data == MAP_FAILED) {
     const int error = errno;
     file->size_ = 0;
-    const char* limits = error == ENOMEM ? " (limits of a process: its memory, ulimit -v; how many files it maps, "
-                                           "the kernel's vm.max_map_count: join small files into larger ones)"
+    const char* limits = error == ENOMEM ? " (check the process's limits: memory, ulimit -v; mapped files, the "
+                                           "kernel's vm.max_map_count: merge small files into larger ones)"
                                          : "";
     throw UserError(ExitCode::kNoInput,
                     fmt::format("cannot map {} '{}': {}{}", what, path, describe_errno(error), limits));

@@ -28,7 +28,7 @@ void OutputFile::finish(bool sync) {
 
 void sync_directory(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) throw SystemError("open folder", "'" + path + "'");
+  if (!fd.valid()) throw SystemError("open directory", "'" + path + "'");
   // Some network file systems cannot sync directories and return EINVAL; nothing more can be done there.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) throw SystemError("fsync", "'" + path + "'");
 }

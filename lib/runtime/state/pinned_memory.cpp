@@ -33,8 +33,8 @@ at::Tensor make_pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype, 
   } catch (const c10::Error& error) {
     if (failed_bytes.exchange(bytes) == kNothing) {
       log::warning(
-          "this host gives no pinned memory any more ({}): copies between it and the device go through ordinary "
-          "memory, right but slower, and the run stands still meanwhile",
+          "cannot allocate more pinned memory ({}): copies between host and device use ordinary memory, which is "
+          "correct but slower and blocks training",
           first_line(error.what_without_backtrace()));
     }
   }

@@ -66,14 +66,14 @@ class HeaderReader {
 
   Json parse() {
     if (file_.size() < kLengthBytes) {
-      refuse(fmt::format("{} bytes are too few for a safetensors header; the file is truncated or of another format",
+      refuse(fmt::format("{} bytes are too few for a safetensors header; the file is truncated or has another format",
                          file_.size()));
     }
     uint64_t length = 0;
     std::memcpy(&length, file_.data(), kLengthBytes);
     const char* text = reinterpret_cast<const char*>(file_.data()) + kLengthBytes;
     if (length > kMaxHeaderBytes) {
-      refuse(fmt::format("its header claims {} bytes (the format allows {}); this is no safetensors file", length,
+      refuse(fmt::format("its header claims {} bytes (the format allows {}); this is not a safetensors file", length,
                          kMaxHeaderBytes));
     }
     if (length > file_.size() - kLengthBytes) {
@@ -82,7 +82,7 @@ class HeaderReader {
     }
     data_begin_ = kLengthBytes + length;
     if (nests_deeper({text, length}, kMaxHeaderLevels)) {
-      refuse("its header is not JSON as tensors have it: something stands deeper in it than a shape");
+      refuse("its header nests deeper than the JSON of tensors");
     }
     refuse_repeated_names(text, length);
     try {
@@ -124,7 +124,7 @@ class HeaderReader {
 
   SafetensorsEntry read_entry(const std::string& name, const Json& value) const {
     if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets")) {
-      refuse(fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name));
+      refuse(fmt::format("tensor '{}' has no dtype, shape or data_offsets", name));
     }
     const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
     if (!dtype.is_string()) refuse(fmt::format("tensor '{}': dtype is not a string", name));
@@ -140,13 +140,13 @@ class HeaderReader {
     const uint64_t available = file_.size() - data_begin_;
     if (begin > end) refuse(fmt::format("tensor '{}': data_offsets {} run backwards", name, offsets.dump()));
     if (end > available) {
-      refuse(fmt::format("tensor '{}' ends at byte {} of the data, but the file holds only {}; it is truncated", name,
+      refuse(fmt::format("tensor '{}' ends at byte {} of the data, but the file has only {}; it is truncated", name,
                          end, available));
     }
     const auto expected = num_bytes_of(entry.shape, entry.dtype);
     if (!expected) refuse(fmt::format("tensor '{}': its shape overflows 64 bits", name));
     if (end - begin != static_cast<uint64_t>(*expected)) {
-      refuse(fmt::format("tensor '{}': {} of shape {} takes {} bytes, data_offsets give {}", name,
+      refuse(fmt::format("tensor '{}': {} of shape {} needs {} bytes, but data_offsets give {}", name,
                          dtype.get<std::string>(), shape.dump(), *expected, end - begin));
     }
     entry.begin = data_begin_ + begin;
@@ -170,10 +170,9 @@ class HeaderReader {
     uint64_t end = data_begin_;
     for (const auto& entry : entries) end = std::max(end, entry.end);
     if (end < file_.size()) {
-      refuse(
-          fmt::format("{} bytes follow the last tensor, which the format does not allow; files are not joined by "
-                      "writing one behind the other",
-                      file_.size() - end));
+      refuse(fmt::format(
+          "{} bytes follow the last tensor, which the format does not allow; safetensors files cannot be concatenated",
+          file_.size() - end));
     }
   }
 

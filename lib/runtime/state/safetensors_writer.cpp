@@ -52,7 +52,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 void SafetensorsWriter::write(const at::Tensor& values) {
   DSL_CHECK(next_ < tensors_.size(), "more tensors than the header lists");
   DSL_CHECK(part_numel_ == 0 && static_cast<uint64_t>(values.numel()) == count_in(tensors_[next_]),
-            fmt::format("'{}' does not fit what the header says of it", tensors_[next_].name));
+            fmt::format("'{}' does not match its header", tensors_[next_].name));
   write_part(values);
 }
 
@@ -62,7 +62,7 @@ void SafetensorsWriter::write_part(const at::Tensor& values) {
   part_numel_ += static_cast<uint64_t>(values.numel());
   DSL_CHECK(values.scalar_type() == expected.dtype && values.is_contiguous() && values.device().is_cpu() &&
                 part_numel_ <= count_in(expected),
-            fmt::format("'{}' does not fit what the header says of it", expected.name));
+            fmt::format("'{}' does not match its header", expected.name));
   if (values.numel() > 0) put(values.const_data_ptr(), values.nbytes());
   if (part_numel_ < count_in(expected)) return;
   ++next_;

@@ -18,9 +18,10 @@ std::optional<int64_t> saved_count(const std::map<std::string, double>& scalars,
   if (found == scalars.end()) return std::nullopt;
   const double value = found->second;
   if (!is_count(value, least)) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the checkpoint is damaged: its '{}' is {}, which is no count. Use another checkpoint",
-                                name, value));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("the checkpoint is damaged: its '{}' is {}, which is not a count. Use another checkpoint", name,
+                    value));
   }
   return static_cast<int64_t>(value);
 }

@@ -76,7 +76,7 @@ std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& 
   if (member.size / 1032 > member.bytes.size() + 1) refuse("is damaged: impossible size");
   std::vector<uint8_t> out(member.size);
   z_stream stream{};
-  if (::inflateInit2(&stream, -MAX_WBITS) != Z_OK) refuse("cannot be unpacked: no memory");
+  if (::inflateInit2(&stream, -MAX_WBITS) != Z_OK) refuse("cannot be unpacked: out of memory");
   size_t taken = 0, given = 0;
   int result = Z_OK;
   while (result == Z_OK) {

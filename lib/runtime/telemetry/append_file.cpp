@@ -37,7 +37,7 @@ bool AppendFile::is_removed() const {
 void make_directory(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) throw SystemError("create folder", "'" + path + "'", error.value(), ExitCode::kCannotCreate);
+  if (error) throw SystemError("create directory", "'" + path + "'", error.value(), ExitCode::kCannotCreate);
 }
 
 }  // namespace dslaunch::runtime

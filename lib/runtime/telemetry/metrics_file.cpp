@@ -146,11 +146,10 @@ bool MetricsFile::recreate_if_removed(int64_t step) {
     const std::string directory = std::filesystem::path(path_).parent_path();
     if (!directory.empty()) make_directory(directory);
     file_ = AppendFile(path_);
-    log::warning("'{}' was removed while the run writes it: it is made again, without the lines before step {}", path_,
-                 step);
+    log::warning("'{}' was removed during the run: created again, without the lines before step {}", path_, step);
   } catch (const SystemError& error) {
     is_lost_ = true;
-    log::warning("'{}' was removed while the run writes it, and cannot be made again ({}): its lines are lost", path_,
+    log::warning("'{}' was removed during the run and cannot be created again ({}): its lines are lost", path_,
                  error.what());
   }
   return !is_lost_;

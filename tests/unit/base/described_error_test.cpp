@@ -20,7 +20,7 @@ TEST_CASE("every exception has an exit code and a line", "[base][described_error
   check(SystemError("open", "/x", ENOENT), ExitCode::kIoError, "open /x: No such file");
   check(std::bad_alloc(), ExitCode::kUnavailable, "out of memory");
   check(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)), ExitCode::kUnavailable,
-        "refused another thread");
+        "cannot create a thread");
   check(std::filesystem::filesystem_error("status", "/gone", std::make_error_code(std::errc::io_error)),
         ExitCode::kIoError, "/gone");
   check(std::out_of_range("deque::at"), ExitCode::kInternal, "internal error: deque::at");

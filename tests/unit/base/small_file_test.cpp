@@ -29,7 +29,7 @@ TEST_CASE("a plain file is read, and nothing else in its place", "[base][small_f
   const std::string pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   for (const std::string& path : {pipe, folder.path(), std::string("/dev/zero")}) {
-    CHECK_THAT(read_plain_file(path).outcome.error(), Catch::Contains("no plain file"));
+    CHECK_THAT(read_plain_file(path).outcome.error(), Catch::Contains("not a plain file"));
   }
   CHECK_THAT(read_plain_file("/nonexistent/file").outcome.error(), Catch::Contains("No such file"));
 }

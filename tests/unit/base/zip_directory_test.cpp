@@ -84,8 +84,8 @@ TEST_CASE("numbers of an archive beyond 4 GiB are read from their 64-bit fields"
 TEST_CASE("what does not fit in an archive's directory is refused", "[base][zip_directory]") {
   const auto size = static_cast<uint32_t>(kTwo.size());
   CHECK_THAT(refusal_of(""), Contains("no zip archive"));
-  CHECK_THAT(refusal_of(kMembers), Contains("its directory is missing"));
-  CHECK_THAT(refusal_of("PK\5\6"), Contains("its directory is missing"));
+  CHECK_THAT(refusal_of(kMembers), Contains("its central directory is missing"));
+  CHECK_THAT(refusal_of("PK\5\6"), Contains("its central directory is missing"));
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(2, size, 200)), Contains("truncated or damaged"));
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(2, kLarge, 100)), Contains("truncated or damaged"));
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(60'000, size, 100)), Contains("too many members"));
@@ -98,8 +98,8 @@ TEST_CASE("what does not fit in an archive's directory is refused", "[base][zip_
   };
   CHECK(refusal_of(with_end64(2, end64_at)) == "none");
   CHECK_THAT(refusal_of(with_end64(~0ull, end64_at)), Contains("too many members"));
-  CHECK_THAT(refusal_of(with_end64(2, end64_at + 1)), Contains("bad 64-bit directory"));
-  CHECK_THAT(refusal_of(with_end64(2, ~0ull)), Contains("no 64-bit directory"));
+  CHECK_THAT(refusal_of(with_end64(2, end64_at + 1)), Contains("bad 64-bit central directory"));
+  CHECK_THAT(refusal_of(with_end64(2, ~0ull)), Contains("no 64-bit central directory"));
 }
 
 TEST_CASE("no damage of one byte leads out of an archive's directory", "[base][zip_directory]") {

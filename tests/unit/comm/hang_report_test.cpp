@@ -153,15 +153,15 @@ TEST_CASE("a rank that is waited for is described by what it tells, or by its pr
   CHECK(text_of(busy(4, "the data of step 3")) ==
         "rank 1 (node1, process 77): it has been busy with the data of step 3 for 70 s");
   CHECK(text_of(waiting("gather", 2, 2)) ==
-        "rank 1 (node1, process 77): it waits itself, in all_reduce in group 'gather'");
+        "rank 1 (node1, process 77): it is itself waiting in all_reduce in group 'gather'");
   CHECK(text_of(busy(4, "step 3", 5), kUnknown, false) ==
-        "rank 1 (node1, process 77): it has not come, and no longer says anything");
+        "rank 1 (node1, process 77): it has not arrived and has stopped reporting");
   const StateOf stopped = [](const RankReport&) { return 'T'; };
   CHECK_THAT(text_of(busy(4, "step 3"), stopped, false),
              Catch::Contains("stopped") && Catch::Contains("kill -CONT 77"));
   const StateOf running = [](const RankReport&) { return 'R'; };
   CHECK_THAT(text_of(busy(4, "step 3"), running), Catch::Contains("busy with step 3"));
-  CHECK(describe_missing({1}, {{}, {}}, {{}, {}}, kUnknown) == "rank 1, which has not come and says nothing");
+  CHECK(describe_missing({1}, {{}, {}}, {{}, {}}, kUnknown) == "rank 1: it has not arrived and has never reported");
 }
 
 TEST_CASE("a rank that freezes inside a call is told from those that wait in it", "[comm][hang]") {
@@ -174,7 +174,7 @@ TEST_CASE("a rank that freezes inside a call is told from those that wait in it"
     now[2]->heartbeat = before[2]->heartbeat;
     REQUIRE(frozen_members(wait, 0, before, now, kUnknown) == std::vector<int>{2});
     CHECK_THAT(describe_frozen({2}, now, kUnknown),
-               Catch::StartsWith("rank 2 (node1, process 77), which is in it too: it no longer says anything"));
+               Catch::StartsWith("rank 2 (node1, process 77), which has arrived: it has stopped reporting"));
   }
   SECTION("by what the kernel says of it") {
     now[1]->pid = 78;
@@ -200,6 +200,6 @@ TEST_CASE("of many that are waited for, those that wait themselves are described
   const auto text = describe_missing(ranks_below(9), before, now, kUnknown);
   CHECK_THAT(text,
              Catch::StartsWith("rank 6 (node1, process 77): it has been busy with step 3 for 70 s; rank 7 (node1") &&
-                 Catch::Contains("no longer says anything; rank 0 (node1, process 77): it waits itself") &&
+                 Catch::Contains("has stopped reporting; rank 0 (node1, process 77): it is itself waiting") &&
                  Catch::EndsWith("and 5 more"));
 }

@@ -86,13 +86,13 @@ TEST_CASE("a long wait is told once, with what the absent rank is at, and that i
   busy.watch->set_activity("the data of step 7");
   {
     const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
-    const auto text = warnings.wait_for("has waited");
-    CHECK_THAT(text, Catch::StartsWith("all_reduce of 4 float32 has waited") &&
+    const auto text = warnings.wait_for("has been waiting");
+    CHECK_THAT(text, Catch::StartsWith("all_reduce of 4 float32 has been waiting") &&
                          Catch::Contains("rank 1 (node1, process") && Catch::Contains("busy with the data of step 7") &&
-                         Catch::Contains("The job ends when it has waited 2.0 s"));
+                         Catch::Contains("The job ends when the wait reaches 2.0 s"));
     { const HostCalls::Scope late(busy.group.made, "all_reduce of 4 float32"); }
   }
-  CHECK_THAT(warnings.wait_for("went on"), Catch::StartsWith("all_reduce of 4 float32: went on after"));
+  CHECK_THAT(warnings.wait_for("completed after"), Catch::StartsWith("all_reduce of 4 float32: completed after"));
   CHECK(warnings.count() == 2);
   CHECK(ends.count() == 0);
 }
@@ -108,9 +108,9 @@ TEST_CASE("a rank that freezes inside a collective is named", "[comm][hang]") {
   store.set("hang/report/1", encode(frozen), Deadline::never());
   Rank waits(0, store, 2s, warnings, ends);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
-  CHECK_THAT(warnings.wait_for("has waited"),
+  CHECK_THAT(warnings.wait_for("has been waiting"),
              Catch::Contains("for rank 1 (node2, process 4711), which is in it too: it "
-                             "no longer says anything"));
+                             "has stopped reporting"));
 }
 
 TEST_CASE("waits of a few usual steps are not reported", "[comm][hang]") {
@@ -130,7 +130,7 @@ TEST_CASE("a rank that is waited for is heard while what it is at changes all th
     while (!stop.stop_requested()) busy.watch->set_activity("step 7");
   });
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
-  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("busy with step 7"));
+  CHECK_THAT(warnings.wait_for("has been waiting"), Catch::Contains("busy with step 7"));
 }
 
 TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]") {
@@ -140,7 +140,7 @@ TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]")
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
   const auto text = ends.wait_for("all_reduce");
   CHECK_THAT(text, Catch::Contains("rank 1 (node1, process") &&
-                       Catch::Contains("No wait for other ranks may take longer than 0.4 s"));
+                       Catch::Contains("The limit of a wait for other ranks is 0.4 s"));
   REQUIRE(waits.watch->verdict());
   CHECK(waits.watch->verdict()->code() == ExitCode::kTimeout);
   CHECK_FALSE(busy.watch->verdict());
@@ -153,7 +153,7 @@ TEST_CASE("a wait ends the job also when the rank that tells of it says nothing 
   store.set("hang/told/world", ByteWriter().u64(number).u64(times_told).u64(stopped_rank).take(), Deadline::never());
   Rank waits(0, store, 1s, warnings, ends);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
-  CHECK_THAT(ends.wait_for("has waited"), Catch::Contains("for rank 1, which has not come"));
+  CHECK_THAT(ends.wait_for("has been waiting"), Catch::Contains("for rank 1: it has not arrived"));
 }
 
 TEST_CASE("who has left a meeting was there", "[comm][hang]") {
@@ -162,7 +162,7 @@ TEST_CASE("who has left a meeting was there", "[comm][hang]") {
   Rank early(0, store, 2s, warnings, ends), late(1, store, 2s, warnings, ends);
   { const Watchdog::BarrierWait here(*early.watch, "x", "the set-up", ""); }
   const Watchdog::BarrierWait there(*late.watch, "x", "the set-up", "");
-  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
+  CHECK_THAT(warnings.wait_for("has been waiting"), Catch::Contains("although all ranks have arrived"));
 }
 
 TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][hang]") {
@@ -172,10 +172,10 @@ TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][ha
   {
     const Watchdog::BarrierWait here(*comes.watch, "x", "its forward", ""),
         there(*stays_away.watch, "x", "its forward", "");
-    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
+    CHECK_THAT(warnings.wait_for("has been waiting"), Catch::Contains("although all ranks have arrived"));
   }
   const Watchdog::BarrierWait again(*comes.watch, "x", "its next forward", "");
-  CHECK_THAT(warnings.wait_for("its next forward has waited"), Catch::Contains("for rank 1 (node1"));
+  CHECK_THAT(warnings.wait_for("its next forward has been waiting"), Catch::Contains("for rank 1 (node1"));
 }
 
 TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting long", "[comm][hang]") {
@@ -187,9 +187,9 @@ TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting 
   Rank waits(0, store_of_others, 400ms, warnings_of_others, ends_of_others);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
   CHECK(ends_of_others.wait_for("all_reduce") != "");
-  CHECK_THAT(warnings.wait_for_nth(1), Catch::StartsWith("the resume has waited") &&
+  CHECK_THAT(warnings.wait_for_nth(1), Catch::StartsWith("the resume has been waiting") &&
                                            Catch::Contains("for rank 1 (node1") &&
-                                           Catch::EndsWith("The job ends when it has waited 60 min"));
+                                           Catch::EndsWith("The job ends when the wait reaches 60 min"));
   CHECK(ends.count() == 0);
   CHECK_FALSE(comes.watch->verdict());
 }
@@ -210,7 +210,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
   }
   SECTION("not those that have met") {
     const Watchdog::BarrierWait here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
-    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
+    CHECK_THAT(warnings.wait_for("has been waiting"), Catch::Contains("although all ranks have arrived"));
     CHECK(ends.count() == 0);
   }
 }
@@ -221,7 +221,7 @@ TEST_CASE("a store that gives no answer for a while is asked again", "[comm][han
   Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
   busy.watch->set_activity("step 7");
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
-  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("busy with step 7"));
+  CHECK_THAT(warnings.wait_for("has been waiting"), Catch::Contains("busy with step 7"));
 }
 
 TEST_CASE("a watch that cannot go on leaves its rank alone", "[comm][hang]") {

@@ -57,10 +57,10 @@ TEST_CASE("an impossible batch triple shows the numbers and proposes others", "[
   CHECK(
       solve(32, 4, 3, 2).error() ==
       "train_batch_size 32 does not equal train_micro_batch_size_per_gpu 4 × gradient_accumulation_steps 3 × 2 ranks = "
-      "24; set train_batch_size to 24, or leave out one of the three");
+      "24; set train_batch_size to 24, or leave one of the three keys out");
   CHECK(solve(32, 64, kNone, 2).error() ==
         "train_batch_size 32 cannot be split: train_micro_batch_size_per_gpu 64 × 2 ranks = 128 does not divide it, so "
-        "gradient_accumulation_steps has no whole number; set train_batch_size to 128");
+        "gradient_accumulation_steps cannot be an integer; set train_batch_size to 128");
   CHECK_THAT(solve(10, 4, kNone, 2).error(), Contains("set train_batch_size to 8 or 16"));
   CHECK_THAT(solve(10, kNone, 3, 2).error(),
              Contains("gradient_accumulation_steps 3 × 2 ranks = 6") && Contains("6 or 12"));
@@ -72,8 +72,8 @@ TEST_CASE("an impossible batch triple shows the numbers and proposes others", "[
 }
 
 TEST_CASE("products beyond 64 bits are problems, not wrong numbers", "[config][batch_triple]") {
-  CHECK_THAT(solve(kNone, INT64_MAX, 2, 1).error(), Contains("more than 64 bits"));
-  CHECK_THAT(solve(kNone, INT64_MAX / 2, 2, 3).error(), Contains("more than 64 bits"));
+  CHECK_THAT(solve(kNone, INT64_MAX, 2, 1).error(), Contains("does not fit into 64 bits"));
+  CHECK_THAT(solve(kNone, INT64_MAX / 2, 2, 3).error(), Contains("does not fit into 64 bits"));
   CHECK_FALSE(solve(INT64_MAX, INT64_MAX, kNone, 2).ok());
   CHECK_FALSE(solve(INT64_MAX, INT64_MAX / 2 + 1, kNone, 1).ok());
 }

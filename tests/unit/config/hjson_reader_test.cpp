@@ -138,20 +138,20 @@ TEST_CASE("syntax errors say what is missing and where", "[config][hjson_reader]
   auto c = GENERATE(values<Case>({
       {"{\"a\": 1", "a '}' is missing", 1, 1},
       {"{\n \"a\": [1, 2\n", "a ']' is missing", 2, 7},
-      {"{\"a\" 1}", "a ':' is missing after the key 'a'; found '1'", 1, 6},
-      {"{\"a\": }", "a value is expected, but '}' was found", 1, 7},
-      {"{\"a\": 1,, \"b\": 2}", "a key is expected, but ',' was found", 1, 9},
+      {"{\"a\" 1}", "expected a ':' after the key 'a', got '1'", 1, 6},
+      {"{\"a\": }", "expected a value, got '}'", 1, 7},
+      {"{\"a\": 1,, \"b\": 2}", "expected a key, got ','", 1, 9},
       {"{\"a\": \"x\n\"}", "not closed on its line", 1, 7},
       {"{\"a\": '''x}", "''' string that opens here is never closed", 1, 7},
       {"{\"a\": 1 /* x", "a */ is missing", 1, 9},
       {"{\"a\": \"\\x\"}", "unknown escape", 1, 8},
       {"{\"a\": \"\\u12g4\"}", "four hexadecimal digits", 1, 8},
-      {"{\"a\": 1} }", "nothing may follow", 1, 10},
-      {"{a b: 1}", "a ':' is missing after the key 'a'; found 'b'", 1, 4},
+      {"{\"a\": 1} }", "expected the end of the file", 1, 10},
+      {"{a b: 1}", "expected a ':' after the key 'a', got 'b'", 1, 4},
       {"{a:", "a value is missing at the end of the file", 1, 4},
-      {"[1, 2]", "an object with keys is expected, not a list", 1, 1},
-      {"\"x\"", "an object with keys is expected, not the text \"x\"", 1, 1},
-      {"42", "an object with keys is expected, not 42", 1, 1},
+      {"[1, 2]", "expected an object with keys, got a list", 1, 1},
+      {"\"x\"", "expected an object with keys, got the text \"x\"", 1, 1},
+      {"42", "expected an object with keys, got 42", 1, 1},
   }));
   Problem problem = problem_of(c.text);
   INFO(c.text);

@@ -90,7 +90,7 @@ TEST_CASE("a file that is not there is 66, other trouble 65", "[config][load]") 
   CHECK_THROWS_AS(throw_if_bad(missing), UserError);
   auto directory = load_file(folder.path());
   CHECK(directory.exit_code() == ExitCode::kNoInput);
-  CHECK_THAT(all_lines(directory), Contains("it is a folder"));
+  CHECK_THAT(all_lines(directory), Contains("it is a directory"));
   auto empty = load_file(folder.write("empty.json", ""));
   CHECK(empty.exit_code() == ExitCode::kBadInput);
   CHECK_THAT(all_lines(empty), Contains("empty.json:1:1: empty"));

@@ -62,15 +62,15 @@ TEST_CASE("collectives to log are known by DeepSpeed's names", "[config][monitor
     REQUIRE(result.issues.size() == 1);
     CHECK_THAT(lines_of(result).front(), Contains("all_reduec") && Contains("did you mean 'all_reduce'?"));
   }
-  SECTION("one that is never issued here is said") {
+  SECTION("one that is dslaunch never issues is said") {
     auto result = load("{comms_logger: {enabled: true, prof_all: false, prof_ops: [\"all_to_all\"]}}");
     CHECK(result.ok());
-    CHECK(has_note(result, "never issued here"));
+    CHECK(has_note(result, "dslaunch never issues"));
     CHECK(has_note(result, "logs nothing"));
   }
   SECTION("what quantized gradients travel by is issued here") {
     auto result = load("{comms_logger: {enabled: true, prof_all: false, prof_ops: [\"all_to_all_single\"]}}");
     CHECK(result.ok());
-    CHECK_FALSE(has_note(result, "never issued here"));
+    CHECK_FALSE(has_note(result, "dslaunch never issues"));
   }
 }

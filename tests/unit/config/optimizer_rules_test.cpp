@@ -57,10 +57,10 @@ TEST_CASE("parameters reach the typed section", "[config][optimizer_rules]") {
 
 TEST_CASE("an optimizer refuses parameters of another one", "[config][optimizer_rules]") {
   CHECK_THAT(only_line("{optimizer: {type: \"AdamW\", params: {momentum: 0.9}}}"),
-             Contains("'optimizer.params.momentum' is no parameter of AdamW; it takes lr, betas"));
+             Contains("'optimizer.params.momentum' is not a parameter of AdamW; its parameters are lr, betas"));
   CHECK_THAT(only_line("{optimizer: {type: \"SGD\", params: {betas: [0.9, 0.9]}}}"), Contains("no parameter of SGD"));
   CHECK_THAT(only_line("{optimizer: {type: \"AdamW\", params: {max_grad_norm: 1.0}}}"),
-             Contains("write gradient_clipping"));
+             Contains("set gradient_clipping"));
   CHECK_THAT(only_line("{optimizer: {type: \"SGD\", params: {nesterov: true}}}"), Contains("needs a momentum above 0"));
   CHECK_THAT(only_line("{optimizer: {type: \"Lion\", params: {eps: 1e-8}}}"), Contains("no parameter of Lion"));
   CHECK_THAT(only_line("{optimizer: {type: \"Lamb\", params: {min_coeff: 2, max_coeff: 1}}}"),
@@ -138,7 +138,7 @@ TEST_CASE("schedules refuse what they do not take and miss what they need", "[co
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupDecayLR\"}}"), Contains("needs scheduler.params.total_num_steps"));
   CHECK_THAT(only_line("{scheduler: {params: {warmup_num_steps: 3}}}"), Contains("needs 'scheduler.type'"));
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupLR\", params: {total_num_steps: 9}}}"),
-             Contains("'scheduler.params.total_num_steps' is no parameter of WarmupLR"));
+             Contains("'scheduler.params.total_num_steps' is not a parameter of WarmupLR"));
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupLR\", params: {warmup_min_lr: [0, 1]}}}"),
              Contains("has 2 values, but the optimizer has 1 parameter group:"));
   CHECK_THAT(only_line("{scheduler: {type: \"OneCycle\", params: {cycle_min_lr: 0.1}}}"),
@@ -146,7 +146,7 @@ TEST_CASE("schedules refuse what they do not take and miss what they need", "[co
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupLR\", params: {warmup_type: \"cosine\"}}}"),
              Contains("must be log or linear"));
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupCosineLR\", params: {total_num_steps: 2, warmup_num_steps: 1}}}"),
-             Contains("leaves the cosine no length"));
+             Contains("so the cosine has no steps"));
   auto early = load("{scheduler: {type: \"WarmupDecayLR\", params: {total_num_steps: 10}}}");
   CHECK(early.ok());
   CHECK(has_note(early, "the rate never decays"));

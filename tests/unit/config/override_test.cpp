@@ -127,7 +127,7 @@ TEST_CASE("errors of the command line name it, not the file", "[config][override
         "command line: unknown key 'zero_optimisation' (did you mean 'zero_optimization'?)");
   CHECK(line({"train.steps", "many"}) == "command line: 'train.steps' must be an integer, not the text \"many\"");
   CHECK(line({"train.steps", "-1"}) == "command line: 'train.steps' must be at least 1, not -1");
-  CHECK(line({"loss.x", "1"}) == "command line: 'loss' has no keys inside, so there is no 'loss.x'");
+  CHECK(line({"loss.x", "1"}) == "command line: unknown key 'loss.x': 'loss' is not a section");
   CHECK_THAT(line({"zero_optimization.mics_shard_size", "2", "--set"}),
              StartsWith("--set: not supported yet: 'zero_optimization.mics_shard_size' = 2 ("));
   CHECK_THAT(line({"optimizer.params", "{lr: }"}), Contains("'optimizer.params' must be an object"));

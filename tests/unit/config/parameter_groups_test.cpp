@@ -33,20 +33,20 @@ TEST_CASE("parameter groups come in the order of the file", "[config][parameter_
 
 TEST_CASE("a group that cannot be is refused", "[config][parameter_groups]") {
   CHECK_THAT(only_line("{optimizer: {param_groups: {a: {lr: 1}}}}"), Contains("needs 'match'"));
-  CHECK_THAT(only_line("{optimizer: {param_groups: {default: {match: \"a\"}}}}"), Contains("take another one"));
+  CHECK_THAT(only_line("{optimizer: {param_groups: {default: {match: \"a\"}}}}"), Contains("choose another name"));
   CHECK_THAT(only_line("{optimizer: {param_groups: {a: {match: [\"\"]}}}}"), Contains("an empty pattern"));
   CHECK_THAT(only_line("{optimizer: {param_groups: {a: {match: \"ndim<<2\"}}}}"),
-             Contains("'ndim<<2' is no condition") && Contains("ndim<2"));
+             Contains("'ndim<<2' is not a condition") && Contains("ndim<2"));
   CHECK_THAT(only_line("{optimizer: {param_groups: {a: {match: \"x\", betas: [0.5]}}}}"),
              Contains("must be two numbers, not 1"));
   CHECK_THAT(only_line("{optimizer: {type: \"SGD\", param_groups: {a: {match: \"x\", eps: 0.5}}}}"),
-             Contains("'optimizer.param_groups.a.eps' is no parameter of SGD"));
+             Contains("'optimizer.param_groups.a.eps' is not a parameter of SGD"));
   CHECK_THAT(only_line("{optimizer: {param_groups: {a: {match: \"x\", use_muon: true}}}}"),
-             Contains("is for the optimizer Muon"));
+             Contains("applies to the optimizer Muon"));
   CHECK_THAT(only_line("{optimizer: {param_groups: {a: {match: \"x\", weigth_decay: 0}}}}"),
              Contains("did you mean 'weight_decay'"));
   CHECK_THAT(only_line("{optimizer: {params: {weight_decay: 1}, no_decay: [\"ndim=2\"]}}"),
-             Contains("is no condition"));
+             Contains("is not a condition"));
 }
 
 TEST_CASE("lists of a schedule have one value for each group", "[config][parameter_groups]") {

@@ -28,7 +28,7 @@ TEST_CASE("a missing or unusable environment file is named", "[launch][read_env_
   std::vector<std::string> warnings;
   auto read = [&](const std::string& path) { read_env_file({path, true}, warnings); };
   expect_error(ExitCode::kNoInput, {dir / "gone", "No such file"}, [&] { read(dir / "gone"); });
-  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { read(dir.path()); });
+  expect_error(ExitCode::kNoInput, {"is a directory"}, [&] { read(dir.path()); });
   expect_error(ExitCode::kBadInput, {"/dev/zero", "bytes"}, [&] { read("/dev/zero"); });
   test::write_file(dir / "bad", "A\n");
   expect_error(ExitCode::kBadInput, {(dir / "bad") + ":1:2:"}, [&] { read(dir / "bad"); });
@@ -70,7 +70,7 @@ TEST_CASE("a pipe found as environment file is not waited for", "[launch][read_e
   test::TempDir dir;
   std::vector<std::string> warnings;
   REQUIRE(::mkfifo((dir / ".deepspeed_env").c_str(), 0600) == 0);
-  expect_error(ExitCode::kNoInput, {"no plain file"}, [&] {
+  expect_error(ExitCode::kNoInput, {"not a plain file"}, [&] {
     read_env_file({dir / ".deepspeed_env", false}, warnings);
   });
 }

@@ -276,7 +276,7 @@ TEST_CASE("a replacement that has lost files gives way to what it replaced",
   int64_t values = 0;
   const std::string said = said_by([&] { values = loaded_values(start.folder); });
   CHECK(values == 20);
-  CHECK_THAT(said, Catch::Contains("passing over checkpoint '" + incomplete + "': rank_00000.safetensors"));
+  CHECK_THAT(said, Catch::Contains("skipping checkpoint '" + incomplete + "': rank_00000.safetensors"));
   CHECK(CheckpointReader(start.folder).path() == whole);
   CHECK_THROWS_AS(CheckpointReader(incomplete), UserError);  // who names it is told
   SECTION("the next save puts it into its place") {
@@ -320,7 +320,7 @@ TEST_CASE("damage of all checkpoints is an error, not a new start", "[runtime][c
   }
   for (const auto& rank : test::restore_on(hosts, "/step_00000020")) {
     CHECK(rank.outcome.code == 65);
-    CHECK_THAT(rank.outcome.message, Catch::Contains("hash") && Catch::Contains("--resume auto would go back"));
+    CHECK_THAT(rank.outcome.message, Catch::Contains("hash") && Catch::Contains("--resume auto would fall back"));
   }
 }
 

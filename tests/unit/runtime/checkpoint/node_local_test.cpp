@@ -110,7 +110,7 @@ TEST_CASE("a rank that does not come is named to the ranks of all nodes", "[runt
   });
   for (const auto& outcome : outcomes) {
     CHECK(outcome.code == 124);
-    CHECK_THAT(outcome.message, Catch::Contains("rank 3: has not told the end of its part"));
+    CHECK_THAT(outcome.message, Catch::Contains("rank 3: timed out waiting for its part"));
   }
   CHECK(names_in(a.path()).empty());
   CHECK(names_in(b.path()).empty());
@@ -133,7 +133,7 @@ TEST_CASE("a rank that is late with its reading is named to all", "[runtime][che
   });
   for (const int rank : {0, 1}) {
     CHECK(outcomes[static_cast<size_t>(rank)].code == 124);
-    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("rank 2 has not told the end of its part"));
+    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("timed out waiting for rank 2"));
   }
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
   std::string told;
   std::vector<test::RankOutcome> outcomes(2);
   test::on_all_ranks(2, [&](int rank) {
-    if (rank == 1) told = warnings.wait_for("has waited");
+    if (rank == 1) told = warnings.wait_for("has been waiting");
     test::ThreadCommunicator world(group, rank);
     RestoreOptions options{dir.path(), "auto", hosts.placement(rank)};
     if (rank == 0) options.watchdog = &watch;
@@ -159,9 +159,9 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
         test::outcome_of([&] { restore_checkpoint(options, store, world, [](RestoreSource&) {}); });
   });
   for (const auto& outcome : outcomes) CHECK(outcome.message.empty());
-  CHECK_THAT(told, Catch::StartsWith("the resume (part 'open') has waited") &&
-                       Catch::Contains("for rank 1, which has not come") &&
-                       Catch::EndsWith("The job ends when it has waited 30 min"));
+  CHECK_THAT(told, Catch::StartsWith("the resume (part 'open') has been waiting") &&
+                       Catch::Contains("for rank 1: it has not arrived") &&
+                       Catch::EndsWith("The job ends when the wait reaches 30 min"));
 }
 
 TEST_CASE("ranks meet in front of the first collective after reading, as long as the resume waits",
@@ -187,7 +187,7 @@ TEST_CASE("ranks meet in front of the first collective after reading, as long as
   });
   for (const int rank : {0, 1}) {
     CHECK(outcomes[static_cast<size_t>(rank)].code == 124);
-    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("rank 2 has not told the end of its part"));
+    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("timed out waiting for rank 2"));
   }
 }
 

@@ -91,7 +91,8 @@ TEST_CASE("a rank that does not come is named to all", "[runtime][checkpoint][st
   test::TempDir folder;
   const std::string dir = folder / "a";
   const auto told = ask({dir, dir, dir}, {0, 0, 1}, false, std::chrono::milliseconds(50), 1);
-  for (const size_t rank : {0, 2}) CHECK_THAT(told[rank].error, Catch::Contains("rank 1 has not told whether it sees"));
+  for (const size_t rank : {0, 2})
+    CHECK_THAT(told[rank].error, Catch::Contains("timed out waiting for rank 1 to check"));
 }
 
 TEST_CASE("what a file system of other hosts may still hide is waited for", "[runtime][checkpoint][storage_topology]") {
@@ -144,11 +145,11 @@ TEST_CASE("a rank for which the others wait with their look at the folder is tol
   };
   std::string told;
   std::thread late([&] {
-    told = warnings.wait_for("has waited");
+    told = warnings.wait_for("has been waiting");
     look_of(1, nullptr);
   });
   CHECK(look_of(0, &watch).leader == 0);
   late.join();
   CHECK_THAT(told,
-             Catch::StartsWith("the look whether all ranks see") && Catch::Contains("for rank 1, which has not come"));
+             Catch::StartsWith("the check whether all ranks see") && Catch::Contains("for rank 1: it has not arrived"));
 }

@@ -122,7 +122,7 @@ TEST_CASE("the format is told from the name or the first bytes", "[runtime][data
   CHECK(file_format(dir / "d", "auto", false) == FileFormat::kNpz);
   CHECK(file_format(dir / "text.txt", "auto", true) == FileFormat::kTokens);
   CHECK(file_format(dir / "text.txt", "npy", true) == FileFormat::kNpy);
-  expect_error(ExitCode::kBadInput, {"text.txt", "no known format", "tools/tokenize"},
+  expect_error(ExitCode::kBadInput, {"text.txt", "unknown format", "tools/tokenize"},
                [&] { file_format(dir / "text.txt", "auto", false); });
   expect_error(ExitCode::kBadInput, {"'parquet'", "safetensors"}, [&] { file_format(dir / "c", "parquet", false); });
   expect_error(ExitCode::kNoInput, {"nowhere"}, [&] { file_format(dir / "nowhere", "auto", false); });

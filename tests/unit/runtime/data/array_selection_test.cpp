@@ -81,16 +81,16 @@ TEST_CASE("a loss of its own takes the labels", "[runtime][data][array_selection
   const ForwardArguments classify{{"image"}, 1, false};
   CHECK(choose({"image", "label"}, {}, {}, classify) == Chosen{{"image"}, {"label"}});
   CHECK(choose({"pixels", "label"}, {}, {}, classify) == Chosen{{"pixels"}, {"label"}});
-  expect_error(ExitCode::kBadInput, {"\"loss\" is called with labels", "--labels"},
+  expect_error(ExitCode::kBadInput, {"\"loss\" needs labels", "--labels"},
                [&] { choose({"image"}, {}, {}, classify); });
 }
 
 TEST_CASE("what does not fit forward is told with both sides", "[runtime][data][array_selection]") {
-  expect_error(ExitCode::kBadInput, {"forward takes 2 argument(s) (a, b)", "the data gives 3 (x, z, y)", "--inputs"},
-               [&] {
+  expect_error(ExitCode::kBadInput,
+               {"forward takes 2 argument(s) (a, b)", "but the data provides 3 (x, z, y)", "--inputs"}, [&] {
                  choose({"x", "z", "y"}, {}, {}, kTwo);
                });
-  expect_error(ExitCode::kBadInput, {"the data gives 1 (x)"}, [&] { choose({"x"}, {}, {}, kTwo); });
+  expect_error(ExitCode::kBadInput, {"but the data provides 1 (x)"}, [&] { choose({"x"}, {}, {}, kTwo); });
   expect_error(ExitCode::kBadInput, {"takes 1 to 2 argument(s)"}, [&] {
     choose({"x", "z", "w"}, {}, {}, {{"a", "b"}, 1, true});
   });

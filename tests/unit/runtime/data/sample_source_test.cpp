@@ -92,10 +92,10 @@ TEST_CASE("files that do not fit each other are named", "[runtime][data][sample_
     open({"a.safetensors", "c.safetensors"});
   });
   expect_error(ExitCode::kBadInput, {"'x' (4)", "'y' (3)", "d.safetensors"}, [&] { open({"d.safetensors"}); });
-  expect_error(ExitCode::kBadInput, {"single number"}, [&] { open({"e.safetensors"}); });
+  expect_error(ExitCode::kBadInput, {"is a scalar"}, [&] { open({"e.safetensors"}); });
   expect_error(ExitCode::kNoInput, {"no data file matches", "q*.npy"}, [&] { open({"q*.npy"}); });
   expect_error(ExitCode::kNoInput, {"data file", "missing.npz"}, [&] { open({"missing.npz"}); });
-  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { open({""}); });
+  expect_error(ExitCode::kNoInput, {"is a directory"}, [&] { open({""}); });
 }
 
 TEST_CASE("npy files are arrays side by side when one is called like a label, else pieces",
@@ -151,7 +151,7 @@ TEST_CASE("a token stream is cut into samples with labels one further", "[runtim
     test::write_file(dir / "a.bin", bytes_of<uint16_t>({1, 2, 3}));
     for (const int64_t seq_len : {int64_t{3}, std::numeric_limits<int64_t>::max()}) {
       data.seq_len = seq_len;
-      expect_error(ExitCode::kBadInput, {"holds 3 tokens", std::to_string(seq_len) + " takes one more"},
+      expect_error(ExitCode::kBadInput, {"has 3 tokens", std::to_string(seq_len) + " needs one token more"},
                    [&] { open_train_samples(data); });
     }
     test::write_file(dir / "a.bin", "odd");

@@ -74,7 +74,8 @@ TEST_CASE("parameters, inputs, outputs and gradients are named with their unit",
   check.reset();
   check.on_exit(1, {at::ones({2})});
   check.on_exit(0, {at::full({}, kNan)});
-  CHECK(check.finding() == "the output of the root unit, Float[] after unit 'block', which gave finite values: is nan");
+  CHECK(check.finding() ==
+        "the output of the root unit, Float[] after unit 'block', which returned finite values: is nan");
 
   check.reset();
   check.take_gradients(1, {with(kInfinity, 2)});

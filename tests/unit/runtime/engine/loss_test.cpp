@@ -73,7 +73,8 @@ TEST_CASE("a dict's loss is the one named so, never whatever stands first", "[ru
 TEST_CASE("outputs of one number are not taken for the loss that stands behind them", "[runtime][loss]") {
   auto loss = make_loss("", at::kCPU);
   ForwardResult result{at::ones({1, 1}), {at::full({}, 2.0)}};
-  CHECK_THROWS_WITH((*loss)(result, {}), Catch::Contains("Float[1, 1] first") && Catch::Contains("stands first"));
+  CHECK_THROWS_WITH((*loss)(result, {}),
+                    Catch::Contains("Float[1, 1] first") && Catch::Contains("must be the first element"));
   result.named_loss = result.others[0];
   CHECK((*loss)(result, {}).item<double>() == 2);
   CHECK((*loss)({at::ones({1}), {at::ones({1, 1}), at::ones({}, at::kLong)}}, {}).item<double>() == 1);

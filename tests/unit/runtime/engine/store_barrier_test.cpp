@@ -41,7 +41,8 @@ TEST_CASE("who comes to an event late is waited for", "[runtime][engine][store_b
 
 TEST_CASE("who is alone at an event says so", "[runtime][engine][store_barrier]") {
   test::MemoryStore store;
-  test::expect_error(ExitCode::kBadInput,
-                     {"forward of unit 'a' at step 7 (which the first step did not have)", "in vain", "stage 0 or 1"},
-                     [&] { store_barrier(store, 2, 7, "forward of unit 'a'", 12ms, nullptr); });
+  test::expect_error(
+      ExitCode::kBadInput,
+      {"forward of unit 'a' at step 7 (which the first step did not have)", "timed out waiting", "stage 0 or 1"},
+      [&] { store_barrier(store, 2, 7, "forward of unit 'a'", 12ms, nullptr); });
 }

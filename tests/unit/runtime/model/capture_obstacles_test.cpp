@@ -53,7 +53,7 @@ def forward(self, x):
 )")
             .error() == "the model sets its attribute 'mean'");
   CHECK(check("def forward(self, x):\n    self.seen.append(x)\n    return x\n").error() ==
-        "the model changes what its attribute 'seen' holds");
+        "the model changes the contents of its attribute 'seen'");
   CHECK(check("def forward(self, x):\n    print(x.sum())\n    return x\n").error() == "the model prints");
 }
 
@@ -70,7 +70,7 @@ def forward(self, x):
   const HostState state = find_host_state(model, scan_forward_effects(model));
   CHECK(state.is_analyzable);
   CHECK(state.changed == std::vector<std::string>{"inner.seen"});
-  CHECK(check_capturable(model, state).error() == "the model changes attributes that are no tensors: inner.seen");
+  CHECK(check_capturable(model, state).error() == "the model changes attributes that are not tensors: inner.seen");
 }
 
 TEST_CASE("tensors that forward changes in place are no state on the host", "[runtime][recording]") {
@@ -83,5 +83,5 @@ TEST_CASE("tensors that forward changes in place are no state on the host", "[ru
 TEST_CASE("what forward calls and no scan can follow speaks against a recording", "[runtime][recording]") {
   const Module model = model_of("def forward(self, x):\n    return torch.relu(x)\n");
   CHECK(check_capturable(model, {.changed = {}, .is_analyzable = false}).error() ==
-        "the model changes what cannot be seen before it runs (an interface, another thread)");
+        "the model calls code that cannot be analyzed before it runs (an interface, another thread)");
 }

@@ -90,11 +90,11 @@ TEST_CASE("every unsound file is refused with its reason", "[runtime][safetensor
   expect_refused(file_of("[1]", ""), {"not a JSON object"});
   expect_refused(file_of(std::string(200000, '['), ""), {"not JSON"});
   expect_refused(file_of(entry("F32", std::string(200000, '[') + std::string(200000, ']'), "[0,8]"), eight),
-                 {"something stands deeper in it than a shape"});
-  expect_refused(file_of("{\"w\":3}", ""), {"'w' lacks dtype"});
-  expect_refused(file_of(entry("F32", "[2]", "[0,8]"), "1234"), {"'w' ends at byte 8", "holds only 4", "truncated"});
+                 {"its header nests deeper"});
+  expect_refused(file_of("{\"w\":3}", ""), {"'w' has no dtype"});
+  expect_refused(file_of(entry("F32", "[2]", "[0,8]"), "1234"), {"'w' ends at byte 8", "has only 4", "truncated"});
   expect_refused(file_of(entry("F99", "[2]", "[0,8]"), eight), {"unknown dtype 'F99'"});
-  expect_refused(file_of(entry("F32", "[3]", "[0,8]"), eight), {"takes 12 bytes, data_offsets give 8"});
+  expect_refused(file_of(entry("F32", "[3]", "[0,8]"), eight), {"needs 12 bytes, but data_offsets give 8"});
   expect_refused(file_of(entry("F32", "[-1]", "[0,8]"), eight), {"bad shape [-1]"});
   expect_refused(file_of(entry("F32", "2", "[0,8]"), eight), {"bad shape 2"});
   expect_refused(file_of(entry("F32", "[2]", "[8,0]"), eight), {"run backwards"});
@@ -138,7 +138,7 @@ TEST_CASE("a missing file and a folder are named", "[runtime][safetensors]") {
   TempDir dir;
   expect_error(ExitCode::kNoInput, {"data file", "nowhere", "No such file"},
                [&] { SafetensorsFile file(dir / "nowhere", "data file"); });
-  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { SafetensorsFile file(dir.path()); });
+  expect_error(ExitCode::kNoInput, {"is a directory"}, [&] { SafetensorsFile file(dir.path()); });
 }
 
 TEST_CASE("what the writer wrote is the format, aligned and without gaps", "[runtime][safetensors]") {
