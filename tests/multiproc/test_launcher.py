@@ -1141,7 +1141,7 @@ class Run(LauncherTest):
                 second = self.finish(self.start_run(*arguments, *option))
                 self.assertEqual(second.code, 73, str(second))
                 self.assertIn(self.path("out"), second.err.decode())
-        self.assertIn(b"is at work in it", second.err)
+        self.assertIn(b"is using it", second.err)
         self.assertTrue(os.path.exists(self.path("out/metrics.jsonl")))
         first.send_signal(signal.SIGKILL)  # however it ends, the next one gets the folder
         self.finish(first)
@@ -1162,7 +1162,7 @@ class Run(LauncherTest):
                 for words in (jobs[second], ["exec", *one, *named, *program]):
                     refused = self.finish(self.start_run(*words, END="0"))
                     self.assertEqual(refused.code, 73, str(refused))
-                    self.assertRegex(refused.err.decode(), rf"{self.path('out')}: job \S+ is at work in it")
+                    self.assertRegex(refused.err.decode(), rf"{self.path('out')}: job \S+ is using it")
                 with open(self.path("out/logs/localhost.0.log"), encoding="utf-8") as log:
                     self.assertIn("waiting", log.read())
                 holder.send_signal(signal.SIGTERM)

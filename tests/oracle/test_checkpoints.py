@@ -254,7 +254,7 @@ class TwoJobs(OracleTest):
         next(line for line in first.stdout if "| step" in line)
         second = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 5))
         self.assertEqual(second.code, 73, str(second))
-        self.assertRegex(second.text, rf"cannot save into '{folder}': job \S+ \(process \d+ on .*\) is at work in it")
+        self.assertRegex(second.text, rf"cannot save into '{folder}': job \S+ \(process \d+ on .*\) is using it")
         reader = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 5,
                                                 ["--set", "checkpoint.at_end=false", "--set", "checkpoint.on_interrupt=false"]))
         self.assertEqual(reader.code, 0, str(reader))  # saves nothing

@@ -794,7 +794,7 @@ class Refused(CaseTest):
         with torch.device("meta"):
             hollow = Small()
         self.refusal(lambda: hollow, "has no values: 'layer.weight' was saved from the device \"meta\"")
-        self.refusal(Sparse, "holds 'links', which is Sparse")
+        self.refusal(Sparse, "has 'links', which is Sparse")
 
     def test_a_file_in_16_bits_in_a_run_in_32(self):
         self.refusal(lambda: Small().half(), "set fp16.enabled or bf16.enabled, or export the model with .float()")

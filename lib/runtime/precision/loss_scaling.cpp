@@ -47,7 +47,7 @@ void LossScaling::advance() {
 }
 
 ScaleChange LossScaling::follow(const float* report) {
-  DSL_CHECK(num_unknown_steps_ > 0, "a report of a step that was never made");
+  DSL_CHECK(num_unknown_steps_ > 0, "a report of a step that was not computed");
   num_unknown_steps_ -= 1;
   const ScaleChange change = host_.update(report[0] != 0.0F);
   DSL_CHECK(static_cast<float>(change.scale) == report[1],

@@ -55,7 +55,7 @@ TEST_CASE("a run folder that a job's launcher holds is free for one of that job'
   {
     const auto rank = DirectoryLock::lock_run_directory(folder.path(), "rank 0", "j7");
     CHECK_THROWS_WITH(DirectoryLock::lock_run_directory(folder.path(), "another rank 0", "j7"),
-                      Catch::Matchers::Contains("rank 0 is at work"));
+                      Catch::Matchers::Contains("rank 0 is using it"));
     refused("j");
     refused("");
   }
