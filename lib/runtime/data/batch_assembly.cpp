@@ -56,7 +56,7 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
   batch.after = plan.after;
   for (size_t array : selection_.inputs) batch.inputs.push_back(gather(array, plan.samples, options_.compute_dtype));
   for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples, options_.label_dtype));
-  if (plan.num_samples == 0) return batch;  // a filler
+  if (plan.num_samples == 0) return batch;  // a padding batch
   batch.num_tokens = count_tokens(batch.inputs);
   for (const at::Tensor& labels : batch.labels) batch.num_labels += count_labels(labels, options_.has_ignored_labels);
   return batch;

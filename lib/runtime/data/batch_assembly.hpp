@@ -20,8 +20,8 @@ inline constexpr int64_t kIgnoredLabel = -100;
 
 struct Batch {
   std::vector<at::Tensor> inputs, labels;  // host tensors, samples first
-  int64_t num_samples = 0;  // those that count; 0 for a filler (see EvaluationPlanner), whose tensors hold one sample
-  int64_t num_labels = 0;   // elements of the labels that a loss averages over; 0 for a filler
+  int64_t num_samples = 0;  // those that count; 0 for padding (see EvaluationPlanner), whose tensors hold one sample
+  int64_t num_labels = 0;   // elements of the labels that a loss averages over; 0 for padding
   int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
   DataPosition first;       // of the first sample
   DataPosition after;       // the run's position when the global batch of this micro batch is done

@@ -40,7 +40,7 @@ struct BatchShape {
 // One rank's part of one slice.
 struct MicroBatchPlan {
   std::vector<int64_t> samples;  // indices into the data set
-  int64_t num_samples = 0;       // those that count; less than samples.size() only for a filler (evaluation)
+  int64_t num_samples = 0;       // those that count; less than samples.size() only for padding (evaluation)
   DataPosition first;            // of the rank's first sample in the order of dealing
   DataPosition after;            // the run's position when this global batch is done
 };
@@ -78,8 +78,8 @@ class TrainingPlanner {
 };
 
 // One pass over all samples in their own order, with the same number of micro batches on every rank. A short last slice
-// is dealt evenly; a rank that gets no sample repeats the last sample as a filler with num_samples 0, so that every
-// rank can take part in the collectives of a forward pass.
+// is dealt evenly; a rank that gets no sample repeats the last sample as a padding batch with num_samples 0, so that
+// every rank can take part in the collectives of a forward pass.
 class EvaluationPlanner {
  public:
   EvaluationPlanner(int64_t num_samples, int64_t micro_batch, int num_ranks, int rank);

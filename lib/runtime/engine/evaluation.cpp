@@ -78,7 +78,7 @@ EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, co
       break;
     }
     const at::Tensor loss = inputs.loss_of(next->batch).to(at::kDouble);
-    if (next->num_samples == 0) continue;  // not 0 times the loss: a filler's loss may be anything
+    if (next->num_samples == 0) continue;  // not 0 times the loss: a padding batch's loss may be anything
     const auto samples = static_cast<double>(next->num_samples);
     loss_sum.add_(loss, inputs.sums_over_labels ? 1.0 : samples);
     sums.weight += inputs.sums_over_labels ? static_cast<double>(next->batch.num_labels) : samples;

@@ -1,6 +1,6 @@
 // The mean loss over evaluation data, as one process would compute it: in evaluation mode, without gradients, over all
 // samples once. Every rank makes the same number of forward calls, because at stage 3 each call all-gathers parameters;
-// a rank that has run out of samples continues with filler batches of weight 0. Random state and buffers are restored
+// a rank that has run out of samples continues with padding batches of weight 0. Random state and buffers are restored
 // afterwards, so evaluations do not change the run. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ namespace dslaunch::runtime {
 
 struct EvaluationBatch {
   MicroBatch batch;
-  int64_t num_samples = 0;  // samples that count; 0: a filler batch
+  int64_t num_samples = 0;  // samples that count; 0: a padding batch
 };
 
 struct EvaluationResult {

@@ -177,7 +177,7 @@ TEST_CASE("an evaluation deals every sample once and the same number of batches 
   }
 }
 
-TEST_CASE("a short last slice is split fairly, with a filler for a rank that gets nothing",
+TEST_CASE("a short last slice is split fairly, with a padding batch for a rank that gets nothing",
           "[runtime][data][sample_order]") {
   // 6 + 4 samples on 3 ranks of micro batch 2: the last slice is 6, 7 | 8 | 9.
   EvaluationPlanner zero(10, 2, 3, 0), two(10, 2, 3, 2);
@@ -188,7 +188,7 @@ TEST_CASE("a short last slice is split fairly, with a filler for a rank that get
   CHECK(two.next()->samples == Samples{9});
   EvaluationPlanner empty(7, 2, 3, 2);
   empty.next();
-  const auto filler = empty.next();
-  CHECK(filler->samples == Samples{6});
-  CHECK(filler->num_samples == 0);
+  const auto padding = empty.next();
+  CHECK(padding->samples == Samples{6});
+  CHECK(padding->num_samples == 0);
 }
