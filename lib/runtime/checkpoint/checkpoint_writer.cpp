@@ -26,11 +26,11 @@ namespace {
 using Json = nlohmann::json;
 
 // Writes FOLDER/NAME, one safetensors file with all weights, and flushes it.
-CheckpointFile write_full_weights(CheckpointReader& checkpoint, const FullWeights& how, const std::string& folder,
+CheckpointFile write_full_weights(CheckpointReader& checkpoint, const FullWeights& how, const std::string& directory,
                                   const std::string& name) {
   WeightStream weights(checkpoint, {.dtype = how.float_dtype});
   ContentHash hash;
-  const uint64_t bytes = write_safetensors(weights, weights.tensors(), folder + "/" + name,
+  const uint64_t bytes = write_safetensors(weights, weights.tensors(), directory + "/" + name,
                                            [&](const void* data, size_t size) { hash.update(data, size); });
   return {name, bytes, hash.hex(), ""};
 }
@@ -116,7 +116,7 @@ class Save {
     std::optional<CheckpointDirectory> directory;
     set_storage_activity("creating a directory in", options_.dir);
     const Report created = report_of([&] { directory.emplace(options_.dir, part_.metadata.step); });
-    send("folder", options_.rank, created);
+    send("directory", options_.rank, created);
     Report outcome = collect_shards(write_own_shard(created));
     if (!outcome.failed()) {
       erase_previous_save();
@@ -134,7 +134,7 @@ class Save {
 
   Report receive_directory() {
     try {
-      return receive("folder", options_.share.leader, deadline_);
+      return receive("directory", options_.share.leader, deadline_);
     } catch (const TimeoutError& error) {
       return {ExitCode::kTimeout,
               fmt::format("timed out waiting for rank {} to create the directory ({})", options_.share.leader,

@@ -87,7 +87,7 @@ class CreatedDirectories {
 
 ImportReport report_of(const deepspeed::ImportedState& state) {
   ImportReport out;
-  out.source = state.files.folder;
+  out.source = state.files.directory;
   out.tag = state.files.tag;
   out.version = state.version;
   out.stage = state.stage;

@@ -21,18 +21,18 @@ constexpr char kModelEnd[] = "model_states.pt";
   throw UserError(code, message);
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());
   return names;
 }
 
-bool holds_model_states(const std::string& folder) {
-  const auto names = names_in(folder);
+bool holds_model_states(const std::string& directory) {
+  const auto names = names_in(directory);
   return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with(kModelEnd); });
 }
 
@@ -63,13 +63,14 @@ std::string resolve_tag(const std::string& dir, const std::string& asked) {
   }
   if (holds_model_states(dir)) return "";
   std::error_code ignored;
-  if (!fs::is_directory(dir, ignored)) refuse(ExitCode::kNoInput, fmt::format("there is no folder '{}'", dir));
+  if (!fs::is_directory(dir, ignored)) refuse(ExitCode::kNoInput, fmt::format("there is no directory '{}'", dir));
   const std::string latest = text_of(dir + "/latest");
   if (std::find(tags.begin(), tags.end(), latest) != tags.end()) return latest;
   if (latest.empty() && tags.size() == 1) return tags[0];
   if (tags.empty()) {
-    refuse(ExitCode::kNoInput,
-           fmt::format("'{}' is no DeepSpeed checkpoint: neither it nor a folder in it holds …{}", dir, kModelEnd));
+    refuse(
+        ExitCode::kNoInput,
+        fmt::format("'{}' is not a DeepSpeed checkpoint: neither it nor a directory in it holds …{}", dir, kModelEnd));
   }
   refuse(ExitCode::kNoInput,
          fmt::format("'{}/latest' {}; choose with --tag: {}", dir,
@@ -78,7 +79,7 @@ std::string resolve_tag(const std::string& dir, const std::string& asked) {
 }
 
 // Rejects files that belong to a mesh with more than the data axis.
-void refuse_other_kinds(const std::string& folder, const std::vector<std::string>& names) {
+void refuse_other_kinds(const std::string& directory, const std::vector<std::string>& names) {
   static const std::pair<std::regex, const char*> kKinds[] = {
       {std::regex("layer_.*expert_.*|expert_.*|expp_rank_.*"), "has experts (MoE)"},
       {std::regex("layer_[0-9]+-.*model_states\\.pt"), "is of a pipeline"},
@@ -92,13 +93,13 @@ void refuse_other_kinds(const std::string& folder, const std::vector<std::string
           ExitCode::kBadInput,
           fmt::format("the checkpoint '{}' {}, as '{}' shows; only data-parallel checkpoints as DeepSpeed saves them "
                       "(ZeRO stages 0 to 3) can be imported",
-                      folder, kind, name));
+                      directory, kind, name));
     }
   }
 }
 
 // Files by rank; all must be present.
-std::vector<std::string> complete(const std::string& folder, const std::map<int, std::string>& by_rank,
+std::vector<std::string> complete(const std::string& directory, const std::map<int, std::string>& by_rank,
                                   const char* what) {
   std::vector<std::string> paths;
   const int count = by_rank.empty() ? 0 : by_rank.rbegin()->first + 1;
@@ -106,10 +107,10 @@ std::vector<std::string> complete(const std::string& folder, const std::map<int,
     const auto found = by_rank.find(rank);
     if (found == by_rank.end()) {
       refuse(ExitCode::kBadInput,
-             fmt::format("the checkpoint '{}' is not complete: the {} of rank {} of at least {} are missing", folder,
+             fmt::format("the checkpoint '{}' is not complete: the {} of rank {} of at least {} are missing", directory,
                          what, rank, count));
     }
-    paths.push_back(folder + "/" + found->second);
+    paths.push_back(directory + "/" + found->second);
   }
   return paths;
 }
@@ -123,10 +124,10 @@ bool holds_checkpoint(const std::string& dir) {
 CheckpointFiles find_files(const std::string& dir, const std::string& asked_tag) {
   CheckpointFiles out;
   const std::string tag = resolve_tag(dir, asked_tag);
-  out.folder = tag.empty() ? dir : dir + "/" + tag;
+  out.directory = tag.empty() ? dir : dir + "/" + tag;
   out.tag = tag.empty() ? fs::path(dir).lexically_normal().filename().string() : tag;
-  const auto names = names_in(out.folder);
-  refuse_other_kinds(out.folder, names);
+  const auto names = names_in(out.directory);
+  refuse_other_kinds(out.directory, names);
 
   // Files of old versions lack the underscore before "optim".
   static const std::regex kModel("zero_pp_rank_([0-9]{1,6})_mp_rank_00_model_states\\.pt");
@@ -139,13 +140,13 @@ CheckpointFiles find_files(const std::string& dir, const std::string& asked_tag)
     if (std::regex_match(name, match, kOptim)) optim[std::stoi(match[1])] = name;
     has_whole_model |= name == "mp_rank_00_model_states.pt";
   }
-  out.optim_states = complete(out.folder, optim, "optimizer states");
+  out.optim_states = complete(out.directory, optim, "optimizer states");
   out.model_states_by_rank = !has_whole_model;
-  out.model_states = has_whole_model ? std::vector<std::string>{out.folder + "/mp_rank_00_model_states.pt"}
-                                     : complete(out.folder, model, "model states");
+  out.model_states = has_whole_model ? std::vector<std::string>{out.directory + "/mp_rank_00_model_states.pt"}
+                                     : complete(out.directory, model, "model states");
   if (out.model_states.empty()) {
     refuse(ExitCode::kBadInput,
-           fmt::format("the checkpoint '{}' is not complete: mp_rank_00_model_states.pt is missing", out.folder));
+           fmt::format("the checkpoint '{}' is not complete: mp_rank_00_model_states.pt is missing", out.directory));
   }
   return out;
 }

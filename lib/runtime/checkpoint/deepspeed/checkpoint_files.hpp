@@ -6,7 +6,7 @@
 namespace dslaunch::runtime::deepspeed {
 
 struct CheckpointFiles {
-  std::string folder;  // DIR/TAG
+  std::string directory;  // DIR/TAG
   std::string tag;
   std::vector<std::string> model_states;  // paths; one, or one per rank (stage 3)
   std::vector<std::string> optim_states;  // paths by rank; empty without ZeRO

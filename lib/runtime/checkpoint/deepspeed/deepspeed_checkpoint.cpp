@@ -24,7 +24,7 @@ int stage_of(const TorchFile& optim_file) {
   const Value* stage = inner ? inner->find("zero_stage") : nullptr;
   const auto number = stage ? stage->as_integer() : std::nullopt;
   if (!number || *number < 1 || *number > 3) {
-    refuse_file(optim_file, "is no optimizer state of ZeRO: it does not name its stage");
+    refuse_file(optim_file, "is not an optimizer state of ZeRO: it does not name its stage");
   }
   return static_cast<int>(*number);
 }

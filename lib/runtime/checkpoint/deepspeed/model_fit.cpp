@@ -116,7 +116,7 @@ class Fitting {
     for (const auto& name : extra_names()) extra.push_back(fmt::format("'{}' is not in the model", name));
     lines.insert(lines.end(), extra.begin(), extra.end());
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("the checkpoint '{}' does not fit the model:{}", state_.files.folder, list(lines)));
+                    fmt::format("the checkpoint '{}' does not fit the model:{}", state_.files.directory, list(lines)));
   }
 
   std::vector<std::string> extra_names() const {

@@ -87,7 +87,7 @@ class JsonWriter {
 class Reader {
  public:
   explicit Reader(const TorchFile& file) : file_(file), root_(file.root()) {
-    if (!root_.is(Kind::kDict)) refuse("is no model state checkpoint of DeepSpeed: it holds no dict");
+    if (!root_.is(Kind::kDict)) refuse("is not a model state checkpoint of DeepSpeed: it holds no dict");
   }
 
   ModelStates read() {
@@ -131,14 +131,14 @@ class Reader {
     const Value* value = present(key);
     if (!value) return 0;
     const auto count = value->as_integer();
-    if (!count || *count < 0) refuse(fmt::format("is damaged: '{}' is no count", key));
+    if (!count || *count < 0) refuse(fmt::format("is damaged: '{}' is not a count", key));
     return *count;
   }
 
   void read_module(ModelStates& out) const {
     const Value* module = root_.find("module");
     if (!module || !root_.find("buffer_names")) {
-      refuse("is no model state checkpoint of DeepSpeed: it has no 'module' and 'buffer_names'");
+      refuse("is not a model state checkpoint of DeepSpeed: it has no 'module' and 'buffer_names'");
     }
     if (!module->is(Kind::kDict)) refuse("holds no weights ('module' is none), as checkpoints of pipelines do");
     for (const auto& [key, value] : module->entries) {

@@ -38,7 +38,7 @@ class Partition {
   [[noreturn]] void refuse(const std::string& what) const { refuse_file(file_, what); }
   const Value& require(const Value& dict, const std::string& key) const {
     const Value* found = dict.find(key);
-    if (!found) refuse(fmt::format("is no optimizer state of ZeRO stage 1 or 2: it has no '{}'", key));
+    if (!found) refuse(fmt::format("is not an optimizer state of ZeRO stage 1 or 2: it has no '{}'", key));
     return *found;
   }
 

@@ -48,7 +48,7 @@ class Rank {
       : file_(file), rank_(rank), num_ranks_(num_ranks), builder_(builder) {
     inner_ = file.root().find("optimizer_state_dict");
     const Value* masters = inner_ ? inner_->find("fp32_flat_groups") : nullptr;
-    if (!masters) refuse("is no optimizer state of ZeRO stage 3: it has no 'fp32_flat_groups'");
+    if (!masters) refuse("is not an optimizer state of ZeRO stage 3: it has no 'fp32_flat_groups'");
     const Value* count = inner_->find("partition_count");
     if (count && count->as_integer().value_or(num_ranks) != num_ranks) {
       refuse(fmt::format("cuts parameters into {} parts, but the files of {} ranks are there", *count->as_integer(),

@@ -23,7 +23,7 @@ StateBuilder::StateBuilder(ImportedState& out, const TorchFile& model_file, cons
 }
 
 void StateBuilder::refuse(const std::string& what) const {
-  throw UserError(ExitCode::kBadInput, fmt::format("the DeepSpeed checkpoint '{}' {}", out_.files.folder, what));
+  throw UserError(ExitCode::kBadInput, fmt::format("the DeepSpeed checkpoint '{}' {}", out_.files.directory, what));
 }
 
 const SavedTensor* StateBuilder::find(const std::string& name) const {

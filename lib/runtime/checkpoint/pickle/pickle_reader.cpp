@@ -212,13 +212,14 @@ class Machine {
   // --- containers ---
   void append(Value* target, const std::vector<const Value*>& items) {
     if (!target->is(Kind::kList) && !target->is(Kind::kSet) && !target->is(Kind::kObject)) {
-      damaged("something is appended to what is no list");
+      damaged("an item is appended to a value that is not a list");
     }
     target->items.insert(target->items.end(), items.begin(), items.end());
   }
   void set_entries(Value* target, const std::vector<const Value*>& pairs) {
     if (pairs.size() % 2 != 0) damaged("a key without a value");
-    if (!target->is(Kind::kDict) && !target->is(Kind::kObject)) damaged("an entry is set in what is no dict");
+    if (!target->is(Kind::kDict) && !target->is(Kind::kObject))
+      damaged("an entry is set in a value that is not a dict");
     for (size_t i = 0; i < pairs.size(); i += 2) target->entries.emplace_back(pairs[i], pairs[i + 1]);
   }
 

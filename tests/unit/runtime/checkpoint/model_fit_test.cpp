@@ -21,7 +21,7 @@ SavedTensor tensor(const std::string& name, std::vector<int64_t> shape, bool tra
 // "w" of four elements cut between two ranks, "f" frozen, both with DeepSpeed's prefix.
 ImportedState example() {
   ImportedState state;
-  state.files.folder = "ckpt/global_step1";
+  state.files.directory = "ckpt/global_step1";
   state.metadata.parameters = {tensor("module.w", {2, 2}), tensor("module.f", {1}, false)};
   state.shards.resize(2);
   for (const char* name : {"master", "exp_avg"}) {
