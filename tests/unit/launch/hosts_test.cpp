@@ -66,9 +66,9 @@ TEST_CASE("a hostfile is read once on each of the nodes that the user starts", "
   SECTION("on another node") {
     options.hosts.node_rank = 1;
     const HostList list = list_hosts(options, find_source(options));
-    REQUIRE(list.place);
-    CHECK(list.place->num_nodes == 2);
-    CHECK(list.place->master_addr == "10.0.0.1");
+    REQUIRE(list.membership);
+    CHECK(list.membership->num_nodes == 2);
+    CHECK(list.membership->master_addr == "10.0.0.1");
     CHECK(offer_of_this_node(options, list).num_slots == 0);
   }
 }

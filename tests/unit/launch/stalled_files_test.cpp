@@ -61,17 +61,17 @@ LaunchPlan plan_in(const test::TempDir& dir) {
 
 // Gets one rank's job and starts it.
 bool starts(FakeAgent& agent) {
-  agent.print_line(AgentHello{});
+  agent.send(AgentHello{});
   bool came = agent.receive<JobDescription>().has_value();
-  agent.print_line(AgentReady{});
+  agent.send(AgentReady{});
   came = came && agent.receive<StartRanks>().has_value();
-  agent.print_line(RankStarted{0, 1});
+  agent.send(RankStarted{0, 1});
   return came;
 }
 
 void ends(FakeAgent& agent) {
-  agent.print_line(RankEnded{0, {}, false});
-  agent.print_line(AgentDone{});
+  agent.send(RankEnded{0, {}, false});
+  agent.send(AgentDone{});
 }
 
 // The first one may have been on its way.
@@ -114,7 +114,7 @@ TEST_CASE("a stalled file does not delay heartbeats", "[launch][stalled_files]")
   bool came = false;
   auto far_side = [&](FakeAgent& agent) {
     came = starts(agent);
-    agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
+    agent.send(RankOutput{0, Stream::kOut, "word\n"});
     came = came && hears_two_heartbeats(agent);
     file->go_on();
     ends(agent);
@@ -131,7 +131,7 @@ TEST_CASE("a rank that writes blocks while a file is stalled", "[launch][stalled
   size_t num_waiting = 0;
   auto far_side = [&](FakeAgent& agent) {
     starts(agent);
-    for (int i = 0; i < 32; ++i) agent.print_line(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
+    for (int i = 0; i < 32; ++i) agent.send(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     hears_two_heartbeats(agent);
     num_waiting = agent.num_unsent();
     ends(agent);
@@ -151,7 +151,7 @@ TEST_CASE("a Ctrl-C at the end of a job ends the wait for a stalled file", "[lau
   LiveJob live(plan, {dir / "job"});
   auto far_side = [](FakeAgent& agent) {
     starts(agent);
-    agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
+    agent.send(RankOutput{0, Stream::kOut, "word\n"});
     ends(agent);
   };
   auto press_and_drain = [](Supervisor& supervisor) {
@@ -171,7 +171,7 @@ TEST_CASE("stalled files do not keep ranks from ending on request", "[launch][st
   bool was_told = false;
   auto far_side = [&](FakeAgent& agent) {
     starts(agent);
-    for (int i = 0; i < 32; ++i) agent.print_line(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
+    for (int i = 0; i < 32; ++i) agent.send(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     ::kill(::getpid(), SIGTERM);
     was_told = agent.receive<StopRanks>().has_value();
     ends(agent);
@@ -192,7 +192,7 @@ TEST_CASE("a hurried end waits only briefly for stalled files", "[launch][stalle
   LiveJob live(plan, {dir / "job"});
   auto far_side = [](FakeAgent& agent) {
     starts(agent);
-    agent.print_line(RankOutput{0, Stream::kOut, "word\n"});
+    agent.send(RankOutput{0, Stream::kOut, "word\n"});
     ::kill(::getpid(), SIGQUIT);
     agent.receive<StopRanks>();
     ends(agent);
