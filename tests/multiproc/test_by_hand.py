@@ -311,6 +311,7 @@ class ExternallyStartedNodes(LauncherTest):
         self.assertEqual(outcome.code, 69, str(outcome))
         self.assertIn(b"node rank 0", outcome.err)
         self.finish(nodes[0])
+        self.wait_until(lambda: self.tagged_processes() == {}, "the end of the killed launcher's agent", 5)
 
     def has_connected_to_node_0(self, process):
         """A loop takes its signals then."""
