@@ -60,13 +60,13 @@ class Race {
       if (polls[i].revents == 0 || result_.fd.valid()) {
         silent.push_back(std::move(attempts_[i]));
       } else {
-        judge(std::move(attempts_[i]));
+        check(std::move(attempts_[i]));
       }
     }
     attempts_ = std::move(silent);
   }
 
-  void judge(Attempt attempt) {
+  void check(Attempt attempt) {
     int error = 0;
     socklen_t size = sizeof error;
     if (::getsockopt(attempt.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;

@@ -12,7 +12,7 @@ std::string ServerHandshake::accept_hello(std::string_view block) {
   return wire::encode(wire::Hello{wire::kVersion, server_nonce_});
 }
 
-ServerHandshake::Judged ServerHandshake::judge_proof(std::string_view block) const {
+ServerHandshake::Judged ServerHandshake::check_proof(std::string_view block) const {
   if (!known_version_) return {wire::Admission::kWrongVersion, {}};
   Judged out{wire::Admission::kAdmitted, wire::decode_client_proof(block)};
   const auto expected = client_proof(token_, client_nonce_, server_nonce_, wire::proven_part(block));

@@ -24,7 +24,7 @@ class ServerHandshake {
     wire::Admission admission{};
     wire::ClientProof claim;
   };
-  Judged judge_proof(std::string_view block) const;
+  Judged check_proof(std::string_view block) const;
 
   // The last block: the result of the handshake.
   std::string answer(wire::Admission admission) const;

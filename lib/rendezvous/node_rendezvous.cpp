@@ -132,7 +132,7 @@ class NodeRendezvous {
     unknown_peer.input.append(buffer, got);
     if (unknown_peer.input.size() < unknown_peer.expected()) return Progress::kMore;
     try {
-      return unknown_peer.greeted ? judge(unknown_peer) : greet(unknown_peer);
+      return unknown_peer.greeted ? check(unknown_peer) : greet(unknown_peer);
     } catch (const wire::WireError&) {
       return Progress::kDrop;
     }
@@ -145,8 +145,8 @@ class NodeRendezvous {
     return told ? Progress::kMore : Progress::kDrop;
   }
 
-  Progress judge(UnknownPeer& unknown_peer) {
-    auto [admission, claim] = unknown_peer.handshake.judge_proof(unknown_peer.input);
+  Progress check(UnknownPeer& unknown_peer) {
+    auto [admission, claim] = unknown_peer.handshake.check_proof(unknown_peer.input);
     const int node = static_cast<int>(claim.rank);
     if (admission == wire::Admission::kAdmitted && node == 0) admission = wire::Admission::kWrongWorld;
     if (admission == wire::Admission::kAdmitted && joined_.contains(node)) admission = wire::Admission::kRankTaken;

@@ -66,9 +66,8 @@ std::string own_address_towards(const std::string& peer, int num_nodes) {
   if (!address.empty()) return address;
   // Several nodes may be names of one machine, which does not need a network.
   if (is_loopback_address(peer)) return peer;
-  throw UserError(
-      ExitCode::kUnavailable,
-      fmt::format("this host has no address towards '{}' (MASTER_ADDR) that other hosts could reach", peer));
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("this host has no address towards '{}' (MASTER_ADDR) reachable from other hosts", peer));
 }
 
 }  // namespace dslaunch::rendezvous

@@ -85,7 +85,7 @@ class RankSessions::Session final : public StoreConnection::Session {
   }
 
   void accept_proof(std::string_view block) {
-    const auto [admission, claim] = handshake_.judge_proof(block);
+    const auto [admission, claim] = handshake_.check_proof(block);
     if (admission != wire::Admission::kAdmitted) return refuse(admission);
     if (all_.state_.is_present(static_cast<int>(claim.rank))) return refuse(wire::Admission::kRankTaken);
     rank_ = static_cast<int>(claim.rank);

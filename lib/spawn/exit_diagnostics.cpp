@@ -82,7 +82,7 @@ std::string ExitDiagnostics::explain(const ExitCause& cause, pid_t pid, const st
     return counted.empty() ? std::string() : joined({counted, kMemoryAdvice});
   }
   if (cause.number == SIGBUS) {
-    if (std::string trouble = dev_shm_hint(); !trouble.empty()) return joined({trouble, said});
+    if (std::string hint = dev_shm_hint(); !hint.empty()) return joined({hint, said});
   }
   return joined({meaning_of_signal(cause.number), said});
 }

@@ -11,17 +11,17 @@ namespace {
 constexpr size_t kMaxNames = 4;
 
 struct Row {
-  std::string phase, trouble, text;
+  std::string phase, common_text, text;
   std::vector<std::string> hosts;
 };
 
 // The error text without the host's name and everything that looks like an address.
-std::string trouble_of(const std::string& host, const LinkFailure& failure) {
+std::string without_addresses(const std::string& host, const LinkFailure& failure) {
   std::string text = failure.text;
   for (size_t at = 0; !host.empty() && (at = text.find(host, at)) != std::string::npos; ++at) {
     text.replace(at, host.size(), "*");
   }
-  std::string trouble;
+  std::string common_text;
   for (size_t i = 0; i < text.size();) {
     size_t end = i;
     while (end < text.size() &&
@@ -30,11 +30,11 @@ std::string trouble_of(const std::string& host, const LinkFailure& failure) {
     }
     std::string word = text.substr(i, end - i);
     bool address = std::count(word.begin(), word.end(), '.') >= 3 || std::count(word.begin(), word.end(), ':') >= 2;
-    trouble += address ? "*" : word;
-    if (end < text.size()) trouble += text[end];
+    common_text += address ? "*" : word;
+    if (end < text.size()) common_text += text[end];
     i = end + 1;
   }
-  return trouble;
+  return common_text;
 }
 
 std::string names(const std::vector<std::string>& hosts) {
@@ -49,11 +49,11 @@ std::string names(const std::vector<std::string>& hosts) {
 std::string failure_table(const std::vector<std::pair<std::string, LinkFailure>>& failures) {
   std::vector<Row> rows;
   for (const auto& [host, failure] : failures) {
-    std::string trouble = trouble_of(host, failure);
+    std::string common_text = without_addresses(host, failure);
     auto row = std::find_if(rows.begin(), rows.end(), [&, phase = failure.phase](const Row& other) {
-      return other.phase == phase && other.trouble == trouble;
+      return other.phase == phase && other.common_text == common_text;
     });
-    if (row == rows.end()) row = rows.insert(row, {failure.phase, trouble, failure.text, {}});
+    if (row == rows.end()) row = rows.insert(row, {failure.phase, common_text, failure.text, {}});
     row->hosts.push_back(host);
   }
   if (rows.empty()) return {};

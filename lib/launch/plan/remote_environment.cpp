@@ -16,7 +16,7 @@ namespace dslaunch::launch {
 namespace {
 
 // Prefixes: interpreter and libraries, communication, devices, threads, training, tracking and clouds.
-constexpr auto kTravelling =
+constexpr auto kExported =
     std::to_array<std::string_view>({"PYTHON",   "LD_LIBRARY_PATH", "NCCL",        "UCX",         "MV2",
                                      "FI_",      "GLOO_",           "RDMAV_",      "IBV_",        "MLX5_",
                                      "CUDA_",    "CUBLAS",          "CUDNN",       "NVTE_",       "TORCH",
@@ -46,7 +46,7 @@ bool is_program(const std::filesystem::path& path) {
 Environment exported_environment(const Environment& inherited) {
   Environment exported;
   for (const auto& [name, value] : inherited) {
-    if (begins_with_one(name, kTravelling) && !begins_with_one(name, kStaying)) exported.emplace(name, value);
+    if (begins_with_one(name, kExported) && !begins_with_one(name, kStaying)) exported.emplace(name, value);
   }
   // This cloud's machines have different network cards; DeepSpeed makes the same exception.
   if (inherited.contains("AISC_JOB_NAME")) {

@@ -171,7 +171,7 @@ std::string cause_text(const LaunchPlan& plan, const JobReport& report) {
   return first != nullptr ? first_line(plan, *first) : "";
 }
 
-std::string story_json(const LaunchPlan& plan, const JobReport& report) {
+std::string summary_json(const LaunchPlan& plan, const JobReport& report) {
   Json first = nullptr;
   if (const RankRecord* record = first_failure(report)) {
     first = rank_json(*record, plan);

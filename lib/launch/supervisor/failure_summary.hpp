@@ -21,6 +21,6 @@ const char* reason_text(StopReason reason);
 
 // One document: job, run directory, exit code, the last line of metrics.jsonl, first failure, hosts that failed, every
 // rank.
-std::string story_json(const LaunchPlan& plan, const JobReport& report);
+std::string summary_json(const LaunchPlan& plan, const JobReport& report);
 
 }  // namespace dslaunch::launch

@@ -169,7 +169,7 @@ StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& r
 }
 
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
-  if (context_.writes_document()) supervisor.output().print(story_json(plan_, report));
+  if (context_.writes_document()) supervisor.output().print(summary_json(plan_, report));
   supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .summary = report.summary});
   supervisor.shutdown().drain_output();
   report_lost_output(supervisor, report);

@@ -41,7 +41,7 @@ int UnsupervisedEnd::because(const LaunchPlan& plan, const DescribedError& error
   await_files(plan.kind);
   log::write(log::Level::kError, error.text);
   live_.on_end(report.outcome.exit_code, error.text);
-  if (context_.writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
+  if (context_.writes_document()) write_if_read(STDOUT_FILENO, summary_json(plan, report));
   return report.outcome.exit_code;
 }
 
@@ -72,7 +72,7 @@ int UnsupervisedEnd::before_attempt(const LaunchPlan& plan, int signal) {
   if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.summary);
   live_.on_end(report.outcome.exit_code, recorded_cause(plan, report));
   write_if_read(STDERR_FILENO, report.summary);
-  if (context_.writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
+  if (context_.writes_document()) write_if_read(STDOUT_FILENO, summary_json(plan, report));
   return report.outcome.exit_code;
 }
 

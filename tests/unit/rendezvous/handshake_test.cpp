@@ -26,7 +26,7 @@ struct Visit {
     wire::ClientProof claim{{}, rank, world_size, "host"};
     const auto unproven = wire::encode(claim);
     claim.proof = client_proof(client_token, hello.nonce, answer.nonce, wire::proven_part(unproven));
-    return handshake.judge_proof(wire::encode(claim));
+    return handshake.check_proof(wire::encode(claim));
   }
 };
 

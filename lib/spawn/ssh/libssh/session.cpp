@@ -11,7 +11,7 @@ namespace {
 
 // libssh uses the home directory of the password database; where HOME differs (a container's arbitrary user, a test),
 // HOME is the right one.
-std::string ssh_folder() {
+std::string ssh_dir() {
   const char* home = std::getenv("HOME");
   return home != nullptr && *home == '/' ? std::string(home) + "/.ssh" : std::string();
 }
@@ -45,7 +45,7 @@ void SshSession::read_configuration() {
     throw ConnectError{{.phase = "resolve", .text = fmt::format("'{}' is not a host name: {}", target_.host, error())}};
   }
   if (!target_.user.empty()) ssh_options_set(session_, SSH_OPTIONS_USER, target_.user.c_str());
-  if (std::string dir = ssh_folder(); !dir.empty()) ssh_options_set(session_, SSH_OPTIONS_SSH_DIR, dir.c_str());
+  if (std::string dir = ssh_dir(); !dir.empty()) ssh_options_set(session_, SSH_OPTIONS_SSH_DIR, dir.c_str());
   if (ssh_options_parse_config(session_, nullptr) != SSH_OK) {
     throw ConnectError{{.phase = "resolve", .text = fmt::format("cannot read the ssh configuration: {}", error())}};
   }
