@@ -1,5 +1,5 @@
-// Readers of the two formats of a job file, into one kind of tree. A repeated key is a problem. Both expect valid UTF-8.
-// Any thread; they never throw on bad input.
+// Readers of the two formats of a job file, into one kind of tree. A repeated key is a problem. Both expect valid
+// UTF-8. Any thread; they never throw on bad input.
 #pragma once
 #include <string_view>
 

@@ -32,8 +32,7 @@ Result<void, RangeError> append_item(std::string_view item, size_t offset, Names
   if (!high.ok()) return Failure{high.error()};
   if (*high < *low) return failure(fmt::format("range '{}' is descending", printable(item)), offset);
   if (*high - *low >= kMaxExpandedNames - out.size()) {
-    return failure(fmt::format("range '{}' expands to more than {} hosts", printable(item), kMaxExpandedNames),
-                   offset);
+    return failure(fmt::format("range '{}' expands to more than {} hosts", printable(item), kMaxExpandedNames), offset);
   }
   for (uint64_t n = *low; n <= *high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
   return {};
@@ -52,8 +51,7 @@ Result<Names, RangeError> expand_group(std::string_view list, size_t offset) {
 // The text next to a bracket is copied into every name.
 Result<void, RangeError> check_size(size_t size, size_t offset) {
   if (size <= kMaxHostName) return {};
-  return failure(fmt::format("more than {} characters around a range: too long for a host name", kMaxHostName),
-                 offset);
+  return failure(fmt::format("more than {} characters around a range: too long for a host name", kMaxHostName), offset);
 }
 
 Result<Names, RangeError> multiply(const Names& names, const Names& tails, size_t offset) {

@@ -83,7 +83,8 @@ void quantize_block(const float* values, int64_t count, float* error, float beta
   for (int64_t i = 0; i < wire.format.block; ++i) {
     const int code = Rule::code(wanted[i], inverse, largest_code);
     wire.set_code(block, i, code);
-    if (error != nullptr && i < count) error[i] = Rule::next_error(error[i], wanted[i] - Rule::value(code, scale), beta);
+    if (error != nullptr && i < count)
+      error[i] = Rule::next_error(error[i], wanted[i] - Rule::value(code, scale), beta);
   }
 }
 
