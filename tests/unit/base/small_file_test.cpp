@@ -51,7 +51,7 @@ TEST_CASE("a file of just as many bytes as it may have is read", "[base][small_f
 
 TEST_CASE("what cannot be read has the reason", "[base][small_file]") {
   CHECK_THAT(read_small_file("/nonexistent/file").outcome.error(), Catch::Contains("No such file"));
-  CHECK_THAT(read_small_file("/").outcome.error(), Catch::Contains("folder"));
+  CHECK_THAT(read_small_file("/").outcome.error(), Catch::Contains("directory"));
 }
 
 TEST_CASE("a whole file has no limit, and what cannot be read is nothing", "[base][small_file]") {

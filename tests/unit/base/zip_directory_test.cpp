@@ -83,7 +83,7 @@ TEST_CASE("numbers of an archive beyond 4 GiB are read from their 64-bit fields"
 
 TEST_CASE("what does not fit in an archive's directory is refused", "[base][zip_directory]") {
   const auto size = static_cast<uint32_t>(kTwo.size());
-  CHECK_THAT(refusal_of(""), Contains("no zip archive"));
+  CHECK_THAT(refusal_of(""), Contains("not a zip archive"));
   CHECK_THAT(refusal_of(kMembers), Contains("its central directory is missing"));
   CHECK_THAT(refusal_of("PK\5\6"), Contains("its central directory is missing"));
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(2, size, 200)), Contains("truncated or damaged"));

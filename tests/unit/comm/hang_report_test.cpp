@@ -181,7 +181,7 @@ TEST_CASE("a rank that freezes inside a call is told from those that wait in it"
     const StateOf one_is_stopped = [](const RankReport& report) { return report.pid == 78 ? 'T' : 'S'; };
     REQUIRE(frozen_members(wait, 0, before, now, one_is_stopped) == std::vector<int>{1});
     CHECK_THAT(describe_frozen({1}, now, one_is_stopped),
-               Catch::StartsWith("rank 1 (node1, process 78), which is in it too: it is stopped, as by SIGSTOP") &&
+               Catch::StartsWith("rank 1 (node1, process 78), which has arrived: it is stopped, as by SIGSTOP") &&
                    Catch::Contains("kill -CONT 78"));
   }
 }
@@ -189,7 +189,7 @@ TEST_CASE("a rank that freezes inside a call is told from those that wait in it"
 TEST_CASE("of many that are waited for, the first are described", "[comm][hang]") {
   const RankReports none(100);
   const auto text = describe_missing(ranks_below(100), none, none, kUnknown);
-  CHECK_THAT(text, Catch::Contains("rank 3,") && !Catch::Contains("rank 4,") && Catch::EndsWith("and 96 more"));
+  CHECK_THAT(text, Catch::Contains("rank 3:") && !Catch::Contains("rank 4:") && Catch::EndsWith("and 96 more"));
 }
 
 TEST_CASE("of many that are waited for, those that wait themselves are described last", "[comm][hang]") {

@@ -8,7 +8,7 @@ using dslaunch::comm::why_no_device;
 
 TEST_CASE("a driver that is older than LibTorch's CUDA is named with both releases", "[comm][nccl]") {
   CHECK_THAT(why_no_device({cudaErrorInsufficientDriver, 12040, 13000}),
-             Contains("up to CUDA 12.4") && Contains("of CUDA 13.0") && Contains("580"));
+             Contains("CUDA up to 12.4") && Contains("needs CUDA 13.0") && Contains("580"));
   CHECK_THAT(why_no_device({cudaErrorInsufficientDriver, 0, 13000}), Contains("libcuda.so.1"));
 }
 

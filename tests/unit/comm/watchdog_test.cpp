@@ -109,7 +109,7 @@ TEST_CASE("a rank that freezes inside a collective is named", "[comm][hang]") {
   Rank waits(0, store, 2s, warnings, ends);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
   CHECK_THAT(warnings.wait_for("has been waiting"),
-             Catch::Contains("for rank 1 (node2, process 4711), which is in it too: it "
+             Catch::Contains("for rank 1 (node2, process 4711), which has arrived: it "
                              "has stopped reporting"));
 }
 
@@ -202,8 +202,8 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
     const Watchdog::BarrierWait barrier(*a.watch, "x", "forward of unit 'x'", "use stage 1");
     const HostCalls::Scope call(b.group.made, "all_reduce of 4 float32");
     const auto text = ends.wait_for("wait for each other");
-    CHECK_THAT(text, Catch::Contains("rank 0 waits in forward of unit 'x' for rank 1") &&
-                         Catch::Contains("rank 1 waits in all_reduce of 4 float32 for rank 0") &&
+    CHECK_THAT(text, Catch::Contains("rank 0 is waiting in forward of unit 'x' for rank 1") &&
+                         Catch::Contains("rank 1 is waiting in all_reduce of 4 float32 for rank 0") &&
                          Catch::EndsWith("use stage 1"));
     const auto& who = a.watch->verdict() ? a : b;
     CHECK(who.watch->verdict()->code() == ExitCode::kBadInput);

@@ -86,7 +86,7 @@ TEST_CASE("every file of the folder is in the list", "[config][guide_configs]") 
 TEST_CASE("the quirks of the published configs are read as they are meant", "[config][guide_configs]") {
   CHECK(load_guide("guide2_02").settings.boolean("zero_optimization.round_robin_gradients"));  // after a missing comma
   auto misplaced = load_guide("guide2_04");
-  CHECK(has_note(misplaced, "'aio' stands in 'zero_optimization' but belongs at the top level"));
+  CHECK(has_note(misplaced, "'aio' is in 'zero_optimization' but belongs at the top level"));
   CHECK(misplaced.settings.integer("aio.queue_depth") == 32);
   CHECK(has_note(misplaced, "'aio.thread_count' has no counterpart"));
   CHECK(load_guide("guide4_01").config.steps_per_print == 9999999999);

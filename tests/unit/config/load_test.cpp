@@ -120,10 +120,9 @@ TEST_CASE("a known key in the wrong section is taken where it belongs, and that 
       "  \"partition_activations\": true,\n  \"gradient_clipping\": 0.5\n }\n}");
   INFO(all_lines(result));
   REQUIRE(result.ok());
-  CHECK(has_note(result,
-                 "ds.json:4:3: 'aio' stands in 'zero_optimization' but belongs at the top level; taken as 'aio'"));
-  CHECK(has_note(result,
-                 "'partition_activations' stands in 'zero_optimization' but belongs in 'activation_checkpointing'"));
+  CHECK(has_note(result, "ds.json:4:3: 'aio' is in 'zero_optimization' but belongs at the top level; read as 'aio'"));
+  CHECK(
+      has_note(result, "'partition_activations' is in 'zero_optimization' but belongs in 'activation_checkpointing'"));
   CHECK(result.settings.integer("aio.block_size") == 262144);
   CHECK(result.config.gradient_clipping == 0.5);
   // An error inside a misplaced section is still one.

@@ -432,7 +432,7 @@ TEST_CASE("latest stands for its folder and a manifest for its checkpoint, anoth
   CHECK(resolve_checkpoint_path("/") == "/");
   fs::rename(dir / "step_00000010", dir / "manifest.json");  // a folder is taken by its name
   CHECK(CheckpointReader(dir / "manifest.json").path() == dir / "manifest.json");
-  expect_error(ExitCode::kNoInput, {"rank_00000.safetensors", "that is a file"},
+  expect_error(ExitCode::kNoInput, {"rank_00000.safetensors", "got a file"},
                [&] { CheckpointReader(dir / "step_00000020/rank_00000.safetensors"); });
 }
 
@@ -555,15 +555,15 @@ TEST_CASE("a checkpoint of another model is refused by the parameter's name", "[
     model.push_back({.name = "more", .shape = {3}});
     model[0].name = "module.w";
     model[1].name = "inner.tide";
-    misfit({"it has no 'module.w', 'inner.tide', 'more'", "the model has no 'w', 'inner.tied'", "probably the same",
-            "'module.w'; 'w'", "'inner.tide'; 'inner.tied'"});
+    misfit({"missing in the checkpoint: 'module.w', 'inner.tide', 'more'", "missing in the model: 'w', 'inner.tied'",
+            "probably the same", "'module.w'; 'w'", "'inner.tide'; 'inner.tied'"});
   }
   SECTION("a parameter less") {
     model.pop_back();
-    misfit({"the model has no 'count'"});
+    misfit({"missing in the model: 'count'"});
   }
   SECTION("a state that was not saved") {
-    expect_error(ExitCode::kBadInput, {"lacks 'exp_avg_sq' of parameter 'w'", "elements 2 to 4"},
+    expect_error(ExitCode::kBadInput, {"has no 'exp_avg_sq' of parameter 'w'", "elements 2 to 4"},
                  [&] { reader.read_into("w", "exp_avg_sq", 2, at::empty({3})); });
   }
 }

@@ -159,7 +159,7 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
         test::outcome_of([&] { restore_checkpoint(options, store, world, [](RestoreSource&) {}); });
   });
   for (const auto& outcome : outcomes) CHECK(outcome.message.empty());
-  CHECK_THAT(told, Catch::StartsWith("the resume (part 'open') has been waiting") &&
+  CHECK_THAT(told, Catch::StartsWith("the resume (phase 'open') has been waiting") &&
                        Catch::Contains("for rank 1: it has not arrived") &&
                        Catch::EndsWith("The job ends when the wait reaches 30 min"));
 }

@@ -77,7 +77,7 @@ TEST_CASE("arrays that no tensor can hold are refused with the way out", "[runti
                  {"Python objects"});
   expect_refused(FileFormat::kNpy, npy("{'descr': '<U3', 'fortran_order': False, 'shape': (2,)}", ""), {"'<U3'"});
   expect_refused(FileFormat::kNpy, npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "1234"),
-                 {"truncated", "takes 8 bytes, 4 are there"});
+                 {"truncated", "needs 8 bytes, but it has 4"});
   expect_refused(FileFormat::kNpy, npy("{'descr': '<f4', 'fortran_order': False}", ""), {"no 'shape'"});
   expect_refused(FileFormat::kNpy, npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", ""), {"shape"});
   expect_refused(FileFormat::kNpy,

@@ -53,12 +53,11 @@ TEST_CASE("arrays called like forward's arguments are taken in forward's order",
 TEST_CASE("an array called like an argument behind a gap is not left out", "[runtime][data][array_selection]") {
   const ForwardArguments bert{{"ids", "mask", "labels"}, 1, true};
   for (const auto& labels : {std::vector<std::string>{}, {"labels"}}) {  // these would be taken for the mask
-    expect_error(ExitCode::kBadInput, {"array 'labels'", "(ids, mask, labels)", "'mask' in front of it has no array"},
-                 [&] {
-                   choose({"ids", "labels"}, {}, labels, bert);
-                 });
+    expect_error(ExitCode::kBadInput, {"array 'labels'", "(ids, mask, labels)", "'mask' before it has no array"}, [&] {
+      choose({"ids", "labels"}, {}, labels, bert);
+    });
   }
-  expect_error(ExitCode::kBadInput, {"array 'labels'", "'mask' in front of it has no array"}, [&] {
+  expect_error(ExitCode::kBadInput, {"array 'labels'", "'mask' before it has no array"}, [&] {
     choose({"ids", "labels"}, {"ids"}, {}, bert);
   });
   CHECK(choose({"ids", "labels"}, {"ids"}, {"labels"}, bert) == Chosen{{"ids"}, {"labels"}});  // asked for

@@ -61,11 +61,11 @@ TEST_CASE("parameters, inputs, outputs and gradients are named with their unit",
 
   inner.value = with(kNan, 3);
   check.acquire(1, UnitCall::kInference);
-  CHECK(check.finding() == "parameter 'w' (unit 'block') at the start of the step: element [1, 0] is nan");
+  CHECK(check.finding() == "parameter 'w' (unit 'block') at the beginning of the step: element [1, 0] is nan");
 
   check.reset();
   check.on_enter(1, {at::ones({2}), with(kNan, 0)});
-  CHECK(check.finding() == "input 1 of unit 'block', Float[2, 3], made by the root unit: element [0, 0] is nan");
+  CHECK(check.finding() == "input 1 of unit 'block', Float[2, 3], computed by the root unit: element [0, 0] is nan");
 
   check.reset();
   check.on_exit(1, {with(kNan, 4)});

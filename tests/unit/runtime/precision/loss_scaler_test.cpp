@@ -152,7 +152,7 @@ TEST_CASE("the end at the minimum says how many overflowed, since when, and what
   const std::string text = explain_minimum(scaler.state(), 104);
   CHECK(text.find("2 steps in a row overflowed, from step 103 to step 104") != text.npos);
   CHECK(text.find("2 steps were applied before") != text.npos);
-  CHECK(text.find("minimum 1 ") != text.npos);
+  CHECK(text.find("minimum 1:") != text.npos);
   CHECK(text.find("bf16") != text.npos);
 }
 
