@@ -66,7 +66,9 @@ TEST_CASE("a process whose first thread has ended is alive while another thread 
     ::syscall(SYS_exit, 0);  // this thread alone, without unwinding into the test's program
   });
   await_state(pid, 'Z');
-  const auto stuck = inspect_stuck(pid);
+  auto stuck = inspect_stuck(pid);
+  for (; stuck && stuck->state == 'R'; stuck = inspect_stuck(pid))
+    std::this_thread::sleep_for(1ms);  // not in pause() yet
   REQUIRE(stuck);
   CHECK((stuck->pid == pid && stuck->state == 'S'));
   ::kill(pid, SIGKILL);

@@ -132,7 +132,7 @@ TEST_CASE("what is not sound is refused with its byte", "[runtime][checkpoint][p
   refused("K\x01K\x02u.", "mark");
   refused("(K\x01u.", "empty");
   refused("}(K\x01u.", "key without a value");
-  refused("K\x01K\x02"s + "a.", "no list");
+  refused("K\x01K\x02"s + "a.", "not a list");
   refused("h\x05.", "value 5");
   refused("\xff.", "0xff");
   refused("\x82\x01.", "0x82");
