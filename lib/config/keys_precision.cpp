@@ -6,10 +6,10 @@ namespace {
 
 constexpr KeySpec kRows[] = {
     section("fp16"),
-    supported(
-        "fp16.enabled", kBool, "false",
-        "compute in half precision with fp32 master weights and a loss scale; auto: bf16 on GPUs that have it, else "
-        "fp32")
+    supported("fp16.enabled", kBool, "false",
+              "compute in half precision with fp32 master weights and a loss scale; traces that were exported in fp32 "
+              "follow; "
+              "auto: bf16 on GPUs that have it, else fp32")
         .when_auto("late"),
     supported("fp16.auto_cast", kBool, "false", "cast the inputs to half precision; this is done in any case"),
     supported("fp16.loss_scale", kFloat, "0.0", "static loss scale; 0: dynamic").min(0),
@@ -23,8 +23,10 @@ constexpr KeySpec kRows[] = {
     not_yet("fp16.fp16_master_weights_and_grads", kBool, "false", "master weights in half precision"),
 
     section("bf16"),
-    supported("bf16.enabled", kBool, "false",
-              "compute in bfloat16 with fp32 master weights; auto: bf16 on GPUs that have it, else fp32")
+    supported(
+        "bf16.enabled", kBool, "false",
+        "compute in bfloat16 with fp32 master weights; traces that were exported in fp32 follow; auto: bf16 on GPUs "
+        "that have it, else fp32")
         .when_auto("late"),
     no_counterpart("bf16.immediate_grad_update", kBool, "false", "gradients are always accumulated as they arrive"),
     no_counterpart("bf16.check_grad_overflow", kBool, "false", "a non-finite loss always ends the run"),

@@ -50,7 +50,6 @@ VARIANTS = {
 }
 
 MODELS = tuple(model_cases.CASES)
-BAKED_TYPES = ("lstm_trace", "device_constants_trace", "mask_minimum_trace")  # fp32 stands in their graphs
 
 
 class Refusal(NamedTuple):
@@ -66,9 +65,6 @@ REFUSALS = (
     Refusal(lambda case: case.stage >= 2 and case.world > 1 and case.model == "loop",
             "a unit that some ranks call more often than the first step had it", "which the first step did not have",
             always=False),
-    Refusal(lambda case: case.precision != "fp32" and case.model in BAKED_TYPES,
-            "a trace with the number types of its export baked in, in 16 bits",
-            "A trace keeps the dtypes of its export|for the LSTM forward propagation primitive"),
 )
 
 

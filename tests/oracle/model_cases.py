@@ -982,7 +982,7 @@ class FilledMask(nn.Module):
 
 class PlacedBlock(Block):
     def forward(self, x):
-        return x + self.down(torch.tanh(self.up(x) + 0.1 * torch.ones(2 * x.shape[-1], device=x.device)))
+        return x + self.down(torch.tanh(self.up(x) + 0.1 * torch.ones(2 * x.shape[-1], device=x.device, dtype=x.dtype)))
 
 
 class DeviceConstants(nn.Module):
@@ -996,7 +996,8 @@ class DeviceConstants(nn.Module):
 
     def forward(self, ids, labels):
         place = torch.arange(ids.shape[1], device=ids.device)
-        x = self.tokens(ids) + self.places(place) + torch.tensor([0.1] * WIDTH, device=ids.device)
+        x = self.tokens(ids) + self.places(place)
+        x = x + torch.tensor([0.1] * WIDTH, device=ids.device, dtype=x.dtype)
         for block in self.blocks:
             x = block(x)
         return token_loss(self.head(x), labels)

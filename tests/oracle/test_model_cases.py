@@ -802,19 +802,13 @@ class Refused(CaseTest):
     def test_number_types_that_do_not_meet(self):
         """What to do depends on what the run does already."""
         half = {"bf16": {"enabled": True}}
+        self.refusal(FixedType, "layer: linear takes operands of one type, and got fp32 and bf16. A trace keeps", **half)
         self.refusal(FixedType, "torch.zeros without a dtype creates fp32): export it in the dtype of this run, or train it in "
                                 "fp32 or with torch_autocast", **half)
         self.refusal(NotInHalf, "PyTorch does not have this operator in 16 bits on this device: train it in fp32 or with "
                                 "torch_autocast", **half)
         self.refusal(NotInHalf, "not have this operator in 16 bits on this device: train it in fp32\n",
                      torch_autocast={"enabled": True, "dtype": "bfloat16"})
-
-    def test_a_recurrent_trace_in_16_bits(self):
-        config = config_of("lstm_trace", bf16={"enabled": True})
-        outcome = harness.run(self.env.command(self.model("lstm_trace"), self.data("lstm_trace"), config,
-                                                 self.env.run_dir(), 1, 1))
-        self.assertEqual(outcome.code, 65, str(outcome))
-        self.assertIn("A trace keeps the dtypes of its export", outcome.text)
 
     def test_a_trace_of_what_ran_without_gradients(self):
         self.refusal(Spectral, "A trace loses torch.no_grad(): script the model, or trace it in eval mode", trace=True)

@@ -1,9 +1,13 @@
 #include "runtime/engine/load_model.hpp"
 
+#include "runtime/precision/precision_choice.hpp"
+
 namespace dslaunch::runtime {
 
-std::unique_ptr<ModelSource> load_model(const std::string& path, const config::JobConfig& config) {
-  return load_script_model(path, config.units, graph_passes(config.kernels));
+std::unique_ptr<ModelSource> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
+  auto passes = graph_passes(config.kernels);
+  passes.compute_dtype = precision::choose_precision(config.precision, config.keep_batch_norm, device).compute_dtype;
+  return load_script_model(path, config.units, passes);
 }
 
 GraphPassOptions graph_passes(const config::Kernels& kernels) {

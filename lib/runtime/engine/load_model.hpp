@@ -1,5 +1,7 @@
 // Loads a job's model file with the options that its config sets.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <string>
 
@@ -9,7 +11,8 @@
 
 namespace dslaunch::runtime {
 
-std::unique_ptr<ModelSource> load_model(const std::string& path, const config::JobConfig& config);
+// `device`: on which the model will run.
+std::unique_ptr<ModelSource> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
 
 GraphPassOptions graph_passes(const config::Kernels& kernels);
 

@@ -34,7 +34,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
     : device_(run.engine.device),
       bound_(bound),
       config_(unsharded(run.config)),
-      model_(load_model(run.model_path, config_)) {
+      model_(load_model(run.model_path, config_, device_)) {
   EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;
   options.barrier = {};

@@ -48,7 +48,7 @@ class Training {
         world_(monitors_.observe(world, "world")),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        model_(load_model(request.model_path, config_)),
+        model_(load_model(request.model_path, config_, device_)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->buffers())) {
     prepare_model();

@@ -16,6 +16,8 @@
 #include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/capture_obstacles.hpp"
 #include "runtime/model/dropped_max_norm.hpp"
+#include "runtime/model/dtype_rewrite.hpp"
+#include "runtime/model/failed_operator.hpp"
 #include "runtime/model/forward_advice.hpp"
 #include "runtime/model/graph_constants.hpp"
 #include "runtime/model/graph_passes.hpp"
@@ -95,6 +97,7 @@ class ScriptModel : public ModelSource {
  public:
   ScriptModel(std::string path, const std::vector<std::string>& unit_names, const GraphPassOptions& passes)
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
+    follow_compute_dtype(passes.compute_dtype);
     disable_optimizer_in_forks(module_);
     torch::jit::setAutocastMode(false);  // left to operator dispatch
     apply_autocast_regions(module_);
@@ -134,7 +137,8 @@ class ScriptModel : public ModelSource {
     fit_constants(module_, smallest_dtype(dtype_of), notes_);
     restore_numbers(module_);
     auto moved = [&](const std::string& name, const at::Tensor& value) {
-      const auto dtype = dtype_of(name, value.scalar_type());
+      const auto own = value.scalar_type();
+      const auto dtype = fp32_buffers_.count(name) ? own : dtype_of(name, own);
       return fitted(value, dtype).to(device, dtype);
     };
     move_buffers(moved);
@@ -192,13 +196,21 @@ class ScriptModel : public ModelSource {
       throw;
     } catch (const std::exception& error) {
       interception_.throw_failure();
-      refuse_inputs(inputs, cause_of(error));
+      refuse_inputs(inputs, error);
     }
     drop_history(traced_state_);
     return unpack(output);
   }
 
  private:
+  // Before other passes, which would change the graphs that this one matches with those of a second loaded copy.
+  void follow_compute_dtype(at::ScalarType dtype) {
+    if (!is_half(dtype)) return;
+    auto rewrite = follow_dtype(module_, load_mapped_module(path_), dtype);
+    fp32_buffers_ = std::move(rewrite.fp32_buffers);
+    notes_.insert(notes_.end(), rewrite.notes.begin(), rewrite.notes.end());
+  }
+
   // A buffer under several names (in a module that the model holds twice) stays one tensor.
   template <typename ToDevice>
   void move_buffers(const ToDevice& moved) {
@@ -225,11 +237,13 @@ class ScriptModel : public ModelSource {
     return out;
   }
 
-  [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
+  [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::exception& error) const {
+    const std::string cause = cause_of(error);
     throw_if_resource_failed(cause, "forward on " + types_and_shapes(inputs));
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, types_and_shapes(inputs), cause,
-                                forward_advice(cause, inputs, table_, device_.type())));
+    const std::string mismatch = describe_type_mismatch(module_, error);
+    throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_,
+                                                     types_and_shapes(inputs), mismatch.empty() ? cause : mismatch,
+                                                     forward_advice(cause, inputs, table_, device_.type())));
   }
 
   // Uses a second loaded copy: these scans inline calls, which would cache the graphs that the interception replaces.
@@ -338,6 +352,7 @@ class ScriptModel : public ModelSource {
   Module module_;
   at::Device device_ = at::kCPU;
   std::vector<std::string> notes_;
+  std::set<std::string> fp32_buffers_;  // names; they stay fp32 in a half-precision run
   TracedModes modes_;
   std::vector<ParameterLocation> traced_state_;
   std::vector<Module> frozen_in_eval_;  // modules that stay in eval mode while the others train

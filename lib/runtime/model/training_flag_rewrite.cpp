@@ -195,6 +195,15 @@ TracedModes bind_training_flag(const torch::jit::Module& model) {
   return out;
 }
 
+bool is_trace(const torch::jit::Module& model) {
+  if (!is_certainly_traced(model)) return false;
+  for (const auto& module : model.modules()) {
+    const bool has_own = module.parameters(/*recurse=*/false).size() > 0;
+    if (has_own && hook_kind(module.type()) == c10::TypeKind::OptionalType) return true;
+  }
+  return false;
+}
+
 std::vector<ParameterLocation> find_traced_state(const torch::jit::Module& model) {
   std::vector<ParameterLocation> out;
   for (const auto& module : model.modules()) {

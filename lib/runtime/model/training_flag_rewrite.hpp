@@ -25,6 +25,10 @@ struct TracedModes {
 // its flag too.
 TracedModes bind_training_flag(const torch::jit::Module& model);
 
+// Whether torch.jit.trace made the module, as a whole or with scripted modules deeper in it; a scripted one whose
+// classes have neither annotations nor constants nor calls of torch.nn.functional may be taken for one as well.
+bool is_trace(const torch::jit::Module& model);
+
 // Buffers and frozen parameters of traced modules.
 std::vector<ParameterLocation> find_traced_state(const torch::jit::Module& model);
 // Call after a forward: detaches the values that it left in `state`.

@@ -1,0 +1,23 @@
+// Lets a trace that was exported in another floating-point type run in a half-precision type (docs/models.md, "Half
+// precision"). Scripted models are not changed: their casts name types or follow other values.
+#pragma once
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct DtypeRewrite {
+  std::set<std::string> fp32_buffers;  // names of buffers that stay fp32
+  std::vector<std::string> notes;      // for the user
+};
+
+// Changes the graphs of `model`. `scratch`: the same file loaded again; it never runs, and its graphs are changed.
+// Call before anything else changes the graphs of either. `dtype`: in which the run computes; nothing happens unless
+// that is a half-precision type and the model was exported in another.
+DtypeRewrite follow_dtype(const torch::jit::Module& model, const torch::jit::Module& scratch, at::ScalarType dtype);
+
+}  // namespace dslaunch::runtime
