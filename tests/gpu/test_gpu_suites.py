@@ -38,7 +38,7 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
           test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite, test_verify.Agreement,
           test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading, test_checkpoints.Torn,
           test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits, test_frozen.Evaluation,
-          test_monitors.Watched, test_monitors.Files, test_hangs.Hangs)
+          test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs)
 
 
 def put_on_gpus():

@@ -288,7 +288,7 @@ class BadInput(ImportTest):
                             (folder, os.path.join(folder, "global_step3"))):
             outcome = harness.run([harness.program("dslaunch"), "import", source, out])
             self.assertEqual(outcome.code, 64, str(outcome))
-            self.assertIn("another folder", outcome.text)
+            self.assertIn("another directory", outcome.text)
         self.assertEqual(sorted(glob.glob(folder + "/**", recursive=True)), before)
         with open(os.path.join(folder, "latest")) as latest:
             self.assertEqual(latest.read(), "global_step3")

@@ -176,7 +176,7 @@ class Modes(CaseTest):
         for batches in range(2):  # that they had seen before
             torch.jit.trace(model, model_cases.example_of("batch_norm"), check_trace=False).save(path)
             outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
-            self.assertIn("looks like a trace of momentum=None: blocks.0.norm, blocks.1.norm; if it", outcome.text)
+            self.assertIn("looks like a trace of momentum=None: blocks.0.norm, blocks.1.norm; if so", outcome.text)
         _, text = self.run_case("batch_norm_trace", config_of("batch_norm_trace"), steps=1)
         self.assertNotIn("cumulative", text)
         for momentum, batches in ((0.1, 9), (0.1, 10), (0.01, 100)):  # by chance 1 over these
@@ -783,7 +783,7 @@ class Refused(CaseTest):
         self.refusal(InObject, "'basket' shares memory with parameter 'layer.weight'")
 
     def test_numbers_that_cannot_be_trained(self):
-        self.refusal(Complex, "parameter 'z' is ComplexFloat; only real floating point numbers can be trained: hold "
+        self.refusal(Complex, "parameter 'z' is ComplexFloat; only real floating point numbers can be trained: store "
                               "torch.view_as_real of it")
 
     def test_numbers_that_no_checkpoint_can_hold(self):

@@ -107,7 +107,7 @@ class LossScaling(PrecisionTest):
                 config = half_config("gpt", stage, {"min_loss_scale": 2**30})
                 outcome = harness.run(self.env.command(self.env.model("gpt"), self.env.data("gpt"), config, folder, 2))
                 self.assertEqual(outcome.code, 76, str(outcome))
-                self.assertIn("the loss scale is at its minimum 1073741824 ", outcome.text)
+                self.assertIn("the loss scale is at its minimum 1073741824:", outcome.text)
                 self.assertIn(f"{steps} steps in a row overflowed, from step 1 to step {steps}", outcome.text)
                 self.assertIn("0 steps were applied before", outcome.text)
                 rows = harness.read_metrics(folder)

@@ -29,7 +29,7 @@ void require_trainable(const ModelSource& model, const std::string& path) {
       fmt::format(
           "model '{}' has no trainable parameters: {}. Training needs the original module, with requires_grad set",
           path,
-          none ? "it has no parameters at all, as after torch.jit.freeze or optimize_for_inference"
+          none ? "it has no parameters at all, as a module frozen by torch.jit.freeze or optimize_for_inference"
                : "all parameters are frozen"));
 }
 
