@@ -309,7 +309,7 @@ class BadInput(ImportTest):
 
     def test_no_checkpoint(self):
         self.refused(self.env.path("nowhere"), 66, "nowhere")
-        self.refused(DATA, 66, "no DeepSpeed checkpoint")
+        self.refused(DATA, 66, "not a DeepSpeed checkpoint")
         self.refused(os.path.join(DATA, "stage1_fp32"), 66, "global_step4", "global_step3",
                      options=("--tag", "global_step4"))
 
