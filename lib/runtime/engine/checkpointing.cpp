@@ -122,19 +122,6 @@ void Checkpointing::prepare_copies() {
   copies_.prepare(std::move(sizes));
 }
 
-void Checkpointing::wait_for_writer() {
-  const Stopwatch watch;
-  writer_->finish();
-  stalls_.waiting_ms += watch.ms();
-}
-
-// If checkpoint.async is false, returns after the files are written.
-void Checkpointing::start_writing(CheckpointPart part) {
-  const Stopwatch watch;
-  writer_->save(std::move(part));
-  stalls_.waiting_ms += watch.ms();
-}
-
 void Checkpointing::save(const DataPosition& position, bool wait) {
   if (engine_.steps_done() == last_step_) {  // the save of the interval and the save at the end coincide
     if (wait) wait_for_writer();
@@ -164,6 +151,19 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
         wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
         static_cast<double>(copies_.num_bytes()) / 1e6);
   }
+}
+
+void Checkpointing::wait_for_writer() {
+  const Stopwatch watch;
+  writer_->finish();
+  stalls_.waiting_ms += watch.ms();
+}
+
+// If checkpoint.async is false, returns after the files are written.
+void Checkpointing::start_writing(CheckpointPart part) {
+  const Stopwatch watch;
+  writer_->save(std::move(part));
+  stalls_.waiting_ms += watch.ms();
 }
 
 void Checkpointing::finish() {
