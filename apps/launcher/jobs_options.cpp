@@ -78,11 +78,11 @@ std::optional<StacksArguments> read_stacks_options(const Arguments& arguments) {
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (!ranks) return words;
-  auto reading = launch::read_cpu_list(*ranks);
-  if (!reading.error.empty() || reading.cpus.empty()) {
+  auto list = launch::read_cpu_list(*ranks);
+  if (!list.ok() || list->empty()) {
     usage_error(fmt::format("--rank {}: expected numbers of ranks, ascending, as 3 or 0,4-7", *ranks));
   }
-  words.stacks.ranks = std::move(reading.cpus);
+  words.stacks.ranks = *std::move(list);
   return words;
 }
 

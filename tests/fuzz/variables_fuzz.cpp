@@ -15,9 +15,9 @@ namespace {
 void read_value(const std::string& value) {
   const auto duration = parse_duration(value);
   if (duration && duration->count() < 0) std::abort();
-  const CpuListReading reading = read_cpu_list(value);
-  if (reading.error_offset > value.size()) std::abort();
-  if (reading.error.empty() && read_cpu_list(cpu_list_text(reading.cpus)).cpus != reading.cpus) std::abort();
+  const auto cpus = read_cpu_list(value);
+  if (!cpus.ok() && cpus.error().offset > value.size()) std::abort();
+  if (cpus.ok() && *read_cpu_list(cpu_list_text(*cpus)) != *cpus) std::abort();
 }
 
 }  // namespace

@@ -196,10 +196,11 @@ std::vector<Finding> leftover_private_dirs(const std::string& dir,
   return findings;
 }
 
-std::string remove_leftover(const Finding& finding) {
+Result<> remove_leftover(const Finding& finding) {
   std::error_code error;
   fs::remove_all(finding.path, error);
-  return error ? error.message() : std::string();
+  if (error) return Failure{error.message()};
+  return {};
 }
 
 }  // namespace dslaunch::launch

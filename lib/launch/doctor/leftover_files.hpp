@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "launch/doctor/finding.hpp"
 
 namespace dslaunch::launch {
@@ -18,7 +19,7 @@ std::vector<Finding> leftover_pid_files(const std::string& dir);
 std::vector<Finding> leftover_private_dirs(const std::string& dir,
                                            const std::function<bool(const std::string& job_id)>& is_supervised);
 
-// Removes the file or directory of a finding; empty: removed, else the error.
-std::string remove_leftover(const Finding& finding);
+// Removes the file or directory of a finding.
+Result<> remove_leftover(const Finding& finding);
 
 }  // namespace dslaunch::launch

@@ -40,9 +40,9 @@ std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chron
   size_t next = 0;
   for (const auto& finding : chosen) {
     if (finding.is_file()) {
-      std::string error = remove_leftover(finding);
+      const Result<> removed = remove_leftover(finding);
       remediated.push_back(
-          {finding, error.empty(), error.empty() ? "removed" : fmt::format("cannot be removed: {}", error)});
+          {finding, removed.ok(), removed.ok() ? "removed" : fmt::format("cannot be removed: {}", removed.error())});
     } else {
       const auto& outcome = outcomes[next++];
       remediated.push_back({finding, outcome.gone, outcome.text});

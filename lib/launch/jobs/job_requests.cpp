@@ -61,9 +61,9 @@ StopRequest read_stop(const Json& json) {
 }
 
 StacksRequest read_stacks(const Json& json) {
-  const auto ranks = read_cpu_list(json.at("ranks").get<std::string>());
-  if (!ranks.error.empty()) throw Error(ExitCode::kInternal, ranks.error);
-  return {ranks.cpus};
+  auto ranks = read_cpu_list(json.at("ranks").get<std::string>());
+  if (!ranks.ok()) throw Error(ExitCode::kInternal, ranks.error().message);
+  return {*std::move(ranks)};
 }
 
 JobRequest read_request(const Json& json) {

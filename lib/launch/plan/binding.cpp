@@ -279,11 +279,11 @@ BindingKind read_numa_binding(std::string_view word) {
 }
 
 std::vector<int> read_core_list(const std::string& text) {
-  auto reading = read_cpu_list(text);
-  if (text.empty()) reading.error = "expected a core number";
-  if (reading.error.empty()) return std::move(reading.cpus);
+  auto cores = read_cpu_list(text);
+  if (cores.ok() && !text.empty()) return *std::move(cores);
+  const CpuListError error = text.empty() ? CpuListError{"expected a core number"} : cores.error();
   throw UserError(ExitCode::kUsage, fmt::format("--bind_core_list {}: column {}: {}; write it as 0-3,8-11", text,
-                                                reading.error_offset + 1, reading.error));
+                                                error.offset + 1, error.message));
 }
 
 std::vector<RankBinding> plan_binding(const BindingRequest& request, const Topology& topology,

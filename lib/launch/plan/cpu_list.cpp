@@ -1,6 +1,7 @@
 #include "launch/plan/cpu_list.hpp"
 
 #include <charconv>
+#include <optional>
 
 #include "base/format.hpp"
 
@@ -11,7 +12,7 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  CpuListReading read() {
+  Result<std::vector<int>, CpuListError> read() {
     do {
       size_t item = at_;
       int first = number();
@@ -19,12 +20,12 @@ class Reader {
       append(item, first, last);
     } while (ok() && take(','));
     if (ok() && at_ < text_.size()) fail(at_, fmt::format("unexpected '{}'", text_[at_]));
-    if (!ok()) reading_.cpus.clear();
-    return std::move(reading_);
+    if (!ok()) return Failure{std::move(*error_)};
+    return std::move(cpus_);
   }
 
  private:
-  bool ok() const { return reading_.error.empty(); }
+  bool ok() const { return !error_; }
 
   bool take(char wanted) {
     if (!ok() || at_ >= text_.size() || text_[at_] != wanted) return false;
@@ -48,28 +49,29 @@ class Reader {
   void append(size_t item, int first, int last) {
     if (!ok()) return;
     if (last < first) return fail(item, fmt::format("the range {}-{} is descending", first, last));
-    int before = reading_.cpus.empty() ? -1 : reading_.cpus.back();
+    int before = cpus_.empty() ? -1 : cpus_.back();
     if (first <= before) {
       return fail(item, fmt::format("core {} follows core {}: cores must ascend, without duplicates", first, before));
     }
-    for (int cpu = first; cpu <= last; ++cpu) reading_.cpus.push_back(cpu);
+    for (int cpu = first; cpu <= last; ++cpu) cpus_.push_back(cpu);
   }
 
-  void fail(size_t offset, std::string error) {
-    if (!ok()) return;
-    reading_.error = std::move(error);
-    reading_.error_offset = offset;
+  // Later errors are consequences of the first one.
+  void fail(size_t offset, std::string message) {
+    if (ok()) error_ = CpuListError{std::move(message), offset};
   }
 
   std::string_view text_;
   size_t at_ = 0;
-  CpuListReading reading_;
+  std::vector<int> cpus_;
+  std::optional<CpuListError> error_;
 };
 
 }  // namespace
 
-CpuListReading read_cpu_list(std::string_view text) {
-  return text.empty() ? CpuListReading{} : Reader(text).read();
+Result<std::vector<int>, CpuListError> read_cpu_list(std::string_view text) {
+  if (text.empty()) return std::vector<int>();
+  return Reader(text).read();
 }
 
 std::string cpu_list_text(const std::vector<int>& cpus) {

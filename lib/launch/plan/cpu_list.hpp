@@ -5,19 +5,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
+
 namespace dslaunch::launch {
 
 // No kernel numbers its CPUs higher; a larger number is a typing error.
 constexpr int kHighestCpu = 8191;
 
-struct CpuListReading {
-  std::vector<int> cpus;    // ascending
-  std::string error;        // empty on success
-  size_t error_offset = 0;  // offset of the error in the text
+struct CpuListError {
+  std::string message;
+  size_t offset = 0;  // in the text
 };
 
-// Items must ascend and must not overlap; no spaces. An empty text is an empty list.
-CpuListReading read_cpu_list(std::string_view text);
+// Returns the CPUs, ascending. Items must ascend and must not overlap; no spaces. An empty text is an empty list.
+Result<std::vector<int>, CpuListError> read_cpu_list(std::string_view text);
 
 // The shortest text for ascending numbers: "0-3,8".
 std::string cpu_list_text(const std::vector<int>& cpus);

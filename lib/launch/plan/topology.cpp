@@ -26,7 +26,8 @@ std::string first_line(const std::string& path) {
 }
 
 std::vector<int> cpus_in(const std::string& path) {
-  return read_cpu_list(first_line(path)).cpus;
+  auto cpus = read_cpu_list(first_line(path));
+  return cpus.ok() ? *std::move(cpus) : std::vector<int>();
 }
 
 int number_in(const std::string& path, int otherwise) {

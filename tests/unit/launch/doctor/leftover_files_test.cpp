@@ -120,7 +120,7 @@ TEST_CASE("a private directory is abandoned once its agent has exited", "[launch
   REQUIRE(found.size() == 2);
   for (const auto& left : found) {
     CHECK(left.job_id == "20260131-174502-4711-c0de");
-    CHECK(remove_leftover(left).empty());
+    CHECK(remove_leftover(left).ok());
     CHECK_FALSE(fs::exists(left.path));
   }
   close(ready[0]);
