@@ -60,7 +60,7 @@ Begun begin(JobPlanner& planner, LaunchContext& context, UniqueFd& starter) {
   return {std::move(plan), std::move(live)};
 }
 
-// Externally started nodes are told why there is no job.
+// Externally started nodes receive the reason why the job does not start.
 Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& context, UniqueFd& starter) {
   try {
     return begin(planner, context, starter);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/result.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -24,33 +26,49 @@ bool in_name(char c) {
   return begins_name(c) || (c >= '0' && c <= '9') || c == '.' || c == '-';
 }
 
-// A syntax error and its position; thrown and caught within this file, at most once per line.
 struct SyntaxError {
   size_t offset;
   std::string what;
 };
 
+using Assignment = std::optional<std::pair<std::string, std::string>>;
+
+// Keeps the first error, which moves the reader to the end of the line; later errors are its consequences.
 class LineReader {
  public:
   explicit LineReader(std::string_view line) : line_(line) {}
 
-  // Empty for a line without an assignment. Throws Slip.
-  std::optional<std::pair<std::string, std::string>> read() {
+  // Empty for a line without an assignment.
+  Result<Assignment, SyntaxError> read() {
+    Assignment assignment = read_assignment();
+    if (error_) return Failure{std::move(*error_)};
+    return assignment;
+  }
+
+ private:
+  Assignment read_assignment() {
     if (size_t zero = line_.find('\0'); zero != std::string_view::npos) {
-      throw SyntaxError{zero, "a zero byte; is this a text file?"};
+      fail(zero, "a zero byte; is this a text file?");
+      return {};
     }
     skip_blanks();
-    if (at_end() || peek() == '#') return std::nullopt;
+    if (at_end() || peek() == '#') return {};
     skip_export();
     std::string name = read_name();
     skip_blanks();
-    if (at_end() || peek() != '=') throw SyntaxError{at_, fmt::format("'=' is missing; write {}=VALUE", name)};
+    if (at_end() || peek() != '=') {
+      fail(at_, fmt::format("'=' is missing; write {}=VALUE", name));
+      return {};
+    }
     ++at_;
     skip_blanks();
     return std::pair{std::move(name), read_value()};
   }
 
- private:
+  void fail(size_t offset, std::string what) {
+    if (!error_) error_ = SyntaxError{offset, std::move(what)};
+    at_ = line_.size();
+  }
   bool at_end() const { return at_ >= line_.size(); }
   char peek() const { return line_[at_]; }
   void skip_blanks() {
@@ -70,10 +88,10 @@ class LineReader {
 
   std::string read_name() {
     size_t begin = at_;
-    if (at_end() || !begins_name(peek())) throw SyntaxError{at_, "expected a variable name: NAME=VALUE"};
+    if (at_end() || !begins_name(peek())) fail(at_, "expected a variable name: NAME=VALUE");
     while (!at_end() && in_name(peek())) ++at_;
     if (!at_end() && peek() != '=' && !is_blank(peek())) {
-      throw SyntaxError{at_, fmt::format("'{}' is not allowed in a variable name", peek())};
+      fail(at_, fmt::format("'{}' is not allowed in a variable name", peek()));
     }
     return std::string(line_.substr(begin, at_ - begin));
   }
@@ -86,9 +104,9 @@ class LineReader {
     size_t behind = at_;
     skip_blanks();
     if (at_end() || peek() == '#') return value;
-    throw SyntaxError{
-        behind,
-        fmt::format("unexpected text after the value, which ends with the quote that began in column {}", begin + 1)};
+    fail(behind,
+         fmt::format("unexpected text after the value, which ends with the quote that began in column {}", begin + 1));
+    return {};
   }
 
   std::string read_plain() {
@@ -101,13 +119,14 @@ class LineReader {
     return std::string(value);
   }
 
-  [[noreturn]] void refuse_open_quote(size_t begin) const {
-    throw SyntaxError{begin, fmt::format("the quote {} is not closed on this line", line_[begin])};
+  std::string refuse_open_quote(size_t begin) {
+    fail(begin, fmt::format("the quote {} is not closed on this line", line_[begin]));
+    return {};
   }
 
   std::string read_single_quoted() {
     size_t begin = at_, close = line_.find('\'', begin + 1);
-    if (close == std::string_view::npos) refuse_open_quote(begin);
+    if (close == std::string_view::npos) return refuse_open_quote(begin);
     at_ = close + 1;
     return std::string(line_.substr(begin + 1, close - begin - 1));
   }
@@ -122,7 +141,7 @@ class LineReader {
         value += peek();
       }
     }
-    if (at_end()) refuse_open_quote(begin);
+    if (at_end()) return refuse_open_quote(begin);
     ++at_;
     return value;
   }
@@ -136,6 +155,7 @@ class LineReader {
 
   std::string_view line_;
   size_t at_ = 0;
+  std::optional<SyntaxError> error_;
 };
 
 // Returns the line without its "\n" or "\r\n".
@@ -159,14 +179,16 @@ Assignments parse_env_file(std::string_view text, const std::string& path) {
   int num_errors = 0;
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (int number = 1; !text.empty(); ++number) {
-    try {
-      if (auto assignment = LineReader(take_line(text)).read()) assignments.push_back(std::move(*assignment));
-    } catch (const SyntaxError& error) {
-      errors += fmt::format("{}{}:{}:{}: {}", errors.empty() ? "" : "\n", path, number, error.offset + 1, error.what);
-      if (++num_errors == kMaxErrors && !text.empty()) {
-        errors += fmt::format("\n{}: the lines after line {} were not read", path, number);
-        break;
-      }
+    auto line = LineReader(take_line(text)).read();
+    if (line.ok()) {
+      if (Assignment assignment = *std::move(line)) assignments.push_back(std::move(*assignment));
+      continue;
+    }
+    const auto& [offset, what] = line.error();
+    errors += fmt::format("{}{}:{}:{}: {}", errors.empty() ? "" : "\n", path, number, offset + 1, what);
+    if (++num_errors == kMaxErrors && !text.empty()) {
+      errors += fmt::format("\n{}: the lines after line {} were not read", path, number);
+      break;
     }
   }
   if (!errors.empty()) throw UserError(ExitCode::kBadInput, errors);
