@@ -8,7 +8,7 @@
 #include "base/shell_words.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
-#include "runtime/engine/import_checkpoint.hpp"
+#include "runtime/engine/run/import_checkpoint.hpp"
 #include "unfinished_files.hpp"
 
 namespace dslaunch::worker {

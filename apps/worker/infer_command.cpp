@@ -4,8 +4,8 @@
 
 #include "command_line.hpp"
 #include "commands.hpp"
-#include "runtime/engine/checkpoint_model.hpp"
-#include "runtime/engine/generate.hpp"
+#include "runtime/engine/inference/checkpoint_model.hpp"
+#include "runtime/engine/inference/generate.hpp"
 
 namespace dslaunch::worker {
 

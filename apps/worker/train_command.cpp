@@ -22,7 +22,7 @@
 #include "groups.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
-#include "runtime/engine/trainer.hpp"
+#include "runtime/engine/run/trainer.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"

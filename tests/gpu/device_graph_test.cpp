@@ -1,5 +1,5 @@
 // Recorded work against the same work launch by launch on a CUDA device. Without one it is skipped.
-#include "runtime/engine/device_graph.hpp"
+#include "runtime/engine/step/device_graph.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>

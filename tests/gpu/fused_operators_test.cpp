@@ -1,6 +1,6 @@
 // The operators that our kernels compute, on CUDA tensors and through the module, against PyTorch's own in fp64 and, in
 // 16 bits, no further from them than PyTorch's own in 16 bits. Without a CUDA device they are skipped.
-#include "runtime/model/fused_operators.hpp"
+#include "runtime/model/fused/fused_operators.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -11,7 +11,7 @@
 #include "case_store.hpp"
 #include "config/load.hpp"
 #include "config/report.hpp"
-#include "runtime/engine/trainer.hpp"
+#include "runtime/engine/run/trainer.hpp"
 
 namespace dslaunch::test {
 namespace {

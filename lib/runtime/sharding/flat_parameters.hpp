@@ -52,8 +52,8 @@ class FlatParameters : public UnitParameters {
   void release_gradients();                    // after their use: the next step starts from zero
   void gather_parameters();                    // after the optimizer has written the shards
 
-  // For a step that is captured on a device (engine/step_graph.hpp): a point in a stream belongs either to the capture
-  // or to work outside it, and the other side must not wait for it. Outside an accumulation step.
+  // For a step that is captured on a device (engine/step/step_graph.hpp): a point in a stream belongs either to the
+  // capture or to work outside it, and the other side must not wait for it. Outside an accumulation step.
   //
   // The current stream waits for all communication in flight; afterwards no one waits for that communication again.
   void wait_all_streams();

@@ -1,4 +1,4 @@
-#include "runtime/engine/finite_check.hpp"
+#include "runtime/engine/diagnosis/finite_check.hpp"
 
 #include <ATen/ATen.h>
 

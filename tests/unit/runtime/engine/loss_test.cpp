@@ -1,4 +1,4 @@
-#include "runtime/engine/loss.hpp"
+#include "runtime/engine/step/loss.hpp"
 
 #include <ATen/ATen.h>
 

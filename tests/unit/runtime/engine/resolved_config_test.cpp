@@ -1,4 +1,4 @@
-#include "runtime/engine/resolved_config.hpp"
+#include "runtime/engine/run/resolved_config.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/store_barrier.hpp"
+#include "runtime/engine/run/store_barrier.hpp"
 
 #include <catch2/catch.hpp>
 #include <thread>

@@ -1,6 +1,6 @@
 // A run of three ranks (threads) beside its replica, whole and with one thing damaged in its collectives: the parameter
 // that suffers is named.
-#include "runtime/engine/verification.hpp"
+#include "runtime/engine/verify/verification.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/script.h>

@@ -1,5 +1,5 @@
 // What keeps a model's steps from being recorded and replayed, read off its graphs.
-#include "runtime/model/capture_obstacles.hpp"
+#include "runtime/model/analysis/capture_obstacles.hpp"
 
 #include <ATen/ATen.h>
 

@@ -1,6 +1,6 @@
 // Which casts of a trace in fp32 follow the type of a half-precision run. Every graph is what torch.jit.trace records
 // of Python code: a cast to a tensor's own type returns that tensor, so later uses of `x` in Python read its cast here.
-#include "runtime/model/dtype_plan.hpp"
+#include "runtime/model/dtypes/dtype_plan.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/inlined_graph.hpp"
+#include "runtime/model/analysis/inlined_graph.hpp"
 
 using namespace dslaunch::runtime;
 using torch::jit::Module;

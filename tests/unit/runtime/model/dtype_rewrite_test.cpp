@@ -1,5 +1,5 @@
 // A trace's graphs after they were adapted to a half-precision run: what they compute, and which graphs stay untouched.
-#include "runtime/model/dtype_rewrite.hpp"
+#include "runtime/model/dtypes/dtype_rewrite.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/model/failed_operator.hpp"
-#include "runtime/model/plain_execution.hpp"
+#include "runtime/model/script/failed_operator.hpp"
+#include "runtime/model/script/plain_execution.hpp"
 
 using namespace dslaunch::runtime;
 using torch::jit::Module;

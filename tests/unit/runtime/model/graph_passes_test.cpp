@@ -1,5 +1,5 @@
 // Operators of ours take the place of PyTorch's, and on the CPU every number stays what it was.
-#include "runtime/model/graph_passes.hpp"
+#include "runtime/model/fused/graph_passes.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,4 +1,4 @@
-#include "runtime/model/input_store.hpp"
+#include "runtime/model/recomputation/input_store.hpp"
 
 #include <ATen/ATen.h>
 

@@ -1,5 +1,5 @@
 // What a forward changes besides making its results, read off its graph.
-#include "runtime/model/mutation_analysis.hpp"
+#include "runtime/model/analysis/mutation_analysis.hpp"
 
 #include <ATen/ATen.h>
 

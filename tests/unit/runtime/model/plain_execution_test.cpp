@@ -1,6 +1,6 @@
 // A model's numbers do not depend on the thread that runs its graphs: what it forks, and second passes of
 // recomputation. In bf16 TorchScript's optimiser would round its derivatives otherwise from the second call on.
-#include "runtime/model/plain_execution.hpp"
+#include "runtime/model/script/plain_execution.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,0 +1,30 @@
+#include "runtime/engine/diagnosis/step_snapshots.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+
+// On a device, a step's loss arrives after the next step has started, so the last two starts are kept.
+void StepSnapshots::record(DataPosition position) {
+  if (starts_.size() == 2) starts_.pop_front();
+  starts_.push_back({run_.engine.steps_done() + 1, position, save_random_state(run_.device)});
+}
+
+void StepSnapshots::explain(const StepResult& result) const {
+  const bool loss_is_finite = std::isfinite(result.loss);
+  const auto start =
+      std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });
+  DSL_CHECK(start != starts_.end(), "a step's start state is stored until its result is read");
+  throw UserError(ExitCode::kCannotContinue,
+                  fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. "
+                              "Lower the learning rate, clip gradients, or look at these samples",
+                              loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm,
+                              diagnose(run_, *start, loss_is_finite)));
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,82 @@
+#include "runtime/engine/inference/generate.hpp"
+
+#include <ATen/ATen.h>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kNumBytes = 256;
+
+// Finds [batch, positions, classes] in forward's result.
+at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
+  auto fits = [&](const at::Tensor& t) {
+    return t.is_floating_point() && t.dim() >= 2 && t.size(-1) >= kNumBytes && t.numel() / t.size(-1) == positions;
+  };
+  if (fits(result.first)) return result.first;
+  for (const auto& other : result.others) {
+    if (fits(other)) return other;
+  }
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("the model does not return logits of at least {} classes for each of the {} tokens, so "
+                              "it cannot continue a text; let forward return (loss, logits)",
+                              kNumBytes, positions));
+}
+
+// A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
+// forward rejects inputs that are too long.
+bool accepts(ModelSource& model, int64_t length) {
+  try {
+    at::Tensor ids = at::zeros({1, length}, at::kLong);
+    model.forward(std::vector<at::Tensor>(model.inputs().num_required, ids));
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+int64_t find_context(ModelSource& model) {
+  constexpr int64_t kMaxLength = 4096;
+  int64_t good = 1;
+  while (good < kMaxLength && accepts(model, good * 2)) good *= 2;
+  for (int64_t step = good / 2; step > 0; step /= 2) {
+    if (good + step <= kMaxLength && accepts(model, good + step)) good += step;
+  }
+  return good;
+}
+
+int64_t pick(const at::Tensor& logits, double temperature) {
+  const at::Tensor bytes = logits.narrow(0, 0, kNumBytes).to(at::kDouble);
+  const at::Tensor best = bytes.max();
+  if (!at::isfinite(best).item<bool>()) {
+    throw UserError(ExitCode::kBadInput, "the model's logits are not finite: did its training diverge?");
+  }
+  if (temperature == 0) return bytes.argmax().item<int64_t>();
+  // Subtracts the maximum, so that no temperature makes a logit infinite.
+  return at::multinomial(at::softmax(((bytes - best) / temperature).to(at::kFloat), 0), 1).item<int64_t>();
+}
+
+}  // namespace
+
+void generate(ModelSource& model, const GenerateOptions& options, const std::function<void(char)>& on_byte) {
+  if (options.prompt.empty()) throw UserError(ExitCode::kUsage, "the prompt is empty; pass --prompt TEXT");
+  at::NoGradGuard no_grad;
+  model.train(false);
+  seed_random_state(options.seed, 0, at::kCPU);
+  const int64_t context = options.context > 0 ? options.context : find_context(model);
+  std::vector<int64_t> tokens;
+  for (unsigned char byte : options.prompt) tokens.push_back(byte);
+  for (int64_t i = 0; i < options.num_tokens; ++i) {
+    const auto length = std::min<int64_t>(context, static_cast<int64_t>(tokens.size()));
+    at::Tensor ids = at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - length), at::kLong).unsqueeze(0);
+    const auto result = model.forward(std::vector<at::Tensor>(model.inputs().num_required, ids));
+    const at::Tensor logits = find_logits(result, length);
+    tokens.push_back(pick(logits.reshape({length, -1})[length - 1], options.temperature));
+    on_byte(static_cast<char>(tokens.back()));
+  }
+}
+
+}  // namespace dslaunch::runtime

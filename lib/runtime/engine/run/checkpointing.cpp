@@ -1,0 +1,248 @@
+#include "runtime/engine/run/checkpointing.hpp"
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/engine/setup/initial_values.hpp"
+#include "runtime/engine/setup/saved_tensors.hpp"
+#include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// Allows for a rank whose host reads the model from cold storage; as long as the timeout of collectives.
+constexpr std::chrono::minutes kMaxWait{30};
+
+class Stopwatch {
+ public:
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+CheckpointWriterOptions writer_options(const std::string& dir, const CheckpointingOptions& options,
+                                       const CheckpointStorageTopology& share, const comm::Communicator& world,
+                                       std::chrono::milliseconds timeout) {
+  CheckpointWriterOptions out;
+  out.dir = dir;
+  out.rank = world.rank();
+  out.world_size = world.size();
+  out.keep_last = options.checkpoint.keep_last;
+  out.async = options.checkpoint.async;
+  out.timeout = timeout;
+  out.share = share;
+  out.host = options.placement.host;
+  return out;
+}
+
+bool saves_anything(const CheckpointingOptions& options) {
+  const auto& checkpoint = options.checkpoint;
+  return options.saves && (checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt);
+}
+
+void require_single_directory_for_full_weights(const CheckpointingOptions& options,
+                                               const CheckpointStorageTopology& share) {
+  if (!options.full_weights || share.is_single_directory()) return;
+  throw UserError(ExitCode::kBadInput,
+                  "zero_optimization.stage3_gather_16bit_weights_on_model_save needs a directory that all hosts see: "
+                  "with use_node_local_storage no host has all shards. Switch one of the two off; `dslaunch "
+                  "consolidate` produces full weights from directories that were copied into one");
+}
+
+// Two jobs that use the same checkpoint directory would remove each other's checkpoints. The default directory is
+// inside the run directory, which the job has locked. A lock held by an earlier attempt of this job on a lost host does
+// not belong to another job.
+DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions& options) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) throw SystemError("create directory", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
+  const std::string file = dir + "/.checkpoints.lock";
+  const std::string job = options.job.empty() ? "a job" : "job " + options.job;
+  auto lock =
+      DirectoryLock::try_lock(file, fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
+  if (lock.ok()) return *std::move(lock);
+  const std::string& holder = lock.error();
+  if (!options.job.empty() && holder.starts_with(job + " ")) {
+    log::warning("an earlier attempt of this job still locks '{}': {}", dir, holder);
+    return {};
+  }
+  throw UserError(
+      ExitCode::kCannotCreate,
+      fmt::format(
+          "cannot save into '{}': {} is using it, and two jobs would remove each other's checkpoints. End that job "
+          "first, or set another checkpoint.dir for this job; if the host of that job no longer exists, remove '{}'",
+          dir, holder, file));
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine,
+                             comm::Communicator& world, rendezvous::Store& store, at::Device device)
+    : options_(std::move(options)),
+      model_(model),
+      engine_(engine),
+      world_(world),
+      store_(store),
+      device_(device),
+      timeout_(time_for_checkpoint(saved_tensors_of(model))),
+      copies_(device) {
+  if (saves_anything(options_)) require_savable(metadata({}));  // now, not after the training
+  dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
+  if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
+    share_ = detect_storage_topology(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
+                                     Deadline::after(kMaxWait), options_.watchdog);
+    require_single_directory_for_full_weights(options_, share_);
+  }
+  if (!options_.checkpoint.dir.empty() && saves_anything(options_) && world_.rank() == share_.leader) {
+    lock_ = lock_directory(dir_, options_);
+  }
+  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
+  engine_.set_before_update([this] { copies_.block_current_stream(); });
+  if (options_.saves && options_.checkpoint.async && options_.checkpoint.interval > 0) prepare_copies();
+}
+
+void Checkpointing::prepare_copies() {
+  std::vector<int64_t> sizes;
+  for (const auto& owned : engine_.owned_state()) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
+  if (world_.rank() == 0) {
+    for (const auto& [name, value] : model_.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
+  }
+  copies_.prepare(std::move(sizes));
+}
+
+void Checkpointing::save(const DataPosition& position, bool wait) {
+  if (engine_.steps_done() == last_step_) {  // the save of the interval and the save at the end coincide
+    if (wait) wait_for_writer();
+    return;
+  }
+  const SaveStalls before = stalls_;
+  wait_for_writer();  // the writer still reads the copies
+  const Stopwatch watch;
+  CheckpointPart part;
+  copies_.begin();
+  part.pieces = pieces();
+  copies_.end();
+  part.wait_for_copies = [this] { copies_.wait_until_arrived(); };
+  part.rng_state = bytes_of_tensor(save_random_state(device_));
+  part.metadata = metadata(position);
+  if (world_.rank() == share_.leader) part.skeleton = skeleton();
+  if (world_.rank() == 0 && options_.full_weights) part.full_weights = FullWeights{options_.float_dtype};
+  last_step_ = engine_.steps_done();
+  stalls_.copying_ms += watch.ms();
+  start_writing(std::move(part));
+  if (wait) wait_for_writer();
+  stalls_.num_saves += 1;
+  if (world_.rank() == 0) {
+    const double waited = stalls_.waiting_ms - before.waiting_ms, copied = stalls_.copying_ms - before.copying_ms;
+    log::info(
+        "{} checkpoint of step {}: training blocked for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying {:.1f} MB)",
+        wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
+        static_cast<double>(copies_.num_bytes()) / 1e6);
+  }
+}
+
+void Checkpointing::wait_for_writer() {
+  const Stopwatch watch;
+  writer_->finish();
+  stalls_.waiting_ms += watch.ms();
+}
+
+// If checkpoint.async is false, returns after the files are written.
+void Checkpointing::start_writing(CheckpointPart part) {
+  const Stopwatch watch;
+  writer_->save(std::move(part));
+  stalls_.waiting_ms += watch.ms();
+}
+
+void Checkpointing::finish() {
+  wait_for_writer();
+  if (world_.rank() != 0 || stalls_.num_saves < 2) return;
+  log::info("{} checkpoints: training blocked for {:.1f} ms in total", stalls_.num_saves,
+            stalls_.waiting_ms + stalls_.copying_ms);
+}
+
+std::string Checkpointing::last_saved() const {
+  return writer_->last_saved_step() < 0 ? std::string() : dir_ + "/" + step_name(writer_->last_saved_step());
+}
+
+// The model's code with emptied weights. Written once for all saves, and again if somebody has removed the run
+// directory. A leader on another host has no run directory yet, and may see the run directory of rank 0, so it uses its
+// own subdirectory. The file's name is part of its bytes, so it is the same everywhere.
+std::string Checkpointing::skeleton() {
+  std::error_code ignored;
+  if (!skeleton_.empty() && std::filesystem::exists(skeleton_, ignored)) return skeleton_;
+  const std::string directory =
+      options_.run_dir + (share_.leader == 0 ? "" : fmt::format("/node_{}", options_.placement.node));
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw SystemError("create directory", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
+  write_model_skeleton(options_.model_path, directory + "/model_skeleton.pt");
+  skeleton_ = directory + "/model_skeleton.pt";
+  return skeleton_;
+}
+
+std::vector<StatePiece> Checkpointing::pieces() {
+  std::vector<StatePiece> out;
+  for (const auto& owned : engine_.owned_state()) {
+    out.push_back({owned.parameter, owned.state, owned.begin, copies_.take(owned.values)});
+  }
+  const auto& table = model_.table();
+  for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
+    out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
+  }
+  if (world_.rank() != 0) return out;
+  for (const auto& [name, value] : model_.buffers())
+    out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
+  return out;
+}
+
+// The frozen parameters that this rank saves: its parts of the sharded ones; on rank 0 also all unsharded ones.
+std::vector<FrozenPart> Checkpointing::owned_frozen() const {
+  auto out = engine_.owned_frozen();
+  if (world_.rank() != 0) return out;
+  const auto& parameters = model_.table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (parameters[i].trainable || engine_.shards_frozen(parameter)) continue;
+    out.push_back({parameter, 0, parameters[i].numel});
+  }
+  return out;
+}
+
+// In the dtype of the model file or the checkpoint; this run may compute in a shorter dtype.
+at::Tensor Checkpointing::frozen_part(const FrozenPart& part) const {
+  if (const auto loaded = loaded_frozen_.find({part.parameter, part.begin}); loaded != loaded_frozen_.end()) {
+    return loaded->second;
+  }
+  if (!model_.is_empty(part.parameter)) {
+    return model_.initial_value(part.parameter).reshape({-1}).narrow(0, part.begin, part.count);
+  }
+  at::Tensor values = at::empty({part.count}, at::kFloat);
+  initial_values(model_, options_.init, options_.model_path)(part.parameter, part.begin, values);
+  return values.to(model_.table().parameters[part.parameter].dtype);
+}
+
+CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
+  CheckpointMetadata out;
+  out.step = engine_.steps_done();
+  out.position = position;
+  out.scalars = engine_.scalars();
+  out.config = options_.resolved_config;
+  out.job = options_.job;
+  out.parameters = saved_tensors_of(model_);
+  return out;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,108 @@
+// A run's checkpoints: which state of engine, model and data a checkpoint holds, and how a run resumes from one. The
+// format, and the agreement between ranks, belong to lib/runtime/checkpoint.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/directory_lock.hpp"
+#include "comm/communicator.hpp"
+#include "config/job_config.hpp"
+#include "rendezvous/store.hpp"
+#include "runtime/checkpoint/checkpoint_restore.hpp"
+#include "runtime/checkpoint/checkpoint_writer.hpp"
+#include "runtime/checkpoint/host_staging_buffers.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/model/model_source.hpp"
+#include "runtime/precision/precision_choice.hpp"
+#include "runtime/state/data_position.hpp"
+
+namespace dslaunch::runtime {
+
+struct NameMatch;
+
+struct CheckpointingOptions {
+  std::string run_dir;
+  config::Checkpoint checkpoint;
+  std::optional<config::Init> init;
+  std::string model_path;
+  std::string resolved_config;
+  Placement placement;
+  bool saves = true;                          // false: no checkpoint is saved, whatever the config says
+  bool full_weights = false;                  // each checkpoint also holds the whole weights, in float_dtype
+  std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own dtype
+  precision::ModelDtypes dtypes;              // of the model's tensors in this run
+  std::string job;                            // the job's id; empty: not known
+  comm::Watchdog* watchdog = nullptr;         // may be null
+};
+
+// How long saves blocked training on this rank.
+struct SaveStalls {
+  int64_t num_saves = 0;
+  double waiting_ms = 0;  // for files: of the previous save, the last one at the end, each one without checkpoint.async
+  double copying_ms = 0;
+};
+
+class Checkpointing {
+ public:
+  // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
+  // rank that leads the saves when another job saves there.
+  Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine, comm::Communicator& world,
+                rendezvous::Store& store, at::Device device);
+
+  // `from`: "" starts from scratch. "auto": the run's newest intact checkpoint, or from scratch if there is none. A
+  // path: that checkpoint, or the newest one in that directory, as far as checkpoint.load says. Restores engine, frozen
+  // weights, buffers and random state; returns the data position to continue from. `begin_from` ("" or a path): "auto"
+  // then takes only checkpoints that this job saved, and starts from `begin_from` if none is intact. Collective.
+  DataPosition resume(const std::string& from, const std::optional<std::string>& begin_from = std::nullopt);
+  // Saves the state after the last step. All ranks call it at the same step. Returns before the files are written
+  // unless `wait`; the next call throws the errors of a background save.
+  void save(const DataPosition& position, bool wait);
+  void finish();
+  // The directory of the last checkpoint that all ranks completed; empty: none.
+  std::string last_saved() const;
+
+ private:
+  void prepare_copies();
+  std::vector<StatePiece> pieces();
+  CheckpointMetadata metadata(const DataPosition& position) const;
+  at::Tensor frozen_part(const FrozenPart& part) const;
+  std::vector<FrozenPart> owned_frozen() const;
+  std::string skeleton();
+  void wait_for_writer();
+  void start_writing(CheckpointPart part);
+
+  void resize_buffers(RestoreSource& source);
+  void load(RestoreSource& source, const config::CheckpointLoad& load_options);
+  void restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options, const NameMatch& match);
+  const at::Tensor& read_frozen(RestoreSource& source, const FrozenPart& part);
+  void restore_frozen(RestoreSource& source, const NameMatch& match);
+  void restore_buffers(RestoreSource& source, const NameMatch& match);
+  void continue_from(const Restored& restored) const;
+  void report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const;
+
+  const CheckpointingOptions options_;
+  ModelSource& model_;
+  Engine& engine_;
+  comm::Communicator& world_;
+  rendezvous::Store& store_;
+  const at::Device device_;
+  const std::chrono::milliseconds timeout_;  // of a save, and of a resume
+  std::string dir_;
+  CheckpointStorageTopology share_;
+  DirectoryLock lock_;         // on `dir_`, if the config names one
+  HostStagingBuffers copies_;  // outlives the writer, which reads them
+  std::unique_ptr<CheckpointWriter> writer_;
+  // Values loaded from a checkpoint of the frozen parameters that this rank saves again: keyed by parameter and first
+  // element, 1-D, on the host, in the model's own dtype.
+  std::map<std::pair<int, int64_t>, at::Tensor> loaded_frozen_;
+  std::string skeleton_;    // written by this process: the run directory may hold another model's
+  int64_t last_step_ = -1;  // the last step passed to the writer
+  SaveStalls stalls_;
+};
+
+}  // namespace dslaunch::runtime

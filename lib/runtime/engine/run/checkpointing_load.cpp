@@ -1,0 +1,177 @@
+// Resuming a run from a checkpoint.
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
+#include "runtime/checkpoint/name_match.hpp"
+#include "runtime/engine/run/checkpointing.hpp"
+#include "runtime/engine/setup/initial_values.hpp"
+#include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
+#include "runtime/state/write_buffer.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using Names = std::set<std::string>;
+
+Names names_missing_in_checkpoint(const NameMatch& match) {
+  return {match.only_model.begin(), match.only_model.end()};
+}
+
+}  // namespace
+
+DataPosition Checkpointing::resume(const std::string& from, const std::optional<std::string>& begin_from) {
+  if (from.empty()) return {};
+  // A run that resumes its own checkpoint loads all of it: checkpoint.load applies to checkpoints from elsewhere, and a
+  // restart of the job must not start its steps from scratch.
+  const config::CheckpointLoad load_options = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
+  const RestoreOptions options{
+      dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.watchdog};
+  const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
+    if (from == "auto") resize_buffers(source);
+    load(source, load_options);
+  });
+  if (!restored) {
+    const std::string start = begin_from.value_or("");
+    if (world_.rank() == 0) {
+      log::info("--resume auto: no {} in {}, starting {}",
+                begin_from ? "intact checkpoint of this job" : "complete checkpoint", dir_,
+                start.empty() ? "from scratch" : "from '" + start + "' again");
+    }
+    return resume(start, begin_from);
+  }
+  if (world_.rank() == 0) report_loaded(*restored, load_options);
+  if (load_options.weights_only) return {};
+  if (from != "auto" && options_.saves) continue_from(*restored);
+  last_step_ = restored->metadata.step;
+  return restored->metadata.position;
+}
+
+// The run has returned to one of its own earlier checkpoints. If the run ends before its next save, it must resume from
+// that checkpoint, and not from a later one that it has abandoned.
+void Checkpointing::continue_from(const Restored& restored) const {
+  std::error_code elsewhere;
+  if (world_.rank() != share_.leader ||
+      !std::filesystem::equivalent(std::filesystem::path(restored.path).parent_path(), dir_, elsewhere)) {
+    return;
+  }
+  try {
+    point_latest(dir_, restored.metadata.step);
+  } catch (const Error& error) {
+    log::warning("{}; --resume auto may resume from a later step than {}", error.what(), restored.metadata.step);
+  }
+}
+
+// Buffers whose shape forward has changed (a table that grew with the inputs) are in the run's own checkpoint with
+// their new shape.
+void Checkpointing::resize_buffers(RestoreSource& source) {
+  for (auto& [name, value] : model_.buffers()) {
+    const SavedTensor* saved = source.reader().find(name);
+    if (saved == nullptr || !saved->is_buffer || value.sizes() == at::IntArrayRef(saved->shape)) continue;
+    value.set_(at::empty(saved->shape, value.options()));
+  }
+}
+
+void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& load_options) {
+  const auto match = match_names(metadata({}).parameters, source.metadata().parameters);
+  if (!match.shapes.empty() || (load_options.strict && !match.fits())) {
+    const char* const advice =
+        match.shapes.empty()
+            ? "\n  \"checkpoint\": {\"load\": {\"strict\": false}} with --resume PATH loads the common part"
+            : "";
+    throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
+  }
+  loaded_frozen_.clear();
+  restore_engine(source, load_options, match);
+  restore_frozen(source, match);
+  restore_buffers(source, match);
+  if (load_options.weights_only) return;
+  if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of_bytes(*rng), device_);
+}
+
+// State that the checkpoint lacks starts as in a new run. A parameter may have been trained before and be frozen now,
+// or vice versa; then there are no moments.
+void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options,
+                                   const NameMatch& match) {
+  const bool fresh_moments = load_options.weights_only || !load_options.optimizer_states;
+  const Names absent = names_missing_in_checkpoint(match);
+  const auto initial = initial_values(model_, options_.init, options_.model_path);
+  std::map<std::string, int> indices;
+  for (size_t i = 0; i < model_.table().parameters.size(); ++i) {
+    indices[model_.table().parameters[i].name] = static_cast<int>(i);
+  }
+  const auto read = [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+    const SavedTensor* saved = source.reader().find(parameter);
+    const bool is_weight = state == "master";
+    const int index = indices.at(parameter);
+    if (absent.count(parameter) && is_weight) {
+      initial(index, begin, out);
+    } else if (!model_.table().parameters[index].trainable) {
+      out.copy_(read_frozen(source, {index, begin, out.numel()}));
+    } else if (absent.count(parameter) || (!is_weight && (fresh_moments || !saved->trainable))) {
+      out.zero_();
+    } else {
+      source.read_into(parameter, is_weight ? weight_state(*saved) : state, begin, out);
+    }
+  };
+  const auto& saved = source.metadata();
+  const auto barrier = [&] { source.barrier(); };
+  if (load_options.weights_only) {
+    engine_.restore(0, {}, true, read, barrier);
+  } else {
+    engine_.restore(saved.step, saved.scalars, fresh_moments, read, barrier);
+  }
+}
+
+const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const FrozenPart& part) {
+  const auto& info = model_.table().parameters[part.parameter];
+  at::Tensor& values = loaded_frozen_[{part.parameter, part.begin}];
+  values = at::empty({part.count}, info.dtype);
+  source.read_into(info.name, weight_state(*source.reader().find(info.name)), part.begin, values);
+  return values;
+}
+
+// Restores frozen parameters that every rank holds whole.
+void Checkpointing::restore_frozen(RestoreSource& source, const NameMatch& match) {
+  const Names absent = names_missing_in_checkpoint(match);
+  const auto& table = model_.table();
+  for (size_t i = 0; i < table.parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    const auto& info = table.parameters[i];
+    if (info.trainable || absent.count(info.name) || engine_.shards_frozen(parameter)) continue;
+    const at::Tensor value = read_frozen(source, {parameter, 0, info.numel}).view(info.shape);
+    model_.set_frozen_value(parameter, value.to(device_, options_.dtypes(info.name, info.dtype)));
+  }
+}
+
+void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& match) {
+  const Names absent = names_missing_in_checkpoint(match);
+  for (auto& [name, value] : model_.buffers()) {
+    if (absent.count(name)) continue;
+    at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
+    source.read_into(name, weight_state(*source.reader().find(name)), 0, host);
+    write_buffer(value, host);
+  }
+}
+
+void Checkpointing::report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const {
+  const auto match = match_names(metadata({}).parameters, restored.metadata.parameters);
+  if (!match.only_model.empty()) {
+    log::warning("not in the checkpoint, keeping initial values: {}", list_names(match.only_model));
+  }
+  if (!match.only_saved.empty()) log::warning("only in the checkpoint, not used: {}", list_names(match.only_saved));
+  if (load_options.weights_only) {
+    log::info("loaded the weights of {} (step {}); steps, schedule and data start from scratch", restored.path,
+              restored.metadata.step);
+    return;
+  }
+  log::info("resumed from {} (step {}){}", restored.path, restored.metadata.step,
+            load_options.optimizer_states ? "" : ", with fresh moments");
+}
+
+}  // namespace dslaunch::runtime

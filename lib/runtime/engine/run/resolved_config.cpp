@@ -1,0 +1,29 @@
+#include "runtime/engine/run/resolved_config.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace dslaunch::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void fill(Json& config, const char* path, const Json& value) {
+  const Json::json_pointer at(path);
+  if (config.contains(at) && config.at(at) == "auto") config.at(at) = value;
+}
+
+}  // namespace
+
+std::string with_solved_settings(const std::string& resolved, const SolvedSettings& solved) {
+  Json config = Json::parse(resolved);
+  fill(config, "/bf16/enabled", solved.compute_dtype == at::kBFloat16);
+  fill(config, "/fp16/enabled", solved.compute_dtype == at::kHalf);
+  if (solved.total_steps > 0) fill(config, "/scheduler/params/total_num_steps", solved.total_steps);
+  fill(config, "/zero_optimization/reduce_bucket_size", solved.zero.reduce_bucket_size.value());
+  fill(config, "/zero_optimization/stage3_prefetch_bucket_size", solved.zero.prefetch_bucket_size.value());
+  fill(config, "/zero_optimization/stage3_param_persistence_threshold",
+       solved.zero.param_persistence_threshold.value());
+  return config.dump(2);
+}
+
+}  // namespace dslaunch::runtime

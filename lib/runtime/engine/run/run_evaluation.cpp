@@ -1,0 +1,54 @@
+#include "runtime/engine/run/run_evaluation.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "base/log.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
+
+namespace dslaunch::runtime {
+
+RunEvaluation::RunEvaluation(const TrainingData& data, const config::Data& config, Engine& engine, RunLog& log,
+                             comm::Communicator& world, at::Device device, std::function<bool()> stop_requested)
+    : data_(data),
+      config_(config),
+      engine_(engine),
+      log_(log),
+      world_(world),
+      device_(device),
+      stop_requested_(std::move(stop_requested)) {}
+
+bool RunEvaluation::run() {
+  const bool own = data_.eval != nullptr;
+  EvaluationLoader loader(own ? data_.eval : data_.train, own ? data_.eval_arrays : data_.train_arrays, config_,
+                          own ? data_.eval_loader : data_.loader);
+  auto next = [&]() -> std::optional<EvaluationBatch> {
+    auto batch = loader.next();
+    if (!batch) return std::nullopt;
+    const int64_t samples = batch->num_samples;
+    return EvaluationBatch{on_device(std::move(*batch), device_), samples};
+  };
+  const auto result = engine_.evaluate(next, stop_requested_);
+  evaluated_step_ = engine_.steps_done();
+  if (result.stopped) {
+    log::info("the evaluation was stopped on request");
+  } else {
+    log_.report_evaluation(engine_.steps_done(), result);
+  }
+  return result.stopped;
+}
+
+bool RunEvaluation::is_missing_at_end() {
+  return decision_of_rank_0(data_.eval && !log_.has_evaluation(engine_.steps_done()));
+}
+
+bool RunEvaluation::is_missing_midway() {
+  if (!data_.eval || engine_.steps_done() == 0) return false;
+  return decision_of_rank_0(log_.lacks_evaluation(engine_.steps_done()));
+}
+
+bool RunEvaluation::decision_of_rank_0(bool decision) {
+  return gather_values(world_, device_, decision ? 1 : 0).front() == 1;
+}
+
+}  // namespace dslaunch::runtime

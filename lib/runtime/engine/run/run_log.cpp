@@ -1,0 +1,179 @@
+#include "runtime/engine/run/run_log.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/state/output_file.hpp"
+#include "runtime/telemetry/append_file.hpp"
+#include "runtime/telemetry/host_memory.hpp"
+#include "runtime/telemetry/memory_breakdown.hpp"
+#include "runtime/telemetry/step_metrics.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+void write_config(const std::string& path, const std::string& text) {
+  OutputFile out(path);
+  out.write(text + "\n");
+  out.finish(/*sync=*/false);
+}
+
+std::string metrics_path(const std::string& run_dir) {
+  return run_dir + "/metrics.jsonl";
+}
+
+// One write per line, so that lines of several programs on one terminal do not mix.
+void print(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void print(const std::vector<std::string>& lines) {
+  for (const auto& line : lines) print(line);
+}
+
+std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
+  if (optimizer.type == config::OptimizerType::kSgd) return {{false, optimizer.momentum, 0}};
+  return {{true, optimizer.beta1, optimizer.beta2}};
+}
+
+// The points of a step that DeepSpeed's monitors get: the loss at the sample count where the step began; at the sample
+// count where it ended, the learning rate and loss scale of the next step, and the times.
+std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
+                                        const std::optional<StepBreakdown>& times) {
+  const int64_t after = result.step * train_batch;
+  std::vector<ScalarEvent> events{{"Train/Samples/train_loss", result.loss, after - train_batch},
+                                  {"Train/Samples/lr", result.next_lr, after}};
+  if (is_fp16) events.push_back({"Train/Samples/loss_scale", result.next_loss_scale, after});
+  if (!times) return events;
+  const PhaseTimes& step = times->step;
+  events.push_back({"Train/Samples/elapsed_time_ms_forward", step.forward, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_backward", step.backward, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_backward_inner", step.backward_inner, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_backward_allreduce", step.backward_reduce, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_step", step.step, after});
+  return events;
+}
+
+}  // namespace
+
+RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device)
+    : options_(std::move(options)),
+      config_(config),
+      device_(device),
+      throughput_(config.batch.train_batch, config.batch.accumulation) {
+  if (options_.rank != 0) return;
+  make_directory(options_.run_dir);
+  const std::string resolved = options_.run_dir + "/config.resolved.json";
+  if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
+  file_.emplace(metrics_path(options_.run_dir), options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
+  monitors_ = make_monitors(config.tensorboard, config.csv_monitor);
+}
+
+StepMetrics RunLog::metrics_of(const StepResult& result, const StepReport& report) const {
+  const double seconds = result.step_ms / 1e3;
+  StepMetrics metrics;
+  metrics.step = result.step;
+  metrics.loss = result.loss;
+  metrics.lr = result.lr;
+  metrics.grad_norm = result.grad_norm;
+  metrics.loss_scale = result.loss_scale;
+  metrics.overflow = result.overflow;
+  metrics.step_ms = result.step_ms;
+  metrics.samples_per_s = static_cast<double>(config_.batch.train_batch) / seconds;
+  if (result.num_tokens > 0)
+    metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.world_size) / seconds;
+  if (!device_.is_cpu())
+    metrics.gpu_mem_bytes = std::max(read_device_memory(device_).peak_allocated, report.peak_device_bytes);
+  if (auto memory = read_host_memory()) metrics.host_mem_bytes = memory->resident;
+  return metrics;
+}
+
+void RunLog::report_step(const StepResult& result, const StepReport& report) {
+  if (!writes()) return;
+  write_pending();
+  const StepMetrics metrics = metrics_of(result, report);
+  throughput_.add_step(metrics.step_ms);
+  const bool is_fp16 = config_.precision == config::Precision::kFp16;
+  const auto events = monitor_events(result, config_.batch.train_batch, is_fp16, report.times);
+  for (auto& monitor : monitors_) monitor->write(events);
+  if (result.overflow && !options_.quiet) print(result.overflow_line);
+  if (!options_.quiet) show(result, metrics, report);
+  pending_ = metrics;
+  const int64_t interval = config_.train.eval_interval;
+  const bool evaluation_follows = (interval > 0 && result.step % interval == 0) ||
+                                  (options_.evaluates_at_end && result.step == options_.total_steps);
+  if (!evaluation_follows) write_pending();
+}
+
+void RunLog::show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
+  const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
+                        metrics.step == options_.total_steps;
+  if (is_shown) print(format_progress(metrics, options_.total_steps));
+  if (is_shown) {
+    show_deepspeed_lines(result, report);
+    if (report.times) {
+      print(format_accumulation_step_times(report.times->last_accumulation_step));
+      print(format_step_times(report.times->step));
+    }
+    print(report.lines_at_report);
+  }
+  print(report.lines);
+}
+
+void RunLog::show_deepspeed_lines(const StepResult& result, const StepReport& report) const {
+  if (!config_.deepspeed_lines || result.step % config_.steps_per_print != 0) return;
+  print(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
+  const DeviceMemory memory = read_device_memory(device_);
+  const std::string line = throughput_.line(
+      result.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
+  if (config_.throughput_timer && !line.empty()) print(line);
+}
+
+void RunLog::report_evaluation(int64_t step, const EvaluationResult& result) {
+  if (!writes()) return;
+  if (pending_ && pending_->step == step) {
+    pending_->eval_loss = result.loss;
+    write_pending();
+  } else {
+    file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
+  }
+  if (options_.quiet && !options_.eval_only) return;
+  print(fmt::format("step {}  eval_loss {:.4f}  over {} samples", step, result.loss, result.num_samples));
+}
+
+void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {
+  if (!writes()) return;
+  write_pending();
+  if (options_.quiet) return;
+  print(lines);
+  const std::string nothing_saved = stopped ? ", no checkpoint saved" : "";
+  print(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
+                    checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));
+}
+
+void RunLog::write_last_step() {
+  if (!writes() || !pending_ || pending_is_written_) return;
+  file_->write(*pending_);
+  pending_is_written_ = true;
+}
+
+bool RunLog::has_evaluation(int64_t step) const {
+  return MetricsFile::has_evaluation(metrics_path(options_.run_dir), step);
+}
+
+bool RunLog::lacks_evaluation(int64_t step) const {
+  return MetricsFile::has_step(metrics_path(options_.run_dir), step) && !has_evaluation(step);
+}
+
+void RunLog::write_pending() {
+  if (pending_ && pending_is_written_ && pending_->eval_loss) file_->rewrite_last(*pending_);
+  if (pending_ && !pending_is_written_) file_->write(*pending_);
+  pending_.reset();
+  pending_is_written_ = false;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,66 @@
+// What a run reports while it trains: metrics.jsonl and config.resolved.json in its directory, the monitors' files, and
+// lines on standard output. Rank 0 writes, the other ranks do nothing. One thread.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job_config.hpp"
+#include "runtime/engine/run/step_monitors.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/telemetry/deepspeed_lines.hpp"
+#include "runtime/telemetry/metrics_file.hpp"
+#include "runtime/telemetry/monitor.hpp"
+#include "runtime/telemetry/step_metrics.hpp"
+
+namespace dslaunch::runtime {
+
+struct RunLogOptions {
+  std::string run_dir;
+  std::string resolved_config;
+  int rank = 0, world_size = 1;
+  bool quiet = false;
+  int64_t total_steps = 0;
+  bool evaluates_at_end = false;
+  bool eval_only = false;  // the directory's metrics and config belong to another run: they stay, and a line is added
+  int64_t resumed_step = 0;
+};
+
+class RunLog {
+ public:
+  // Creates the run directory. `config` must outlive this object. Throws SystemError (73, 74).
+  RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
+
+  void report_step(const StepResult& result, const StepReport& report);
+  // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
+  void report_evaluation(int64_t step, const EvaluationResult& result);
+  // Call before a checkpoint of the last step: a run that resumes from that checkpoint does not repeat the step.
+  void write_last_step();
+  // Rank 0: whether the evaluation after `step` has been reported, possibly by an earlier start.
+  bool has_evaluation(int64_t step) const;
+  // Rank 0: whether an earlier start reported `step` without the evaluation after it.
+  bool lacks_evaluation(int64_t step) const;
+  // `lines`: the monitors' final lines.
+  void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
+
+ private:
+  bool writes() const { return file_.has_value(); }
+  StepMetrics metrics_of(const StepResult& result, const StepReport& report) const;
+  void show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
+  void show_deepspeed_lines(const StepResult& result, const StepReport& report) const;
+  void write_pending();
+
+  const RunLogOptions options_;
+  const config::JobConfig& config_;
+  const at::Device device_;
+  std::optional<MetricsFile> file_;
+  std::vector<std::unique_ptr<Monitor>> monitors_;
+  ThroughputAverage throughput_;
+  std::optional<StepMetrics> pending_;  // a step whose evaluation may still follow
+  bool pending_is_written_ = false;     // its line is written, without the evaluation
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,355 @@
+#include "runtime/engine/run/trainer.hpp"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/deadline.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "runtime/engine/diagnosis/step_snapshots.hpp"
+#include "runtime/engine/run/checkpointing.hpp"
+#include "runtime/engine/run/resolved_config.hpp"
+#include "runtime/engine/run/run_evaluation.hpp"
+#include "runtime/engine/run/run_log.hpp"
+#include "runtime/engine/run/step_monitors.hpp"
+#include "runtime/engine/run/store_barrier.hpp"
+#include "runtime/engine/setup/initial_values.hpp"
+#include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/setup/training_data.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/engine/step/sharding_choice.hpp"
+#include "runtime/engine/verify/verification.hpp"
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : tensors) names.push_back(name);
+  return names;
+}
+
+// One training run; its members are constructed in the order of their declaration.
+class Training {
+ public:
+  Training(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store)
+      : request_(request),
+        config_(request.config),
+        store_(store),
+        device_(request.device),
+        monitors_(request.config, {world.rank(), world.size(), device_, request.run_dir, request.trace_step}),
+        world_(monitors_.observe(world, "world")),
+        gather_group_(observed(request.gather_group, "gather")),
+        secondary_group_(observed(request.secondary_group, "hpz")),
+        model_(load_model(request.model_path, config_, device_)),
+        precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
+        dtypes_(precision_, names_of(model_->buffers())) {
+    prepare_model();
+    set_up_torch();
+    switch_on_recomputation();
+    open_data();
+    build_engine();
+    resume();
+    open_log();
+    ended("resuming");
+  }
+
+  TrainOutcome run() {
+    if (config_.dump_state && world_.rank() == 0) log::info("{}", resolved_config_);
+    if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+    if (engine_->steps_done() >= total_steps_) return run_missing_at_end();
+    BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
+    begin_verification();
+    bool stopped = run_missing_midway();
+    while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
+    if (auto last = engine_->finish()) stopped |= take(*last);
+    end_verification();
+    save_at_end(stopped);  // before the evaluation, so that the evaluation cannot prevent the save
+    if (!stopped && evaluation_->is_due_at_end()) stopped = evaluate();
+    save_at_end(stopped);
+    checkpoints_->finish();
+    ended("checkpoints");
+    log_->finish(stopped, checkpoints_->last_saved(), monitors_.finish());
+    return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+  }
+
+ private:
+  void prepare_model() {
+    if (!request_.eval_only) require_trainable(*model_, request_.model_path);
+    ended("reading the model");
+    monitors_.watch_model(*model_);
+    log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
+  }
+
+  void set_up_torch() {
+    seed_random_state(config_.train.seed, world_.rank(), device_);
+    at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
+    precision::set_tf32(config_.tf32, device_);
+  }
+
+  void open_data() {
+    data_ = open_training_data(*model_, config_, world_.rank(), world_.size(), precision_.compute_dtype,
+                               /*pin=*/!device_.is_cpu());
+    require_same_data(data_, world_, device_);
+    if (request_.eval_only) require_evaluation_data(data_, config_.data);
+    total_steps_ = count_steps(data_, config_);
+    resolved_config_ = with_solved_settings(request_.resolved_config, solved_settings());
+    ended("opening the data");
+    log::debug("data open");
+  }
+
+  void build_engine() {
+    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
+                                       initial_values(*model_, config_.init, request_.model_path));
+    ended("setting up parameters and optimizer");
+    if (world_.rank() == 0) {
+      for (const auto& note : model_->notes()) log::warning("model: {}", note);
+      if (const auto note = note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
+        log::warning("{}", note);
+      }
+    }
+    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, world_, device_});
+    log::debug("engine ready");
+  }
+
+  void resume() {
+    const CheckpointingOptions options{.run_dir = request_.run_dir,
+                                       .checkpoint = config_.checkpoint,
+                                       .init = config_.init,
+                                       .model_path = request_.model_path,
+                                       .resolved_config = resolved_config_,
+                                       .placement = request_.placement,
+                                       .saves = !request_.eval_only,
+                                       .full_weights = config_.zero.gather_16bit_weights_on_save,
+                                       .float_dtype = float_dtype(),
+                                       .dtypes = dtypes_,
+                                       .job = request_.job,
+                                       .watchdog = request_.watchdog};
+    checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, world_, store_, device_);
+    position_ = checkpoints_->resume(request_.resume, request_.begin_from);
+    require_checkpoint_to_evaluate();
+  }
+
+  void open_log() {
+    const RunLogOptions options{.run_dir = request_.run_dir,
+                                .resolved_config = resolved_config_,
+                                .rank = world_.rank(),
+                                .world_size = world_.size(),
+                                .quiet = request_.quiet,
+                                .total_steps = total_steps_,
+                                .evaluates_at_end = data_.eval != nullptr,
+                                .eval_only = request_.eval_only,
+                                .resumed_step = engine_->steps_done()};
+    log_ = std::make_unique<RunLog>(options, config_, device_);
+    evaluation_.emplace(data_, config_.data, *engine_, *log_, world_, device_, request_.stop_requested);
+  }
+
+  comm::Communicator* observed(comm::Communicator* group, const char* name) {
+    return group == nullptr ? nullptr : &monitors_.observe(*group, name);
+  }
+
+  // True when all ranks agreed to stop after this step.
+  bool train_one_step(BatchLoader& loader) {
+    starts_->record(position_);
+    const int64_t step = engine_->steps_done() + 1;
+    const auto next_batch = [&] {
+      is_at("the data of step {}", step);
+      auto batch = on_device(loader.next(), device_);
+      is_at("step {}", step);
+      return batch;
+    };
+    auto result = engine_->train_step(next_batch, request_.stop_requested());
+    position_ = loader.position();
+    log::debug("step {} issued", engine_->steps_done());
+    if (verification_ && !result) result = engine_->finish();
+    bool stop = result && take(*result);
+    if (verification_) verify(*result);
+    ended(std::exchange(is_first_step_, false) ? "the first step" : "steps");
+    if (stop) return true;
+    if (is_due(config_.train.eval_interval)) {
+      if (auto waiting = engine_->finish()) stop = take(*waiting);
+      stop |= !stop && evaluate();
+      engine_->restart_clock();
+    }
+    if (is_due(config_.checkpoint.interval) && engine_->steps_done() < total_steps_) {
+      if (auto waiting = engine_->finish()) stop = take(*waiting);
+      save(/*wait=*/!config_.checkpoint.async);
+      ended("checkpoints");
+      engine_->restart_clock();
+    }
+    return stop;
+  }
+
+  // Logs a step; ends the run when its loss is not finite and no loss scale handles that as an overflow. All ranks
+  // reach the same verdict.
+  bool take(const StepResult& result) {
+    if (request_.watchdog) {
+      request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
+    }
+    log_->report_step(result, monitors_.take_step(result.step));
+    if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
+      log::info("{}", model_->take_recomputation_profile());
+    }
+    if (result.diagnosis) {
+      store_barrier_at_end(store_, world_.size(), result.step);
+      throw UserError(ExitCode::kCannotContinue, *result.diagnosis);
+    }
+    if (result.overflow) return result.stop_requested;
+    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) starts_->explain(result);
+    return result.stop_requested;
+  }
+
+  // Saves each step only once, however often it is called.
+  void save_at_end(bool stopped) {
+    if (stopped ? !config_.checkpoint.on_interrupt : !config_.checkpoint.at_end) return;
+    log_->write_last_step();
+    save(/*wait=*/false);
+  }
+
+  void save(bool wait) {
+    is_at("the checkpoint after step {}", engine_->steps_done());
+    checkpoints_->save(position_, wait);
+  }
+
+  // All steps are done; an earlier start may have ended during the evaluation after them.
+  TrainOutcome run_missing_at_end() {
+    const bool is_missing = evaluation_->is_missing_at_end();
+    log::info("{}: the run has done {} of {} steps", is_missing ? "only the evaluation is left" : "nothing to do",
+              engine_->steps_done(), total_steps_);
+    return is_missing && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+  }
+
+  // An earlier start may have been stopped during the evaluation after the step from which this start resumes. Returns
+  // true when a rank requested a stop.
+  bool run_missing_midway() {
+    if (!is_due(config_.train.eval_interval) || !evaluation_->is_missing_midway()) return false;
+    const bool stopped = evaluate();
+    engine_->restart_clock();
+    return stopped;
+  }
+
+  // Returns true when a rank requested a stop.
+  bool evaluate() {
+    is_at("the evaluation after step {}", engine_->steps_done());
+    const bool stopped = evaluation_->run();
+    ended("evaluation");
+    return stopped;
+  }
+
+  void begin_verification() {
+    if (request_.verify == 0) return;
+    const bool is_resumed = engine_->steps_done() > 0;
+    const ReplicatedRun replicated{.model = *model_,
+                                   .model_path = request_.model_path,
+                                   .config = config_,
+                                   .engine = engine_options(),
+                                   .data = data_,
+                                   .position = position_,
+                                   .num_ranks = world_.size(),
+                                   .random_states = {}};  // Verification gathers them
+    verification_ = std::make_unique<Verification>(*engine_, replicated, world_, store_, is_resumed);
+    engine_->restart_clock();
+  }
+
+  void verify(const StepResult& result) {
+    is_at("the comparison of step {}", result.step);
+    verification_->compare(result);
+    if (verification_->steps_compared() == request_.verify) end_verification();
+    ended("verification");
+    engine_->restart_clock();
+  }
+
+  void end_verification() {
+    if (verification_ && world_.rank() == 0) log::info("{}", verification_->report());
+    verification_.reset();
+  }
+
+  // Reports this rank's activity to the ranks that wait for it.
+  template <class... Args>
+  void is_at(fmt::format_string<Args...> activity, Args&&... args) const {
+    if (request_.watchdog) request_.watchdog->set_activity(fmt::format(activity, std::forward<Args>(args)...));
+  }
+
+  // For --timings: attributes the time since the last call to `what`.
+  void ended(const char* what) const {
+    if (request_.timings) request_.timings->end(what);
+  }
+
+  bool is_due(int64_t interval) const { return interval > 0 && engine_->steps_done() % interval == 0; }
+
+  void require_checkpoint_to_evaluate() const {
+    if (!request_.eval_only || request_.resume != "auto" || engine_->steps_done() > 0) return;
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("--eval_only --resume auto: there is no complete checkpoint in '{}'; without --resume, "
+                                "the weights of the model file are evaluated",
+                                request_.run_dir));
+  }
+
+  void switch_on_recomputation() {
+    const auto& wanted = config_.recomputation;
+    if (!wanted.enabled) return;
+    const auto summary = model_->set_recomputation({wanted.number_checkpoints, wanted.cpu_checkpointing,
+                                                    wanted.contiguous_memory_optimization,
+                                                    wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
+    if (world_.rank() == 0) log::info("{}", summary);
+  }
+
+  SolvedSettings solved_settings() const {
+    SolvedSettings out{precision_.compute_dtype, config_.zero, total_steps_};
+    solve_auto_sizes(model_->table(), out.zero);
+    return out;
+  }
+
+  // The dtype to which floating-point tensors of the model are converted; empty: they keep their own.
+  std::optional<at::ScalarType> float_dtype() const {
+    return precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype);
+  }
+  EngineOptions engine_options() {
+    EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
+    out.for_evaluation = request_.eval_only;
+    out.gather_group = gather_group_;
+    out.secondary_group = secondary_group_;
+    out.phases = monitors_.phases();
+    out.barrier = [this](const std::string& event) {
+      store_barrier(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.watchdog);
+    };
+    return out;
+  }
+
+  const TrainRequest& request_;
+  config::JobConfig config_;
+  rendezvous::Store& store_;
+  at::Device device_;
+  StepMonitors monitors_;
+  comm::Communicator& world_;                            // wrapped by the monitors
+  comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
+  std::unique_ptr<ModelSource> model_;
+  precision::PrecisionChoice precision_;
+  precision::ModelDtypes dtypes_;
+  TrainingData data_;
+  int64_t total_steps_ = 0;
+  std::string resolved_config_;
+  bool is_first_step_ = true;  // of this process
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Checkpointing> checkpoints_;
+  DataPosition position_;
+  std::unique_ptr<RunLog> log_;
+  std::optional<RunEvaluation> evaluation_;
+  std::unique_ptr<Verification> verification_;  // until it has ended
+  std::optional<StepSnapshots> starts_;
+};
+
+}  // namespace
+
+TrainOutcome train(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store) {
+  return Training(request, world, store).run();
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,59 @@
+#include "runtime/engine/setup/initial_values.hpp"
+
+#include <ATen/ATen.h>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/file/inference_file.hpp"
+#include "runtime/state/element_init.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+void require_init(const std::optional<config::Init>& init, const std::string& path) {
+  if (init) return;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("model '{}' was exported empty (parameters without values). Set \"init\": "
+                              "{{\"seed\": 0, \"std\": 0.02}} in the config to fill it",
+                              path));
+}
+
+}  // namespace
+
+void require_trainable(const ModelSource& model, const std::string& path) {
+  refuse_inference_file(path);
+  if (model.table().num_trainable() > 0) return;
+  const bool none = model.table().parameters.empty();
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format(
+          "model '{}' has no trainable parameters: {}. Training needs the original module, with requires_grad set",
+          path,
+          none ? "it has no parameters at all, as a module frozen by torch.jit.freeze or optimize_for_inference"
+               : "all parameters are frozen"));
+}
+
+FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
+                                            const std::string& path) {
+  return [&model, init, path](int parameter, int64_t begin, at::Tensor out) {
+    const auto& info = model.table().parameters[parameter];
+    if (model.is_empty(parameter)) {
+      require_init(init, path);
+      init_elements(info.name, info.shape.size(), init->seed, init->std, begin, out);
+    } else {
+      out.copy_(model.initial_value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
+    }
+  };
+}
+
+std::string note_on_init(const ModelSource& model, const std::optional<config::Init>& init, const std::string& path) {
+  if (!init) return {};
+  for (size_t i = 0; i < model.table().parameters.size(); ++i) {
+    if (model.is_empty(static_cast<int>(i))) return {};
+  }
+  return fmt::format(
+      "\"init\" has no effect: the parameters of '{}' have values; \"init\" fills models that were exported empty",
+      path);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,25 @@
+#include "runtime/engine/setup/saved_tensors.hpp"
+
+namespace dslaunch::runtime {
+
+std::vector<SavedTensor> saved_tensors_of(const ModelSource& model) {
+  std::vector<SavedTensor> out;
+  for (const auto& parameter : model.table().parameters) {
+    out.push_back({.name = parameter.name,
+                   .shape = parameter.shape,
+                   .dtype = parameter.dtype,
+                   .trainable = parameter.trainable,
+                   .aliases = parameter.aliases});
+  }
+  for (const auto& [name, value] : model.buffers()) {
+    out.push_back({.name = name,
+                   .shape = value.sizes().vec(),
+                   .dtype = value.scalar_type(),
+                   .trainable = false,
+                   .is_buffer = true,
+                   .aliases = {}});
+  }
+  return out;
+}
+
+}  // namespace dslaunch::runtime

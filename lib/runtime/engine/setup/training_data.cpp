@@ -1,0 +1,178 @@
+#include "runtime/engine/setup/training_data.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// The graph shows how many classes the last dim of the outputs can hold. If the labels' last dim has the same length,
+// the loss may match those two dims, and the classes are in the second dim; the graph does not show their number.
+bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
+  return labels.sample_shape.empty() || labels.sample_shape.back() != length_of_last_dim;
+}
+
+// Bounds found in the model's graph, by the array that feeds the argument.
+std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& model, const config::JobConfig& config,
+                                                         const std::vector<ArrayInfo>& arrays,
+                                                         const ArraySelection& selection) {
+  std::vector<size_t> arguments = selection.inputs;
+  if (config.loss.empty()) arguments.insert(arguments.end(), selection.labels.begin(), selection.labels.end());
+  std::map<std::string, std::vector<ArrayLimit>> limits;
+  for (const auto& limit : model.index_limits()) {
+    if (limit.input >= arguments.size()) continue;
+    const ArrayInfo& array = arrays[arguments[limit.input]];
+    if (limit.ignored && !may_bound_classes(array, limit.bound)) continue;
+    limits[array.name].push_back({limit.bound, limit.ignored, limit.range});
+  }
+  if (const auto classes = model.num_output_classes(); config.loss == "cross_entropy" && classes) {
+    for (size_t label : selection.labels) {
+      if (may_bound_classes(arrays[label], *classes))
+        limits[arrays[label].name].push_back({*classes, kIgnoredLabel, {}});
+    }
+  }
+  for (const auto& [array, of_array] : limits) {
+    for (const auto& limit : of_array) log::debug("array '{}' must be below {}", array, limit.bound);
+  }
+  return limits;
+}
+
+// Arrays named like forward's arguments feed these arguments; the log names the arrays that are not used.
+void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const bool used = std::count(selection.inputs.begin(), selection.inputs.end(), i) +
+                          std::count(selection.labels.begin(), selection.labels.end(), i) >
+                      0;
+    if (!used) log::info("array '{}' of the data is not used as an argument of forward", arrays[i].name);
+  }
+}
+
+// Arrays whose names are not those of forward's arguments are taken in the file's order, which its writer may not know:
+// safetensors sorts by type and name.
+void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
+                 const ForwardArguments& forward) {
+  std::vector<std::string> places;
+  bool are_named = true;
+  for (size_t i = 0; i < selection.inputs.size(); ++i) {
+    const auto& name = arrays[selection.inputs[i]].name;
+    are_named = are_named && name == forward.names[i];
+    places.push_back(fmt::format("{} is '{}'", forward.names[i], name));
+  }
+  if (are_named || places.size() < 2) return;
+  log::info("forward's arguments in the order of the data's arrays: {}; set another order with data.inputs or --inputs",
+            fmt::join(places, ", "));
+}
+
+// Micro batches are weighted by the labels that are counted in one array.
+void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
+  if (selection.labels.size() == 1) return;
+  std::vector<std::string> names;
+  for (const auto& array : arrays) names.push_back(array.name);
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("\"loss_average\": \"tokens\" counts the labels of one array, but the data names {}: set "
+                              "data.labels, or --labels, to one of '{}'",
+                              selection.labels.size(), fmt::join(names, "', '")));
+}
+
+// For a loss from outside, the number of labels it averages over is an assumption.
+void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
+                         const std::string& loss) {
+  const auto whose = loss.empty() ? "the loss that forward returns" : fmt::format("loss '{}'", loss);
+  log::info(
+      "\"loss_average\": \"tokens\": {} counts as the mean over the labels of '{}' that are not {}; if it is the mean "
+      "over fewer labels (a model that shifts its labels), the weights are off by the difference",
+      whose, arrays[selection.labels.at(0)].name, kIgnoredLabel);
+}
+
+}  // namespace
+
+TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
+                                at::ScalarType compute_dtype, bool pin) {
+  const ForwardArguments forward{model.inputs().names, model.inputs().num_required, config.loss.empty()};
+  TrainingData out;
+  // Our own losses compute in fp32; 16 bits can represent neither 1013.7 nor, in fp16, 70000.
+  const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
+  const bool by_labels = config.loss_average == config::LossAverage::kTokens;
+  // For "mse", -100 is an ordinary number.
+  out.loader = {rank,
+                world_size,
+                config.batch,
+                {compute_dtype, is_own_loss ? at::kFloat : compute_dtype, pin, config.loss != "mse"}};
+  out.eval_loader = out.loader;
+  if (!config.data.train.empty() || config.data.synthetic_train) {
+    out.train = open_train_samples(config.data);
+    out.train_arrays = select_arrays(out.train->arrays(), config.data.inputs, config.data.labels, forward);
+    if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
+    if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
+    if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
+    out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
+  }
+  if (!config.data.eval.empty()) {
+    out.eval = open_eval_samples(config.data);
+    if (out.eval->num_samples() == 0) {  // now, not after hours of training
+      throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) has no samples");
+    }
+    out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
+    if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
+    out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
+  }
+  if (by_labels && rank == 0 && !is_own_loss) {
+    if (out.train) {
+      name_counted_labels(out.train->arrays(), out.train_arrays, config.loss);
+    } else if (out.eval) {
+      name_counted_labels(out.eval->arrays(), out.eval_arrays, config.loss);
+    }
+  }
+  return out;
+}
+
+int64_t count_steps(const TrainingData& data, const config::JobConfig& config) {
+  const auto& train = config.train;
+  const bool pass_ends = data.train && data.train->num_samples() != SampleSource::kEndless;
+  if (!data.train || (train.steps && !(train.epochs && pass_ends))) return train.steps.value_or(0);
+  const int64_t in_epochs = steps_in_epochs(*data.train, config.data, config.batch, train.epochs.value_or(1));
+  return std::min(train.steps.value_or(in_epochs), in_epochs);
+}
+
+void require_evaluation_data(const TrainingData& data, const config::Data& config) {
+  if (data.eval || (data.train && !config.synthetic_train)) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      data.train
+          ? "--eval_only needs finite data, and synthetic data is endless: set \"data\": {\"eval\": PATH} in the config"
+          : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
+}
+
+MicroBatch on_device(Batch batch, at::Device device) {
+  MicroBatch out{std::move(batch.inputs), std::move(batch.labels), batch.num_tokens, batch.num_labels};
+  if (device.is_cpu()) return out;
+  for (auto* tensors : {&out.inputs, &out.labels}) {
+    for (auto& tensor : *tensors) tensor = tensor.to(device, /*non_blocking=*/true);
+  }
+  return out;
+}
+
+void require_same_data(const TrainingData& data, comm::Communicator& world, at::Device device) {
+  struct Counts {
+    int64_t train = 0, eval = 0;
+    bool operator==(const Counts&) const = default;
+  };
+  const Counts own{data.train ? data.train->num_samples() : 0, data.eval ? data.eval->num_samples() : 0};
+  const auto all = gather_values(world, device, own);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const bool train = all[rank].train != all[0].train;
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format(
+            "rank 0 found {} samples of {} data and rank {} found {}: every host needs the same files for data.{}",
+            train ? all[0].train : all[0].eval, train ? "training" : "evaluation", rank,
+            train ? all[rank].train : all[rank].eval, train ? "train" : "eval"));
+  }
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,27 @@
+#include "runtime/engine/step/backward.hpp"
+
+#include <new>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/resource_error.hpp"
+#include "runtime/model/script_error.hpp"
+
+namespace dslaunch::runtime {
+
+void run_backward(const at::Tensor& loss) {
+  try {
+    loss.backward();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    const auto cause = cause_of(error);
+    throw_if_resource_failed(cause, "backward");
+    throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause));
+  }
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,93 @@
+// The CUDA part of lib/runtime/engine: LibTorch's CUDA graphs, which work with LibTorch's caching allocator and random
+// number generators. Part of the CUDA module, never of dsworker itself.
+#include "runtime/engine/step/device_graph.hpp"
+
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <exception>
+#include <optional>
+
+namespace dslaunch::runtime {
+namespace {
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(c10::Device device) : device_(device), pool_(at::cuda::graph_pool_handle()) {}
+
+  void capture(const std::function<void()>& work) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    // Memory cached by earlier steps without a graph would stay allocated beside the graph's own pool.
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
+    const c10::cuda::CUDAStreamGuard on_stream(stream);
+    auto generator = at::cuda::detail::getDefaultCUDAGenerator(device_.index());
+    const at::Tensor random = generator.get_state();
+    graph_.emplace(/*keep_graph=*/true);  // instantiated by a separate call
+    // Thread-local capture: other threads may query events and allocate memory meanwhile.
+    graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    bool is_ended = false;
+    try {
+      work();
+      graph_->capture_end();
+      is_ended = true;
+      graph_->instantiate();
+      // The generator's seed and offset are on the device, and capture_begin() has set them on this stream: a replay on
+      // another stream sets them again and must run after that.
+      stream.synchronize();
+    } catch (...) {
+      if (!is_ended) abort_capture(stream);
+      graph_.reset();
+      if (!is_ended) c10::cuda::CUDACachingAllocator::releasePool(device_.index(), pool_);
+      reset_generator(generator, random);
+      throw;
+    }
+  }
+
+  void replay() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    graph_->replay();
+  }
+
+ private:
+  // LibTorch does not clean up after a failed capture.
+  void abort_capture(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (::cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
+      cudaGraph_t unfinished = nullptr;
+      ::cudaStreamEndCapture(stream, &unfinished);
+      if (unfinished != nullptr) ::cudaGraphDestroy(unfinished);
+    }
+    ::cudaGetLastError();  // else the next kernel launch would report this error
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
+    } catch (const std::exception&) {
+      // It has already ended.
+    }
+  }
+
+  // The generator's old state still considers itself in a capture.
+  void reset_generator(at::Generator& generator, const at::Tensor& random) const {
+    generator.graphsafe_set_state(at::cuda::detail::createCUDAGenerator(device_.index()));
+    generator.set_state(random);
+  }
+
+  const c10::Device device_;
+  const c10::MempoolId_t pool_;
+  std::optional<at::cuda::CUDAGraph> graph_;
+};
+
+constexpr GraphFunctions kFunctions{
+    .make = [](c10::Device device) -> std::unique_ptr<DeviceGraph> { return std::make_unique<CudaGraph>(device); }};
+
+}  // namespace
+}  // namespace dslaunch::runtime
+
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::GraphFunctions*
+dslaunch_cuda_graph_functions() {
+  return &dslaunch::runtime::kFunctions;
+}

@@ -1,0 +1,93 @@
+// The state that a checkpoint saves from an engine and restores into it.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/state/saved_scalars.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr char kScheduleOffset[] = "schedule_offset";
+
+}  // namespace
+
+std::vector<FrozenPart> Engine::owned_frozen() const {
+  std::vector<FrozenPart> out;
+  for (const auto& shard : parameters_->frozen_shards()) {
+    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
+      out.push_back({piece.parameter, piece.begin, piece.count});
+    }
+  }
+  return out;
+}
+
+std::vector<OwnedState> Engine::named_state(const std::vector<optim::ShardTensors>& shards) const {
+  std::vector<OwnedState> out;
+  const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
+  if (!owns) return out;
+  for (const auto& run : shards) {
+    const auto& moments = optimizer_->moment_names(run.group);
+    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
+      const auto& name = model_.table().parameters[piece.parameter].name;
+      out.push_back({name, "master", piece.begin, run.master.narrow(0, piece.offset, piece.count)});
+      for (size_t m = 0; m < run.moments.size(); ++m) {
+        out.push_back({name, moments[m], piece.begin, run.moments[m].narrow(0, piece.offset, piece.count)});
+      }
+    }
+  }
+  return out;
+}
+
+int64_t Engine::num_moments() const {
+  size_t most = 0;
+  for (const auto& run : shard_tensors_) most = std::max(most, run.moments.size());
+  return static_cast<int64_t>(most);
+}
+
+void Engine::load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars) {
+  set_counters(steps_done, scalars, /*fresh_moments=*/false);
+  for (auto& run : shard_tensors_) {
+    if (run.low_precision.defined()) run.low_precision.copy_(run.master);
+  }
+  parameters_->gather_parameters();
+}
+
+std::map<std::string, double> Engine::scalars() const {
+  auto out = loss_scaling_.scalars();
+  if (schedule_offset_ != 0) out[kScheduleOffset] = static_cast<double>(schedule_offset_);
+  return out;
+}
+
+void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
+  steps_done_ = steps_done;
+  schedule_offset_ = saved_count(scalars, kScheduleOffset, /*least=*/-kExactIntegerLimit).value_or(0);
+  const int64_t applied = saved_count(scalars, "applied_steps", /*least=*/0).value_or(steps_done);
+  if (fresh_moments) schedule_offset_ += applied;
+  scalars["applied_steps"] = fresh_moments ? 0.0 : static_cast<double>(applied);
+  loss_scaling_.restore(scalars, steps_done);
+}
+
+void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
+                     const ReadState& read, const std::function<void()>& barrier) {
+  set_counters(steps_done, scalars, fresh_moments);
+  const auto& table = model_.table();
+  parameters_->load([&](int parameter, int64_t begin,
+                        at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },
+                    barrier);
+  for (auto& run : shard_tensors_) {
+    const auto& moments = optimizer_->moment_names(run.group);
+    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
+      for (size_t m = 0; m < run.moments.size(); ++m) {
+        at::Tensor values = at::empty({piece.count}, at::kFloat);
+        read(table.parameters[piece.parameter].name, moments[m], piece.begin, values);
+        run.moments[m].narrow(0, piece.offset, piece.count).copy_(values);
+      }
+    }
+  }
+  round_masters();
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,98 @@
+#include "runtime/engine/step/evaluation.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "runtime/sharding/all_gather_object.hpp"
+#include "runtime/state/random_state.hpp"
+#include "runtime/state/write_buffer.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange that waits for the device
+
+// Sets training state aside during its lifetime: mode, random numbers and buffers; all ranks use rank 0's buffers.
+class EvaluationMode {
+ public:
+  EvaluationMode(ModelSource& model, comm::Communicator& group, at::Device device)
+      : model_(model), device_(device), random_state_(save_random_state(device)) {
+    for (const auto& [name, buffer] : model_.buffers()) own_buffers_.push_back(buffer.clone());
+    if (group.size() > 1) broadcast_buffers(group);
+    model_.train(false);
+  }
+  ~EvaluationMode() {
+    try {
+      model_.train(true);
+      const auto buffers = model_.buffers();  // forward may have replaced the tensors
+      for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, own_buffers_[i]);
+      restore_random_state(random_state_, device_);
+    } catch (const std::exception&) {  // the device has failed, and that error is already propagating
+    }
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  void broadcast_buffers(comm::Communicator& group) {
+    for (auto& [name, buffer] : model_.buffers()) {
+      if (buffer.nbytes() == 0) continue;
+      at::Tensor values = buffer.clone(at::MemoryFormat::Contiguous);
+      group.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
+      if (group.rank() != 0) write_buffer(buffer, values);
+    }
+  }
+
+  ModelSource& model_;
+  const at::Device device_;
+  const at::Tensor random_state_;
+  std::vector<at::Tensor> own_buffers_;  // in the model's order
+};
+
+// A rank's contribution; summed in double and in rank order, so that every rank gets the same result.
+struct Sums {
+  double loss = 0, weight = 0;
+  int64_t num_samples = 0;
+};
+
+bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& group, at::Device device) {
+  const auto stop_requests = gather_values<uint8_t>(group, device, inputs.stop_requested() ? 1 : 0);
+  return std::any_of(stop_requests.begin(), stop_requests.end(), [](uint8_t requested) { return requested != 0; });
+}
+
+}  // namespace
+
+EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, comm::Communicator& group,
+                          at::Device device) {
+  at::NoGradGuard no_grad;
+  EvaluationMode mode(model, group, device);
+  Sums sums;
+  bool stopped = false;
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().device(device).dtype(at::kDouble));
+  for (int64_t seen = 0; auto next = inputs.next(); ++seen) {
+    if (seen > 0 && seen % kBatchesBetweenQuestions == 0 && any_wants_to_stop(inputs, group, device)) {
+      stopped = true;
+      break;
+    }
+    const at::Tensor loss = inputs.loss_of(next->batch).to(at::kDouble);
+    if (next->num_samples == 0) continue;  // not 0 times the loss: a padding batch's loss may be anything
+    const auto samples = static_cast<double>(next->num_samples);
+    loss_sum.add_(loss, inputs.sums_over_labels ? 1.0 : samples);
+    sums.weight += inputs.sums_over_labels ? static_cast<double>(next->batch.num_labels) : samples;
+    sums.num_samples += next->num_samples;
+  }
+  sums.loss = loss_sum.item<double>();
+  Sums total;
+  for (const auto& rank : gather_values(group, device, sums)) {
+    total.loss += rank.loss;
+    total.weight += rank.weight;
+    total.num_samples += rank.num_samples;
+  }
+  const double nothing = std::numeric_limits<double>::quiet_NaN();
+  return {total.weight > 0 ? total.loss / total.weight : nothing, total.num_samples, stopped};
+}
+
+}  // namespace dslaunch::runtime

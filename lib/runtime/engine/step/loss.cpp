@@ -1,0 +1,192 @@
+#include "runtime/engine/step/loss.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/resource_error.hpp"
+#include "runtime/data/batch_assembly.hpp"
+#include "runtime/engine/setup/load_model.hpp"
+#include "runtime/model/analysis/capture_obstacles.hpp"
+#include "runtime/model/file/model_file.hpp"
+#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/fused/graph_passes.hpp"
+#include "runtime/model/rewrites/autocast_regions.hpp"
+#include "runtime/model/rewrites/graph_constants.hpp"
+#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/script_error.hpp"
+#include "runtime/state/tensor_text.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
+  if (loss.numel() == 1 && loss.is_floating_point()) return loss.reshape({});
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("{} returned {}, expected a scalar loss. Return the mean loss from forward, or set a "
+                              "loss in the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt",
+                              whose, type_and_shape(loss)));
+}
+
+class ModelsOwnLoss : public Loss {
+ public:
+  bool takes_labels() const override { return false; }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>&) override {
+    if (result.named_loss.defined()) return require_scalar(result.named_loss, "forward");
+    if (result.is_dict) {
+      throw UserError(ExitCode::kBadInput,
+                      "forward returned a dict without a tensor named \"loss\". Give the mean loss that name, or set a "
+                      "loss of the outputs in the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt");
+    }
+    require_no_other_scalar(result);
+    return require_scalar(result.first, "forward");
+  }
+
+ private:
+  // (outputs, loss): with one sample and one output, the outputs are a single number as well.
+  static void require_no_other_scalar(const ForwardResult& result) {
+    if (result.first.dim() == 0) return;
+    for (const auto& other : result.others) {
+      if (other.dim() > 0 || !other.is_floating_point()) continue;
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("forward returned {} first and a scalar after it: the loss must be the first element "
+                                  "of a tuple, as a scalar, or have the name \"loss\" in a dict or a NamedTuple",
+                                  type_and_shape(result.first)));
+    }
+  }
+};
+
+// A loss of outputs and labels; reports the operator's errors with both shapes.
+class LabelledLoss : public Loss {
+ public:
+  using Function = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  LabelledLoss(std::string name, Function function, Result<> capturable = {})
+      : name_(std::move(name)), function_(std::move(function)), capturable_(std::move(capturable)) {}
+
+  bool takes_labels() const override { return true; }
+  Result<> check_capturable() const override { return capturable_; }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+    if (labels.size() != 1) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("loss '{}' takes one array of labels, but the data names {}; set "
+                                  "\"data\": {{\"labels\": [NAME]}}",
+                                  name_, labels.size()));
+    }
+    try {
+      return require_scalar(function_(result.first, labels[0]), "loss '" + name_ + "'");
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      const auto what = fmt::format("loss '{}' of outputs {} and labels {}", name_, type_and_shape(result.first),
+                                    type_and_shape(labels[0]));
+      const auto cause = cause_of(error);
+      throw_if_resource_failed(cause, what);
+      throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
+    }
+  }
+
+ private:
+  const std::string name_;
+  const Function function_;
+  const Result<> capturable_;
+};
+
+// Turns a loss computed elsewhere, which is assumed to be the mean over the labels that count, into their sum. The
+// labels are counted on the device: a captured step sees different labels at each replay.
+class SummedLoss : public Loss {
+ public:
+  explicit SummedLoss(std::unique_ptr<Loss> mean) : mean_(std::move(mean)) {}
+
+  bool takes_labels() const override { return mean_->takes_labels(); }
+  Result<> check_capturable() const override { return mean_->check_capturable(); }
+  // A mean over no labels is 0/0, also in its gradients: if no label counts, the mean is computed over other labels and
+  // gets weight zero.
+  std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const override {
+    const at::Tensor& own = labels.at(0);
+    return {at::where(which_count(own).any(), own, at::zeros_like(own))};
+  }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+    return (*mean_)(result, usable(labels)).to(at::kFloat) * which_count(labels.at(0)).sum().to(at::kFloat);
+  }
+
+ private:
+  static at::Tensor which_count(const at::Tensor& labels) {
+    if (labels.is_floating_point()) return at::ones_like(labels, labels.options().dtype(at::kBool));
+    return labels.to(at::kLong).ne(kIgnoredLabel);
+  }
+
+  const std::unique_ptr<Loss> mean_;
+};
+
+// Classes are in dim 1, as PyTorch defines it; if the shapes do not allow that and there is one label for each row of
+// all dims before the last, as in language models, classes are in the last dim. Computed in fp32; labels may be
+// integers of any type, while PyTorch's operator takes only int64.
+class CrossEntropy {
+ public:
+  CrossEntropy(int64_t reduction, bool own_kernels) : reduction_(reduction), own_kernels_(own_kernels) {}
+
+  at::Tensor operator()(const at::Tensor& outputs, const at::Tensor& given) const {
+    TORCH_CHECK(reduction_ != at::Reduction::Sum || !given.is_floating_point(),
+                "\"loss_average\": \"tokens\" counts labels, but these are probabilities of classes");
+    TORCH_CHECK(!given.is_floating_point() || given.sizes() == outputs.sizes(),
+                "labels of floats are probabilities, in the outputs' shape; save class labels as integers");
+    const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
+    const bool classes_second =
+        outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
+    const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();
+    if (classes_second || !classes_last) return in_float(outputs, labels);
+    return in_float(outputs.reshape({-1, outputs.size(-1)}), labels.reshape({-1}));
+  }
+
+ private:
+  at::Tensor in_float(const at::Tensor& outputs, const at::Tensor& labels) const {
+    if (!own_kernels_) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction_);
+    return fused_cross_entropy(outputs, labels, {}, reduction_, kIgnoredLabel, /*label_smoothing=*/0.0,
+                               /*in_float=*/true);
+  }
+
+  int64_t reduction_;
+  bool own_kernels_;
+};
+
+template <at::Reduction::Reduction reduction>
+at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
+  if (outputs.sizes() != labels.sizes()) {  // broadcasting here is nearly always a mistake
+    TORCH_CHECK(false, "the shapes differ");
+  }
+  return at::mse_loss(outputs.to(at::kFloat), labels.to(at::kFloat), reduction);
+}
+
+}  // namespace
+
+std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average,
+                                const config::Kernels& kernels) {
+  const bool sum = average == config::LossAverage::kTokens;
+  if (name == "cross_entropy") {
+    const auto reduction = sum ? at::Reduction::Sum : at::Reduction::Mean;
+    return std::make_unique<LabelledLoss>(name, CrossEntropy(reduction, kernels.cross_entropy));
+  }
+  if (name == "mse") {
+    return std::make_unique<LabelledLoss>(name,
+                                          sum ? squared_error<at::Reduction::Sum> : squared_error<at::Reduction::Mean>);
+  }
+  const auto weighed = [&](std::unique_ptr<Loss> mean) -> std::unique_ptr<Loss> {
+    if (!sum) return mean;
+    return std::make_unique<SummedLoss>(std::move(mean));
+  };
+  if (name.empty()) return weighed(std::make_unique<ModelsOwnLoss>());
+  auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
+  module->to(device);
+  run_graph_passes(*module, graph_passes(kernels));
+  rewrite_device_constants(*module, device);
+  restore_numbers(*module);
+  apply_autocast_regions(*module);
+  const auto call = [module](const at::Tensor& outputs, const at::Tensor& labels) {
+    const PlainExecution plain;
+    return module->forward({outputs, labels}).toTensor();
+  };
+  return weighed(std::make_unique<LabelledLoss>(name, call, check_capturable(*module)));
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,87 @@
+#include "runtime/engine/step/sharding_choice.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/state/parameter_table.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
+  std::vector<at::ScalarType> out;
+  for (const auto& parameter : table.parameters) {
+    if (parameter.trainable && parameter.dtype == at::kDouble) {
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("parameter '{}' is float64; master weights are float32, so export the model with .float()",
+                      parameter.name));
+    }
+    out.push_back(options.dtypes(parameter.name, parameter.dtype));
+  }
+  return out;
+}
+
+int64_t width_of(const ParameterTable& table) {
+  int64_t norm_width = 0, any_width = 1;
+  for (const auto& parameter : table.parameters) {
+    if (parameter.shape.empty()) continue;
+    if (parameter.shape.size() == 1 && is_weight(parameter.name)) norm_width = std::max(norm_width, parameter.shape[0]);
+    if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
+  }
+  return norm_width > 0 ? norm_width : any_width;
+}
+
+// The factor by which gradients are divided before the sum: the number of ranks, a given part of it, or 1. fp16 ends at
+// 65504, so with fp16 it is the number of ranks unless the user sets it (as in DeepSpeed's stages 1 to 3): a mean is
+// not larger than its largest part, while a sum overflows the sooner, the more ranks there are.
+double predivide(const config::JobConfig& config, const ShardingOptions& options, int data_ranks) {
+  if (config.prescale_gradients) return data_ranks;
+  if (config.gradient_predivide_factor != 1.0) return config.gradient_predivide_factor;
+  const auto& dtypes = options.compute_dtypes;
+  const bool sums_in_fp16 = options.communication_dtype
+                                ? *options.communication_dtype == at::kHalf
+                                : std::find(dtypes.begin(), dtypes.end(), at::kHalf) != dtypes.end();
+  return sums_in_fp16 ? data_ranks : 1.0;
+}
+
+}  // namespace
+
+ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
+                                const EngineOptions& options, int data_ranks) {
+  config::Zero zero = config.zero;
+  solve_auto_sizes(table, zero);
+  ShardingOptions out;
+  out.stage = zero.stage;
+  out.device = options.device;
+  out.compute_dtypes = compute_dtypes(table, options);
+  out.max_group_numel = std::max<int64_t>(1, std::min(*zero.reduce_bucket_size, zero.allgather_bucket_size));
+  if (config.grad_accum_dtype) out.accumulation_dtype = precision::to_torch(*config.grad_accum_dtype);
+  out.communication_dtype = precision::to_torch(config.communication_data_type);
+  out.predivide = predivide(config, out, data_ranks);
+  out.use_reduce_scatter = zero.reduce_scatter;
+  out.use_all_gather = zero.allgather_partitions;
+  out.overlap_communication = zero.overlap_comm;
+  out.persistence_threshold = *zero.param_persistence_threshold;
+  out.model_persistence_threshold = zero.model_persistence_threshold;
+  out.prefetch_numel = *zero.prefetch_bucket_size;
+  out.max_live_numel = zero.max_live_parameters;
+  out.quantized_weights = zero.quantized_weights;
+  out.quantized_frozen = zero.quantized_frozen;
+  out.quantized_gradients = zero.quantized_gradients;
+  if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
+  out.secondary_group = options.secondary_group;
+  out.barrier = options.barrier;
+  return out;
+}
+
+void solve_auto_sizes(const ParameterTable& table, config::Zero& zero) {
+  const int64_t width = width_of(table);
+  if (!zero.reduce_bucket_size) zero.reduce_bucket_size = width * width;
+  if (!zero.prefetch_bucket_size) zero.prefetch_bucket_size = width * width * 9 / 10;
+  if (!zero.param_persistence_threshold) zero.param_persistence_threshold = 10 * width;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,180 @@
+#include "runtime/engine/verify/replica.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "runtime/engine/setup/initial_values.hpp"
+#include "runtime/engine/setup/load_model.hpp"
+#include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
+#include "runtime/state/write_buffer.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+config::JobConfig unsharded(config::JobConfig config) {
+  config.zero = config::Zero{};
+  config.graph_harvesting = false;  // state changes between micro batches: each uses that of its own rank
+  return config;
+}
+
+double mean_square(const std::vector<optim::ShardTensors>& shards) {
+  double squares = 0, count = 0;
+  for (const auto& shard : shards) {
+    squares += shard.gradient.to(at::kDouble).square().sum().item<double>();
+    count += static_cast<double>(shard.gradient.numel());
+  }
+  return count > 0 ? squares / count : 0;
+}
+
+}  // namespace
+
+Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group, const GradientBound& bound)
+    : device_(run.engine.device),
+      bound_(bound),
+      config_(unsharded(run.config)),
+      model_(load_model(run.model_path, config_, device_)) {
+  EngineOptions options = run.engine;
+  options.gather_group = options.secondary_group = nullptr;
+  options.barrier = {};
+  options.phases = {};
+  options.replicated_ranks = run.num_ranks;
+  options.watch_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
+  engine_ = std::make_unique<Engine>(*model_, config_, options, single_rank_group,
+                                     initial_values(*model_, config_.init, run.model_path));
+  take_frozen(run.model);
+  magnitudes_ = std::make_unique<GradientMagnitudes>(model_->table(), engine_->unit_parameters());
+  model_->set_unit_parameters(magnitudes_.get());
+  const auto& parameters = model_->table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) parameter_of_[parameters[i].name] = static_cast<int>(i);
+  open_ranks(run);
+}
+
+// A checkpoint may have set other values than those in the file.
+void Replica::take_frozen(const ModelSource& of_run) {
+  for (size_t i = 0; i < model_->table().parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (model_->table().parameters[i].trainable) continue;
+    if (const at::Tensor value = of_run.frozen_value(parameter); value.defined()) {
+      model_->set_frozen_value(parameter, value);
+    }
+  }
+}
+
+void Replica::open_ranks(const ReplicatedRun& run) {
+  config::Data data = config_.data;
+  data.num_workers = 0;  // no loader threads for every rank of the job
+  const auto buffers = run.model.buffers();
+  for (int rank = 0; rank < run.num_ranks; ++rank) {
+    LoaderOptions options = run.data.loader;
+    options.rank = rank;
+    options.assembly.pin = false;
+    RankState state;
+    state.loader = std::make_unique<BatchLoader>(run.data.train, run.data.train_arrays, data, options, run.position);
+    state.random = tensor_of_bytes(run.random_states.at(static_cast<size_t>(rank)));
+    for (const auto& [name, buffer] : buffers) state.buffers.push_back(buffer.clone());
+    ranks_.push_back(std::move(state));
+  }
+}
+
+StepResult Replica::step() {
+  const at::Tensor of_this_process = save_random_state(device_);
+  const at::Tensor before = ranks_.front().random;
+  micro_batches_ = 0;
+  magnitudes_->begin_step();
+  auto result = engine_->train_step([this] { return next_micro_batch(); }, /*stop_requested=*/false);
+  leave(ranks_.back());
+  if (!result) result = engine_->finish();
+  draws_random_numbers_ = !ranks_.front().random.equal(before);
+  restore_random_state(of_this_process, device_);
+  steps_done_ += 1;
+  return *result;
+}
+
+// In the order in which the data is dealt out: slice by slice, rank by rank.
+MicroBatch Replica::next_micro_batch() {
+  if (micro_batches_ > 0) leave(ranks_[(micro_batches_ - 1) % ranks_.size()]);
+  RankState& rank = ranks_[micro_batches_++ % ranks_.size()];
+  enter(rank);
+  return on_device(rank.loader->next(), device_);
+}
+
+void Replica::enter(RankState& rank) {
+  restore_random_state(rank.random, device_);
+  auto buffers = model_->buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, rank.buffers[i]);
+}
+
+void Replica::leave(RankState& rank) {
+  rank.random = save_random_state(device_);
+  const auto buffers = model_->buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i] = buffers[i].second.clone();
+}
+
+void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update) {
+  const double model_size = std::sqrt(mean_square(shards));
+  for (auto* bound : {&lower_, &upper_}) {
+    bound->clear();
+    for (const auto& shard : shards) {
+      const at::Tensor errors = gradient_errors(shard, model_size);
+      optim::ShardTensors moved = shard;
+      moved.master = shard.master.clone();
+      moved.gradient = bound == &lower_ ? shard.gradient - errors : shard.gradient + errors;
+      moved.low_precision = at::Tensor();
+      for (auto& moment : moved.moments) moment = moment.clone();
+      bound->push_back(std::move(moved));
+    }
+    update(*bound);
+    for (auto& moved : *bound) moved.gradient = at::Tensor();
+  }
+}
+
+// The error is also relative to a tenth of the size of the model's gradients: gradients that are zero except for
+// rounding (a bias in front of a normalisation) have no size of their own to measure an error by. An element without
+// any contribution is exact: embedding rows that no token uses.
+at::Tensor Replica::gradient_errors(const optim::ShardTensors& shard, double model_size) const {
+  const at::Tensor own = shard.gradient.abs(), parts = magnitudes(shard);
+  const double unit_size = std::sqrt(own.to(at::kDouble).square().mean().item<double>());
+  const at::Tensor errors = (own + (unit_size + 0.1 * model_size)) * bound_.relative + parts * bound_.of_parts;
+  return (errors + bound_.absolute).masked_fill_(parts == 0, 0);
+}
+
+at::Tensor Replica::magnitudes(const optim::ShardTensors& shard) const {
+  optim::ShardTensors out = shard;  // only its layout matters
+  out.master = at::zeros_like(shard.gradient);
+  out.moments.clear();
+  for (auto& piece : engine_->named_state({out})) {
+    const at::Tensor& sizes = magnitudes_->of(parameter_of_.at(piece.parameter));
+    if (sizes.defined()) piece.values.copy_(sizes.narrow(0, piece.begin, piece.values.numel()));
+  }
+  return out.master;
+}
+
+Replica::State Replica::state() {
+  State out{engine_->owned_state(), {}, {}};
+  if (steps_done_ == 0) return out;
+  out.lower = engine_->named_state(lower_);
+  out.upper = engine_->named_state(upper_);
+  return out;
+}
+
+int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
+  int64_t bytes = 0, num_trainable = 0;
+  for (const auto& parameter : model.table().parameters) {
+    const auto own = static_cast<int64_t>(c10::elementSize(parameter.dtype));
+    if (!parameter.trainable) {
+      bytes += parameter.numel * own;
+      continue;
+    }
+    const bool is_fp32 = dtypes(parameter.name, parameter.dtype) == at::kFloat;
+    // Master, accumulated gradient, magnitude of its parts, moments; parameters in a shorter dtype; masters and moments
+    // again for both bounds.
+    bytes += parameter.numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
+    num_trainable += parameter.numel;
+  }
+  for (const auto& [name, buffer] : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
+  return bytes + num_trainable * 4 * (1 + num_moments);  // broadcasts from the ranks
+}
+
+}  // namespace dslaunch::runtime

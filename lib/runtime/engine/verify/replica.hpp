@@ -1,0 +1,95 @@
+// For --verify: the training run repeated in rank 0 as a single process would execute it, without sharding and without
+// other ranks. It computes all ranks' micro batches one after the other, each with the random numbers and the buffers
+// (BatchNorm's statistics) of the rank that computes it in the run, so that results that depend on how a batch is split
+// agree. One thread.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "config/job_config.hpp"
+#include "runtime/data/batch_loader.hpp"
+#include "runtime/engine/setup/training_data.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/engine/verify/gradient_magnitudes.hpp"
+#include "runtime/engine/verify/verification_bounds.hpp"
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+
+// The run to replicate; the references must outlive the replica.
+struct ReplicatedRun {
+  const ModelSource& model;  // for its current buffers
+  std::string model_path;
+  const config::JobConfig& config;
+  EngineOptions engine;
+  const TrainingData& data;
+  DataPosition position;
+  int num_ranks = 1;
+  std::vector<std::string> random_states;  // of each rank, as save_random_state() gives them
+};
+
+class Replica {
+ public:
+  // `single_rank_group`: a communicator of one rank; must outlive the replica.
+  Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group, const GradientBound& bound);
+
+  // The next step over the whole global batch. Leaves this process's random number generators unchanged.
+  StepResult step();
+
+  // Whole parameters and moments, as views. `lower` and `upper`, in the order of `values`, bound the result of the last
+  // step for any gradient error within the bound; before the first step they are empty.
+  struct State {
+    std::vector<OwnedState> values, lower, upper;
+  };
+  State state();
+  // Call after writing the run's values to those of state(): the replica then has the state of `run`.
+  void load_state(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
+
+  // For a frozen parameter that no rank of the run holds whole.
+  void set_frozen(int parameter, const at::Tensor& value) { model_->set_frozen_value(parameter, value); }
+
+  UnitParameters& unit_parameters() { return engine_->unit_parameters(); }
+  // Whether the last step drew random numbers.
+  bool draws_random_numbers() const { return draws_random_numbers_; }
+
+ private:
+  // State that each rank has for itself.
+  struct RankState {
+    std::unique_ptr<BatchLoader> loader;
+    at::Tensor random;
+    std::vector<at::Tensor> buffers;
+  };
+  void take_frozen(const ModelSource& of_run);
+  void open_ranks(const ReplicatedRun& run);
+  MicroBatch next_micro_batch();
+  void enter(RankState& rank);
+  void leave(RankState& rank);
+  void bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update);
+  at::Tensor gradient_errors(const optim::ShardTensors& shard, double model_size) const;
+  at::Tensor magnitudes(const optim::ShardTensors& shard) const;
+
+  // fixed after construction
+  const at::Device device_;
+  const GradientBound bound_;
+  config::JobConfig config_;
+  std::unique_ptr<ModelSource> model_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GradientMagnitudes> magnitudes_;
+  std::map<std::string, int> parameter_of_;  // by name
+  // changes with every step
+  std::vector<RankState> ranks_;
+  size_t micro_batches_ = 0;  // of the current step, that were returned so far
+  std::vector<optim::ShardTensors> lower_, upper_;
+  int64_t steps_done_ = 0;
+  bool draws_random_numbers_ = false;
+};
+
+// Bytes of device memory that a replica of `model` needs in addition to the run, without activations.
+int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,163 @@
+#include "runtime/engine/verify/state_comparison.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "base/format.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
+
+namespace dslaunch::runtime {
+
+StateComparison::StateComparison(Engine& engine, const ModelSource& model, comm::Communicator& world, at::Device device,
+                                 const VerificationBounds& bounds)
+    : engine_(engine), model_(model), world_(world), device_(device), bounds_(bounds) {
+  exchange_layout();
+}
+
+void StateComparison::exchange_layout() {
+  std::map<std::string, int> parameter_of, state_of;
+  const auto& parameters = model_.table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) parameter_of[parameters[i].name] = static_cast<int>(i);
+  std::string lines;
+  for (const auto& piece : engine_.owned_state()) {
+    lines +=
+        fmt::format("{} {} {} {}\n", parameter_of.at(piece.parameter), piece.begin, piece.values.numel(), piece.state);
+  }
+  for (const auto& text : gather_texts(world_, device_, lines)) {
+    auto& locations = layout_.emplace_back();
+    std::istringstream in(text);
+    PieceLocation location;
+    std::string state;
+    while (in >> location.parameter >> location.begin >> location.count >> state) {
+      const auto [known, is_new] = state_of.try_emplace(state, static_cast<int>(state_of.size()));
+      if (is_new) state_names_.push_back(state);
+      location.state = known->second;
+      locations.push_back(location);
+    }
+  }
+}
+
+// Broadcasts the values that `rank` owns to every rank, in the order of its layout.
+at::Tensor StateComparison::values_of_rank(int rank) {
+  int64_t count = 0;
+  for (const auto& location : layout_[static_cast<size_t>(rank)]) count += location.count;
+  at::Tensor flat = at::empty({count}, at::TensorOptions().device(device_).dtype(at::kFloat));
+  if (rank == world_.rank()) {
+    int64_t at = 0;
+    for (const auto& piece : engine_.owned_state()) {
+      flat.narrow(0, at, piece.values.numel()).copy_(piece.values);
+      at += piece.values.numel();
+    }
+  }
+  if (count > 0 && world_.size() > 1) {
+    world_.broadcast(buffer_of(flat), rank);
+  }
+  return flat;
+}
+
+Result<> StateComparison::compare(Replica* replica) {
+  std::optional<Difference> first;
+  std::vector<bool> differs(model_.table().parameters.size(), false);
+  auto replica_state = replica ? replica->state() : Replica::State{};
+  std::map<std::pair<std::string, std::string>, size_t> index_of;
+  for (size_t i = 0; i < replica_state.values.size(); ++i) {
+    index_of[{replica_state.values[i].parameter, replica_state.values[i].state}] = i;
+  }
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const at::Tensor run_values = values_of_rank(rank);
+    int64_t at = 0;
+    for (const auto& location : layout_[static_cast<size_t>(rank)]) {
+      const at::Tensor piece = run_values.narrow(0, at, location.count);
+      at += location.count;
+      if (!replica) continue;
+      const auto& name = model_.table().parameters[static_cast<size_t>(location.parameter)].name;
+      const size_t index = index_of.at({name, state_names_[static_cast<size_t>(location.state)]});
+      const auto difference = compare_piece(replica_state, index, location, rank, piece);
+      replica_state.values[index].values.narrow(0, location.begin, location.count).copy_(piece);
+      if (!difference) continue;
+      differs[static_cast<size_t>(location.parameter)] = true;
+      auto order = [](const Difference& d) { return std::tuple(d.at.parameter, d.at.state, d.element); };
+      if (!first || order(*difference) < order(*first)) first = difference;
+    }
+  }
+  if (replica) replica->load_state(engine_);
+  num_different_ = std::count(differs.begin(), differs.end(), true);
+  if (!first) return {};
+  return Failure{describe(*first)};
+}
+
+namespace {
+
+// Twice the largest change that the gradient error causes in any element of the parameter: which roundings it flips is
+// random, and two trials may miss the worst case.
+at::Tensor largest_change(const Replica::State& replica_state, size_t index) {
+  return (replica_state.upper.at(index).values - replica_state.lower.at(index).values).abs().max() * 2;
+}
+
+}  // namespace
+
+std::optional<StateComparison::Difference> StateComparison::compare_piece(const Replica::State& replica_state,
+                                                                          size_t index, const PieceLocation& location,
+                                                                          int rank, const at::Tensor& run_values) {
+  auto part = [&](const std::vector<OwnedState>& state) {
+    return state.at(index).values.narrow(0, location.begin, location.count);
+  };
+  if (location.count == 0) return std::nullopt;
+  const at::Tensor own = part(replica_state.values);
+  at::Tensor bound = at::zeros_like(own);
+  if (!replica_state.lower.empty()) {
+    // Twice the change caused by the gradient error in either direction, plus one rounding of the largest value here,
+    // because a small value may be the difference of two large ones.
+    const at::Tensor change =
+        at::maximum((part(replica_state.lower) - own).abs(), (part(replica_state.upper) - own).abs());
+    bound = (bounds_.is_spread ? largest_change(replica_state, index).expand_as(change) : change) * 2 +
+            own.abs().max() * bounds_.rounding;
+  }
+  const at::Tensor error = (run_values - own).abs();
+  const at::Tensor is_close = (error <= bound).logical_or(run_values == own);
+  if (is_close.all().item<bool>()) {
+    const double share = (error / (bound + 1e-30)).max().item<double>();
+    largest_share_ = std::max(largest_share_, share);
+    return std::nullopt;
+  }
+  const auto element = is_close.to(at::kByte).argmin().item<int64_t>();
+  return Difference{location,
+                    location.begin + element,
+                    rank,
+                    run_values[element].item<double>(),
+                    own[element].item<double>(),
+                    bound[element].item<double>()};
+}
+
+std::string StateComparison::describe(const Difference& difference) const {
+  const auto& state = state_names_[static_cast<size_t>(difference.at.state)];
+  const auto& shape = model_.table().parameters[static_cast<size_t>(difference.at.parameter)].shape;
+  return fmt::format(
+      "first difference: {}, element {}{}: {:.9g} on rank {}, {:.9g} in the replica (difference {:.3g}, bound {:.3g})",
+      describe_parameter(model_.table(), difference.at.parameter), coordinates(difference.element, shape),
+      state == "master" ? "" : " of " + state, difference.run, difference.rank, difference.replica,
+      std::abs(difference.run - difference.replica), difference.bound);
+}
+
+std::string describe_parameter(const ParameterTable& table, int parameter) {
+  const auto& info = table.parameters[static_cast<size_t>(parameter)];
+  const auto& unit = table.units[static_cast<size_t>(info.unit)].name;
+  return fmt::format("parameter '{}' ({})", info.name, unit.empty() ? "root unit" : "unit '" + unit + "'");
+}
+
+std::string coordinates(int64_t element, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> out(shape.size());
+  for (size_t dim = shape.size(); dim-- > 0;) {
+    out[dim] = element % shape[dim];
+    element /= shape[dim];
+  }
+  return fmt::format("[{}]", fmt::join(out, ", "));
+}
+
+}  // namespace dslaunch::runtime

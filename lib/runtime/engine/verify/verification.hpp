@@ -1,0 +1,59 @@
+// --verify N: runs the first steps of a run beside an unsharded replica (replica.hpp). Both sides start every step from
+// the run's own state, so the bound is that of one step and does not grow with their number; docs/verify.md describes
+// what is compared and how closely. All ranks take part: rank 0 has the replica and compares masters and moments, then
+// every rank compares the parameters that its forward will read, bit by bit. One thread.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "comm/communicator.hpp"
+#include "rendezvous/store.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/engine/verify/replica.hpp"
+#include "runtime/engine/verify/state_comparison.hpp"
+#include "runtime/engine/verify/verification_bounds.hpp"
+
+namespace dslaunch::runtime {
+
+class Verification {
+ public:
+  // The engine of `run` is at the step where training starts or resumes. Throws on all ranks: UserError(69) with the
+  // numbers when the replica does not fit in memory beside the run, UserError(76) when a fresh start already differs.
+  Verification(Engine& engine, ReplicatedRun run, comm::Communicator& world, rendezvous::Store& store, bool is_resumed);
+
+  // Call after a step of the run and before the next one. Throws UserError(76) on all ranks, naming the first parameter
+  // that differs, in model order.
+  void compare(const StepResult& run);
+
+  // "verify: 20 steps agree with an unsharded replica (...)"
+  std::string report() const;
+  int64_t steps_compared() const { return steps_compared_; }
+
+ private:
+  void require_memory(const ReplicatedRun& run);
+  bool overflows_apart(const StepResult& run, const StepResult& replica);
+  std::vector<std::string> compare_numbers(const StepResult& run, const StepResult& replica);
+  Result<> compare_unit(int unit, const std::vector<at::Tensor>& own);
+  void for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit);
+  void share_frozen();
+  void compare_copies(int64_t step);
+  void agree(int64_t step, const Result<>& own);
+
+  // fixed after construction
+  Engine& engine_;
+  const ModelSource& model_;
+  comm::Communicator& world_;
+  const at::Device device_;
+  const VerificationBounds bounds_;
+  std::unique_ptr<comm::Communicator> single_rank_group_;
+  std::unique_ptr<Replica> replica_;  // on rank 0
+  StateComparison state_;
+  // results
+  int64_t steps_compared_ = 0;
+  double largest_loss_error_ = 0, largest_norm_error_ = 0;  // relative
+};
+
+}  // namespace dslaunch::runtime

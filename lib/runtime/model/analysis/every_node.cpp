@@ -1,0 +1,55 @@
+#include "runtime/model/analysis/every_node.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+
+#include <unordered_set>
+
+#include "runtime/model/units/unit_forwards.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+
+class NodeVisitor {
+ public:
+  explicit NodeVisitor(const std::function<void(Node*)>& change) : change_(change) {}
+
+  void visit(const torch::jit::Module& model) {
+    for (const auto& module : model.modules()) {
+      if (!seen_.insert(module.type().get()).second) continue;
+      for (auto* method : module.type()->methods()) visit(*method);
+      if (auto* original = unit_forward(*module.type())) visit(original->graph()->block());
+    }
+  }
+
+ private:
+  void visit(torch::jit::Function& function) {
+    if (!function.isGraphFunction() || !seen_.insert(&function).second) return;
+    function.ensure_defined();
+    visit(torch::jit::toGraphFunction(function).graph()->block());
+  }
+  void visit(Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* node = *it++;
+      if (node->kind() == c10::prim::CallFunction) {
+        visit(*node->input(0)->type()->expect<c10::FunctionType>()->function());
+      }
+      if (node->kind() == c10::prim::fork) visit(node->g(c10::attr::Subgraph)->block());
+      for (Block* inner : node->blocks()) visit(inner);
+      change_(node);
+    }
+  }
+
+  const std::function<void(Node*)>& change_;
+  std::unordered_set<const void*> seen_;  // classes and functions
+};
+
+}  // namespace
+
+void for_every_node(const torch::jit::Module& model, const std::function<void(Node*)>& change) {
+  NodeVisitor(change).visit(model);
+}
+
+}  // namespace dslaunch::runtime

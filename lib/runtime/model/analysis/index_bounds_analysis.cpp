@@ -1,0 +1,305 @@
+#include "runtime/model/analysis/index_bounds_analysis.hpp"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/analysis/inlined_graph.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+// Traces values backwards through operators that preserve an index (or the class dim of logits).
+class IndexUseScan {
+ public:
+  explicit IndexUseScan(const torch::jit::Module& model) : graph_(inlined_forward(model)), self_(model._ivalue()) {
+    objects_[graph_->inputs()[0]] = self_;
+  }
+
+  IndexUse run() {
+    bind(graph_->block());
+    find_changed(graph_->block());
+    visit(graph_->block());
+    if (!graph_->outputs().empty()) use_.num_output_classes = classes_of(first_output(), 0);
+    return std::move(use_);
+  }
+
+ private:
+  static constexpr int kMaxDepth = 64;  // of operators between a value and its origin
+
+  void bind(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::GetAttr) bind_attribute(node, objects_);
+      for (const Block* inner : node->blocks()) bind(inner);
+    }
+  }
+
+  // Values written to in place no longer hold the numbers they were made from: x = ids.clone(); x[x < 0] = 0.
+  void find_changed(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      if (const auto* schema = node->maybeSchema()) {
+        for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+          const auto* alias = schema->arguments()[i].alias_info();
+          if (alias && alias->isWrite()) mark_changed(node->input(i));
+        }
+      }
+      for (const Block* inner : node->blocks()) find_changed(inner);
+    }
+  }
+
+  // Marks the value and the value that it is a view of.
+  void mark_changed(const Value* value) {
+    if (!changed_.insert(value).second) return;
+    const Node* node = value->node();
+    if (node->kind() == c10::prim::If) {
+      for (const Block* branch : node->blocks()) mark_changed(branch->outputs()[value->offset()]);
+    }
+    const auto* schema = node->maybeSchema();
+    if (!schema || schema->returns().empty() || !schema->returns()[0].alias_info() || becomes_float(node)) return;
+    for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+      if (schema->arguments()[i].alias_info()) mark_changed(node->input(i));
+    }
+  }
+
+  // ids.float() is a copy, although the schema allows a view.
+  static bool becomes_float(const Node* node) {
+    if (node->kind() != c10::aten::to || !node->hasNamedInput("dtype")) return false;
+    const auto dtype = torch::jit::toIValue(node->namedInput("dtype"));
+    return dtype && dtype->isInt() && at::isFloatingType(dtype->toScalarType());
+  }
+
+  const Value* first_output() const {
+    const Value* value = graph_->outputs()[0];
+    const Node* node = value->node();
+    return node->kind() == c10::prim::TupleConstruct && !node->inputs().empty() ? node->input(0) : value;
+  }
+
+  void visit(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      const std::string_view kind = node->kind().toQualString();
+      if (kind == "aten::embedding") {
+        auto table = parameter(node->input(0));
+        if (table) add_limit(node->input(1), table->size(0), std::nullopt);
+      } else if (kind == "aten::cross_entropy_loss" || kind == "aten::nll_loss" || kind == "aten::nll_loss_nd") {
+        const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
+        if (classes && ignored) add_limit(node->input(1), *classes, ignored);
+      }
+      // Does not run for every sample.
+      if (node->kind() == c10::prim::If && depends_on_samples(node->input(0))) continue;
+      for (const Block* inner : node->blocks()) visit(inner);
+    }
+  }
+
+  // Whether the condition depends on a number that is read out of a tensor.
+  static bool depends_on_samples(const Value* condition) {
+    static const std::unordered_set<std::string_view> kReading{
+        "aten::Bool",          "aten::Int",   "aten::Float",      "aten::item",   "aten::IntImplicit",
+        "aten::FloatImplicit", "aten::equal", "aten::is_nonzero", "prim::tolist", "aten::allclose"};
+    std::vector<const Value*> left{condition};
+    std::unordered_set<const Value*> seen;
+    while (!left.empty()) {
+      const Value* value = left.back();
+      left.pop_back();
+      if (!seen.insert(value).second) continue;
+      const bool is_reading = kReading.count(value->node()->kind().toQualString()) > 0;
+      for (const Value* input : value->node()->inputs()) {
+        const bool is_tensor = input->type()->isSubtypeOf(*c10::TensorType::get());
+        if (is_tensor && is_reading) return true;
+        if (!is_tensor) left.push_back(input);
+      }
+      for (const Block* branch : value->node()->blocks()) {  // `a and bool(b)` is an If
+        left.insert(left.end(), branch->outputs().begin(), branch->outputs().end());
+      }
+    }
+    return false;
+  }
+
+  void add_limit(const Value* index, int64_t bound, std::optional<int64_t> ignored) {
+    const auto part = part_of_input(index, {}, 0);
+    if (part) use_.limits.push_back({part->input, bound, ignored, part->range});
+  }
+
+  static bool preserves_indices(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kPreserving{
+        "aten::view",      "aten::reshape", "aten::to",      "aten::contiguous",
+        "aten::long",      "aten::flatten", "aten::squeeze", "aten::unsqueeze",
+        "aten::transpose", "aten::clone",   "aten::detach",  "prim::unchecked_cast"};
+    return kPreserving.count(kind) > 0;
+  }
+  // Operators that leave every index at its position.
+  static bool preserves_positions(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kPreserving{
+        "aten::to", "aten::contiguous", "aten::long", "aten::clone", "aten::detach", "prim::unchecked_cast"};
+    return kPreserving.count(kind) > 0;
+  }
+  static bool preserves_classes(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kPreserving{
+        "aten::to",    "aten::contiguous", "aten::float", "aten::log_softmax",
+        "aten::slice", "aten::clone",      "aten::tanh",  "aten::dropout"};
+    return kPreserving.count(kind) > 0;
+  }
+
+  struct Part {
+    size_t input;
+    IndexRange range;
+    bool operator==(const Part&) const = default;
+  };
+
+  // The part of an argument that a value is; `range`: of this value. Empty: not known.
+  // Through n branches in a row there are 2^n paths to the same argument, so each value is examined once.
+  std::optional<Part> part_of_input(const Value* value, const IndexRange& range, int depth) const {
+    if (value->node()->kind() != c10::prim::If) return find_part(value, range, depth);
+    const auto key = std::make_tuple(value, range.dim, range.begin, range.end);
+    if (auto known = parts_.find(key); known != parts_.end()) return known->second;
+    return parts_[key] = find_part(value, range, depth);
+  }
+
+  std::optional<Part> find_part(const Value* value, const IndexRange& range, int depth) const {
+    if (changed_.count(value) > 0) return std::nullopt;
+    for (size_t i = 1; i < graph_->inputs().size(); ++i) {
+      if (graph_->inputs()[i] == value) return Part{i - 1, range};
+    }
+    const Node* node = value->node();
+    if (depth > kMaxDepth) return std::nullopt;
+    if (node->kind() == c10::prim::If) {  // F.embedding's branches pass indices on; a model's may correct them
+      std::optional<Part> same;
+      for (const Block* branch : node->blocks()) {
+        auto part = part_of_input(branch->outputs()[value->offset()], range, depth + 1);
+        if (!part || (same && !(*part == *same))) return std::nullopt;
+        same = std::move(part);
+      }
+      return same;
+    }
+    if (node->inputs().empty()) return std::nullopt;
+    const std::string_view kind = node->kind().toQualString();
+    if (kind == "aten::slice" || kind == "aten::select") {
+      const auto taken = range_taken(node);
+      if (!taken || (!taken->is_all() && !range.is_all())) return std::nullopt;
+      return part_of_input(node->input(0), taken->is_all() ? range : *taken, depth + 1);
+    }
+    if (!(range.is_all() ? preserves_indices(kind) : preserves_positions(kind))) return std::nullopt;
+    return part_of_input(node->input(0), range, depth + 1);
+  }
+
+  // slice(input, dim, begin, end, step), select(input, dim, index)
+  std::optional<IndexRange> range_taken(const Node* node) const {
+    if (node->inputs().size() < 3) return std::nullopt;
+    const auto dim = integer(node->input(1));
+    IndexRange range;
+    const auto begin = bound_of_slice(node->input(2), range.begin);
+    if (!dim || !begin) return std::nullopt;
+    range.dim = *dim;
+    range.begin = *begin;
+    if (node->inputs().size() == 3) {
+      if (*begin != -1) range.end = *begin + 1;
+      return range;
+    }
+    const auto end = bound_of_slice(node->input(3), range.end), step = integer(node->input(4));
+    if (!end || step != 1) return std::nullopt;
+    range.end = *end;
+    return range;
+  }
+
+  std::optional<int64_t> bound_of_slice(const Value* value, int64_t otherwise) const {
+    const auto constant = torch::jit::toIValue(value);
+    return constant && constant->isNone() ? otherwise : integer(value);
+  }
+
+  // A constant, or an attribute that holds a number.
+  std::optional<int64_t> integer(const Value* value) const {
+    if (const auto constant = torch::jit::toIValue(value)) {
+      return constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+    }
+    const auto held = attribute(value);
+    return held && held->isInt() ? std::optional(held->toInt()) : std::nullopt;
+  }
+
+  std::optional<c10::IValue> attribute(const Value* value) const {
+    const Node* node = value->node();
+    if (node->kind() != c10::prim::GetAttr) return std::nullopt;
+    auto owner = objects_.find(node->input(0));
+    if (owner == objects_.end()) return std::nullopt;
+    return owner->second->getAttr(node->s(c10::attr::name));
+  }
+
+  std::optional<at::Tensor> parameter(const Value* value) const {
+    const auto held = attribute(value);
+    return held && held->isTensor() ? std::optional(held->toTensor()) : std::nullopt;
+  }
+
+  // Class count of logits: rows of the weight of the linear layer that made them.
+  std::optional<int64_t> classes_of(const Value* value, int depth) const {
+    const Node* node = value->node();
+    const std::string_view kind = node->kind().toQualString();
+    if (depth > kMaxDepth || node->inputs().empty()) return std::nullopt;
+    if (kind == "aten::linear") {
+      auto weight = parameter(node->input(1));
+      return weight && weight->dim() == 2 ? std::optional(weight->size(0)) : std::nullopt;
+    }
+    if (kind == "prim::If") {
+      if (auto known = classes_.find(value); known != classes_.end()) return known->second;
+      std::optional<int64_t> same;
+      for (const Block* branch : node->blocks()) {
+        const auto classes = classes_of(branch->outputs()[value->offset()], depth + 1);
+        if (!classes || (same && same != classes)) return classes_[value] = std::nullopt;
+        same = classes;
+      }
+      return classes_[value] = same;
+    }
+    if (kind == "aten::view" || kind == "aten::reshape") {
+      const auto classes = classes_of(node->input(0), depth + 1);
+      return classes && preserves_last_dim(node, *classes) ? classes : std::nullopt;
+    }
+    const bool scales =
+        (kind == "aten::mul" || kind == "aten::div") && node->input(1)->type()->isSubtypeOf(*c10::NumberType::get());
+    return scales || preserves_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
+  }
+
+  // view(-1, 50257), view(-1, logits.size(-1)) and view(-1, logits.shape[-1]) keep it; view(-1, number of choices) does
+  // not.
+  bool preserves_last_dim(const Node* node, int64_t size) const {
+    const Node* shape = node->input(1)->node();
+    if (shape->kind() != c10::prim::ListConstruct || shape->inputs().empty()) return false;
+    const Value* last = shape->inputs().back();
+    if (integer(last) == size) return true;
+    const Node* origin = last->node();
+    if (origin->kind() == c10::aten::Int && origin->input(0)->node()->kind() == c10::prim::NumToTensor) {  // in a trace
+      origin = origin->input(0)->node()->input(0)->node();
+    }
+    const std::string_view kind = origin->kind().toQualString();
+    if (kind == "aten::size" && origin->inputs().size() == 2) {
+      return origin->input(0) == node->input(0) && integer(origin->input(1)) == -1;
+    }
+    if (kind != "aten::__getitem__" || integer(origin->input(1)) != -1) return false;
+    const Node* sizes = origin->input(0)->node();
+    return sizes->kind() == c10::aten::size && sizes->input(0) == node->input(0);
+  }
+
+  std::shared_ptr<Graph> graph_;
+  c10::intrusive_ptr<c10::ivalue::Object> self_;
+  ObjectOfValue objects_;
+  std::unordered_set<const Value*> changed_;
+  mutable std::map<std::tuple<const Value*, int64_t, int64_t, int64_t>, std::optional<Part>> parts_;
+  mutable std::unordered_map<const Value*, std::optional<int64_t>> classes_;
+  IndexUse use_;
+};
+
+}  // namespace
+
+IndexUse scan_index_use(const torch::jit::Module& model) {
+  return IndexUseScan(model).run();
+}
+
+}  // namespace dslaunch::runtime

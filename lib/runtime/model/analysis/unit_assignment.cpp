@@ -1,0 +1,123 @@
+#include "runtime/model/analysis/unit_assignment.hpp"
+
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "runtime/model/analysis/module_call_graph.hpp"
+#include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Module;
+
+bool can_be_sharded(const ParameterInfo& frozen) {
+  return frozen.numel > 0 && (frozen.dtype == at::kFloat || is_half(frozen.dtype));
+}
+
+class Assignment {
+ public:
+  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates, const BoundUnit::Locations& locations,
+             ParameterTable& table)
+      : locations_(locations), table_(table) {
+    for (const auto& candidate : candidates) {
+      const ObjectKey key = candidate.module._ivalue().get();
+      candidate_of_[key] = &candidate;
+      for (const auto& inner : candidate.module.modules()) candidate_by_object_[inner._ivalue().get()] = key;
+    }
+    use_ = scan_unit_use(model, candidate_by_object_);
+    for (const auto& of_parameter : locations) {
+      for (const auto& location : of_parameter) parameter_slots_.emplace(location.object.get(), location.slot);
+    }
+  }
+
+  UnitAssignment run() {
+    list_units();
+    for (size_t parameter = 0; parameter < locations_.size(); ++parameter) assign(static_cast<int>(parameter));
+    UnitAssignment out{bound(0, {}), {}, use_.is_analyzable || candidate_of_.empty()};
+    for (size_t unit = 1; unit < table_.units.size(); ++unit) {
+      if (table_.units[unit].parameters.empty() && table_.units[unit].frozen.empty()) continue;
+      const auto& candidate = *candidate_of_.at(use_.call_order[unit - 1]);
+      out.others.push_back({bound_to(static_cast<int>(unit), candidate.module), candidate.module, candidate.is_block});
+    }
+    return out;
+  }
+
+ private:
+  void list_units() {
+    table_.units.push_back({"", {}});
+    if (!use_.is_analyzable) return;
+    for (ObjectKey key : use_.call_order) {
+      unit_of_[key] = static_cast<int>(table_.units.size());
+      table_.units.push_back({candidate_of_.at(key)->path, {}});
+    }
+  }
+
+  void assign(int index) {
+    std::set<int> units;
+    for (const auto& location : locations_[index]) units.insert(unit_at(location));
+    auto& parameter = table_.parameters[index];
+    parameter.unit = units.size() == 1 ? *units.begin() : 0;
+    auto& unit = table_.units[parameter.unit];
+    if (parameter.trainable) {
+      unit.parameters.push_back(index);
+    } else if (can_be_sharded(parameter)) {
+      unit.frozen.push_back(index);
+    }
+  }
+
+  int unit_at(const ParameterLocation& location) const {
+    const auto candidate = candidate_by_object_.find(location.object.get());
+    const bool is_read_outside = use_.read_outside.count({location.object.get(), location.slot}) > 0;
+    if (candidate == candidate_by_object_.end() || is_read_outside) return 0;
+    const auto unit = unit_of_.find(candidate->second);
+    return unit == unit_of_.end() ? 0 : unit->second;
+  }
+
+  BoundUnit bound_to(int unit, const Module& module) const {
+    std::unordered_set<ObjectKey> inside;
+    for (const auto& inner : module.modules()) inside.insert(inner._ivalue().get());
+    BoundUnit out = bound(unit, inside);
+    out.state = find_tensor_state(module, parameter_slots_);
+    return out;
+  }
+
+  BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
+    const auto& members = table_.units[static_cast<size_t>(unit)];
+    BoundUnit out;
+    out.unit = unit;
+    out.name = members.name;
+    for (int parameter : members.parameters) out.locations.push_back(locations_[parameter]);
+    for (int parameter : members.frozen) out.frozen_locations.push_back(locations_[parameter]);
+    for (size_t i = 0; i < table_.parameters.size(); ++i) {
+      const auto& parameter = table_.parameters[i];
+      if (parameter.unit == unit || !(parameter.trainable || can_be_sharded(parameter))) continue;
+      std::vector<ParameterLocation> external;
+      for (const auto& location : locations_[i]) {
+        if (inside.count(location.object.get())) external.push_back(location);
+      }
+      if (!external.empty()) out.external.push_back(std::move(external));
+    }
+    return out;
+  }
+
+  const BoundUnit::Locations& locations_;
+  ParameterTable& table_;
+  std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of_;
+  std::unordered_map<ObjectKey, ObjectKey> candidate_by_object_;  // every object inside a candidate -> the candidate
+  UnitUse use_;
+  std::set<SlotKey> parameter_slots_;
+  std::unordered_map<ObjectKey, int> unit_of_;  // by candidate
+};
+
+}  // namespace
+
+UnitAssignment assign_units(const Module& model, const std::vector<UnitCandidate>& candidates,
+                            const BoundUnit::Locations& locations, ParameterTable& table) {
+  return Assignment(model, candidates, locations, table).run();
+}
+
+}  // namespace dslaunch::runtime

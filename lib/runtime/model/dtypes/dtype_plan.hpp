@@ -1,0 +1,36 @@
+// Decides how a trace that was exported in fp32 runs in a half-precision type. A trace has lost which of its casts to
+// fp32 are upcasts on purpose (norms, softmax, losses) and which cast back to the type of the model, because in fp32
+// both are the same; and since a cast to a tensor's own type returns that tensor, later uses of a value refer to its
+// cast. Here both are decided for every use of a cast, by the operators that the use leads to. Pure; any thread.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/dtypes/dtype_operators.hpp"
+
+namespace dslaunch::runtime {
+
+// Nodes of the flat graph.
+struct DtypePlan {
+  std::set<torch::jit::Node*> follow;  // casts and factories whose type becomes the run's
+  std::set<Operand> before_cast;       // uses of a kept cast that take the run's type instead of fp32
+  std::set<Operand> narrow;            // operands that are cast to the run's type where they are fp32
+  // Operands that are cast to the type of another operand where both are floating-point.
+  struct Match {
+    Operand operand, like;
+    bool operator<(const Match& other) const { return operand < other.operand; }
+  };
+  std::set<Match> match;
+  std::set<std::string> fp32_buffers;  // those that only rotary tables, masks and their like are computed from
+};
+
+// `graph`: the inlined forward of `model`, without calls.
+DtypePlan plan_dtypes(torch::jit::Graph& graph, const torch::jit::Module& model);
+
+}  // namespace dslaunch::runtime

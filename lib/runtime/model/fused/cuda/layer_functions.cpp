@@ -1,0 +1,129 @@
+// The CUDA module's function table for lib/runtime/model: unpacks tensors into pointers and sizes and launches the
+// kernels. Part of the CUDA module, never of dsworker itself.
+#include "runtime/model/fused/layer_functions.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <vector>
+
+#include "kernels/column_sums.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/layer_norm.h"
+#include "runtime/state/cuda/launch.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+kernels::CrossEntropyArguments arguments_of(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index) {
+  kernels::CrossEntropyArguments out;
+  out.logits = logits.const_data_ptr();
+  out.type = element_type(logits.scalar_type());
+  out.rows = static_cast<size_t>(logits.size(0));
+  out.classes = static_cast<size_t>(logits.size(1));
+  out.labels = labels.const_data_ptr<int64_t>();
+  out.ignore_index = ignore_index;
+  return out;
+}
+
+void cross_entropy_on_device(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index, bool mean,
+                             const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& total,
+                             const at::Tensor& weight) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  const auto arguments = arguments_of(logits, labels, ignore_index);
+  const auto stream = stream_of(logits);
+  auto* loss_of_row = losses.mutable_data_ptr<float>();
+  check_launch(kernels::launch_cross_entropy(arguments, loss_of_row, log_sums.mutable_data_ptr<float>(), stream),
+               "cross entropy", logits);
+  check_launch(kernels::launch_cross_entropy_total(arguments, loss_of_row, mean, total.mutable_data_ptr<float>(),
+                                                   weight.mutable_data_ptr<float>(), stream),
+               "cross entropy total", logits);
+}
+
+void cross_entropy_gradient_on_device(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
+                                      const at::Tensor& log_sums, const at::Tensor& weight, const at::Tensor& upstream,
+                                      const at::Tensor& gradient) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  check_launch(kernels::launch_cross_entropy_gradient(arguments_of(logits, labels, ignore_index),
+                                                      log_sums.const_data_ptr<float>(), weight.const_data_ptr<float>(),
+                                                      upstream.const_data_ptr<float>(), gradient.mutable_data_ptr(),
+                                                      stream_of(logits)),
+               "cross entropy gradient", logits);
+}
+
+bool layer_norm_fits_on_device(int64_t columns, at::TensorList tensors) {
+  std::vector<const void*> arrays;
+  for (const auto& tensor : tensors) arrays.push_back(tensor.const_data_ptr());
+  return kernels::layer_norm_fits(static_cast<size_t>(columns), arrays.data(), static_cast<int>(arrays.size()));
+}
+
+kernels::LayerNormArguments arguments_of(const at::Tensor& input, const at::Tensor& weight,
+                                         const RowStatistics& statistics) {
+  kernels::LayerNormArguments out;
+  out.input = input.const_data_ptr();
+  out.weight = weight.const_data_ptr();
+  out.type = element_type(input.scalar_type());
+  out.columns = static_cast<size_t>(weight.numel());
+  out.rows = static_cast<size_t>(input.numel()) / out.columns;
+  out.means = statistics.means.mutable_data_ptr<float>();
+  out.rstds = statistics.rstds.mutable_data_ptr<float>();
+  return out;
+}
+
+void layer_norm_on_device(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                          const at::Tensor& out, const RowStatistics& statistics) {
+  const c10::cuda::CUDAGuard guard(input.device());
+  auto arguments = arguments_of(input, weight, statistics);
+  arguments.bias = bias.const_data_ptr();
+  arguments.eps = static_cast<float>(eps);
+  check_launch(kernels::launch_layer_norm(arguments, out.mutable_data_ptr(), stream_of(input)), "layer norm", input);
+}
+
+// [number][columns], fp32.
+at::Tensor partial_sums(size_t number, const at::Tensor& like) {
+  return at::empty({static_cast<int64_t>(number), like.numel()}, like.options().dtype(at::kFloat));
+}
+
+void add_up(const at::Tensor& partials, const at::Tensor& sums) {
+  check_launch(kernels::launch_column_totals(partials.const_data_ptr<float>(), static_cast<size_t>(partials.size(0)),
+                                             static_cast<size_t>(partials.size(1)), sums.mutable_data_ptr(),
+                                             element_type(sums.scalar_type()), stream_of(sums)),
+               "column totals", partials);
+}
+
+void layer_norm_gradient_on_device(const at::Tensor& upstream, const at::Tensor& input, const at::Tensor& weight,
+                                   const RowStatistics& statistics, const at::Tensor& input_gradient,
+                                   const at::Tensor& weight_gradient, const at::Tensor& bias_gradient) {
+  const c10::cuda::CUDAGuard guard(input.device());
+  const auto arguments = arguments_of(input, weight, statistics);
+  const size_t number = kernels::num_layer_norm_partials(arguments.rows, arguments.columns);
+  const at::Tensor weight_partials = partial_sums(number, weight), bias_partials = partial_sums(number, weight);
+  const kernels::LayerNormGradient to{upstream.const_data_ptr(), input_gradient.mutable_data_ptr(),
+                                      weight_partials.mutable_data_ptr<float>(),
+                                      bias_partials.mutable_data_ptr<float>()};
+  check_launch(kernels::launch_layer_norm_gradient(arguments, to, stream_of(input)), "layer norm gradient", input);
+  add_up(weight_partials, weight_gradient);
+  add_up(bias_partials, bias_gradient);
+}
+
+void column_sums_on_device(const at::Tensor& values, const at::Tensor& sums) {
+  const c10::cuda::CUDAGuard guard(values.device());
+  const auto rows = static_cast<size_t>(values.size(0)), columns = static_cast<size_t>(values.size(1));
+  const at::Tensor partials = partial_sums(kernels::num_column_partials(rows, columns), sums);
+  check_launch(kernels::launch_column_partials(values.const_data_ptr(), element_type(values.scalar_type()), rows,
+                                               columns, partials.mutable_data_ptr<float>(), stream_of(values)),
+               "column sums", values);
+  add_up(partials, sums);
+}
+
+}  // namespace
+}  // namespace dslaunch::runtime
+
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::LayerFunctions*
+dslaunch_cuda_layer_functions() {
+  using namespace dslaunch::runtime;
+  static const LayerFunctions functions{cross_entropy_on_device,       cross_entropy_gradient_on_device,
+                                        layer_norm_fits_on_device,     layer_norm_on_device,
+                                        layer_norm_gradient_on_device, column_sums_on_device};
+  return &functions;
+}

@@ -1,0 +1,12 @@
+#include "runtime/model/fused/layer_functions.hpp"
+
+#include "comm/modules.hpp"
+
+namespace dslaunch::runtime {
+
+const LayerFunctions& layer_functions() {
+  static const LayerFunctions& functions = comm::cuda_module().table<LayerFunctions>(kLayerFunctionsSymbol);
+  return functions;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,56 @@
+// Recomputation (activation checkpointing): a unit's forward runs without saving the activations that backward needs.
+// In backward the unit is all-gathered again, its graph runs again on the saved inputs, with the random numbers and the
+// state (BatchNorm's statistics) of the first forward, and that recomputation is differentiated immediately.
+//
+// First forwards run on the thread that runs the model, recomputations on autograd's.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/model/recomputation_options.hpp"
+#include "runtime/model/units/bound_unit.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+// What a recomputation must know about a unit besides its parameters.
+struct RecomputedUnit {
+  std::string name;
+  bool copies_arguments = false;         // forward may change its arguments in place
+  std::vector<ParameterLocation> state;  // attributes that the forward writes
+};
+
+// Runs the unit's own graph on its arguments (without self); lives until backward has finished.
+using UnitBody = std::function<c10::IValue(torch::jit::Stack)>;
+
+class InputStore;
+class PassTimes;
+
+class Recomputation {
+ public:
+  explicit Recomputation(RecomputationOptions options);
+  ~Recomputation();
+  Recomputation(const Recomputation&) = delete;
+  Recomputation& operator=(const Recomputation&) = delete;
+
+  // One call with gradients on. `unit`, `recomputed` and `parameters` must outlive its backward. Backward throws
+  // UserError(65) when a saved input was changed in place or the recomputation takes another path than the first
+  // forward.
+  c10::IValue call(const BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
+                   const torch::jit::Stack& arguments, UnitBody body);
+
+  // With `profile`: the times of both passes since the last call of this function, as one line; else empty.
+  std::string take_profile();
+
+ private:
+  RecomputationOptions options_;
+  std::shared_ptr<InputStore> store_;
+  std::shared_ptr<PassTimes> times_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,78 @@
+#include "runtime/model/recomputation/recomputation_plan.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/format.hpp"
+#include "base/result.hpp"
+#include "runtime/model/analysis/mutation_analysis.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Module;
+
+// Two copies of one model, loaded from the same file and traversed in parallel.
+struct ModulePair {
+  std::unordered_map<ObjectKey, Module> scratch_of;                                 // by object of the model
+  std::unordered_map<ObjectKey, c10::intrusive_ptr<c10::ivalue::Object>> model_of;  // by object of the scratch copy
+};
+
+void match_objects(const Module& model, const Module& scratch, ModulePair& out) {
+  out.scratch_of.emplace(model._ivalue().get(), scratch);
+  out.model_of.emplace(scratch._ivalue().get(), model._ivalue());
+  auto other = scratch.named_children().begin();
+  for (const auto& child : model.named_children()) {
+    match_objects(child.value, (*other).value, out);
+    ++other;
+  }
+}
+
+Result<> check_recomputable(const ForwardEffects& effects) {
+  if (!effects.is_analyzable) return Failure{"it calls code that cannot be analyzed (an interface, another thread)"};
+  if (effects.changes_containers) return Failure{"it changes a list or dict argument"};
+  if (effects.calls_autograd) return Failure{"it computes gradients itself"};
+  return {};
+}
+
+}  // namespace
+
+RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates, const Module& model,
+                                     const Module& scratch, std::optional<int64_t> number_checkpoints) {
+  ModulePair pair;
+  match_objects(model, scratch, pair);
+  RecomputationPlan plan;
+  std::string obstacles;
+  // Backward then reaches a block twice: for those gradients, and for all gradients.
+  const bool model_calls_autograd = scan_forward_effects(scratch).calls_autograd;
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
+  for (const auto& candidate : candidates) {
+    if (plan.units.size() >= wanted) break;
+    const auto effects = scan_forward_effects(pair.scratch_of.at(candidate.module._ivalue().get()));
+    RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
+    Result<> recomputable = check_recomputable(effects);
+    if (recomputable.ok() && model_calls_autograd)
+      recomputable = Failure{"the model computes gradients in its forward"};
+    for (const auto& [object, slot] : effects.written) {
+      auto counterpart = pair.model_of.find(object);
+      if (counterpart == pair.model_of.end()) {
+        recomputable = Failure{"it changes an object that is not a module"};
+      } else {
+        unit.state.push_back({counterpart->second, slot});
+      }
+    }
+    if (recomputable.ok()) {
+      plan.units.emplace(candidate.unit, std::move(unit));
+    } else {
+      obstacles += fmt::format("; not '{}': {}", candidate.path, recomputable.error());
+    }
+  }
+  plan.summary =
+      candidates.empty()
+          ? "activation_checkpointing has no effect: the model's units are single layers; name blocks in \"units"
+          : fmt::format("activation_checkpointing: {} of {} blocks are recomputed in backward{}", plan.units.size(),
+                        candidates.size(), obstacles);
+  return plan;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,31 @@
+// Which units of a TorchScript model are recomputed, and which state the recomputation of each must restore. Pure, on a
+// separately loaded copy of the model that never runs.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/model/recomputation/recomputation.hpp"
+
+namespace dslaunch::runtime {
+
+struct RecomputationCandidate {
+  int unit = 0;
+  std::string path;  // of its module
+  torch::jit::Module module;
+};
+
+struct RecomputationPlan {
+  std::map<int, RecomputedUnit> units;  // by unit
+  std::string summary;                  // one line for the user
+};
+
+// `candidates`: in order of use. `scratch`: a second copy of the model, loaded from the file of `model`.
+RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates,
+                                     const torch::jit::Module& model, const torch::jit::Module& scratch,
+                                     std::optional<int64_t> number_checkpoints);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,90 @@
+// A recomputed call between its first forward and its recomputation: the data that the recomputation needs, and how
+// both access the unit's parameters.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/recomputation/forward_context.hpp"
+#include "runtime/model/recomputation/input_store.hpp"
+#include "runtime/model/recomputation/recomputation.hpp"
+#include "runtime/model/units/bound_unit.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+bool is_differentiable(const at::Tensor& tensor);
+
+// The same value with every defined tensor replaced; tuples, lists and dicts are rebuilt, objects stay.
+c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change);
+torch::jit::Stack map_tensors(const torch::jit::Stack& values,
+                              const std::function<at::Tensor(const at::Tensor&)>& change);
+
+// Parameters of other units that this unit uses, set into their slots for one pass.
+class ExternalParametersScope {
+ public:
+  ExternalParametersScope(const BoundUnit& unit, const std::vector<at::Tensor>& values)
+      : unit_(unit), before_(unit.external_values()) {
+    set(values);
+  }
+  ~ExternalParametersScope() { set(before_); }
+  ExternalParametersScope(const ExternalParametersScope&) = delete;
+  ExternalParametersScope& operator=(const ExternalParametersScope&) = delete;
+
+ private:
+  void set(const std::vector<at::Tensor>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      for (const auto& location : unit_.external[i]) location.set(values[i]);
+    }
+  }
+  const BoundUnit& unit_;
+  std::vector<at::Tensor> before_;
+};
+
+// Whether two tensors that share a storage may have an element in common; exact for tensors of equal strides, such as
+// the parts of a chunk().
+bool may_overlap(const at::Tensor& one, const at::Tensor& other);
+
+constexpr int64_t kNoOutput = -1;  // of the node: the tensor is passed through, or no gradient can flow to it
+
+// All data that the recomputation of a call needs. The unit has parameters.
+struct SavedCall {
+  struct Input {
+    std::unique_ptr<InputStore::Stored> stored;
+    bool requires_grad = false;
+  };
+
+  SavedCall(const BoundUnit& unit_, const RecomputedUnit& recomputed_, UnitParameters& parameters_, UnitBody body_,
+            at::Device device)
+      : unit(unit_),
+        recomputed(recomputed_),
+        parameters(parameters_),
+        body(std::move(body_)),
+        context(recomputed_.state, device) {}
+
+  const BoundUnit& unit;
+  const RecomputedUnit& recomputed;
+  UnitParameters& parameters;
+  UnitBody body;
+  ForwardContext context;
+  torch::jit::Stack arguments;           // with all tensors removed
+  std::vector<Input> inputs;             // those tensors, in order, then the borrowed parameters
+  std::vector<int64_t> outputs;          // by tensor of the result: the output of the node
+  std::vector<int64_t> changed_outputs;  // by tensor argument: the output, if the argument was changed in place
+  std::vector<std::vector<int64_t>> output_sizes;  // by output of the node
+  // For outputs that overlap: their version counters and the versions at the first forward. Such outputs have no common
+  // history, so an in-place change of one output would be missing from the gradients of the others.
+  std::vector<std::pair<c10::VariableVersion, uint32_t>> overlapping;
+};
+
+// Throws UserError(65), which says that the unit cannot be recomputed, and what to do.
+[[noreturn]] void refuse(const SavedCall& call, const std::string& what);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,102 @@
+#include "runtime/model/units/gather_node.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+namespace dslaunch::runtime {
+namespace {
+
+struct GatherNode : torch::autograd::Node {
+  explicit GatherNode(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    call_->take(std::move(gradients));
+    return {};
+  }
+  std::string name() const override { return "dslaunch::GatherNode"; }
+
+ private:
+  std::shared_ptr<CallInBackward> call_;
+};
+
+// Whether the backward that this thread is running will reach the node.
+bool is_in_this_backward(const std::weak_ptr<torch::autograd::Node>& node) {
+  const auto alive = node.lock();
+  return alive && torch::autograd::get_current_graph_task_nodes_in_graph()->count(alive.get()) > 0;
+}
+
+void collect(const c10::IValue& value, std::vector<at::Tensor>& out, bool enters_objects = false) {
+  value.visit([&](const c10::IValue& part) {
+    if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
+    return part.isObject() && !enters_objects;  // a module's state is not a result of the call
+  });
+}
+
+}  // namespace
+
+void CallInBackward::prepare() {
+  if (!std::exchange(is_prepared, true)) parameters->prepare_backward(unit);
+}
+
+void CallInBackward::take(std::vector<at::Tensor> gradients) {
+  is_prepared = is_taken = true;      // a hook that runs after the gradients has nothing left to prepare
+  for (auto& gradient : gradients) {  // an embedding with sparse=True
+    if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  }
+  parameters->take_gradients(unit, std::move(gradients));
+}
+
+void CallInBackward::end() {
+  // A backward that keeps its graph leaves part of the call to a later backward: the model computes gradients in its
+  // forward.
+  if (torch::autograd::get_current_graph_task_keep_graph()) return;
+  if (is_in_this_backward(gather_node)) return;
+  if (is_prepared && !is_taken) take(std::vector<at::Tensor>(num_parameters));
+}
+
+void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call) {
+  const auto node = std::make_shared<GatherNode>(call);
+  call->gather_node = node;
+  call->num_parameters = views.size();
+  for (auto& view : views) torch::autograd::set_history(view, node);
+}
+
+bool is_gathered(const at::Tensor& tensor) {
+  return tensor.grad_fn() && dynamic_cast<const GatherNode*>(tensor.grad_fn().get()) != nullptr;
+}
+
+std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
+  std::vector<at::Tensor> out;
+  collect(value, out);
+  return out;
+}
+
+std::vector<at::Tensor> tensors_in_all(at::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> out;
+  for (const auto& value : values) collect(value, out);
+  return out;
+}
+
+std::vector<at::Tensor> tensors_reached_from(at::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> out;
+  for (const auto& value : values) collect(value, out, /*enters_objects=*/true);
+  return out;
+}
+
+bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  std::unordered_set<const void*> storages;
+  for (const auto& tensor : some) {
+    if (tensor.has_storage() && tensor.numel() > 0) storages.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& tensor) {
+    return tensor.has_storage() && storages.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+  });
+}
+
+}  // namespace dslaunch::runtime
