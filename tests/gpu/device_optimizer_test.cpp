@@ -11,17 +11,18 @@
 
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/gradient_norm.hpp"
-#include "runtime/optim/shard_runs.hpp"
+#include "runtime/optim/moments.hpp"
 #include "support/cuda_device.hpp"
 
 namespace {
 
 using dslaunch::config::Optimizer;
 using dslaunch::config::OptimizerType;
+using dslaunch::runtime::SpanState;
+using dslaunch::runtime::StateArrays;
 using dslaunch::runtime::optim::clip_by_norm;
 using dslaunch::runtime::optim::FlatOptimizer;
 using dslaunch::runtime::optim::OptimizerGroups;
-using dslaunch::runtime::optim::ShardTensors;
 using dslaunch::runtime::optim::StepRates;
 using dslaunch::runtime::optim::sum_of_squares;
 
@@ -62,26 +63,27 @@ TEST_CASE("three steps on the device give the host's bits", "[gpu][flat_optimize
     for (const int64_t count : {0, 1, 33, 100'003}) {
       INFO("type " << static_cast<int>(settings.type) << ", count " << count);
       const auto optimizer = make_flat_optimizer(settings);
-      ShardTensors host{.master = normal(count, 1),
-                        .gradient = at::zeros({count}),
-                        .low_precision = at::zeros({count}, at::kBFloat16)};
-      ShardTensors device{.master = on_device(host.master),
-                          .gradient = on_device(host.gradient),
-                          .low_precision = on_device(host.low_precision)};
+      SpanState host{.arrays = {.master = normal(count, 1),
+                                .gradient = at::zeros({count}),
+                                .low_precision = at::zeros({count}, at::kBFloat16)}};
+      SpanState device{.arrays = {.master = on_device(host.arrays.master),
+                                  .gradient = on_device(host.arrays.gradient),
+                                  .low_precision = on_device(host.arrays.low_precision)}};
       for (size_t i = 0; i < optimizer->moment_names(0).size(); ++i) {
-        host.moments.push_back(at::zeros({count}));
-        device.moments.push_back(on_device(host.moments.back()));
+        host.arrays.moments.push_back(at::zeros({count}));
+        device.arrays.moments.push_back(on_device(host.arrays.moments.back()));
       }
       const at::Tensor factor = at::scalar_tensor(0.3F);
       for (int64_t step = 1; step <= 3; ++step) {
-        host.gradient.copy_(normal(count, 100 + static_cast<uint64_t>(step)));
-        device.gradient.copy_(host.gradient);
+        host.arrays.gradient.copy_(normal(count, 100 + static_cast<uint64_t>(step)));
+        device.arrays.gradient.copy_(host.arrays.gradient);
         optimizer->step({&host, 1}, {.rates = {{.step = step, .lr = 0.01}}, .gradient_factor = factor});
         optimizer->step({&device, 1}, {.rates = {{.step = step, .lr = 0.01}}, .gradient_factor = factor.to(at::kCUDA)});
       }
-      CHECK(at::equal(device.master.cpu(), host.master));
-      CHECK(at::equal(device.low_precision.cpu(), host.low_precision));
-      for (size_t i = 0; i < host.moments.size(); ++i) CHECK(at::equal(device.moments[i].cpu(), host.moments[i]));
+      CHECK(at::equal(device.arrays.master.cpu(), host.arrays.master));
+      CHECK(at::equal(device.arrays.low_precision.cpu(), host.arrays.low_precision));
+      for (size_t i = 0; i < host.arrays.moments.size(); ++i)
+        CHECK(at::equal(device.arrays.moments[i].cpu(), host.arrays.moments[i]));
     }
   }
 }
@@ -91,11 +93,11 @@ TEST_CASE("the device skips a step and picks the rates of its own count", "[gpu]
   for (const auto& settings : kSettings) {
     INFO("type " << static_cast<int>(settings.type));
     const auto optimizer = make_flat_optimizer(settings);
-    ShardTensors host{.master = normal(1003, 1), .gradient = normal(1003, 2)};
-    ShardTensors device{.master = on_device(host.master), .gradient = on_device(host.gradient)};
+    SpanState host{.arrays = {.master = normal(1003, 1), .gradient = normal(1003, 2)}};
+    SpanState device{.arrays = {.master = on_device(host.arrays.master), .gradient = on_device(host.arrays.gradient)}};
     for (size_t i = 0; i < optimizer->moment_names(0).size(); ++i) {
-      host.moments.push_back(at::zeros({1003}));
-      device.moments.push_back(on_device(host.moments.back()));
+      host.arrays.moments.push_back(at::zeros({1003}));
+      device.arrays.moments.push_back(on_device(host.arrays.moments.back()));
     }
     const std::vector<StepRates> rates = {{.step = 1, .lr = 0.1}, {.step = 2, .lr = 0.2}, {.step = 3, .lr = 0.3}};
     const at::Tensor applied = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
@@ -107,8 +109,9 @@ TEST_CASE("the device skips a step and picks the rates of its own count", "[gpu]
       optimizer->step({&host, 1}, {.rates = {rates[static_cast<size_t>(issued == 0 ? 0 : issued - 1)]}});
       applied.add_(1);
     }
-    CHECK(at::equal(device.master.cpu(), host.master));
-    for (size_t i = 0; i < host.moments.size(); ++i) CHECK(at::equal(device.moments[i].cpu(), host.moments[i]));
+    CHECK(at::equal(device.arrays.master.cpu(), host.arrays.master));
+    for (size_t i = 0; i < host.arrays.moments.size(); ++i)
+      CHECK(at::equal(device.arrays.moments[i].cpu(), host.arrays.moments[i]));
   }
 }
 
@@ -134,14 +137,16 @@ struct Whole {
     optimizer = dslaunch::runtime::optim::make_flat_optimizer(groups, {&table, &layout, nullptr});
   }
 
-  std::vector<ShardTensors> runs_on(at::Device device) const {
-    ShardTensors shard;
-    shard.range = {0, layout[0].padded_numel};
-    shard.master = normal(shard.range.size(), 1).to(device);
-    shard.gradient = at::zeros_like(shard.master);
-    shard.low_precision = shard.master.to(at::kBFloat16);
-    auto runs = dslaunch::runtime::optim::split_by_group(shard, layout[0], groups.of_parameter);
-    for (auto& run : runs) dslaunch::runtime::optim::allocate_moments(*optimizer, run);
+  std::vector<SpanState> runs_on(at::Device device) const {
+    StateArrays whole = dslaunch::runtime::arrays_of_parameter(normal(layout[0].padded_numel, 1).to(device));
+    whole.gradient = at::zeros_like(whole.master);
+    whole.low_precision = whole.master.to(at::kBFloat16);
+    std::vector<SpanState> runs;
+    for (const auto& span :
+         dslaunch::runtime::plan_spans(layout[0], 0, {0, layout[0].padded_numel}, groups.of_parameter)) {
+      runs.push_back({span, dslaunch::runtime::narrow(whole, span.range.begin, span.numel())});
+      dslaunch::runtime::optim::allocate_moments(*optimizer, runs.back());
+    }
     return runs;
   }
 };
@@ -161,11 +166,11 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
     const std::vector<StepRates> rates = {{.step = 1, .lr = 0.01}, {.step = 2, .lr = 0.02}, {.step = 3, .lr = 0.03}};
     for (int64_t issued = 0; issued < 4; ++issued) {
       for (size_t i = 0; i < host.size(); ++i) {
-        host[i].gradient.copy_(normal(host[i].gradient.numel(), 10 + static_cast<uint64_t>(issued)));
-        device[i].gradient.copy_(host[i].gradient);
+        host[i].arrays.gradient.copy_(normal(host[i].arrays.gradient.numel(), 10 + static_cast<uint64_t>(issued)));
+        device[i].arrays.gradient.copy_(host[i].arrays.gradient);
       }
       const bool skipped = issued == 1;
-      if (skipped) device[0].gradient.fill_(std::numeric_limits<float>::infinity());
+      if (skipped) device[0].arrays.gradient.fill_(std::numeric_limits<float>::infinity());
       whole.optimizer->step(
           device,
           {.rates = rates, .applied_steps = applied, .skip = at::scalar_tensor(skipped ? 1.0F : 0.0F).to(at::kCUDA)});
@@ -174,10 +179,10 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
       applied.add_(1);
     }
     for (size_t i = 0; i < host.size(); ++i) {
-      CHECK((device[i].master.cpu() - host[i].master).abs().max().item<double>() < bound);
-      CHECK(at::equal(device[i].low_precision, device[i].master.to(at::kBFloat16)));
-      for (size_t m = 0; m < host[i].moments.size(); ++m) {
-        CHECK((device[i].moments[m].cpu() - host[i].moments[m]).abs().max().item<double>() < 1e-6);
+      CHECK((device[i].arrays.master.cpu() - host[i].arrays.master).abs().max().item<double>() < bound);
+      CHECK(at::equal(device[i].arrays.low_precision, device[i].arrays.master.to(at::kBFloat16)));
+      for (size_t m = 0; m < host[i].arrays.moments.size(); ++m) {
+        CHECK((device[i].arrays.moments[m].cpu() - host[i].arrays.moments[m]).abs().max().item<double>() < 1e-6);
       }
     }
   }

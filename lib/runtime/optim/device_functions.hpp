@@ -21,9 +21,10 @@ struct DeviceCoefficients {
   int64_t base = 0;
 };
 
-// This rank's part of one parameter, or a part of that: tensors narrowed to it.
+// This rank's part of one parameter, or a part of that: arrays narrowed to it.
 struct ParameterPart {
-  ShardTensors tensors;
+  StateArrays arrays;
+  int optimizer_group = 0;
   int parameter = 0;
 };
 
@@ -31,7 +32,7 @@ struct ParameterPart {
 // devices. The steps read gradient_factor, skip and applied_steps of the inputs. A failed kernel launch throws Error.
 struct DeviceFunctions {
   template <class Coefficients>
-  using Update = void (*)(const ShardTensors& shard, const DeviceCoefficients<Coefficients>& coefficients,
+  using Update = void (*)(const StateArrays& arrays, const DeviceCoefficients<Coefficients>& coefficients,
                           const StepInputs& inputs);
   Update<AdamCoefficients> adam;  // AMSGrad if there are three moments
   Update<SgdCoefficients> sgd;

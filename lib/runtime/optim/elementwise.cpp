@@ -29,14 +29,14 @@ class Elementwise final : public FlatOptimizer {
   const std::vector<std::string>& moment_names(int) const override { return rule_.moment_names; }
   double initial_moment(int, size_t) const override { return rule_.initial_moment; }
 
-  void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const override {
-    if (shards.empty()) return;
-    const at::Device device = shards[0].master.device();
+  void step(std::span<const SpanState> states, const StepInputs& inputs) const override {
+    if (states.empty()) return;
+    const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
-    for (const auto& shard : shards) check_shard(shard, groups_.size(), rule_.moment_names.size());
-    if (device.is_cuda()) return step_on_device(shards, inputs, device);
+    for (const auto& state : states) check_state(state, device, groups_.size(), rule_.moment_names.size());
+    if (device.is_cuda()) return step_on_device(states, inputs, device);
     if (is_skipped(inputs)) return;
-    for (const auto& shard : shards) step_on_host(shard, inputs);
+    for (const auto& state : states) step_on_host(state, inputs);
   }
 
  private:
@@ -44,20 +44,20 @@ class Elementwise final : public FlatOptimizer {
     return rule_.coefficients(groups_[group].settings, rates.of_group(group), rates.step);
   }
 
-  void step_on_device(std::span<const ShardTensors> shards, const StepInputs& inputs, at::Device device) const {
+  void step_on_device(std::span<const SpanState> states, const StepInputs& inputs, at::Device device) const {
     const auto by_group =
         device_coefficients<C>(groups_.size(), inputs, device,
                                [&](size_t group, const StepRates& rates) { return coefficients(group, rates); });
-    for (const auto& shard : shards) {
-      if (shard.master.numel() > 0) {
-        (device_functions().*rule_.device)(shard, by_group[static_cast<size_t>(shard.group)], inputs);
+    for (const auto& [span, arrays] : states) {
+      if (arrays.master.numel() > 0) {
+        (device_functions().*rule_.device)(arrays, by_group[static_cast<size_t>(span.optimizer_group)], inputs);
       }
     }
   }
 
-  void step_on_host(const ShardTensors& shard, const StepInputs& inputs) const {
-    const C chosen = coefficients(static_cast<size_t>(shard.group), select_rates(inputs));
-    const host::Range all = host_range(shard);
+  void step_on_host(const SpanState& state, const StepInputs& inputs) const {
+    const C chosen = coefficients(static_cast<size_t>(state.span.optimizer_group), select_rates(inputs));
+    const host::Range all = host_range(state.arrays);
     const float factor = gradient_factor(inputs);
     const auto set = host::best_instruction_set();
     parallel_ranges(all.count, kGrain,

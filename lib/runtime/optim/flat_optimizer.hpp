@@ -1,7 +1,7 @@
-// Optimizers over flat shards. The element-wise ones (Adam, SGD, Lion, Adagrad) update each element of the fp32 master
-// from the same element of the gradient and the moments, so a shard may be cut anywhere and the result is the same bit
-// by bit. LAMB needs norms and Muon needs matrices of whole parameters; they get the parts that other ranks hold
-// through the communicator of the layout. Results do not depend on the number of threads.
+// Optimizers over spans of flat parameters. The element-wise ones (Adam, SGD, Lion, Adagrad) update each element of the
+// fp32 master from the same element of the gradient and the moments, so a span may be cut anywhere and the result is
+// the same bit by bit. LAMB needs norms and Muon needs matrices of whole parameters; they get the parts that other
+// ranks hold through the communicator of the layout. Results do not depend on the number of threads.
 //
 // Host tensors are updated before the call returns. CUDA tensors are updated on the current stream without a host
 // synchronization: the kernels read factor, skip and count of applied steps there.
@@ -16,7 +16,7 @@
 
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/optim/step_rates.hpp"
-#include "runtime/state/partition.hpp"
+#include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::comm {
 class Communicator;
@@ -24,27 +24,15 @@ class Communicator;
 
 namespace dslaunch::runtime::optim {
 
-// A run of the flat parameters whose elements belong to one optimizer group: 1-D contiguous tensors of one length on
-// one device. shard_runs.hpp makes them from shards.
-struct ShardTensors {
-  at::Tensor master;                // fp32, updated
-  at::Tensor gradient;              // fp32, read only
-  at::Tensor low_precision;         // undefined, or bf16 or fp16: the new master, rounded, written in the same pass
-  std::vector<at::Tensor> moments;  // fp32, in the order of moment_names(group)
-  int group = 0;                    // optimizer group
-  int flat_group = 0;               // its location: index into the layout's groups, and
-  Range range;                      // its elements there; element-wise optimizers ignore both
-};
-
 // The host does not learn in time whether the device's last steps were skipped, so it may not know how many were
 // applied. Then `rates` holds one entry for each possible count, with consecutive steps, and the device selects by its
 // own counter: the entry whose step is *applied_steps + 1. That entry must exist; an update without it stops with an
 // error (host) or a trap (device).
 struct StepInputs {
   std::vector<StepRates> rates;  // one, or with applied_steps at least one
-  at::Tensor applied_steps;      // 0-dim int64 on the shard's device, this step not counted; undefined: uses rates[0]
-  at::Tensor gradient_factor;    // 0-dim fp32 on the shard's device (averaging, clipping); undefined: 1
-  at::Tensor skip;  // 0-dim fp32 on the shard's device; undefined or 0: an ordinary step; otherwise nothing
+  at::Tensor applied_steps;      // 0-dim int64 on the arrays' device, this step not counted; undefined: uses rates[0]
+  at::Tensor gradient_factor;    // 0-dim fp32 on the arrays' device (averaging, clipping); undefined: 1
+  at::Tensor skip;  // 0-dim fp32 on the arrays' device; undefined or 0: an ordinary step; otherwise nothing
                     // is written: neither master nor moments nor the low-precision copy. The same on all
                     // ranks.
 };
@@ -63,9 +51,11 @@ class FlatOptimizer {
   virtual const std::vector<std::string>& moment_names(int group) const = 0;
   // The value of a moment before the first step.
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
-  // One step over all runs of this rank; all ranks of the layout call it together. Throws InternalError for tensors
-  // that do not match, UserError 69 for CUDA tensors without the CUDA module.
-  virtual void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const = 0;
+  // One step over spans whose arrays are all on one device. Writes masters, moments and low-precision copies.
+  // Element-wise optimizers take any part of a rank's spans in any order, and ignore where the spans lie. LAMB and Muon
+  // take all spans of this rank in one call, which all ranks of the layout make together. Throws InternalError for
+  // tensors that do not match, UserError 69 for CUDA tensors without the CUDA module.
+  virtual void step(std::span<const SpanState> states, const StepInputs& inputs) const = 0;
 };
 
 // Moments: Adam and AdamW exp_avg, exp_avg_sq and with AMSGrad max_exp_avg_sq; SGD momentum, if it is not 0; Lion

@@ -19,15 +19,6 @@ namespace {
 constexpr int64_t kBlock = 8192;   // elements per partial sum
 constexpr int64_t kGrain = 32768;  // minimum number of elements per thread
 
-ShardTensors narrow(const ShardTensors& run, int64_t begin, int64_t count) {
-  ShardTensors out = run;
-  out.master = run.master.narrow(0, begin, count);
-  out.gradient = run.gradient.narrow(0, begin, count);
-  if (run.low_precision.defined()) out.low_precision = run.low_precision.narrow(0, begin, count);
-  for (at::Tensor& moment : out.moments) moment = moment.narrow(0, begin, count);
-  return out;
-}
-
 host::LambSums first_pass(const host::Range& all, const LambCoefficients& coefficients, float factor) {
   const int64_t num_blocks = (all.count + kBlock - 1) / kBlock;
   std::vector<host::LambSums> sums(static_cast<size_t>(num_blocks));
@@ -71,22 +62,22 @@ class Lamb final : public FlatOptimizer {
     return names;
   }
 
-  void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const override {
-    if (shards.empty()) return;
-    const at::Device device = shards[0].master.device();
+  void step(std::span<const SpanState> states, const StepInputs& inputs) const override {
+    if (states.empty()) return;
+    const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
-    for (const auto& shard : shards) check_shard(shard, groups_.size(), 2);
-    const std::vector<ParameterPart> parts = parts_of(shards);
+    for (const auto& state : states) check_state(state, device, groups_.size(), 2);
+    const std::vector<ParameterPart> parts = parts_of(states);
     if (device.is_cuda()) return step_on_device(parts, inputs, device);
     if (!is_skipped(inputs)) step_on_host(parts, inputs);
   }
 
  private:
-  std::vector<ParameterPart> parts_of(std::span<const ShardTensors> shards) const {
+  std::vector<ParameterPart> parts_of(std::span<const SpanState> states) const {
     std::vector<ParameterPart> parts;
-    for (const auto& run : shards) {
-      for (const auto& piece : pieces_in(layout_.groups->at(static_cast<size_t>(run.flat_group)), run.range)) {
-        parts.push_back({narrow(run, piece.offset, piece.count), piece.parameter});
+    for (const auto& [span, arrays] : states) {
+      for (const auto& piece : pieces_in(layout_.groups->at(static_cast<size_t>(span.flat_group)), span.range)) {
+        parts.push_back({narrow(arrays, piece.offset, piece.count), span.optimizer_group, piece.parameter});
       }
     }
     return parts;
@@ -117,15 +108,15 @@ class Lamb final : public FlatOptimizer {
     auto* sums = static_cast<host::LambSums*>(own.mutable_data_ptr());
     for (const auto& part : parts) {
       sums[part.parameter] =
-          first_pass(host_range(part.tensors), by_group[static_cast<size_t>(part.tensors.group)], factor);
+          first_pass(host_range(part.arrays), by_group[static_cast<size_t>(part.optimizer_group)], factor);
     }
     const at::Tensor total = of_all_ranks(own).sum(0);
     const auto* totals = static_cast<const host::LambSums*>(total.const_data_ptr());
     const auto set = host::best_instruction_set();
     for (const auto& part : parts) {
-      const LambCoefficients& c = by_group[static_cast<size_t>(part.tensors.group)];
+      const LambCoefficients& c = by_group[static_cast<size_t>(part.optimizer_group)];
       const float ratio = ratio_of(totals[part.parameter], c);
-      const host::Range all = host_range(part.tensors);
+      const host::Range all = host_range(part.arrays);
       parallel_ranges(all.count, kGrain, [&](int64_t begin, int64_t end) {
         host::update_lamb(host::part(all, begin, end), c, ratio, set);
       });
@@ -140,7 +131,7 @@ class Lamb final : public FlatOptimizer {
         device_functions().lamb_moments(parts, num_parameters(), by_group, inputs, device, on_device);
     const at::Tensor ratios = device_functions().lamb_ratios(of_all_ranks(sums), by_group[0].value);
     for (const auto& part : parts) {
-      device_functions().lamb(part, by_group[static_cast<size_t>(part.tensors.group)], ratios, inputs);
+      device_functions().lamb(part, by_group[static_cast<size_t>(part.optimizer_group)], ratios, inputs);
     }
   }
 

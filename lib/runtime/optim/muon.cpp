@@ -40,25 +40,27 @@ class Muon final : public FlatOptimizer {
     return groups_.groups.at(static_cast<size_t>(group)).is_muon ? names : adam_->moment_names(group);
   }
 
-  void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const override {
-    if (shards.empty()) return;
-    const at::Device device = shards[0].master.device();
+  void step(std::span<const SpanState> states, const StepInputs& inputs) const override {
+    if (states.empty()) return;
+    const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
-    std::vector<ShardTensors> others;
-    for (const auto& run : shards) {
-      if (!is_muon(run)) others.push_back(run);
+    std::vector<SpanState> others;
+    for (const auto& state : states) {
+      if (!is_muon(state.span)) others.push_back(state);
     }
     adam_->step(others, inputs);
     if (device.is_cpu() && is_skipped(inputs)) return;
     const at::NoGradGuard no_grad;
     const auto by_group = coefficients(inputs, device);
     for (size_t i = 0; i < layout_.groups->size(); ++i) {
-      if (has_matrices(layout_.groups->at(i))) step_group(static_cast<int>(i), shards, inputs, by_group);
+      if (has_matrices(layout_.groups->at(i))) step_group(static_cast<int>(i), states, inputs, by_group);
     }
   }
 
  private:
-  bool is_muon(const ShardTensors& run) const { return groups_.groups.at(static_cast<size_t>(run.group)).is_muon; }
+  bool is_muon(const StateSpan& span) const {
+    return groups_.groups.at(static_cast<size_t>(span.optimizer_group)).is_muon;
+  }
   bool is_muon(int parameter) const {
     const int group = groups_.of_parameter.at(static_cast<size_t>(parameter));
     return groups_.groups[static_cast<size_t>(group)].is_muon;
@@ -91,33 +93,34 @@ class Muon final : public FlatOptimizer {
     return out;
   }
 
-  void step_group(int index, std::span<const ShardTensors> shards, const StepInputs& inputs,
+  void step_group(int index, std::span<const SpanState> states, const StepInputs& inputs,
                   const std::vector<MuonCoefficients>& by_group) const {
     const FlatGroup& group = layout_.groups->at(static_cast<size_t>(index));
-    std::vector<const ShardTensors*> runs;
-    for (const auto& run : shards) {
-      if (run.flat_group != index || !is_muon(run)) continue;
-      check_shard(run, groups_.groups.size(), 1);
-      runs.push_back(&run);
+    const auto device = states[0].arrays.master.device();
+    std::vector<const SpanState*> matrices;
+    for (const auto& state : states) {
+      if (state.span.flat_group != index || !is_muon(state.span)) continue;
+      check_state(state, device, groups_.groups.size(), 1);
+      matrices.push_back(&state);
     }
-    const auto device = shards[0].master.device();
     at::Tensor updates = at::zeros({group.padded_numel}, at::TensorOptions().dtype(at::kBFloat16).device(device));
-    for (const auto* run : runs) {
-      updates.narrow(0, run->range.begin, run->range.size())
-          .copy_(advance_momentum(*run, inputs, by_group[static_cast<size_t>(run->group)]));
+    for (const auto* state : matrices) {
+      const StateSpan& span = state->span;
+      updates.narrow(0, span.range.begin, span.numel())
+          .copy_(advance_momentum(state->arrays, inputs, by_group[static_cast<size_t>(span.optimizer_group)]));
     }
     gather(updates, group);
     for (const auto& segment : group.segments) {
-      if (segment.numel > 0 && is_muon(segment.parameter)) apply(segment, updates, runs, inputs, by_group);
+      if (segment.numel > 0 && is_muon(segment.parameter)) apply(segment, updates, matrices, inputs, by_group);
     }
   }
 
   // Advances the momentum buffer; returns Nesterov's update. One operation at a time: a fused multiply-add, which some
   // loops of LibTorch use and others do not, would make a result depend on where a shard begins.
-  static at::Tensor advance_momentum(const ShardTensors& run, const StepInputs& inputs, const MuonCoefficients& c) {
-    at::Tensor gradient = run.gradient;
+  static at::Tensor advance_momentum(const StateArrays& arrays, const StepInputs& inputs, const MuonCoefficients& c) {
+    at::Tensor gradient = arrays.gradient;
     if (inputs.gradient_factor.defined()) gradient = gradient * inputs.gradient_factor;
-    const at::Tensor& momentum = run.moments[0];
+    const at::Tensor& momentum = arrays.moments[0];
     const at::Tensor moved = momentum + (gradient - momentum) * c.one_minus_momentum;
     momentum.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, momentum, moved) : moved);
     return moved - (moved - gradient) * c.one_minus_momentum;
@@ -132,25 +135,26 @@ class Muon final : public FlatOptimizer {
         {updates.mutable_data_ptr(), static_cast<size_t>(updates.numel()), comm::DType::kBFloat16});
   }
 
-  // Updates the parts of one matrix that the runs hold; a matrix that they do not touch is updated by other ranks.
-  void apply(const Segment& segment, const at::Tensor& updates, const std::vector<const ShardTensors*>& runs,
+  // Updates the parts of one matrix that the spans hold; a matrix that they do not touch is updated by other ranks.
+  void apply(const Segment& segment, const at::Tensor& updates, const std::vector<const SpanState*>& states,
              const StepInputs& inputs, const std::vector<MuonCoefficients>& by_group) const {
     at::Tensor update;
-    for (const auto* run : runs) {
-      const int64_t begin = std::max(segment.offset, run->range.begin);
-      const int64_t end = std::min(segment.offset + segment.numel, run->range.end);
+    for (const auto* state : states) {
+      const auto& [span, arrays] = *state;
+      const int64_t begin = std::max(segment.offset, span.range.begin);
+      const int64_t end = std::min(segment.offset + segment.numel, span.range.end);
       if (begin >= end) continue;
       const auto& shape = layout_.table->parameters[static_cast<size_t>(segment.parameter)].shape;
       if (!update.defined()) {
         update = orthogonalised(updates.narrow(0, segment.offset, segment.numel).view(shape)).reshape({-1});
       }
-      const auto& c = by_group[static_cast<size_t>(run->group)];
-      const at::Tensor p = run->master.narrow(0, begin - run->range.begin, end - begin);
+      const auto& c = by_group[static_cast<size_t>(span.optimizer_group)];
+      const at::Tensor p = arrays.master.narrow(0, begin - span.range.begin, end - begin);
       const at::Tensor step = update.narrow(0, begin - segment.offset, end - begin).to(at::kFloat) * c.lr;
       const at::Tensor moved = p * c.keep - step;
       p.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, p, moved) : moved);
-      if (run->low_precision.defined()) {
-        run->low_precision.narrow(0, begin - run->range.begin, end - begin).copy_(p);
+      if (!arrays.master_is_parameter()) {
+        arrays.low_precision.narrow(0, begin - span.range.begin, end - begin).copy_(p);
       }
     }
   }

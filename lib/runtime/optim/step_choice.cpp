@@ -7,16 +7,16 @@ namespace dslaunch::runtime::optim {
 namespace {
 
 void check_tensor(const at::Tensor& tensor, const at::Tensor& master, const char* name) {
-  DSL_CHECK(tensor.defined(), fmt::format("the {} of a shard is missing", name));
+  DSL_CHECK(tensor.defined(), fmt::format("the {} of a span is missing", name));
   DSL_CHECK(tensor.numel() == master.numel() && tensor.device() == master.device() && tensor.is_contiguous(),
-            fmt::format("the {} of a shard ({} elements) does not fit its master ({} elements)", name, tensor.numel(),
+            fmt::format("the {} of a span ({} elements) does not fit its master ({} elements)", name, tensor.numel(),
                         master.numel()));
 }
 
 void check_scalar(const at::Tensor& scalar, at::ScalarType type, at::Device device, const char* name) {
   if (!scalar.defined()) return;
   DSL_CHECK(scalar.numel() == 1 && scalar.scalar_type() == type && scalar.device() == device,
-            fmt::format("the {} is one {} on the shard's device", name, c10::toString(type)));
+            fmt::format("the {} is one {} on the arrays' device", name, c10::toString(type)));
 }
 
 }  // namespace
@@ -33,22 +33,25 @@ void check_inputs(const StepInputs& inputs, at::Device device) {
   check_scalar(inputs.applied_steps, at::kLong, device, "count of applied steps");
 }
 
-void check_shard(const ShardTensors& shard, size_t num_groups, size_t num_moments) {
-  DSL_CHECK(shard.group >= 0 && static_cast<size_t>(shard.group) < num_groups,
-            fmt::format("a shard of optimizer group {}, of which there are {}", shard.group, num_groups));
-  check_tensor(shard.master, shard.master, "master");
-  check_tensor(shard.gradient, shard.master, "gradient");
-  DSL_CHECK(shard.moments.size() == num_moments,
-            fmt::format("the optimizer keeps {} moments, the shard has {}", num_moments, shard.moments.size()));
-  for (const at::Tensor& moment : shard.moments) {
-    check_tensor(moment, shard.master, "moment");
+void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments) {
+  const auto& [span, arrays] = state;
+  DSL_CHECK(span.optimizer_group >= 0 && static_cast<size_t>(span.optimizer_group) < num_groups,
+            fmt::format("a span of optimizer group {}, of which there are {}", span.optimizer_group, num_groups));
+  check_tensor(arrays.master, arrays.master, "master");
+  DSL_CHECK(arrays.master.device() == device,
+            fmt::format("a step over spans on {} and on {}", device.str(), arrays.master.device().str()));
+  check_tensor(arrays.gradient, arrays.master, "gradient");
+  DSL_CHECK(arrays.moments.size() == num_moments,
+            fmt::format("the optimizer keeps {} moments, the span has {}", num_moments, arrays.moments.size()));
+  for (const at::Tensor& moment : arrays.moments) {
+    check_tensor(moment, arrays.master, "moment");
     DSL_CHECK(moment.scalar_type() == at::kFloat, "moments are fp32");
   }
-  DSL_CHECK(shard.master.scalar_type() == at::kFloat && shard.gradient.scalar_type() == at::kFloat,
+  DSL_CHECK(arrays.master.scalar_type() == at::kFloat && arrays.gradient.scalar_type() == at::kFloat,
             "master and gradient are fp32");
-  if (!shard.low_precision.defined()) return;
-  check_tensor(shard.low_precision, shard.master, "low-precision copy");
-  const auto type = shard.low_precision.scalar_type();
+  if (arrays.master_is_parameter()) return;
+  check_tensor(arrays.low_precision, arrays.master, "low-precision copy");
+  const auto type = arrays.low_precision.scalar_type();
   DSL_CHECK(type == at::kBFloat16 || type == at::kHalf, "a low-precision copy is bf16 or fp16");
 }
 
@@ -69,15 +72,15 @@ const StepRates& select_rates(const StepInputs& inputs) {
   return inputs.rates[static_cast<size_t>(row)];
 }
 
-host::Range host_range(const ShardTensors& shard) {
-  host::Range range{.master = shard.master.mutable_data_ptr<float>(),
-                    .gradient = shard.gradient.const_data_ptr<float>(),
-                    .count = shard.master.numel()};
-  for (size_t i = 0; i < shard.moments.size(); ++i) range.moments[i] = shard.moments[i].mutable_data_ptr<float>();
-  if (shard.low_precision.defined()) {
-    range.low_precision = static_cast<uint16_t*>(shard.low_precision.mutable_data_ptr());
-    range.low_precision_type = shard.low_precision.scalar_type() == at::kBFloat16 ? host::LowPrecision::kBFloat16
-                                                                                  : host::LowPrecision::kFloat16;
+host::Range host_range(const StateArrays& arrays) {
+  host::Range range{.master = arrays.master.mutable_data_ptr<float>(),
+                    .gradient = arrays.gradient.const_data_ptr<float>(),
+                    .count = arrays.master.numel()};
+  for (size_t i = 0; i < arrays.moments.size(); ++i) range.moments[i] = arrays.moments[i].mutable_data_ptr<float>();
+  if (arrays.low_precision.defined()) {
+    range.low_precision = static_cast<uint16_t*>(arrays.low_precision.mutable_data_ptr());
+    range.low_precision_type = arrays.low_precision.scalar_type() == at::kBFloat16 ? host::LowPrecision::kBFloat16
+                                                                                   : host::LowPrecision::kFloat16;
   }
   return range;
 }

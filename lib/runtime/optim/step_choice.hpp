@@ -14,13 +14,14 @@ namespace dslaunch::runtime::optim {
 
 // Both throw InternalError.
 void check_inputs(const StepInputs& inputs, at::Device device);
-void check_shard(const ShardTensors& shard, size_t num_groups, size_t num_moments);
+// Arrays on `device`, of an optimizer with this many groups and moments.
+void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments);
 
 // For host tensors: reads their values.
 bool is_skipped(const StepInputs& inputs);
 float gradient_factor(const StepInputs& inputs);
 const StepRates& select_rates(const StepInputs& inputs);
-host::Range host_range(const ShardTensors& shard);
+host::Range host_range(const StateArrays& arrays);
 
 // By optimizer group; `coefficients_of(group, rates)`. One asynchronous copy to the device for all of them; LibTorch
 // keeps the pinned memory until the copy is done.

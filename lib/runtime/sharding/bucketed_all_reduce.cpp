@@ -12,10 +12,11 @@ namespace {
 
 class BucketedAllReduce final : public GradientReduction {
  public:
-  BucketedAllReduce(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
-                    const ShardingOptions& options, comm::Communicator& data_group)
+  BucketedAllReduce(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Range> own_ranges,
+                    std::span<SpanState> state, const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
-        shards_(shards),
+        own_ranges_(std::move(own_ranges)),
+        state_(state),
         options_(options),
         data_group_(data_group),
         num_units_(static_cast<int>(table.units.size())),
@@ -52,11 +53,14 @@ class BucketedAllReduce final : public GradientReduction {
     reduces_as_ready_ = false;
     for (; next_unit_ >= 0; --next_unit_) reduce_unit(next_unit_);
     wait_on_current_stream(reduced_, options_.device);
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      set_gradient(state_, static_cast<int>(i), own_ranges_[i].begin, buffers_[i].own);
+    }
   }
 
   void release() override {
     for (auto& buffer : buffers_) buffer = {};
-    for (auto& shard : shards_) shard.gradient = at::Tensor();
+    for (auto& [span, arrays] : state_) arrays.gradient = at::Tensor();
   }
 
   void wait_all_streams() override {
@@ -70,22 +74,22 @@ class BucketedAllReduce final : public GradientReduction {
     at::Tensor sum;                    // accumulation dtype, padded
     std::vector<at::Tensor> segments;  // 1-D views
     std::vector<bool> written;         // by segment
+    at::Tensor own;                    // fp32, this rank's slice of the sum over the ranks; in fp32 a part of `sum`
   };
 
   Buffer& buffer_of_group(size_t index) {
     Buffer& buffer = buffers_[index];
     if (buffer.sum.defined()) return buffer;
     const auto& group = groups_[index];
-    auto& shard = shards_[index];
+    const Range own = own_ranges_[index];
     const auto on_device = at::TensorOptions().device(options_.device);
     buffer.sum = at::empty({group.padded_numel}, on_device.dtype(options_.accumulation_dtype));
     buffer.sum.narrow(0, group.numel, group.padded_numel - group.numel).zero_();
     for (const auto& segment : group.segments)
       buffer.segments.push_back(buffer.sum.narrow(0, segment.offset, segment.numel));
     buffer.written.resize(group.segments.size());
-    shard.gradient = options_.accumulation_dtype == at::kFloat
-                         ? buffer.sum.narrow(0, shard.range.begin, shard.range.size())
-                         : at::empty({shard.range.size()}, on_device.dtype(at::kFloat));
+    buffer.own = options_.accumulation_dtype == at::kFloat ? buffer.sum.narrow(0, own.begin, own.size())
+                                                           : at::empty({own.size()}, on_device.dtype(at::kFloat));
     return buffer;
   }
 
@@ -109,7 +113,7 @@ class BucketedAllReduce final : public GradientReduction {
 
   void reduce_group(size_t index) {
     auto& buffer = buffers_[index];
-    auto& shard = shards_[index];
+    const Range own = own_ranges_[index];
     GradientCopies unused;
     for (size_t s = 0; s < buffer.written.size(); ++s) {
       if (!buffer.written[s]) unused.zero(buffer.segments[s]);
@@ -119,18 +123,19 @@ class BucketedAllReduce final : public GradientReduction {
     at::Tensor wire = buffer.sum;
     if (data_group_.size() > 1) {
       wire = wire.to(options_.communication_dtype.value_or(groups_[index].dtype));
-      if (shard.range.size() < wire.numel()) {
+      if (own.size() < wire.numel()) {
         reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
       } else {
         data_group_.all_reduce(buffer_of(wire), comm::ReduceOp::kSum);
       }
     }
-    const at::Tensor own = wire.narrow(0, shard.range.begin, shard.range.size());
-    if (own.data_ptr() != shard.gradient.data_ptr()) shard.gradient.copy_(own);
+    const at::Tensor reduced = wire.narrow(0, own.begin, own.size());
+    if (reduced.data_ptr() != buffer.own.data_ptr()) buffer.own.copy_(reduced);
   }
 
   const std::span<const FlatGroup> groups_;
-  std::vector<Shard>& shards_;
+  const std::vector<Range> own_ranges_;
+  const std::span<SpanState> state_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
   const int num_units_;
@@ -147,9 +152,10 @@ class BucketedAllReduce final : public GradientReduction {
 
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups,
-                                                            std::vector<Shard>& shards, const ShardingOptions& options,
+                                                            std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                            const ShardingOptions& options,
                                                             comm::Communicator& data_group) {
-  return std::make_unique<BucketedAllReduce>(table, groups, shards, options, data_group);
+  return std::make_unique<BucketedAllReduce>(table, groups, std::move(own_ranges), state, options, data_group);
 }
 
 }  // namespace dslaunch::runtime

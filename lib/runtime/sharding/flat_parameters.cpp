@@ -45,14 +45,17 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
   std::vector<at::Tensor> at_rest;
+  std::vector<Range> own_ranges;
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].is_gathered) allocate_resident(i);
-    (groups_[i].is_frozen ? make_frozen_shard(i) : make_shard(i));
-    at_rest.push_back(groups_[i].is_frozen ? frozen_shards_.back().at_rest : shards_.back().at_rest());
+    at_rest.push_back(groups_[i].is_frozen ? make_frozen_shard(i) : make_state(i));
+    if (groups_[i].is_frozen) continue;
+    own_ranges.push_back(own_range(i));
+    num_trained_ += 1;
   }
   gathered_ = std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, gather_group);
   gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
-      table_, trained_groups(), shards_, options_, data_group_);
+      table_, trained_groups(), std::move(own_ranges), state_, options_, data_group_);
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -60,31 +63,29 @@ void FlatParameters::allocate_resident(size_t index) {
   resident_[index] = at::zeros({group.padded_numel}, at::TensorOptions().device(options_.device).dtype(group.dtype));
 }
 
-// In fp32 the master is the parameter itself.
-void FlatParameters::make_shard(size_t index) {
+at::Tensor FlatParameters::make_state(size_t index) {
   const auto& group = groups_[index];
-  Shard shard{static_cast<int>(index), shard_range(group, shard_index_, num_shards_), {}, {}, {}};
-  const auto on_device = at::TensorOptions().device(options_.device);
-  const at::Tensor at_rest = group.is_gathered ? at::zeros({shard.range.size()}, on_device.dtype(group.dtype))
-                                               : resident_[index].narrow(0, shard.range.begin, shard.range.size());
-  if (group.dtype == at::kFloat) {
-    shard.master = at_rest;
-  } else {
-    shard.master = at::zeros({shard.range.size()}, on_device.dtype(at::kFloat));
-    shard.low_precision = at_rest;
+  const Range own = own_range(index);
+  const at::Tensor at_rest =
+      group.is_gathered ? at::zeros({own.size()}, at::TensorOptions().device(options_.device).dtype(group.dtype))
+                        : resident_[index].narrow(0, own.begin, own.size());
+  const StateArrays arrays = arrays_of_parameter(at_rest);
+  for (const auto& span : plan_spans(group, static_cast<int>(index), own, options_.optimizer_groups)) {
+    state_.push_back({span, narrow(arrays, span.range.begin - own.begin, span.numel())});
   }
-  shards_.push_back(std::move(shard));
+  return at_rest;
 }
 
-void FlatParameters::make_frozen_shard(size_t index) {
+at::Tensor FlatParameters::make_frozen_shard(size_t index) {
   const auto& group = groups_[index];
-  const Range range = shard_range(group, shard_index_, num_shards_);
+  const Range own = own_range(index);
   const bool quantized = options_.quantized_frozen;
-  const int64_t numel = quantized ? wire_bytes(range.size(), kWeightWire) : range.size();
+  const int64_t numel = quantized ? wire_bytes(own.size(), kWeightWire) : own.size();
   const auto dtype = quantized ? at::kByte : group.dtype;
   frozen_shards_.push_back(
-      {static_cast<int>(index), range, at::zeros({numel}, at::TensorOptions().device(options_.device).dtype(dtype))});
+      {static_cast<int>(index), own, at::zeros({numel}, at::TensorOptions().device(options_.device).dtype(dtype))});
   for (const auto& segment : group.segments) is_sharded_frozen_[static_cast<size_t>(segment.parameter)] = true;
+  return frozen_shards_.back().at_rest;
 }
 
 CollectiveOrder::Options FlatParameters::collective_order_options() {
@@ -108,13 +109,13 @@ void FlatParameters::load(const ReadElements& read, const std::function<void()>&
 }
 
 void FlatParameters::load_trained(const ReadElements& read) {
-  for (auto& shard : shards_) {
-    for (const auto& piece : pieces_in(groups_[shard.group], shard.range)) {
+  for (auto& [span, arrays] : state_) {
+    for (const auto& piece : pieces_in(groups_[span.flat_group], span.range)) {
       at::Tensor values = at::empty({piece.count}, at::kFloat);
       read(piece.parameter, piece.begin, values);
-      shard.master.narrow(0, piece.offset, piece.count).copy_(values);
+      arrays.master.narrow(0, piece.offset, piece.count).copy_(values);
     }
-    if (shard.low_precision.defined()) shard.low_precision.copy_(shard.master);
+    if (!arrays.master_is_parameter()) arrays.low_precision.copy_(arrays.master);
   }
 }
 
@@ -247,8 +248,10 @@ void FlatParameters::gather_parameters() {
   side_.wait(mark_current_stream(options_.device));
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i].is_gathered) continue;
-    resident_ready_[i] = side_.run(
-        [&] { gather_from_owners(shards_[i].at_rest(), resident_[i], data_group_, options_.use_all_gather); });
+    const Range own = own_range(i);
+    const at::Tensor at_rest = resident_[i].narrow(0, own.begin, own.size());
+    resident_ready_[i] =
+        side_.run([&] { gather_from_owners(at_rest, resident_[i], data_group_, options_.use_all_gather); });
   }
 }
 

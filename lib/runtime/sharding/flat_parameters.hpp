@@ -22,6 +22,7 @@
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/sharding_options.hpp"
+#include "runtime/state/state_arrays.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime {
@@ -48,9 +49,9 @@ class FlatParameters : public UnitParameters {
 
   void begin_accumulation_step(bool is_last);  // before a forward whose backward follows
   void end_accumulation_step();                // after that backward
-  void reduce_gradients();                     // after the last backward: the shards have their gradients
+  void reduce_gradients();                     // after the last backward: the state has its gradients
   void release_gradients();                    // after their use: the next step starts from zero
-  void gather_parameters();                    // after the optimizer has written the shards
+  void gather_parameters();                    // after the optimizer has written the state
 
   // For a step that is captured on a device (engine/step/step_graph.hpp): a point in a stream belongs either to the
   // capture or to work outside it, and the other side must not wait for it. Outside an accumulation step.
@@ -60,7 +61,9 @@ class FlatParameters : public UnitParameters {
   // A capture was aborted, possibly in the middle of an accumulation step: nothing of it has run.
   void abandon_pass();
 
-  std::vector<Shard>& shards() { return shards_; }
+  // What the optimizer works on: this rank's part of every trained group, cut by optimizer group, without moments. The
+  // gradients are there from reduce_gradients() to release_gradients().
+  std::span<SpanState> state() { return state_; }
   const std::vector<FrozenShard>& frozen_shards() const { return frozen_shards_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
   // Whether this frozen parameter is sharded here; the others stay in the model.
@@ -76,9 +79,11 @@ class FlatParameters : public UnitParameters {
   };
 
   void allocate_resident(size_t group);
-  void make_shard(size_t group);
-  void make_frozen_shard(size_t group);
-  std::span<const FlatGroup> trained_groups() const { return {groups_.data(), shards_.size()}; }
+  // Both return this rank's slice of the parameters as it is stored.
+  at::Tensor make_state(size_t group);
+  Range own_range(size_t group) const { return shard_range(groups_[group], shard_index_, num_shards_); }
+  at::Tensor make_frozen_shard(size_t group);
+  std::span<const FlatGroup> trained_groups() const { return {groups_.data(), num_trained_}; }
   void load_trained(const ReadElements& read);
   void load_frozen(const ReadElements& read);
   CollectiveOrder::Options collective_order_options();
@@ -95,14 +100,15 @@ class FlatParameters : public UnitParameters {
   const ShardingOptions options_;
   comm::Communicator& data_group_;
   int num_shards_ = 1, shard_index_ = 0;
-  std::vector<FlatGroup> groups_;  // trained ones, as shards_, then frozen ones, as frozen_shards_
+  std::vector<FlatGroup> groups_;  // trained ones, then frozen ones, as frozen_shards_
+  size_t num_trained_ = 0;         // groups
   std::vector<std::vector<SegmentLocation>> locations_;
   std::vector<std::vector<std::optional<SegmentLocation>>> frozen_locations_;
   std::vector<bool> is_sharded_frozen_;  // by parameter
   // the engine's thread, or autograd's during a backward pass
   std::vector<at::Tensor> resident_;        // by group: whole parameters, padded; undefined where they are gathered
   std::vector<StreamMark> resident_ready_;  // by group: the end of the last gather after a step
-  std::vector<Shard> shards_;
+  std::vector<SpanState> state_;            // by group, then by range
   std::vector<FrozenShard> frozen_shards_;
   SideStream side_;                               // gathers after a step
   std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks

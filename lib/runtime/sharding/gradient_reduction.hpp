@@ -1,6 +1,6 @@
-// How the gradients of unit calls become the gradients of the shards: one interface, one class per strategy. Memory for
-// gradients is allocated as they arrive and freed after the update, so a step's gradients do not yet exist at the end
-// of a forward, when activations take the most memory.
+// How the gradients of unit calls become the gradients of the state that this rank owns: one interface, one class per
+// strategy. Memory for gradients is allocated as they arrive and freed after the update, so a step's gradients do not
+// yet exist at the end of a forward, when activations take the most memory.
 //
 // On a device: memory that a side stream works on is allocated and freed on the thread's current stream, which has
 // waited for the side stream before it frees.
@@ -17,6 +17,7 @@
 #include "comm/communicator.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"
+#include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::runtime {
 
@@ -29,27 +30,32 @@ class GradientReduction {
   virtual void take(int unit, std::vector<at::Tensor> gradients) = 0;
   // Takes part in the reduction of a call that this rank did not make.
   virtual void participate(int unit) = 0;
-  // After the last backward of the step: every shard's gradient is complete, in fp32.
+  // After the last backward of the step: the gradients of the state are complete, in fp32.
   virtual void finish() = 0;
-  // The next step's gradients start from zero; the shards' gradients are released.
+  // The next step's gradients start from zero; the gradients of the state are released.
   virtual void release() = 0;
   // See FlatParameters::wait_all_streams() and abandon_pass().
   virtual void wait_all_streams() = 0;
   virtual void clear_marks() = 0;
 };
 
-// Both set the shards' gradient tensors, valid from finish() to release(). All arguments must outlive the result.
-// `groups`: the trained ones, by shard.
+// Gives the spans of a flat group their parts of `gradient`, which begins at element `begin` of the group.
+void set_gradient(std::span<SpanState> state, int group, int64_t begin, const at::Tensor& gradient);
+
+// Both set the gradients of `state`, valid from finish() to release(). All arguments must outlive the result. `groups`:
+// the trained ones; `own_ranges`: by group, what `state` covers.
 //
 // Stages 0 and 1: gradients are accumulated over the micro batches in one buffer per group, then reduced once (with
 // overlap: while the last backward runs, from the last unit to the root).
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups,
-                                                            std::vector<Shard>& shards, const ShardingOptions& options,
+                                                            std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                            const ShardingOptions& options,
                                                             comm::Communicator& data_group);
 // Stages 2 and 3: the gradients of each call are reduced at once from a small bucket and accumulated in the shards.
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
-                                                          std::span<const FlatGroup> groups, std::vector<Shard>& shards,
+                                                          std::span<const FlatGroup> groups,
+                                                          std::vector<Range> own_ranges, std::span<SpanState> state,
                                                           const ShardingOptions& options,
                                                           comm::Communicator& data_group);
 

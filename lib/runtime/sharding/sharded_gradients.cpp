@@ -17,10 +17,11 @@ namespace {
 
 class ShardedGradients final : public GradientReduction {
  public:
-  ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
-                   const ShardingOptions& options, comm::Communicator& data_group)
+  ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Range> own_ranges,
+                   std::span<SpanState> state, const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
-        shards_(shards),
+        own_ranges_(std::move(own_ranges)),
+        state_(state),
         options_(options),
         data_group_(data_group),
         locations_(locate_parameters(table, groups)),
@@ -50,8 +51,9 @@ class ShardedGradients final : public GradientReduction {
   void finish() override {
     wait_for_buckets();
     for (size_t i = 0; i < groups_.size(); ++i) {
-      shards_[i].gradient =
-          sums_[i].defined() ? sums_[i].to(at::kFloat) : at::zeros({shards_[i].range.size()}, on_device(at::kFloat));
+      set_gradient(
+          state_, static_cast<int>(i), own_ranges_[i].begin,
+          sums_[i].defined() ? sums_[i].to(at::kFloat) : at::zeros({own_ranges_[i].size()}, on_device(at::kFloat)));
     }
   }
 
@@ -59,7 +61,7 @@ class ShardedGradients final : public GradientReduction {
   void release() override {
     wait_for_buckets();
     for (auto& sum : sums_) sum = at::Tensor();
-    for (auto& shard : shards_) shard.gradient = at::Tensor();
+    for (auto& [span, arrays] : state_) arrays.gradient = at::Tensor();
   }
 
   void wait_all_streams() override {
@@ -97,7 +99,7 @@ class ShardedGradients final : public GradientReduction {
     fill(wire, group, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
     const bool is_first = !sums_[index].defined();
-    if (is_first) sums_[index] = at::empty({shards_[index].range.size()}, on_device(options_.accumulation_dtype));
+    if (is_first) sums_[index] = at::empty({own_ranges_[index].size()}, on_device(options_.accumulation_dtype));
     side_.wait(mark_current_stream(options_.device));
     bucket.is_free = side_.run([&] {
       const at::Tensor own = reduced(index, wire);
@@ -134,7 +136,8 @@ class ShardedGradients final : public GradientReduction {
   }
 
   const std::span<const FlatGroup> groups_;
-  std::vector<Shard>& shards_;
+  const std::vector<Range> own_ranges_;
+  const std::span<SpanState> state_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
   const std::vector<std::vector<SegmentLocation>> locations_;
@@ -149,10 +152,11 @@ class ShardedGradients final : public GradientReduction {
 }  // namespace
 
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
-                                                          std::span<const FlatGroup> groups, std::vector<Shard>& shards,
+                                                          std::span<const FlatGroup> groups,
+                                                          std::vector<Range> own_ranges, std::span<SpanState> state,
                                                           const ShardingOptions& options,
                                                           comm::Communicator& data_group) {
-  return std::make_unique<ShardedGradients>(table, groups, shards, options, data_group);
+  return std::make_unique<ShardedGradients>(table, groups, std::move(own_ranges), state, options, data_group);
 }
 
 }  // namespace dslaunch::runtime

@@ -50,19 +50,6 @@ struct ShardingOptions {
   std::function<void(const std::string& text)> barrier;
 };
 
-// What the optimizer works on: this rank's part of one flat group.
-struct Shard {
-  int group = 0;
-  Range range;               // within the group's flat buffer
-  at::Tensor master;         // fp32
-  at::Tensor gradient;       // fp32, the sum over the data ranks times 1/predivide; from reduce_gradients() to
-                             // release_gradients(), else undefined
-  at::Tensor low_precision;  // this range of the parameters themselves when they are not fp32; else undefined
-
-  // The parameters themselves as they are stored here, in the compute dtype.
-  const at::Tensor& at_rest() const { return low_precision.defined() ? low_precision : master; }
-};
-
 // Stage 3: this rank's part of a flat group that is not trained.
 struct FrozenShard {
   int group = 0;

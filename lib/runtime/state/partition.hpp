@@ -48,6 +48,7 @@ std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const Parti
 struct Range {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
 };
 
 // Shard `index` of `count` of a flat buffer.

@@ -11,7 +11,7 @@
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"
-#include "runtime/optim/shard_runs.hpp"
+#include "runtime/optim/moments.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
 #include "runtime/state/pinned_memory.hpp"
@@ -54,12 +54,8 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
   model_.train(true);
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.table(), &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &data_group : nullptr});
-  for (auto& shard : parameters_->shards()) {
-    const optim::ShardTensors whole{shard.master, {}, shard.low_precision, {}, 0, shard.group, shard.range};
-    for (auto& run : optim::split_by_group(whole, parameters_->groups()[shard.group], optimizer_groups_.of_parameter)) {
-      if (!options_.for_evaluation) optim::allocate_moments(*optimizer_, run);
-      shard_tensors_.push_back(std::move(run));
-    }
+  if (!options_.for_evaluation) {
+    for (auto& state : parameters_->state()) optim::allocate_moments(*optimizer_, state);
   }
   round_masters();
   if (config_.graph_harvesting && !options_.for_evaluation) set_up_step_graph();
@@ -100,8 +96,8 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
   const double lr = rates_after(loss_scaling_.known_applied_steps()).lr;
-  update_shards();
-  release_gradients();
+  update_state();
+  parameters_->release_gradients();
   loss_scaling_.advance();
   times_.end(StepPhase::kUpdate);
   parameters_->gather_parameters();
@@ -116,7 +112,7 @@ void Engine::compute_gradients(const std::function<MicroBatch()>& next) {
   loss_sum_ = at::Tensor();
   const int64_t last = num_micro_batches() - 1;
   for (int64_t micro = 0; micro <= last; ++micro) forward_backward(next(), micro == last);
-  reduce_gradients();
+  parameters_->reduce_gradients();
 }
 
 // Without per-token averaging, labels are not counted.
@@ -174,26 +170,13 @@ at::Tensor Engine::recompute_loss(const MicroBatch& batch, UnitParameters& param
   return loss.detach();
 }
 
-void Engine::reduce_gradients() {
-  parameters_->reduce_gradients();
-  for (auto& run : shard_tensors_) {
-    const Shard& shard = parameters_->shards()[run.flat_group];
-    run.gradient = shard.gradient.narrow(0, run.range.begin - shard.range.begin, run.range.size());
-  }
-}
-
-void Engine::release_gradients() {
-  for (auto& run : shard_tensors_) run.gradient = at::Tensor();
-  parameters_->release_gradients();
-}
-
-// One small all-reduce per step carries the loss, the squared norm of the shards and the stop requests. Its result
+// One small all-reduce per step carries the loss, the squared norm of the gradients and the stop requests. Its result
 // yields the overflow verdict, the global norm and the factor that turns summed gradients into clipped means, all
 // without waiting for the device.
 void Engine::combine_statistics(bool stop_requested) {
-  const bool contributes = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated shards count once
+  const bool contributes = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated gradients count once
   std::vector<at::Tensor> gradients;
-  for (const auto& tensors : shard_tensors_) gradients.push_back(tensors.gradient);
+  for (const auto& [span, arrays] : parameters_->state()) gradients.push_back(arrays.gradient);
   const auto scalar = loss_sum_.options();
   const at::Tensor squares = contributes
                                  ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients)).to(at::kFloat)
@@ -223,7 +206,7 @@ at::Tensor Engine::weigh_by_labels(double total_micro_batches) {
 
 // With a loss scale the host may not know yet whether its last steps were skipped, so the device selects the learning
 // rates by its own count of applied steps.
-void Engine::update_shards() {
+void Engine::update_state() {
   if (before_update_) before_update_();
   optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
                            .gradient_factor = gradient_factor_,
@@ -231,9 +214,9 @@ void Engine::update_shards() {
   const int64_t applied = loss_scaling_.known_applied_steps();
   for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more)
     inputs.rates.push_back(rates_after(applied + more));
-  const UpdateShards update = [&](std::vector<optim::ShardTensors>& shards) { optimizer_->step(shards, inputs); };
-  if (options_.watch_update) options_.watch_update(shard_tensors_, update);
-  update(shard_tensors_);
+  const ApplyUpdate update = [&](std::span<SpanState> states) { optimizer_->step(states, inputs); };
+  if (options_.watch_update) options_.watch_update(parameters_->state(), update);
+  update(parameters_->state());
   round_masters();
 }
 
@@ -248,8 +231,8 @@ const at::Tensor& Engine::skip_after_nonfinite() {
 // Without fp32 masters ("amp" O3) no state more precise than the parameters is kept between steps.
 void Engine::round_masters() {
   if (config_.fp32_master) return;
-  for (auto& tensors : shard_tensors_) {
-    if (tensors.low_precision.defined()) tensors.master.copy_(tensors.low_precision);
+  for (auto& [span, arrays] : parameters_->state()) {
+    if (!arrays.master_is_parameter()) arrays.master.copy_(arrays.low_precision);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,8 @@ struct StepResult {
   std::optional<std::string> diagnosis;
 };
 
-// One update of all shards with the learning rates and gradient factor of the current step.
-using UpdateShards = std::function<void(std::vector<optim::ShardTensors>&)>;
+// The current step's update, with its learning rates and gradient factor, of all spans of this rank or copies of them.
+using ApplyUpdate = std::function<void(std::span<SpanState>)>;
 
 struct EngineOptions {
   at::Device device = at::kCPU;
@@ -56,8 +57,8 @@ struct EngineOptions {
   StepPhases phases;                                     // notified of the current phase of each step
   bool for_evaluation = false;                           // no training steps: moments are not allocated
   int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
-  // Called in every step before the update with the shards and with the update, which it may apply to copies.
-  std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> watch_update;
+  // Called in every step before the update with the state and with the update, which it may apply to copies.
+  std::function<void(std::span<const SpanState>, const ApplyUpdate&)> watch_update;
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
@@ -96,9 +97,9 @@ class Engine {
 
   int64_t steps_done() const { return steps_done_; }
   // The state that this rank owns; views, valid until the next step. At stage 0 (replicated) only rank 0 owns it.
-  std::vector<OwnedState> owned_state() { return named_state(shard_tensors_); }
-  // The same for tensors that have the layout of this engine's shards.
-  std::vector<OwnedState> named_state(const std::vector<optim::ShardTensors>& shards) const;
+  std::vector<OwnedState> owned_state() { return named_state(parameters_->state()); }
+  // The same for other values of this engine's spans.
+  std::vector<OwnedState> named_state(std::span<const SpanState> states) const;
   // This rank's parts of sharded frozen parameters, and which ones are sharded; the others are whole on every rank.
   std::vector<FrozenPart> owned_frozen() const;
   bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
@@ -118,7 +119,7 @@ class Engine {
                const ReadState& read, const std::function<void()>& barrier);
   // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;
-  // Called in every step before the shards are updated: a reader of the state enqueues its wait on the stream here.
+  // Called in every step before the state is updated: a reader of the state enqueues its wait on the stream here.
   void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
   // Time since the last step (an evaluation, a save) is excluded from the next step's time.
   void restart_clock() { clock_.restart(); }
@@ -142,11 +143,9 @@ class Engine {
   double weight_of_labels(const MicroBatch& batch) const;
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
-  void reduce_gradients();
-  void release_gradients();
   void combine_statistics(bool stop_requested);
   at::Tensor weigh_by_labels(double total_micro_batches);
-  void update_shards();
+  void update_state();
   const at::Tensor& skip_after_nonfinite();
   void round_masters();
   optim::StepRates rates_after(int64_t applied_steps) const;
@@ -167,7 +166,6 @@ class Engine {
   // the engine's thread
   StepPhases times_;
   StepClock clock_;
-  std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group; gradients during the update
   int64_t steps_done_ = 0;
   int64_t schedule_offset_ = 0;  // steps counted by the schedule but not by bias correction: the moments started later
   std::function<void()> before_update_;

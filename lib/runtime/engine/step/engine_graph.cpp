@@ -56,7 +56,7 @@ void Engine::capture_step(const std::vector<MicroBatch>& batches) {
     compute_gradients(iterate(fixed));
     parameters_->wait_all_streams();
     std::vector<at::Tensor> results{loss_sum_};
-    for (const auto& run : shard_tensors_) results.push_back(run.gradient);
+    for (const auto& [span, arrays] : parameters_->state()) results.push_back(arrays.gradient);
     return results;
   });
   if (captured.ok()) {
@@ -64,14 +64,15 @@ void Engine::capture_step(const std::vector<MicroBatch>& batches) {
   } else {
     parameters_->abandon_pass();
   }
-  release_gradients();
+  parameters_->release_gradients();
   if (!all_ranks_can_capture(captured)) step_graph_.reset();
 }
 
 // Takes a step's results in the order in which capture_step() returns them.
 void Engine::take_gradients(const std::vector<at::Tensor>& results) {
   loss_sum_ = results.front();
-  for (size_t i = 0; i < shard_tensors_.size(); ++i) shard_tensors_[i].gradient = results[i + 1];
+  const auto states = parameters_->state();
+  for (size_t i = 0; i < states.size(); ++i) states[i].arrays.gradient = results[i + 1];
 }
 
 }  // namespace dslaunch::runtime

@@ -24,18 +24,17 @@ std::vector<FrozenPart> Engine::owned_frozen() const {
   return out;
 }
 
-std::vector<OwnedState> Engine::named_state(const std::vector<optim::ShardTensors>& shards) const {
+std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) const {
   std::vector<OwnedState> out;
   const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
   if (!owns) return out;
-  for (const auto& run : shards) {
-    const auto& moments = optimizer_->moment_names(run.group);
-    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
+  for (const auto& [span, arrays] : states) {
+    const auto& moments = optimizer_->moment_names(span.optimizer_group);
+    for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
       const auto& name = model_.table().parameters[piece.parameter].name;
-      out.push_back({name, "master", piece.begin, run.master.narrow(0, piece.offset, piece.count)});
-      for (size_t m = 0; m < run.moments.size(); ++m) {
-        out.push_back({name, moments[m], piece.begin, run.moments[m].narrow(0, piece.offset, piece.count)});
-      }
+      const StateArrays part = narrow(arrays, piece.offset, piece.count);
+      out.push_back({name, "master", piece.begin, part.master});
+      for (size_t m = 0; m < part.moments.size(); ++m) out.push_back({name, moments[m], piece.begin, part.moments[m]});
     }
   }
   return out;
@@ -43,14 +42,14 @@ std::vector<OwnedState> Engine::named_state(const std::vector<optim::ShardTensor
 
 int64_t Engine::num_moments() const {
   size_t most = 0;
-  for (const auto& run : shard_tensors_) most = std::max(most, run.moments.size());
+  for (const auto& [span, arrays] : parameters_->state()) most = std::max(most, arrays.moments.size());
   return static_cast<int64_t>(most);
 }
 
 void Engine::load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars) {
   set_counters(steps_done, scalars, /*fresh_moments=*/false);
-  for (auto& run : shard_tensors_) {
-    if (run.low_precision.defined()) run.low_precision.copy_(run.master);
+  for (auto& [span, arrays] : parameters_->state()) {
+    if (!arrays.master_is_parameter()) arrays.low_precision.copy_(arrays.master);
   }
   parameters_->gather_parameters();
 }
@@ -77,13 +76,13 @@ void Engine::restore(int64_t steps_done, const std::map<std::string, double>& sc
   parameters_->load([&](int parameter, int64_t begin,
                         at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },
                     barrier);
-  for (auto& run : shard_tensors_) {
-    const auto& moments = optimizer_->moment_names(run.group);
-    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
-      for (size_t m = 0; m < run.moments.size(); ++m) {
+  for (auto& [span, arrays] : parameters_->state()) {
+    const auto& moments = optimizer_->moment_names(span.optimizer_group);
+    for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
+      for (size_t m = 0; m < arrays.moments.size(); ++m) {
         at::Tensor values = at::empty({piece.count}, at::kFloat);
         read(table.parameters[piece.parameter].name, moments[m], piece.begin, values);
-        run.moments[m].narrow(0, piece.offset, piece.count).copy_(values);
+        arrays.moments[m].narrow(0, piece.offset, piece.count).copy_(values);
       }
     }
   }

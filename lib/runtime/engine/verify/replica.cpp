@@ -19,11 +19,11 @@ config::JobConfig unsharded(config::JobConfig config) {
   return config;
 }
 
-double mean_square(const std::vector<optim::ShardTensors>& shards) {
+double mean_square(std::span<const SpanState> states) {
   double squares = 0, count = 0;
-  for (const auto& shard : shards) {
-    squares += shard.gradient.to(at::kDouble).square().sum().item<double>();
-    count += static_cast<double>(shard.gradient.numel());
+  for (const auto& [span, arrays] : states) {
+    squares += arrays.gradient.to(at::kDouble).square().sum().item<double>();
+    count += static_cast<double>(arrays.gradient.numel());
   }
   return count > 0 ? squares / count : 0;
 }
@@ -40,7 +40,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
   options.barrier = {};
   options.phases = {};
   options.replicated_ranks = run.num_ranks;
-  options.watch_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
+  options.watch_update = [this](auto states, const auto& update) { bound_update(states, update); };
   engine_ = std::make_unique<Engine>(*model_, config_, options, single_rank_group,
                                      initial_values(*model_, config_.init, run.model_path));
   take_frozen(run.model);
@@ -112,43 +112,40 @@ void Replica::leave(RankState& rank) {
   for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i] = buffers[i].second.clone();
 }
 
-void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update) {
-  const double model_size = std::sqrt(mean_square(shards));
+void Replica::bound_update(std::span<const SpanState> states, const ApplyUpdate& update) {
+  const double model_size = std::sqrt(mean_square(states));
   for (auto* bound : {&lower_, &upper_}) {
     bound->clear();
-    for (const auto& shard : shards) {
-      const at::Tensor errors = gradient_errors(shard, model_size);
-      optim::ShardTensors moved = shard;
-      moved.master = shard.master.clone();
-      moved.gradient = bound == &lower_ ? shard.gradient - errors : shard.gradient + errors;
-      moved.low_precision = at::Tensor();
-      for (auto& moment : moved.moments) moment = moment.clone();
+    for (const auto& state : states) {
+      const at::Tensor errors = gradient_errors(state, model_size);
+      const StateArrays& arrays = state.arrays;
+      SpanState moved{state.span, {.master = arrays.master.clone()}};
+      moved.arrays.gradient = bound == &lower_ ? arrays.gradient - errors : arrays.gradient + errors;
+      for (const auto& moment : arrays.moments) moved.arrays.moments.push_back(moment.clone());
       bound->push_back(std::move(moved));
     }
     update(*bound);
-    for (auto& moved : *bound) moved.gradient = at::Tensor();
+    for (auto& moved : *bound) moved.arrays.gradient = at::Tensor();
   }
 }
 
 // The error is also relative to a tenth of the size of the model's gradients: gradients that are zero except for
 // rounding (a bias in front of a normalisation) have no size of their own to measure an error by. An element without
 // any contribution is exact: embedding rows that no token uses.
-at::Tensor Replica::gradient_errors(const optim::ShardTensors& shard, double model_size) const {
-  const at::Tensor own = shard.gradient.abs(), parts = magnitudes(shard);
+at::Tensor Replica::gradient_errors(const SpanState& state, double model_size) const {
+  const at::Tensor own = state.arrays.gradient.abs(), parts = magnitudes(state);
   const double unit_size = std::sqrt(own.to(at::kDouble).square().mean().item<double>());
   const at::Tensor errors = (own + (unit_size + 0.1 * model_size)) * bound_.relative + parts * bound_.of_parts;
   return (errors + bound_.absolute).masked_fill_(parts == 0, 0);
 }
 
-at::Tensor Replica::magnitudes(const optim::ShardTensors& shard) const {
-  optim::ShardTensors out = shard;  // only its layout matters
-  out.master = at::zeros_like(shard.gradient);
-  out.moments.clear();
-  for (auto& piece : engine_->named_state({out})) {
+at::Tensor Replica::magnitudes(const SpanState& state) const {
+  const SpanState out{state.span, {.master = at::zeros_like(state.arrays.gradient)}};
+  for (auto& piece : engine_->named_state({&out, 1})) {
     const at::Tensor& sizes = magnitudes_->of(parameter_of_.at(piece.parameter));
     if (sizes.defined()) piece.values.copy_(sizes.narrow(0, piece.begin, piece.values.numel()));
   }
-  return out.master;
+  return out.arrays.master;
 }
 
 Replica::State Replica::state() {

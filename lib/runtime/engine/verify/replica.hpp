@@ -69,9 +69,9 @@ class Replica {
   MicroBatch next_micro_batch();
   void enter(RankState& rank);
   void leave(RankState& rank);
-  void bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update);
-  at::Tensor gradient_errors(const optim::ShardTensors& shard, double model_size) const;
-  at::Tensor magnitudes(const optim::ShardTensors& shard) const;
+  void bound_update(std::span<const SpanState> states, const ApplyUpdate& update);
+  at::Tensor gradient_errors(const SpanState& state, double model_size) const;
+  at::Tensor magnitudes(const SpanState& state) const;
 
   // fixed after construction
   const at::Device device_;
@@ -84,7 +84,7 @@ class Replica {
   // changes with every step
   std::vector<RankState> ranks_;
   size_t micro_batches_ = 0;  // of the current step, that were returned so far
-  std::vector<optim::ShardTensors> lower_, upper_;
+  std::vector<SpanState> lower_, upper_;
   int64_t steps_done_ = 0;
   bool draws_random_numbers_ = false;
 };

@@ -23,16 +23,16 @@ const float* float_data(const at::Tensor& scalar) {
 
 // All argument types use the same names for these fields.
 template <class Arguments, class Coefficients>
-Arguments arguments_of(const ShardTensors& shard, const DeviceCoefficients<Coefficients>& coefficients,
+Arguments arguments_of(const StateArrays& arrays, const DeviceCoefficients<Coefficients>& coefficients,
                        const StepInputs& inputs) {
   Arguments arguments;
-  arguments.master = shard.master.mutable_data_ptr<float>();
-  arguments.gradient = shard.gradient.const_data_ptr<float>();
-  if (shard.low_precision.defined()) {
-    arguments.low_precision = shard.low_precision.mutable_data_ptr();
-    arguments.low_precision_type = element_type(shard.low_precision.scalar_type());
+  arguments.master = arrays.master.mutable_data_ptr<float>();
+  arguments.gradient = arrays.gradient.const_data_ptr<float>();
+  if (arrays.low_precision.defined()) {
+    arguments.low_precision = arrays.low_precision.mutable_data_ptr();
+    arguments.low_precision_type = element_type(arrays.low_precision.scalar_type());
   }
-  arguments.count = static_cast<size_t>(shard.master.numel());
+  arguments.count = static_cast<size_t>(arrays.master.numel());
   arguments.control = {float_data(inputs.gradient_factor), float_data(inputs.skip)};
   arguments.coefficients.value = coefficients.value;
   if (coefficients.table.defined()) {
@@ -44,45 +44,45 @@ Arguments arguments_of(const ShardTensors& shard, const DeviceCoefficients<Coeff
   return arguments;
 }
 
-void adam(const ShardTensors& shard, const DeviceCoefficients<AdamCoefficients>& coefficients,
+void adam(const StateArrays& arrays, const DeviceCoefficients<AdamCoefficients>& coefficients,
           const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(shard.master.device());
-  auto arguments = arguments_of<kernels::AdamArguments>(shard, coefficients, inputs);
-  arguments.exp_avg = shard.moments[0].mutable_data_ptr<float>();
-  arguments.exp_avg_sq = shard.moments[1].mutable_data_ptr<float>();
-  if (shard.moments.size() > 2) arguments.max_exp_avg_sq = shard.moments[2].mutable_data_ptr<float>();
-  check_launch(kernels::launch_adamw(arguments, stream_of(shard.master)), "adamw", shard.master);
+  const c10::cuda::CUDAGuard guard(arrays.master.device());
+  auto arguments = arguments_of<kernels::AdamArguments>(arrays, coefficients, inputs);
+  arguments.exp_avg = arrays.moments[0].mutable_data_ptr<float>();
+  arguments.exp_avg_sq = arrays.moments[1].mutable_data_ptr<float>();
+  if (arrays.moments.size() > 2) arguments.max_exp_avg_sq = arrays.moments[2].mutable_data_ptr<float>();
+  check_launch(kernels::launch_adamw(arguments, stream_of(arrays.master)), "adamw", arrays.master);
 }
 
-void sgd(const ShardTensors& shard, const DeviceCoefficients<SgdCoefficients>& coefficients, const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(shard.master.device());
-  auto arguments = arguments_of<kernels::SgdArguments>(shard, coefficients, inputs);
-  if (!shard.moments.empty()) arguments.moment = shard.moments[0].mutable_data_ptr<float>();
-  check_launch(kernels::launch_sgd(arguments, stream_of(shard.master)), "sgd", shard.master);
+void sgd(const StateArrays& arrays, const DeviceCoefficients<SgdCoefficients>& coefficients, const StepInputs& inputs) {
+  const c10::cuda::CUDAGuard guard(arrays.master.device());
+  auto arguments = arguments_of<kernels::SgdArguments>(arrays, coefficients, inputs);
+  if (!arrays.moments.empty()) arguments.moment = arrays.moments[0].mutable_data_ptr<float>();
+  check_launch(kernels::launch_sgd(arguments, stream_of(arrays.master)), "sgd", arrays.master);
 }
 
-void lion(const ShardTensors& shard, const DeviceCoefficients<LionCoefficients>& coefficients,
+void lion(const StateArrays& arrays, const DeviceCoefficients<LionCoefficients>& coefficients,
           const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(shard.master.device());
-  auto arguments = arguments_of<kernels::LionArguments>(shard, coefficients, inputs);
-  arguments.moment = shard.moments[0].mutable_data_ptr<float>();
-  check_launch(kernels::launch_lion(arguments, stream_of(shard.master)), "lion", shard.master);
+  const c10::cuda::CUDAGuard guard(arrays.master.device());
+  auto arguments = arguments_of<kernels::LionArguments>(arrays, coefficients, inputs);
+  arguments.moment = arrays.moments[0].mutable_data_ptr<float>();
+  check_launch(kernels::launch_lion(arguments, stream_of(arrays.master)), "lion", arrays.master);
 }
 
-void adagrad(const ShardTensors& shard, const DeviceCoefficients<AdagradCoefficients>& coefficients,
+void adagrad(const StateArrays& arrays, const DeviceCoefficients<AdagradCoefficients>& coefficients,
              const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(shard.master.device());
-  auto arguments = arguments_of<kernels::AdagradArguments>(shard, coefficients, inputs);
-  arguments.moment = shard.moments[0].mutable_data_ptr<float>();
-  check_launch(kernels::launch_adagrad(arguments, stream_of(shard.master)), "adagrad", shard.master);
+  const c10::cuda::CUDAGuard guard(arrays.master.device());
+  auto arguments = arguments_of<kernels::AdagradArguments>(arrays, coefficients, inputs);
+  arguments.moment = arrays.moments[0].mutable_data_ptr<float>();
+  check_launch(kernels::launch_adagrad(arguments, stream_of(arrays.master)), "adagrad", arrays.master);
 }
 
 kernels::LambArguments lamb_arguments(const ParameterPart& part,
                                       const DeviceCoefficients<LambCoefficients>& coefficients,
                                       const StepInputs& inputs) {
-  auto arguments = arguments_of<kernels::LambArguments>(part.tensors, coefficients, inputs);
-  arguments.exp_avg = part.tensors.moments[0].mutable_data_ptr<float>();
-  arguments.exp_avg_sq = part.tensors.moments[1].mutable_data_ptr<float>();
+  auto arguments = arguments_of<kernels::LambArguments>(part.arrays, coefficients, inputs);
+  arguments.exp_avg = part.arrays.moments[0].mutable_data_ptr<float>();
+  arguments.exp_avg_sq = part.arrays.moments[1].mutable_data_ptr<float>();
   return arguments;
 }
 
@@ -96,15 +96,15 @@ at::Tensor lamb_moments(std::span<const ParameterPart> parts, int64_t num_parame
   std::vector<int64_t> ends, owners;
   int64_t num_partials = 0;
   for (const auto& part : parts) {
-    num_partials += static_cast<int64_t>(kernels::num_lamb_partials(static_cast<size_t>(part.tensors.master.numel())));
+    num_partials += static_cast<int64_t>(kernels::num_lamb_partials(static_cast<size_t>(part.arrays.master.numel())));
     ends.push_back(num_partials);
     owners.push_back(part.parameter);
   }
   at::Tensor partials = at::zeros({num_partials, 2}, doubles);  // a skipped step does not write them
   auto* const first = static_cast<kernels::LambSums*>(partials.mutable_data_ptr());
   for (size_t i = 0; i < parts.size(); ++i) {
-    const at::Tensor& master = parts[i].tensors.master;
-    const auto arguments = lamb_arguments(parts[i], by_group[static_cast<size_t>(parts[i].tensors.group)], inputs);
+    const at::Tensor& master = parts[i].arrays.master;
+    const auto arguments = lamb_arguments(parts[i], by_group[static_cast<size_t>(parts[i].optimizer_group)], inputs);
     check_launch(kernels::launch_lamb_moments(arguments, first + (i == 0 ? 0 : ends[i - 1]), stream_of(master)),
                  "lamb_moments", master);
   }
@@ -130,7 +130,7 @@ at::Tensor lamb_ratios(const at::Tensor& sums, const LambCoefficients& bounds) {
 
 void lamb(const ParameterPart& part, const DeviceCoefficients<LambCoefficients>& coefficients, const at::Tensor& ratios,
           const StepInputs& inputs) {
-  const at::Tensor& master = part.tensors.master;
+  const at::Tensor& master = part.arrays.master;
   const c10::cuda::CUDAGuard guard(master.device());
   check_launch(kernels::launch_lamb(lamb_arguments(part, coefficients, inputs),
                                     ratios.const_data_ptr<float>() + part.parameter, stream_of(master)),

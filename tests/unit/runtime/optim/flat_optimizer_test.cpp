@@ -15,9 +15,9 @@ namespace {
 
 using dslaunch::config::Optimizer;
 using dslaunch::config::OptimizerType;
+using dslaunch::runtime::SpanState;
 using dslaunch::runtime::optim::FlatOptimizer;
 using dslaunch::runtime::optim::OptimizerGroups;
-using dslaunch::runtime::optim::ShardTensors;
 using dslaunch::runtime::optim::StepInputs;
 using dslaunch::runtime::optim::StepRates;
 
@@ -48,10 +48,10 @@ const std::vector<NamedSettings> kSettings = {
     {"SGD, Nesterov", {.type = OptimizerType::kSgd, .lr = 0.05, .momentum = 0.9, .nesterov = true}},
 };
 
-ShardTensors make_shard(const FlatOptimizer& optimizer, const at::Tensor& start, at::ScalarType low = at::kFloat) {
-  ShardTensors shard{.master = start.clone(), .gradient = at::zeros_like(start)};
-  if (low != at::kFloat) shard.low_precision = at::zeros(start.sizes(), start.options().dtype(low));
-  for (size_t i = 0; i < optimizer.moment_names(0).size(); ++i) shard.moments.push_back(at::zeros_like(start));
+SpanState make_state(const FlatOptimizer& optimizer, const at::Tensor& start, at::ScalarType low = at::kFloat) {
+  SpanState shard{.arrays = {.master = start.clone(), .gradient = at::zeros_like(start)}};
+  if (low != at::kFloat) shard.arrays.low_precision = at::zeros(start.sizes(), start.options().dtype(low));
+  for (size_t i = 0; i < optimizer.moment_names(0).size(); ++i) shard.arrays.moments.push_back(at::zeros_like(start));
   return shard;
 }
 
@@ -99,24 +99,25 @@ double worst_relative(const at::Tensor& got, const at::Tensor& expected) {
   return ((got.to(at::kDouble) - expected).abs() / expected.abs()).max().item<double>();
 }
 
-void run_steps(const FlatOptimizer& optimizer, ShardTensors& shard, double lr, int64_t steps,
+void run_steps(const FlatOptimizer& optimizer, SpanState& shard, double lr, int64_t steps,
                const at::Tensor& factor = {}) {
   for (int64_t t = 1; t <= steps; ++t) {
-    shard.gradient.copy_(gradient_values(shard.master.numel(), t));
+    shard.arrays.gradient.copy_(gradient_values(shard.arrays.master.numel(), t));
     optimizer.step({&shard, 1}, StepInputs{.rates = {{.step = t, .lr = lr}}, .gradient_factor = factor});
   }
 }
 
-ShardTensors copy_of(const ShardTensors& shard) {
-  ShardTensors copy{.master = shard.master.clone(), .gradient = shard.gradient.clone()};
-  if (shard.low_precision.defined()) copy.low_precision = shard.low_precision.clone();
-  for (const at::Tensor& moment : shard.moments) copy.moments.push_back(moment.clone());
+SpanState copy_of(const SpanState& shard) {
+  SpanState copy{.arrays = {.master = shard.arrays.master.clone(), .gradient = shard.arrays.gradient.clone()}};
+  if (shard.arrays.low_precision.defined()) copy.arrays.low_precision = shard.arrays.low_precision.clone();
+  for (const at::Tensor& moment : shard.arrays.moments) copy.arrays.moments.push_back(moment.clone());
   return copy;
 }
 
-bool same_state(const ShardTensors& a, const ShardTensors& b) {
-  bool same = at::equal(a.master, b.master) && at::equal(a.low_precision, b.low_precision);
-  for (size_t i = 0; i < a.moments.size(); ++i) same = same && at::equal(a.moments[i], b.moments[i]);
+bool same_state(const SpanState& a, const SpanState& b) {
+  bool same = at::equal(a.arrays.master, b.arrays.master) && at::equal(a.arrays.low_precision, b.arrays.low_precision);
+  for (size_t i = 0; i < a.arrays.moments.size(); ++i)
+    same = same && at::equal(a.arrays.moments[i], b.arrays.moments[i]);
   return same;
 }
 
@@ -145,9 +146,9 @@ TEST_CASE("ten steps end where torch.optim's do", "[runtime][flat_optimizer]") {
   for (const auto& [index, expected] : recorded) {
     INFO(kSettings[index].name);
     const auto optimizer = make_flat_optimizer(kSettings[index].settings);
-    ShardTensors shard = make_shard(*optimizer, start);
+    SpanState shard = make_state(*optimizer, start);
     run_steps(*optimizer, shard, kSettings[index].settings.lr, 10);
-    CHECK(worst_relative(shard.master, at::tensor(expected, at::kDouble)) < 1e-6);
+    CHECK(worst_relative(shard.arrays.master, at::tensor(expected, at::kDouble)) < 1e-6);
   }
 }
 
@@ -157,9 +158,9 @@ TEST_CASE("many elements follow the formulas in double precision", "[runtime][fl
     const auto optimizer = make_flat_optimizer(settings);
     // Far enough from 0 that 0.1 p and the gradient never cancel: the sign of a near-zero sum is all that Adam keeps.
     const at::Tensor start = at::linspace(3.0, 5.0, 40'007);
-    ShardTensors shard = make_shard(*optimizer, start);
+    SpanState shard = make_state(*optimizer, start);
     run_steps(*optimizer, shard, settings.lr, 6, at::scalar_tensor(0.25F));
-    CHECK(worst_relative(shard.master, oracle(settings, start, 6, 0.25)) < 1e-6);
+    CHECK(worst_relative(shard.arrays.master, oracle(settings, start, 6, 0.25)) < 1e-6);
   }
 }
 
@@ -168,26 +169,27 @@ TEST_CASE("a shard may be cut anywhere", "[runtime][flat_optimizer]") {
   for (const auto& [name, settings] : kSettings) {
     INFO(name);
     const auto optimizer = make_flat_optimizer(settings);
-    ShardTensors whole = make_shard(*optimizer, start_values(kCount), at::kBFloat16);
-    ShardTensors pieces = make_shard(*optimizer, start_values(kCount), at::kBFloat16);
+    SpanState whole = make_state(*optimizer, start_values(kCount), at::kBFloat16);
+    SpanState pieces = make_state(*optimizer, start_values(kCount), at::kBFloat16);
     for (int64_t t = 1; t <= 3; ++t) {
       const StepInputs inputs{.rates = {{.step = t, .lr = settings.lr}}, .gradient_factor = at::scalar_tensor(0.3F)};
-      whole.gradient.copy_(gradient_values(kCount, t));
-      pieces.gradient.copy_(whole.gradient);
+      whole.arrays.gradient.copy_(gradient_values(kCount, t));
+      pieces.arrays.gradient.copy_(whole.arrays.gradient);
       optimizer->step({&whole, 1}, inputs);
       int64_t begin = 0;
       for (const int64_t end : {int64_t{1}, int64_t{16'678}, int64_t{33'349}, kCount}) {
-        ShardTensors piece{.master = pieces.master.slice(0, begin, end),
-                           .gradient = pieces.gradient.slice(0, begin, end),
-                           .low_precision = pieces.low_precision.slice(0, begin, end)};
-        for (const auto& moment : pieces.moments) piece.moments.push_back(moment.slice(0, begin, end));
+        SpanState piece{.arrays = {.master = pieces.arrays.master.slice(0, begin, end),
+                                   .gradient = pieces.arrays.gradient.slice(0, begin, end),
+                                   .low_precision = pieces.arrays.low_precision.slice(0, begin, end)}};
+        for (const auto& moment : pieces.arrays.moments) piece.arrays.moments.push_back(moment.slice(0, begin, end));
         optimizer->step({&piece, 1}, inputs);
         begin = end;
       }
     }
-    CHECK(at::equal(whole.master, pieces.master));
-    CHECK(at::equal(whole.low_precision, pieces.low_precision));
-    for (size_t i = 0; i < whole.moments.size(); ++i) CHECK(at::equal(whole.moments[i], pieces.moments[i]));
+    CHECK(at::equal(whole.arrays.master, pieces.arrays.master));
+    CHECK(at::equal(whole.arrays.low_precision, pieces.arrays.low_precision));
+    for (size_t i = 0; i < whole.arrays.moments.size(); ++i)
+      CHECK(at::equal(whole.arrays.moments[i], pieces.arrays.moments[i]));
   }
 }
 
@@ -195,13 +197,13 @@ TEST_CASE("the number of threads does not show in the result", "[runtime][flat_o
   const ThreadCountGuard guard;
   const auto optimizer = make_flat_optimizer(kSettings[0].settings);
   at::set_num_threads(1);
-  ShardTensors expected = make_shard(*optimizer, start_values(200'003));
+  SpanState expected = make_state(*optimizer, start_values(200'003));
   run_steps(*optimizer, expected, 0.01, 3);
   for (const int threads : {2, 3, 7}) {
     at::set_num_threads(threads);
-    ShardTensors shard = make_shard(*optimizer, start_values(200'003));
+    SpanState shard = make_state(*optimizer, start_values(200'003));
     run_steps(*optimizer, shard, 0.01, 3);
-    CHECK(at::equal(shard.master, expected.master));
+    CHECK(at::equal(shard.arrays.master, expected.arrays.master));
   }
 }
 
@@ -210,9 +212,9 @@ TEST_CASE("the low-precision copy is the rounded master", "[runtime][flat_optimi
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       INFO(name);
       const auto optimizer = make_flat_optimizer(settings);
-      ShardTensors shard = make_shard(*optimizer, start_values(1003), type);
+      SpanState shard = make_state(*optimizer, start_values(1003), type);
       run_steps(*optimizer, shard, settings.lr, 2);
-      CHECK(at::equal(shard.low_precision, shard.master.to(type)));
+      CHECK(at::equal(shard.arrays.low_precision, shard.arrays.master.to(type)));
     }
   }
 }
@@ -220,29 +222,29 @@ TEST_CASE("the low-precision copy is the rounded master", "[runtime][flat_optimi
 TEST_CASE("the gradient factor multiplies the gradient, and the gradient stays as it was",
           "[runtime][flat_optimizer]") {
   const auto optimizer = make_flat_optimizer(kSettings[0].settings);
-  ShardTensors scaled = make_shard(*optimizer, start_values(100));
-  ShardTensors plain = make_shard(*optimizer, start_values(100));
-  scaled.gradient.copy_(gradient_values(100, 1));
-  plain.gradient.copy_(gradient_values(100, 1).mul(0.5));
+  SpanState scaled = make_state(*optimizer, start_values(100));
+  SpanState plain = make_state(*optimizer, start_values(100));
+  scaled.arrays.gradient.copy_(gradient_values(100, 1));
+  plain.arrays.gradient.copy_(gradient_values(100, 1).mul(0.5));
   optimizer->step({&scaled, 1}, {.rates = {{.step = 1, .lr = 0.1}}, .gradient_factor = at::scalar_tensor(0.5F)});
   optimizer->step({&plain, 1}, {.rates = {{.step = 1, .lr = 0.1}}});
-  CHECK(at::equal(scaled.master, plain.master));
-  CHECK(at::equal(scaled.gradient, gradient_values(100, 1)));
+  CHECK(at::equal(scaled.arrays.master, plain.arrays.master));
+  CHECK(at::equal(scaled.arrays.gradient, gradient_values(100, 1)));
 }
 
 TEST_CASE("a skipped step writes nothing, and one that is not skipped all of it", "[runtime][flat_optimizer]") {
   for (const auto& [name, settings] : kSettings) {
     INFO(name);
     const auto optimizer = make_flat_optimizer(settings);
-    ShardTensors shard = make_shard(*optimizer, start_values(1003), at::kBFloat16);
+    SpanState shard = make_state(*optimizer, start_values(1003), at::kBFloat16);
     run_steps(*optimizer, shard, settings.lr, 2);
-    ShardTensors before = copy_of(shard), unsteered = copy_of(shard);
+    SpanState before = copy_of(shard), unsteered = copy_of(shard);
     StepInputs inputs{.rates = {{.step = 3, .lr = settings.lr}}, .skip = at::scalar_tensor(1.0F)};
     // As it comes with an overflow.
-    shard.gradient.fill_(std::numeric_limits<float>::quiet_NaN());
+    shard.arrays.gradient.fill_(std::numeric_limits<float>::quiet_NaN());
     optimizer->step({&shard, 1}, inputs);
     CHECK(same_state(shard, before));
-    shard.gradient.copy_(unsteered.gradient);
+    shard.arrays.gradient.copy_(unsteered.arrays.gradient);
     inputs.skip = at::scalar_tensor(0.0F);
     optimizer->step({&shard, 1}, inputs);
     optimizer->step({&unsteered, 1}, {.rates = inputs.rates});
@@ -256,9 +258,9 @@ TEST_CASE("the count of applied steps picks the rates of its step", "[runtime][f
     INFO(name);
     const auto optimizer = make_flat_optimizer(settings);
     for (int64_t applied = 4; applied < 7; ++applied) {
-      ShardTensors told = make_shard(*optimizer, start_values(1003), at::kHalf);
+      SpanState told = make_state(*optimizer, start_values(1003), at::kHalf);
       run_steps(*optimizer, told, settings.lr, 4);
-      ShardTensors picked = copy_of(told);
+      SpanState picked = copy_of(told);
       const std::vector<StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}, {.step = 7, .lr = 0.3}};
       optimizer->step({&told, 1}, {.rates = {rates[static_cast<size_t>(applied - 4)]}});
       optimizer->step({&picked, 1}, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)});
@@ -269,7 +271,7 @@ TEST_CASE("the count of applied steps picks the rates of its step", "[runtime][f
 
 TEST_CASE("a count of applied steps without rates of its own is refused", "[runtime][flat_optimizer]") {
   const auto optimizer = make_flat_optimizer(kSettings[0].settings);
-  ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
+  SpanState shard = make_state(*optimizer, at::zeros({10}));
   const std::vector<StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}};
   for (const int64_t applied : {3, 6}) {
     CHECK_THROWS_AS(
@@ -290,7 +292,7 @@ TEST_CASE("moments carry the names of torch's state", "[runtime][flat_optimizer]
 TEST_CASE("an empty shard is a step without work", "[runtime][flat_optimizer]") {
   for (const auto& [name, settings] : kSettings) {
     const auto optimizer = make_flat_optimizer(settings);
-    ShardTensors shard = make_shard(*optimizer, at::zeros({0}), at::kBFloat16);
+    SpanState shard = make_state(*optimizer, at::zeros({0}), at::kBFloat16);
     CHECK_NOTHROW(optimizer->step({&shard, 1}, {.rates = {{.step = 1, .lr = 0.1}}}));
   }
 }
@@ -299,17 +301,23 @@ TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimi
   const auto optimizer = make_flat_optimizer(kSettings[0].settings);
   const StepInputs inputs{.rates = {{.step = 1, .lr = 0.1}}};
   const auto refused = [&](auto&& spoil) {
-    ShardTensors shard = make_shard(*optimizer, at::zeros({10}), at::kBFloat16);
+    SpanState shard = make_state(*optimizer, at::zeros({10}), at::kBFloat16);
     spoil(shard);
     CHECK_THROWS_AS(optimizer->step({&shard, 1}, inputs), dslaunch::InternalError);
   };
-  refused([](ShardTensors& s) { s.gradient = at::zeros({9}); });
-  refused([](ShardTensors& s) { s.gradient = at::zeros({10}, at::kBFloat16); });
-  refused([](ShardTensors& s) { s.gradient = at::zeros({20}).slice(0, 0, 20, 2); });
-  refused([](ShardTensors& s) { s.moments.pop_back(); });
-  refused([](ShardTensors& s) { s.moments[1] = at::Tensor(); });
-  refused([](ShardTensors& s) { s.low_precision = at::zeros({10}, at::kInt); });
-  ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
+  refused([](SpanState& s) { s.arrays.gradient = at::zeros({9}); });
+  refused([](SpanState& s) { s.arrays.gradient = at::zeros({10}, at::kBFloat16); });
+  refused([](SpanState& s) { s.arrays.gradient = at::zeros({20}).slice(0, 0, 20, 2); });
+  refused([](SpanState& s) { s.arrays.moments.pop_back(); });
+  refused([](SpanState& s) { s.arrays.moments[1] = at::Tensor(); });
+  refused([](SpanState& s) { s.arrays.low_precision = at::zeros({10}, at::kInt); });
+  std::vector<SpanState> on_two_devices(2, make_state(*optimizer, at::zeros({10})));
+  for (auto* array : {&on_two_devices[1].arrays.master, &on_two_devices[1].arrays.gradient}) {
+    *array = array->to(at::kMeta);
+  }
+  for (auto& moment : on_two_devices[1].arrays.moments) moment = moment.to(at::kMeta);
+  CHECK_THROWS_AS(optimizer->step(on_two_devices, inputs), dslaunch::InternalError);
+  SpanState shard = make_state(*optimizer, at::zeros({10}));
   CHECK_THROWS_AS(optimizer->step({&shard, 1}, {.rates = {{.step = 0, .lr = 0.1}}}), dslaunch::InternalError);
 }
 

@@ -15,7 +15,7 @@
 
 #include "config/load.hpp"
 #include "runtime/optim/learning_rate.hpp"
-#include "runtime/optim/shard_runs.hpp"
+#include "runtime/optim/moments.hpp"
 #include "support/checkout.hpp"
 #include "support/thread_communicator.hpp"
 
@@ -82,9 +82,9 @@ struct Job {
 
 // Fills `whole` with what the runs of one rank hold.
 template <class Take>
-void collect(const Job& job, const std::vector<optim::ShardTensors>& runs, at::Tensor& whole, const Take& take) {
+void collect(const Job& job, const std::vector<SpanState>& runs, at::Tensor& whole, const Take& take) {
   for (const auto& run : runs) {
-    for (const auto& piece : pieces_in(job.layout[static_cast<size_t>(run.flat_group)], run.range)) {
+    for (const auto& piece : pieces_in(job.layout[static_cast<size_t>(run.span.flat_group)], run.span.range)) {
       whole.narrow(0, job.model.first[static_cast<size_t>(piece.parameter)] + piece.begin, piece.count)
           .copy_(take(run).narrow(0, piece.offset, piece.count));
     }
@@ -103,28 +103,28 @@ void fill(const Job& job, int flat_group, const Range& range, const at::Tensor& 
 void run_rank(Job& job, comm::Communicator& communicator) {
   const auto optimizer =
       optim::make_flat_optimizer(job.groups, {&job.model.table, &job.layout, job.ranks > 1 ? &communicator : nullptr});
-  std::vector<optim::ShardTensors> runs;
+  std::vector<SpanState> runs;
   for (size_t g = 0; g < job.layout.size(); ++g) {
-    optim::ShardTensors shard;
-    shard.flat_group = static_cast<int>(g);
-    shard.range = shard_range(job.layout[g], communicator.rank(), job.ranks);
-    shard.master = at::zeros({shard.range.size()});
-    shard.gradient = at::zeros({shard.range.size()});
-    shard.low_precision = at::zeros({shard.range.size()}, at::kBFloat16);
-    fill(job, shard.flat_group, shard.range, shard.master, start_value);
-    for (auto& run : optim::split_by_group(shard, job.layout[g], job.groups.of_parameter)) {
-      optim::allocate_moments(*optimizer, run);
-      runs.push_back(std::move(run));
+    const Range own = shard_range(job.layout[g], communicator.rank(), job.ranks);
+    StateArrays arrays;
+    arrays.master = at::zeros({own.size()});
+    arrays.gradient = at::zeros({own.size()});
+    arrays.low_precision = at::zeros({own.size()}, at::kBFloat16);
+    fill(job, static_cast<int>(g), own, arrays.master, start_value);
+    for (const auto& span : plan_spans(job.layout[g], static_cast<int>(g), own, job.groups.of_parameter)) {
+      runs.push_back({span, narrow(arrays, span.range.begin - own.begin, span.numel())});
+      optim::allocate_moments(*optimizer, runs.back());
     }
   }
   for (int64_t step = 1; step <= kSteps; ++step) {
     for (const auto& run : runs) {
-      fill(job, run.flat_group, run.range, run.gradient, [&](int64_t i) { return gradient_value(i, step); });
+      fill(job, run.span.flat_group, run.span.range, run.arrays.gradient,
+           [&](int64_t i) { return gradient_value(i, step); });
     }
     optimizer->step(runs, {.rates = {optim::step_rates(job.config.scheduler, job.groups, kSteps, step - 1)}});
     if (auto found = job.values.find(step); found != job.values.end()) {
-      collect(job, runs, found->second, [](const optim::ShardTensors& run) { return run.master; });
-      collect(job, runs, job.low_precision.at(step), [](const optim::ShardTensors& run) { return run.low_precision; });
+      collect(job, runs, found->second, [](const SpanState& run) { return run.arrays.master; });
+      collect(job, runs, job.low_precision.at(step), [](const SpanState& run) { return run.arrays.low_precision; });
     }
   }
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/optim/algorithms.hpp"
-#include "runtime/optim/shard_runs.hpp"
+#include "runtime/optim/moments.hpp"
 
 namespace {
 
@@ -21,7 +21,7 @@ struct Small {
   optim::OptimizerGroups groups;
   std::vector<FlatGroup> layout;
   std::unique_ptr<optim::FlatOptimizer> optimizer;
-  std::vector<optim::ShardTensors> runs;
+  std::vector<SpanState> runs;
 
   explicit Small(const Optimizer& settings, at::ScalarType low = at::kBFloat16) {
     table.units = {{"", {0, 1}}};
@@ -37,14 +37,13 @@ struct Small {
         plan_flat_groups(table, {.compute_dtypes = {at::kFloat, at::kFloat}, .optimizer_groups = groups.of_parameter});
     optimizer = optim::make_flat_optimizer(groups, {&table, &layout, nullptr});
     at::manual_seed(3);
-    optim::ShardTensors shard;
-    shard.range = {0, layout[0].padded_numel};
-    shard.master = at::randn({shard.range.size()});
-    shard.gradient = at::randn({shard.range.size()});
-    shard.low_precision = at::zeros({shard.range.size()}, low);
-    for (auto& run : optim::split_by_group(shard, layout[0], groups.of_parameter)) {
-      optim::allocate_moments(*optimizer, run);
-      runs.push_back(std::move(run));
+    StateArrays whole;
+    whole.master = at::randn({layout[0].padded_numel});
+    whole.gradient = at::randn({layout[0].padded_numel});
+    whole.low_precision = at::zeros({layout[0].padded_numel}, low);
+    for (const auto& span : plan_spans(layout[0], 0, {0, layout[0].padded_numel}, groups.of_parameter)) {
+      runs.push_back({span, narrow(whole, span.range.begin, span.numel())});
+      optim::allocate_moments(*optimizer, runs.back());
     }
   }
 
@@ -53,9 +52,9 @@ struct Small {
   std::vector<at::Tensor> state() const {
     std::vector<at::Tensor> out;
     for (const auto& run : runs) {
-      out.push_back(run.master.clone());
-      out.push_back(run.low_precision.clone());
-      for (const auto& moment : run.moments) out.push_back(moment.clone());
+      out.push_back(run.arrays.master.clone());
+      out.push_back(run.arrays.low_precision.clone());
+      for (const auto& moment : run.arrays.moments) out.push_back(moment.clone());
     }
     return out;
   }
@@ -83,11 +82,11 @@ TEST_CASE("a skipped step of Lamb or Muon writes nothing", "[runtime][lamb][muon
     skipped.step({.rates = {{.step = 1, .lr = 0.1}}});
     plain.step({.rates = {{.step = 1, .lr = 0.1}}});
     const auto before = skipped.state();
-    const at::Tensor gradient = skipped.runs[0].gradient.clone();
-    skipped.runs[0].gradient.fill_(std::numeric_limits<float>::infinity());  // as it comes with an overflow
+    const at::Tensor gradient = skipped.runs[0].arrays.gradient.clone();
+    skipped.runs[0].arrays.gradient.fill_(std::numeric_limits<float>::infinity());  // as it comes with an overflow
     skipped.step({.rates = {{.step = 2, .lr = 0.1}}, .skip = at::scalar_tensor(1.0F)});
     CHECK(same(skipped.state(), before));
-    skipped.runs[0].gradient.copy_(gradient);
+    skipped.runs[0].arrays.gradient.copy_(gradient);
     skipped.step({.rates = {{.step = 2, .lr = 0.1}}, .skip = at::scalar_tensor(0.0F)});
     plain.step({.rates = {{.step = 2, .lr = 0.1}}});
     CHECK(same(skipped.state(), plain.state()));
@@ -115,8 +114,8 @@ TEST_CASE("the low-precision copy is the rounded master after Lamb and Muon", "[
       Small small(settings, type);
       small.step({.rates = {{.step = 1, .lr = 0.1}}});
       for (const auto& run : small.runs) {
-        const int64_t real = std::min<int64_t>(run.range.end, 29) - run.range.begin;  // padding is nobody's
-        CHECK(at::equal(run.low_precision.narrow(0, 0, real), run.master.narrow(0, 0, real).to(type)));
+        const int64_t real = std::min<int64_t>(run.span.range.end, 29) - run.span.range.begin;  // padding is nobody's
+        CHECK(at::equal(run.arrays.low_precision.narrow(0, 0, real), run.arrays.master.narrow(0, 0, real).to(type)));
       }
     }
   }
@@ -130,10 +129,10 @@ TEST_CASE("Lamb moves a parameter by its own size", "[runtime][lamb]") {
     settings.max_coeff = 1e9;
     settings.min_coeff = 0.0;
     Small small(settings);
-    const at::Tensor before = small.runs[0].master.narrow(0, 0, 24).to(at::kDouble);
-    small.runs[0].gradient.fill_(0.5);
+    const at::Tensor before = small.runs[0].arrays.master.narrow(0, 0, 24).to(at::kDouble);
+    small.runs[0].arrays.gradient.fill_(0.5);
     small.step({.rates = {{.step = 1, .lr = 0.01}}});
-    const at::Tensor moved = before - small.runs[0].master.narrow(0, 0, 24).to(at::kDouble);
+    const at::Tensor moved = before - small.runs[0].arrays.master.narrow(0, 0, 24).to(at::kDouble);
     const double expected = 0.01 * before.norm().item<double>() / std::sqrt(24.0);
     CHECK((moved - expected).abs().max().item<double>() < 1e-6);
   }
@@ -145,27 +144,27 @@ TEST_CASE("eps stands inside or outside Lamb's square root", "[runtime][lamb]") 
     Optimizer settings{.type = OptimizerType::kLamb, .eps = 0.01, .bias_correction = false, .eps_inside_sqrt = inside};
     settings.max_coeff = settings.min_coeff = 1.0;
     Small small(settings);
-    const double before = small.runs[0].master[0].item<double>();
-    small.runs[0].gradient.fill_(2.0);
+    const double before = small.runs[0].arrays.master[0].item<double>();
+    small.runs[0].arrays.gradient.fill_(2.0);
     small.step({.rates = {{.step = 1, .lr = 0.1}}});
     const double m = 0.1 * 2.0, v = 0.001 * 4.0;
     const double update = inside ? m / std::sqrt(v + 0.01) : m / (std::sqrt(v) + 0.01);
-    CHECK(before - small.runs[0].master[0].item<double>() == Approx(0.1 * update).epsilon(1e-5));
+    CHECK(before - small.runs[0].arrays.master[0].item<double>() == Approx(0.1 * update).epsilon(1e-5));
   }
 }
 
 TEST_CASE("a parameter of zeros, and one that does not move, keep Lamb's ratio at 1", "[runtime][lamb]") {
   Optimizer settings{.type = OptimizerType::kLamb, .bias_correction = false};
   Small small(settings);
-  small.runs[0].master.zero_();
-  small.runs[0].gradient.fill_(1.0);
+  small.runs[0].arrays.master.zero_();
+  small.runs[0].arrays.gradient.fill_(1.0);
   small.step({.rates = {{.step = 1, .lr = 0.1}}});
-  CHECK(small.runs[0].master[0].item<double>() == Approx(-0.1 * 0.1 / std::sqrt(0.001)).epsilon(1e-5));
+  CHECK(small.runs[0].arrays.master[0].item<double>() == Approx(-0.1 * 0.1 / std::sqrt(0.001)).epsilon(1e-5));
   Small still(settings);
-  const auto before = still.runs[0].master.clone();
-  still.runs[0].gradient.zero_();
+  const auto before = still.runs[0].arrays.master.clone();
+  still.runs[0].arrays.gradient.zero_();
   still.step({.rates = {{.step = 1, .lr = 0.1}}});
-  CHECK(at::equal(still.runs[0].master, before));
+  CHECK(at::equal(still.runs[0].arrays.master, before));
 }
 
 TEST_CASE("Muon's iteration brings singular values near one and scales tall matrices", "[runtime][muon]") {
@@ -193,6 +192,6 @@ TEST_CASE("the moments of Lamb and Muon carry the names of DeepSpeed's state", "
   CHECK(muon.optimizer->moment_names(0) == Names{"momentum_buffer"});
   CHECK(muon.optimizer->moment_names(1) == Names{"exp_avg", "exp_avg_sq"});
   REQUIRE(muon.runs.size() == 2);
-  CHECK(muon.runs[0].moments.size() == 1);
-  CHECK(muon.runs[1].moments.size() == 2);
+  CHECK(muon.runs[0].arrays.moments.size() == 1);
+  CHECK(muon.runs[1].arrays.moments.size() == 2);
 }

@@ -74,9 +74,9 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
   for (int step = 0; step < 2; ++step) {  // the second step must not see gradients from before it
     parameters.release_gradients();
     if (step == 1) break_off_a_step(table, parameters, group.rank());
-    for (const auto& shard : parameters.shards()) {  // their memory is given back
+    for (const auto& [span, arrays] : parameters.state()) {  // their memory is given back
       std::lock_guard lock(outcome.mutex);
-      CHECK_FALSE(shard.gradient.defined());
+      CHECK_FALSE(arrays.gradient.defined());
     }
     for (int micro = 0; micro < 2; ++micro) {
       run_up_to_gradients(parameters, micro == 1);
@@ -88,14 +88,14 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
     }
     parameters.reduce_gradients();
   }
-  for (auto& shard : parameters.shards()) {
-    for (const auto& piece : pieces_in(parameters.groups()[shard.group], shard.range)) {
+  for (auto& [span, arrays] : parameters.state()) {
+    for (const auto& piece : pieces_in(parameters.groups()[span.flat_group], span.range)) {
       std::lock_guard lock(outcome.mutex);
       for (int64_t i = 0; i < piece.count; ++i) {
-        outcome.sums[piece.parameter][piece.begin + i] = shard.gradient[piece.offset + i].item<double>();
+        outcome.sums[piece.parameter][piece.begin + i] = arrays.gradient[piece.offset + i].item<double>();
       }
     }
-    shard.master.add_(0.5);
+    arrays.master.add_(0.5);
   }
   parameters.gather_parameters();
   parameters.acquire(0, UnitCall::kInference);
@@ -124,6 +124,7 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
   options.max_group_numel = 60;
   options.persistence_threshold = GENERATE(0, 20);
   options.use_reduce_scatter = options.use_all_gather = fused;
+  options.optimizer_groups = GENERATE(std::vector<int>{}, std::vector<int>{0, 1, 0, 1, 0});
   Outcome outcome;
   for (const auto& parameter : table.parameters) outcome.sums.emplace_back(parameter.numel, std::nan(""));
 
@@ -156,10 +157,10 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   parameters.load([](int, int64_t begin, at::Tensor out) {
     for (int64_t i = 0; i < out.numel(); ++i) out[i].fill_(1.0 + 0.001 * static_cast<double>(begin + i));
   });
-  for (const auto& shard : parameters.shards()) {
-    CHECK(shard.master.scalar_type() == at::kFloat);
-    REQUIRE(shard.low_precision.defined());
-    CHECK(at::equal(shard.low_precision, shard.master.to(at::kBFloat16)));
+  for (const auto& [span, arrays] : parameters.state()) {
+    CHECK(arrays.master.scalar_type() == at::kFloat);
+    REQUIRE_FALSE(arrays.master_is_parameter());
+    CHECK(at::equal(arrays.low_precision, arrays.master.to(at::kBFloat16)));
   }
   CHECK(parameters.acquire(0, UnitCall::kInference).parameters[0].scalar_type() == at::kBFloat16);
 }
@@ -302,7 +303,7 @@ TEST_CASE("at stage 3 frozen parameters are sharded: a rank holds and reads its 
     });
     std::unique_lock lock(mutex);
     for (const auto& shard : parameters.frozen_shards()) num_held[group.rank()] += shard.at_rest.numel();
-    CHECK(parameters.shards().size() == 1);  // the optimizer sees the trained one only
+    CHECK(parameters.state().size() == 1);  // the optimizer sees the trained one only
     CHECK((parameters.shards_frozen(1) && parameters.shards_frozen(3)));
     CHECK_FALSE((parameters.shards_frozen(0) || parameters.shards_frozen(2)));  // small ones rest in the model
     lock.unlock();
@@ -326,7 +327,7 @@ TEST_CASE("at stage 3 frozen parameters are sharded: a rank holds and reads its 
     parameters.end_accumulation_step();
     parameters.reduce_gradients();
     lock.lock();
-    CHECK(parameters.shards()[0].gradient.max().item<float>() <= static_cast<float>(count));
+    CHECK(parameters.state()[0].arrays.gradient.max().item<float>() <= static_cast<float>(count));
   });
   CHECK(num_read == std::vector<int64_t>{15, 2000, 0, 900});
   for (int64_t held : num_held) CHECK(held < (2000 + 900 + 2 * 64 * count) / count + 1);

@@ -1,0 +1,20 @@
+#include "runtime/optim/moments.hpp"
+
+#include <ATen/ATen.h>
+
+namespace dslaunch::runtime::optim {
+
+void allocate_moments(const FlatOptimizer& optimizer, SpanState& state) {
+  constexpr int64_t kPerBoundary = 16 / sizeof(float);
+  const at::Tensor& master = state.arrays.master;
+  const auto address = reinterpret_cast<uintptr_t>(master.data_ptr()) / sizeof(float);
+  const auto lead = static_cast<int64_t>(address % kPerBoundary);
+  const int group = state.span.optimizer_group;
+  const size_t count = optimizer.moment_names(group).size();
+  for (size_t i = 0; i < count; ++i) {
+    const at::Tensor whole = at::full({master.numel() + lead}, optimizer.initial_moment(group, i), master.options());
+    state.arrays.moments.push_back(whole.narrow(0, lead, master.numel()));
+  }
+}
+
+}  // namespace dslaunch::runtime::optim

@@ -1,0 +1,29 @@
+#include "runtime/state/state_arrays.hpp"
+
+#include <ATen/ATen.h>
+
+namespace dslaunch::runtime {
+
+StateArrays arrays_of_parameter(const at::Tensor& parameter) {
+  StateArrays out;
+  if (parameter.scalar_type() == at::kFloat) {
+    out.master = parameter;
+  } else {
+    out.master = at::zeros(parameter.sizes(), parameter.options().dtype(at::kFloat));
+    out.low_precision = parameter;
+  }
+  return out;
+}
+
+StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count) {
+  StateArrays out = arrays;
+  for (at::Tensor* array : {&out.master, &out.gradient, &out.low_precision}) {
+    if (array->defined()) *array = array->narrow(0, offset, count);
+  }
+  for (at::Tensor& moment : out.moments) {
+    if (moment.defined()) moment = moment.narrow(0, offset, count);
+  }
+  return out;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,41 @@
+// The values of a run of optimizer state, where they are right now: on a device or on the host. Where the run belongs
+// is its StateSpan (state_span.hpp). Plain data; the tensors are shared, not copied.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/state/state_span.hpp"
+
+namespace dslaunch::runtime {
+
+// 1-D contiguous tensors of one length on one device.
+struct StateArrays {
+  at::Tensor master;  // fp32
+  // fp32: the sum over the data ranks, before averaging and clipping. Undefined outside the part of a step that has it.
+  at::Tensor gradient;
+  // The parameters themselves (bf16 or fp16): the master, rounded. Undefined where parameters are fp32: there the
+  // master is the parameter, in the same memory.
+  at::Tensor low_precision;
+  std::vector<at::Tensor> moments;  // fp32, in the order of the optimizer's moment names
+
+  bool master_is_parameter() const { return !low_precision.defined(); }
+  // The parameters as they are stored here, in their compute dtype.
+  const at::Tensor& parameter() const { return master_is_parameter() ? master : low_precision; }
+};
+
+// State that this rank owns.
+struct SpanState {
+  StateSpan span;
+  StateArrays arrays;
+};
+
+// The arrays of parameters without gradient and moments: an fp32 parameter is its own master, another one gets a master
+// of zeros.
+StateArrays arrays_of_parameter(const at::Tensor& parameter);
+
+// Views of elements [offset, offset + count) of every array that is defined.
+StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count);
+
+}  // namespace dslaunch::runtime
