@@ -12,15 +12,14 @@ namespace {
 
 class BucketedAllReduce final : public GradientReduction {
  public:
-  BucketedAllReduce(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Range> own_ranges,
-                    std::span<SpanState> state, const ShardingOptions& options, comm::Communicator& data_group)
+  BucketedAllReduce(const ParameterTable& table, std::span<const FlatGroup> groups, GradientSink& sink,
+                    const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
-        own_ranges_(std::move(own_ranges)),
-        state_(state),
+        sink_(sink),
         options_(options),
         data_group_(data_group),
-        num_units_(static_cast<int>(table.units.size())),
         locations_(locate_parameters(table, groups)),
+        groups_of_unit_(groups_by_unit(table, groups)),
         buffers_(groups.size()),
         open_calls_(table.units.size()),
         side_(options.device, options.overlap_communication) {}
@@ -28,12 +27,12 @@ class BucketedAllReduce final : public GradientReduction {
   void begin_accumulation_step(bool is_last) override {
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
     reduces_as_ready_ = is_last && side_.overlaps();
-    next_unit_ = num_units_ - 1;
+    next_unit_ = static_cast<int>(groups_of_unit_.size()) - 1;
   }
 
   void expect(int unit) override { open_calls_[unit] += 1; }
 
-  void take(int unit, std::vector<at::Tensor> gradients) override {
+  void take(int unit, std::vector<at::Tensor> gradients, bool) override {
     GradientCopies copies;
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
@@ -47,20 +46,16 @@ class BucketedAllReduce final : public GradientReduction {
     if (reduces_as_ready_) reduce_ready_units();
   }
 
-  void participate(int) override {}  // every group is reduced once a step on every rank, whatever was called
+  void participate(int, bool) override {}  // every group is reduced once a step on every rank, whatever was called
 
   void finish() override {
     reduces_as_ready_ = false;
     for (; next_unit_ >= 0; --next_unit_) reduce_unit(next_unit_);
     wait_on_current_stream(reduced_, options_.device);
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      set_gradient(state_, static_cast<int>(i), own_ranges_[i].begin, buffers_[i].own);
-    }
   }
 
   void release() override {
     for (auto& buffer : buffers_) buffer = {};
-    for (auto& [span, arrays] : state_) arrays.gradient = at::Tensor();
   }
 
   void wait_all_streams() override {
@@ -74,22 +69,26 @@ class BucketedAllReduce final : public GradientReduction {
     at::Tensor sum;                    // accumulation dtype, padded
     std::vector<at::Tensor> segments;  // 1-D views
     std::vector<bool> written;         // by segment
-    at::Tensor own;                    // fp32, this rank's slice of the sum over the ranks; in fp32 a part of `sum`
   };
 
-  Buffer& buffer_of_group(size_t index) {
+  Range own_range(const FlatGroup& group) const {
+    return options_.stage == 0 ? Range{0, group.padded_numel}
+                               : shard_range(group, data_group_.rank(), data_group_.size());
+  }
+
+  Buffer& buffer_of_group(int index) {
     Buffer& buffer = buffers_[index];
     if (buffer.sum.defined()) return buffer;
     const auto& group = groups_[index];
-    const Range own = own_ranges_[index];
-    const auto on_device = at::TensorOptions().device(options_.device);
-    buffer.sum = at::empty({group.padded_numel}, on_device.dtype(options_.accumulation_dtype));
+    const auto options = at::TensorOptions().device(options_.device).dtype(options_.accumulation_dtype);
+    buffer.sum = at::empty({group.padded_numel}, options);
     buffer.sum.narrow(0, group.numel, group.padded_numel - group.numel).zero_();
     for (const auto& segment : group.segments)
       buffer.segments.push_back(buffer.sum.narrow(0, segment.offset, segment.numel));
     buffer.written.resize(group.segments.size());
-    buffer.own = options_.accumulation_dtype == at::kFloat ? buffer.sum.narrow(0, own.begin, own.size())
-                                                           : at::empty({own.size()}, on_device.dtype(at::kFloat));
+    const Range own = own_range(group);
+    const bool has_room = options_.accumulation_dtype == at::kFloat;
+    sink_.prepare(index, has_room ? buffer.sum.narrow(0, own.begin, own.size()) : at::Tensor());
     return buffer;
   }
 
@@ -99,21 +98,16 @@ class BucketedAllReduce final : public GradientReduction {
   }
 
   void reduce_unit(int unit) {
-    std::vector<size_t> of_unit;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      if (groups_[i].unit != unit) continue;
-      of_unit.push_back(i);
-      buffer_of_group(i);
-    }
+    for (int group : groups_of_unit_[unit]) buffer_of_group(group);  // also those without any gradient
     side_.wait(mark_current_stream(options_.device));
     reduced_ = side_.run([&] {
-      for (size_t i : of_unit) reduce_group(i);
+      for (int group : groups_of_unit_[unit]) reduce_group(group);
     });
   }
 
-  void reduce_group(size_t index) {
+  void reduce_group(int index) {
     auto& buffer = buffers_[index];
-    const Range own = own_ranges_[index];
+    const Range own = own_range(groups_[index]);
     GradientCopies unused;
     for (size_t s = 0; s < buffer.written.size(); ++s) {
       if (!buffer.written[s]) unused.zero(buffer.segments[s]);
@@ -129,17 +123,15 @@ class BucketedAllReduce final : public GradientReduction {
         data_group_.all_reduce(buffer_of(wire), comm::ReduceOp::kSum);
       }
     }
-    const at::Tensor reduced = wire.narrow(0, own.begin, own.size());
-    if (reduced.data_ptr() != buffer.own.data_ptr()) buffer.own.copy_(reduced);
+    sink_.deliver(index, wire.narrow(0, own.begin, own.size()), /*is_first=*/true, /*is_last=*/true);
   }
 
   const std::span<const FlatGroup> groups_;
-  const std::vector<Range> own_ranges_;
-  const std::span<SpanState> state_;
+  GradientSink& sink_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
-  const int num_units_;
   const std::vector<std::vector<SegmentLocation>> locations_;
+  const std::vector<std::vector<int>> groups_of_unit_;
   std::vector<Buffer> buffers_;
   std::vector<int> open_calls_;  // by unit: calls whose gradients have not arrived yet
   int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
@@ -151,11 +143,10 @@ class BucketedAllReduce final : public GradientReduction {
 }  // namespace
 
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
-                                                            std::span<const FlatGroup> groups,
-                                                            std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                            std::span<const FlatGroup> groups, GradientSink& sink,
                                                             const ShardingOptions& options,
                                                             comm::Communicator& data_group) {
-  return std::make_unique<BucketedAllReduce>(table, groups, std::move(own_ranges), state, options, data_group);
+  return std::make_unique<BucketedAllReduce>(table, groups, sink, options, data_group);
 }
 
 }  // namespace dslaunch::runtime

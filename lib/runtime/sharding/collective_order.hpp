@@ -36,6 +36,9 @@ class CollectiveOrder {
   // Before the event's collectives.
   void arrive(UnitEvent event);
   void end_pass();
+  // Whether other ranks may still be at `event` in this pass without this rank: false only when they are known not to
+  // be.
+  bool may_follow(UnitEvent event) const { return negotiates() || order().is_ahead(event); }
   // The events that are known to follow the last arrival.
   std::span<const UnitEvent> ahead() const { return negotiates() ? std::span<const UnitEvent>() : order().ahead(); }
 

@@ -54,8 +54,11 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
     num_trained_ += 1;
   }
   gathered_ = std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, gather_group);
-  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
-      table_, trained_groups(), std::move(own_ranges), state_, options_, data_group_);
+  // Stages 0 and 1 add up micro batches themselves.
+  const auto sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
+  sink_ = make_device_gradients(std::move(own_ranges), state_, sum_dtype, options_.device);
+  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(table_, trained_groups(),
+                                                                                         *sink_, options_, data_group_);
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -172,8 +175,9 @@ void FlatParameters::prepare_backward(int unit) {
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;
   if (!locations_[unit].empty()) {
-    if (orders_collectives()) collective_order_.arrive({UnitEvent::Kind::kReduce, unit});
-    gradients_->take(unit, std::move(gradients));
+    const UnitEvent event{UnitEvent::Kind::kReduce, unit};
+    if (orders_collectives()) collective_order_.arrive(event);
+    gradients_->take(unit, std::move(gradients), collective_order_.may_follow(event));
   }
   gathered_->backward_done(unit);
 }
@@ -187,7 +191,7 @@ void FlatParameters::ensure_gathered(int unit, UnitEvent::Kind kind) {
 
 void FlatParameters::participate(UnitEvent event) {
   if (event.kind == UnitEvent::Kind::kReduce) {
-    gradients_->participate(event.unit);
+    gradients_->participate(event.unit, collective_order_.may_follow(event));
   } else {
     gathered_->unshard(event.unit, collective_order_.ahead());
   }
@@ -233,6 +237,7 @@ void FlatParameters::end_accumulation_step() {
 
 void FlatParameters::reduce_gradients() {
   gradients_->finish();
+  sink_->finish();
   // Units that this step did not run have not waited for their gather, and the optimizer is about to overwrite its
   // input.
   for (const auto& ready : resident_ready_) wait_on_current_stream(ready, options_.device);
@@ -240,6 +245,7 @@ void FlatParameters::reduce_gradients() {
 
 void FlatParameters::release_gradients() {
   gradients_->release();
+  sink_->release();
 }
 
 void FlatParameters::gather_parameters() {
@@ -265,7 +271,7 @@ void FlatParameters::abandon_pass() {
   gathered_->clear_marks();
   gradients_->clear_marks();
   gathered_->end_pass();
-  gradients_->release();
+  release_gradients();
   in_training_pass_ = false;
 }
 

@@ -112,7 +112,8 @@ class FlatParameters : public UnitParameters {
   std::vector<FrozenShard> frozen_shards_;
   SideStream side_;                               // gathers after a step
   std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks
-  std::unique_ptr<GradientReduction> gradients_;
+  std::unique_ptr<GradientSink> sink_;
+  std::unique_ptr<GradientReduction> gradients_;  // delivers to the sink
   CollectiveOrder collective_order_;
   std::vector<UnitViews> views_;  // by unit
   bool in_training_pass_ = false, in_inference_pass_ = false;

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "runtime/sharding/gradient_sink.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"
-#include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::runtime {
 
@@ -26,36 +26,31 @@ class GradientReduction {
   virtual ~GradientReduction() = default;
   virtual void begin_accumulation_step(bool is_last) = 0;  // before its forward
   virtual void expect(int unit) = 0;                       // a call of the unit whose gradients will come
-  // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used.
-  virtual void take(int unit, std::vector<at::Tensor> gradients) = 0;
+  // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used. `others_may_follow`: in this
+  // accumulation step other ranks may still make calls of the unit in which this rank only participates.
+  virtual void take(int unit, std::vector<at::Tensor> gradients, bool others_may_follow) = 0;
   // Takes part in the reduction of a call that this rank did not make.
-  virtual void participate(int unit) = 0;
-  // After the last backward of the step: the gradients of the state are complete, in fp32.
+  virtual void participate(int unit, bool others_may_follow) = 0;
+  // After the last backward of the step: everything is delivered, and the current stream waits for it.
   virtual void finish() = 0;
-  // The next step's gradients start from zero; the gradients of the state are released.
+  // The next step's gradients start from zero. Before the sink's release().
   virtual void release() = 0;
   // See FlatParameters::wait_all_streams() and abandon_pass().
   virtual void wait_all_streams() = 0;
   virtual void clear_marks() = 0;
 };
 
-// Gives the spans of a flat group their parts of `gradient`, which begins at element `begin` of the group.
-void set_gradient(std::span<SpanState> state, int group, int64_t begin, const at::Tensor& gradient);
-
-// Both set the gradients of `state`, valid from finish() to release(). All arguments must outlive the result. `groups`:
-// the trained ones; `own_ranges`: by group, what `state` covers.
+// All arguments must outlive the result. `groups`: the trained ones.
 //
-// Stages 0 and 1: gradients are accumulated over the micro batches in one buffer per group, then reduced once (with
-// overlap: while the last backward runs, from the last unit to the root).
+// Stages 0 and 1: gradients are accumulated over the micro batches in one buffer per group, then reduced and delivered
+// once (with overlap: while the last backward runs, from the last unit to the root).
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
-                                                            std::span<const FlatGroup> groups,
-                                                            std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                            std::span<const FlatGroup> groups, GradientSink& sink,
                                                             const ShardingOptions& options,
                                                             comm::Communicator& data_group);
-// Stages 2 and 3: the gradients of each call are reduced at once from a small bucket and accumulated in the shards.
+// Stages 2 and 3: the gradients of each call are reduced at once from a small bucket and delivered.
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
-                                                          std::span<const FlatGroup> groups,
-                                                          std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                          std::span<const FlatGroup> groups, GradientSink& sink,
                                                           const ShardingOptions& options,
                                                           comm::Communicator& data_group);
 

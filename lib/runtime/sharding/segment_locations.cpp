@@ -19,6 +19,12 @@ std::vector<OptionalLocation> locations_by_parameter(const ParameterTable& table
 
 }  // namespace
 
+std::vector<std::vector<int>> groups_by_unit(const ParameterTable& table, std::span<const FlatGroup> groups) {
+  std::vector<std::vector<int>> out(table.units.size());
+  for (size_t i = 0; i < groups.size(); ++i) out[groups[i].unit].push_back(static_cast<int>(i));
+  return out;
+}
+
 std::vector<std::vector<SegmentLocation>> locate_parameters(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups) {
   const auto by_parameter = locations_by_parameter(table, groups);

@@ -1,4 +1,4 @@
-// Group and segment of each of a unit's parameters. Pure.
+// Groups of each unit; group and segment of each of a unit's parameters. Pure.
 #pragma once
 #include <optional>
 #include <span>
@@ -13,6 +13,8 @@ struct SegmentLocation {
   int segment = 0;
 };
 
+// By unit, the indices of its groups in ascending order.
+std::vector<std::vector<int>> groups_by_unit(const ParameterTable& table, std::span<const FlatGroup> groups);
 // By unit, in the order of UnitInfo::parameters.
 std::vector<std::vector<SegmentLocation>> locate_parameters(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups);

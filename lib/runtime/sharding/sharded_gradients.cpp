@@ -1,5 +1,5 @@
-// Stages 2 and 3: the gradients of a call are reduced immediately from a bucket and accumulated in the shards. There
-// are two buckets: backward fills one while the other is being reduced.
+// Stages 2 and 3: the gradients of a call are reduced immediately from a bucket and delivered. There are two buckets:
+// backward fills one while the other is being reduced.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -17,21 +17,20 @@ namespace {
 
 class ShardedGradients final : public GradientReduction {
  public:
-  ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Range> own_ranges,
-                   std::span<SpanState> state, const ShardingOptions& options, comm::Communicator& data_group)
+  ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, GradientSink& sink,
+                   const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
-        own_ranges_(std::move(own_ranges)),
-        state_(state),
+        sink_(sink),
         options_(options),
         data_group_(data_group),
         locations_(locate_parameters(table, groups)),
-        groups_of_unit_(table.units.size()),
-        sums_(groups.size()),
+        groups_of_unit_(groups_by_unit(table, groups)),
+        is_delivered_(groups.size()),
+        open_calls_(table.units.size()),
         side_(options.device, options.overlap_communication) {
     int64_t largest = 0;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      groups_of_unit_[groups_[i].unit].push_back(static_cast<int>(i));
-      largest = std::max(largest, num_bytes(groups_[i]));
+    for (const auto& group : groups_) {
+      largest = std::max(largest, num_bytes(group));
       feedback_.push_back(options_.loco
                               ? std::make_unique<ErrorFeedback>(options_.loco->beta, options_.loco->reset_interval)
                               : nullptr);
@@ -39,29 +38,28 @@ class ShardedGradients final : public GradientReduction {
     for (auto& bucket : buckets_) bucket.bytes = at::empty({largest}, on_device(at::kByte));
   }
 
-  void begin_accumulation_step(bool) override {}
-  void expect(int) override {}
-
-  void take(int unit, std::vector<at::Tensor> gradients) override {
-    for (int group : groups_of_unit_[unit]) reduce(group, gradients);
+  void begin_accumulation_step(bool is_last) override {
+    in_last_step_ = is_last;
+    std::fill(open_calls_.begin(), open_calls_.end(), 0);
   }
 
-  void participate(int unit) override { take(unit, std::vector<at::Tensor>(locations_[unit].size())); }
+  void expect(int unit) override { open_calls_[unit] += 1; }
 
-  void finish() override {
-    wait_for_buckets();
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      set_gradient(
-          state_, static_cast<int>(i), own_ranges_[i].begin,
-          sums_[i].defined() ? sums_[i].to(at::kFloat) : at::zeros({own_ranges_[i].size()}, on_device(at::kFloat)));
-    }
+  void take(int unit, std::vector<at::Tensor> gradients, bool others_may_follow) override {
+    open_calls_[unit] -= 1;
+    reduce_unit(unit, gradients, others_may_follow);
   }
 
-  // Without a finish() before it (a pass that is only analyzed), reductions may still write to the sums.
+  void participate(int unit, bool others_may_follow) override {
+    reduce_unit(unit, std::vector<at::Tensor>(locations_[unit].size()), others_may_follow);
+  }
+
+  void finish() override { wait_for_buckets(); }
+
+  // Without a finish() before it (a pass that is only analyzed), reductions may still write to the sink's memory.
   void release() override {
     wait_for_buckets();
-    for (auto& sum : sums_) sum = at::Tensor();
-    for (auto& [span, arrays] : state_) arrays.gradient = at::Tensor();
+    std::fill(is_delivered_.begin(), is_delivered_.end(), false);
   }
 
   void wait_all_streams() override {
@@ -90,7 +88,12 @@ class ShardedGradients final : public GradientReduction {
     for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
   }
 
-  void reduce(int index, const std::vector<at::Tensor>& gradients) {
+  void reduce_unit(int unit, const std::vector<at::Tensor>& gradients, bool others_may_follow) {
+    const bool is_last = in_last_step_ && open_calls_[unit] == 0 && !others_may_follow;
+    for (int group : groups_of_unit_[unit]) reduce(group, gradients, is_last);
+  }
+
+  void reduce(int index, const std::vector<at::Tensor>& gradients, bool is_last) {
     const FlatGroup& group = groups_[index];
     Bucket& bucket = buckets_[next_bucket_];
     next_bucket_ = (next_bucket_ + 1) % buckets_.size();
@@ -98,13 +101,11 @@ class ShardedGradients final : public GradientReduction {
     const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group));
     fill(wire, group, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
-    const bool is_first = !sums_[index].defined();
-    if (is_first) sums_[index] = at::empty({own_ranges_[index].size()}, on_device(options_.accumulation_dtype));
+    const bool is_first = !is_delivered_[index];
+    is_delivered_[index] = true;
+    sink_.prepare(index, /*room=*/{});
     side_.wait(mark_current_stream(options_.device));
-    bucket.is_free = side_.run([&] {
-      const at::Tensor own = reduced(index, wire);
-      is_first ? sums_[index].copy_(own) : sums_[index].add_(own);
-    });
+    bucket.is_free = side_.run([&] { sink_.deliver(index, reduced(index, wire), is_first, is_last); });
   }
 
   // This rank's slice of the sum over the ranks.
@@ -136,13 +137,14 @@ class ShardedGradients final : public GradientReduction {
   }
 
   const std::span<const FlatGroup> groups_;
-  const std::vector<Range> own_ranges_;
-  const std::span<SpanState> state_;
+  GradientSink& sink_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
   const std::vector<std::vector<SegmentLocation>> locations_;
-  std::vector<std::vector<int>> groups_of_unit_;
-  std::vector<at::Tensor> sums_;  // by group, in the accumulation dtype; undefined until its first gradient
+  const std::vector<std::vector<int>> groups_of_unit_;
+  std::vector<bool> is_delivered_;  // by group: in this step
+  std::vector<int> open_calls_;     // by unit: calls of this rank whose gradients have not arrived yet
+  bool in_last_step_ = false;       // the last accumulation step
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
   std::array<Bucket, 2> buckets_;
   size_t next_bucket_ = 0;
@@ -152,11 +154,10 @@ class ShardedGradients final : public GradientReduction {
 }  // namespace
 
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
-                                                          std::span<const FlatGroup> groups,
-                                                          std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                          std::span<const FlatGroup> groups, GradientSink& sink,
                                                           const ShardingOptions& options,
                                                           comm::Communicator& data_group) {
-  return std::make_unique<ShardedGradients>(table, groups, std::move(own_ranges), state, options, data_group);
+  return std::make_unique<ShardedGradients>(table, groups, sink, options, data_group);
 }
 
 }  // namespace dslaunch::runtime

@@ -73,6 +73,30 @@ TEST_CASE("training and inference have orders of their own", "[runtime][sharding
   CHECK((served == std::vector<UnitEvent>{forward(3)}));
 }
 
+TEST_CASE("other ranks may follow until the record says that none does", "[runtime][sharding][collective_order]") {
+  auto group = std::make_shared<test::ThreadGroup>(2);
+  std::vector<std::thread> threads;
+  std::vector<std::vector<bool>> may_follow(2);  // by rank: after each event
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator communicator(group, rank);
+      std::vector<UnitEvent> served;
+      std::vector<std::string> met;
+      CollectiveOrder collective_order(communicator, options_of(served, met));
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        collective_order.begin_pass(Pass::kTraining);
+        for (int unit : {1, 2, 1}) {
+          collective_order.arrive(forward(unit));
+          may_follow[rank].push_back(collective_order.may_follow(forward(unit)));
+        }
+        collective_order.end_pass();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& seen : may_follow) CHECK(seen == std::vector<bool>{true, true, true, true, false, false});
+}
+
 TEST_CASE("ranks that differ in the first pass participate each other's events, and go on agreeing",
           "[runtime][sharding][collective_order]") {
   const auto served = as_two_ranks({{{1, 2}, {2}, {3, 3, 3}}, {{1, 3}, {1, 2}, {3}}});

@@ -1,0 +1,41 @@
+// Where reduced gradients go, apart from how they are reduced (gradient_reduction.hpp). A reduction delivers this
+// rank's slice of each flat group once a step or, where every call's gradients are reduced at once, several times; the
+// sink adds up what it gets.
+//
+// Threads: prepare() and deliver() on autograd's thread or the engine's, one at a time; finish() and release() on the
+// engine's thread, when the current stream has waited for the streams on which slices were delivered.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/state/state_arrays.hpp"
+
+namespace dslaunch::runtime {
+
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  // Before each deliver(), on the thread's current stream: here a sink allocates what delivery needs. `room`: fp32
+  // memory for the group's slice which the sink may use from now on until release(); undefined: the reduction has none
+  // to lend.
+  virtual void prepare(int group, const at::Tensor& room) = 0;
+  // `slice`: this rank's part of the sum over the ranks, 1-D, of any floating type; it may be the room itself. It is
+  // read on the current stream, possibly a side stream; work that is enqueued there after this call may overwrite it,
+  // unless it is the room. `is_first`: the step's first slice of this group. `is_last`: no other one follows in this
+  // step; a step's last slice is not always known to be the last, so finish() completes groups of which none was.
+  virtual void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) = 0;
+  // After the step's last delivery: the sums are complete; those of groups without any are zero.
+  virtual void finish() = 0;
+  // After the update, or when a step is given up: the sums are dropped.
+  virtual void release() = 0;
+};
+
+// Adds up on the device; from finish() to release() the sums are the gradients of `state`, in fp32. `own_ranges`: by
+// group, what `state` covers. `sum_dtype`: in which slices are added up. `state` must outlive the sink.
+std::unique_ptr<GradientSink> make_device_gradients(std::vector<Range> own_ranges, std::span<SpanState> state,
+                                                    at::ScalarType sum_dtype, at::Device device);
+
+}  // namespace dslaunch::runtime

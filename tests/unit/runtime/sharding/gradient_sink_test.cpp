@@ -1,0 +1,148 @@
+#include "runtime/sharding/gradient_sink.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.hpp"
+#include "runtime/sharding/gradient_reduction.hpp"
+#include "support/thread_communicator.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+
+namespace {
+
+// Writes down what is delivered: "GROUP SUM [first] [last]".
+class RecordingSink final : public GradientSink {
+ public:
+  void prepare(int group, const at::Tensor&) override { prepared_.insert(group); }
+  void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) override {
+    CHECK(prepared_.erase(group) == 1);
+    events_.push_back(
+        fmt::format("{} {}{}{}", group, slice.sum().item<float>(), is_first ? " first" : "", is_last ? " last" : ""));
+  }
+  void finish() override {}
+  void release() override {}
+
+  std::vector<std::string> take() { return std::exchange(events_, {}); }
+
+ private:
+  std::set<int> prepared_;
+  std::vector<std::string> events_;
+};
+
+// A root of one parameter and a block of two, each in a flat group of its own.
+struct Example {
+  ParameterTable table;
+  std::vector<FlatGroup> groups;
+  ShardingOptions options;
+  test::ThreadCommunicator alone{std::make_shared<test::ThreadGroup>(1), 0};
+  RecordingSink sink;
+
+  explicit Example(int stage) {
+    for (int i = 0; i < 3; ++i)
+      table.parameters.push_back({fmt::format("p{}", i), {4}, 4, at::kFloat, true, i > 0, {}});
+    table.units = {{"", {0}}, {"block", {1, 2}}};
+    options.stage = stage;
+    options.compute_dtypes.assign(3, at::kFloat);
+    groups = plan_flat_groups(table, {.compute_dtypes = options.compute_dtypes, .max_group_numel = 1});
+    REQUIRE(groups.size() == 3);
+  }
+
+  std::unique_ptr<GradientReduction> reduction() {
+    return (options.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(table, groups, sink, options,
+                                                                                    alone);
+  }
+};
+
+std::vector<at::Tensor> gradients(int count, float value) {
+  return std::vector<at::Tensor>(static_cast<size_t>(count), at::full({4}, value));
+}
+
+// An accumulation step with two calls of the block inside one of the root.
+void run_step(GradientReduction& reduction, bool is_last, bool others_may_follow = false) {
+  reduction.begin_accumulation_step(is_last);
+  for (int unit : {0, 1, 1}) reduction.expect(unit);
+  reduction.take(1, gradients(2, 1), others_may_follow);
+  reduction.take(1, gradients(2, 10), others_may_follow);
+  reduction.take(0, gradients(1, 100), others_may_follow);
+}
+
+using Events = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("stages 0 and 1 deliver each group once, from the last unit to the root", "[runtime][gradient_sink]") {
+  Example example(GENERATE(0, 1));
+  const auto reduction = example.reduction();
+  run_step(*reduction, false);
+  run_step(*reduction, true);
+  CHECK(example.sink.take().empty());
+  reduction->finish();
+  CHECK(example.sink.take() == Events{"1 88 first last", "2 88 first last", "0 800 first last"});
+  reduction->release();
+  run_step(*reduction, true);
+  reduction->finish();
+  CHECK(example.sink.take() == Events{"1 44 first last", "2 44 first last", "0 400 first last"});
+}
+
+TEST_CASE("stages 2 and 3 deliver every call, and tell the first and the last of a step", "[runtime][gradient_sink]") {
+  Example example(GENERATE(2, 3));
+  const auto reduction = example.reduction();
+  run_step(*reduction, false);
+  CHECK(example.sink.take() == Events{"1 4 first", "2 4 first", "1 40", "2 40", "0 400 first"});
+  run_step(*reduction, true);
+  CHECK(example.sink.take() == Events{"1 4", "2 4", "1 40 last", "2 40 last", "0 400 last"});
+  reduction->finish();
+  reduction->release();
+  run_step(*reduction, true);
+  CHECK(example.sink.take() == Events{"1 4 first", "2 4 first", "1 40 last", "2 40 last", "0 400 first last"});
+}
+
+TEST_CASE("a slice is not the last while other ranks may follow", "[runtime][gradient_sink]") {
+  Example example(2);
+  const auto reduction = example.reduction();
+  run_step(*reduction, true, /*others_may_follow=*/true);
+  CHECK(example.sink.take() == Events{"1 4 first", "2 4 first", "1 40", "2 40", "0 400 first"});
+  reduction->participate(1, /*others_may_follow=*/false);
+  CHECK(example.sink.take() == Events{"1 0 last", "2 0 last"});
+}
+
+TEST_CASE("the device's sums are the gradients of the spans, zero without a slice", "[runtime][gradient_sink]") {
+  std::vector<SpanState> state{{{0, 0, {4, 6}}, {}}, {{0, 1, {6, 8}}, {}}, {{1, 0, {0, 2}}, {}}};
+  const auto sink = make_device_gradients({{4, 8}, {0, 2}}, state, at::kBFloat16, at::kCPU);
+  const at::Tensor slice = at::arange(4, at::kFloat);
+  for (int step = 0; step < 2; ++step) {  // the second step must not see the first one's sums
+    sink->prepare(0, {});
+    sink->deliver(0, slice, true, false);
+    sink->prepare(0, {});
+    sink->deliver(0, slice, false, true);
+    CHECK_FALSE(state[0].arrays.gradient.defined());
+    sink->finish();
+    CHECK(at::equal(state[0].arrays.gradient, at::tensor({0.0F, 2.0F})));
+    CHECK(at::equal(state[1].arrays.gradient, at::tensor({4.0F, 6.0F})));
+    CHECK(at::equal(state[2].arrays.gradient, at::zeros({2})));
+    sink->release();
+    CHECK_FALSE(state[0].arrays.gradient.defined());
+  }
+}
+
+TEST_CASE("a slice that was added up in the room is not copied", "[runtime][gradient_sink]") {
+  std::vector<SpanState> state{{{0, 0, {0, 4}}, {}}};
+  const auto sink = make_device_gradients({{0, 4}}, state, at::kFloat, at::kCPU);
+  const at::Tensor room = at::ones({4});
+  sink->prepare(0, room);
+  sink->deliver(0, room, true, true);
+  sink->finish();
+  CHECK(state[0].arrays.gradient.data_ptr() == room.data_ptr());
+  sink->release();
+  sink->prepare(0, room);
+  sink->deliver(0, at::full({4}, 3, at::kHalf), true, true);  // as it was sent
+  sink->finish();
+  CHECK(at::equal(room, at::full({4}, 3.0F)));
+}
