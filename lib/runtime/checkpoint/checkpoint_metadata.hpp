@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/piece_values.hpp"
 #include "runtime/state/data_position.hpp"
 
 namespace dslaunch::runtime {
@@ -32,7 +33,7 @@ struct StatePiece {
   std::string parameter;
   std::string state;  // "master", "exp_avg", "exp_avg_sq", "momentum", "buffer", "frozen"
   int64_t begin = 0;  // first element within the flattened parameter
-  at::Tensor values;  // 1-D, contiguous, CPU; must not change while it is being saved
+  PieceValues values;
 };
 
 struct CheckpointMetadata {

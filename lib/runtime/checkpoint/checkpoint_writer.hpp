@@ -47,7 +47,7 @@ struct FullWeights {
   std::optional<at::ScalarType> float_dtype;  // of floating-point parameters and buffers; empty: the model's own
 };
 
-// One rank's part of a save. The tensors are host copies that must not change until the save is done.
+// One rank's part of a save. Its values must not change until the save is done.
 struct CheckpointPart {
   std::vector<StatePiece> pieces;
   std::string rng_state;        // bytes, given back to the same rank at the same world size

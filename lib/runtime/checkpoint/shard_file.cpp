@@ -1,7 +1,5 @@
 #include "runtime/checkpoint/shard_file.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <charconv>
 #include <map>
 
@@ -35,14 +33,13 @@ std::optional<PieceName> parse_piece_name(const std::string& name) {
 CheckpointFile write_shard(const std::string& directory, int rank, const std::vector<StatePiece>& pieces,
                            const std::string& rng_state) {
   std::vector<TensorDescription> tensors;
-  std::map<std::string, at::Tensor> values;
-  auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    tensors.push_back({name, tensor.scalar_type(), {tensor.numel()}});
-    values.emplace(name, tensor);
+  std::map<std::string, PieceValues> sources;
+  auto add = [&](const std::string& name, const PieceValues& values) {
+    tensors.push_back({name, values.dtype(), {values.numel()}});
+    sources.emplace(name, values);
   };
   for (const auto& piece : pieces) {
     DSL_CHECK(piece.state.find_first_of("@/") == std::string::npos, "bad state name '" + piece.state + "'");
-    DSL_CHECK(piece.values.dim() == 1, "a piece is one-dimensional");
     add(to_tensor_name(piece), piece.values);
   }
   if (!rng_state.empty()) add(kRngName, tensor_of_bytes(rng_state));
@@ -51,7 +48,9 @@ CheckpointFile write_shard(const std::string& directory, int rank, const std::ve
   ContentHash hash;
   SafetensorsWriter writer(directory + "/" + file.name, std::move(tensors), {{"rank", std::to_string(rank)}},
                            [&](const void* data, size_t size) { hash.update(data, size); });
-  for (const auto& tensor : writer.order()) writer.write(values.at(tensor.name));
+  for (const auto& tensor : writer.order()) {
+    sources.at(tensor.name).for_each_block([&](const at::Tensor& block) { writer.write_part(block); });
+  }
   writer.finish(/*sync=*/true);
   file.bytes = writer.bytes_written();
   file.xxh3_128 = hash.hex();

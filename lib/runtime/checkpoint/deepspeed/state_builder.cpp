@@ -116,7 +116,7 @@ void StateBuilder::compare_masters_with_module() {
       if (piece.state != "master" || value == values_.end()) continue;
       const int64_t count = std::min(piece.values.numel(), kCompared);
       const at::Tensor computed = model_file_.tensor(*value->second, piece.parameter).view({-1});
-      const at::Tensor rounded = piece.values.narrow(0, 0, count).to(computed.scalar_type());
+      const at::Tensor rounded = piece.values.read(0, count).to(computed.scalar_type());
       if (!rounded.equal(computed.narrow(0, piece.begin, count))) different.insert(piece.parameter);
     }
   }
