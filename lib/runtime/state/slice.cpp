@@ -52,7 +52,7 @@ std::vector<SliceRuns> SliceLayout::runs(int64_t begin, int64_t end) const {
     out.push_back({begin, to_whole(begin), count, length, stride_});
     begin += count * length;
   };
-  if (begin < end && begin % block_ != 0) add(1, std::min(end - begin, block_ - begin % block_));
+  if (begin < end && begin % block_ != 0) add(1, std::min(end - begin, run_length(begin)));
   if (begin < end) add((end - begin) / block_, block_);
   add(1, end - begin);
   return out;

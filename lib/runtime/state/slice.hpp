@@ -35,6 +35,8 @@ class SliceLayout {
   // How many of the slice's elements lie before position `whole`: where the part of the slice in a range of the whole
   // tensor begins, and where it ends.
   int64_t elements_before(int64_t whole) const;
+  // How many elements from this one on are back to back in the whole tensor too.
+  int64_t run_length(int64_t element) const { return block_ - element % block_; }
   // [begin, end) of the slice, in order; at most three: the rest of a run, complete runs, the begin of a run.
   std::vector<SliceRuns> runs(int64_t begin, int64_t end) const;
 

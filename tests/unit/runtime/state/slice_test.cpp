@@ -54,7 +54,11 @@ void for_all_slices(const std::function<void(const SliceLayout&, const std::vect
 TEST_CASE("every element of every slice has its position in the whole tensor", "[runtime][slice]") {
   for_all_slices([](const SliceLayout& layout, const std::vector<int64_t>& positions, int64_t num_positions) {
     REQUIRE(layout.numel() == static_cast<int64_t>(positions.size()));
-    for (int64_t i = 0; i < layout.numel(); ++i) REQUIRE(layout.to_whole(i) == positions[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < layout.numel(); ++i) {
+      const int64_t last = i + layout.run_length(i) - 1;
+      REQUIRE(layout.to_whole(i) == positions[static_cast<size_t>(i)]);
+      REQUIRE(layout.to_whole(last) == layout.to_whole(i) + last - i);
+    }
     for (int64_t whole = 0; whole <= num_positions; ++whole) {
       const auto before = std::lower_bound(positions.begin(), positions.end(), whole) - positions.begin();
       REQUIRE(layout.elements_before(whole) == before);
