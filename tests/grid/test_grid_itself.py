@@ -234,6 +234,15 @@ class Pools(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "elements 2 to 3 of 'a'"):
             checkpoint_state.joined("a", [(0, torch.zeros(2)), (3, torch.zeros(1))])
 
+    def test_slices_of_a_checkpoint_are_put_together(self):
+        shape, parts = (2, 6, 3), []
+        whole = torch.arange(36.0)
+        for start in (0, 2, 4):
+            part = whole.reshape(shape).narrow(1, start, 2).flatten()
+            for begin, end in ((0, 5), (5, 12)):
+                parts += checkpoint_state.runs_of(shape, (1, start, 2), begin, part[begin:end])
+        self.assertTrue(torch.equal(checkpoint_state.joined("a", parts), whole))
+
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -162,9 +162,11 @@ Manifest read(const std::string& text) {
   }
   const Json json = Json::parse(text);
   const int format = json.at("format").get<int>();
-  if (format != 1 && format != kCheckpointFormat) {
-    throw std::runtime_error(fmt::format("has the format {}, written by a newer program; this one reads 1 and {}",
-                                         format, kCheckpointFormat));
+  if (format < 1) throw std::runtime_error(fmt::format("is damaged: its 'format' is {}", format));
+  if (format > kCheckpointFormat) {
+    throw std::runtime_error(
+        fmt::format("has the format {}, written by a newer version of dslaunch; this version reads formats 1 to {}",
+                    format, kCheckpointFormat));
   }
   if (format > 1) require_unchanged(text, json.at("checksum").get<std::string>());
   Manifest manifest;

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/checkpoint/piece_values.hpp"
 #include "runtime/state/data_position.hpp"
+#include "runtime/state/slice.hpp"
 
 namespace dslaunch::runtime {
 
@@ -32,8 +34,9 @@ const char* weight_state(const SavedTensor& tensor);
 struct StatePiece {
   std::string parameter;
   std::string state;  // "master", "exp_avg", "exp_avg_sq", "momentum", "buffer", "frozen"
-  int64_t begin = 0;  // first element within the flattened parameter
+  int64_t begin = 0;  // first element within the flattened slice
   PieceValues values;
+  std::optional<Slice> slice = {};  // of the parameter; empty: the whole parameter
 };
 
 struct CheckpointMetadata {
@@ -59,8 +62,9 @@ struct Manifest {
   std::vector<CheckpointFile> files;  // shards by rank, then model.pt and whole weights if there are any
 };
 
-// Format 2: the manifest has its own checksum. Format 1 can still be read.
-inline constexpr int kCheckpointFormat = 2;
+// Format 2: the manifest has its own checksum. Format 3: pieces may be cut from slices of a parameter. All of them can
+// be read; format 3 is written.
+inline constexpr int kCheckpointFormat = 3;
 
 // Throws UserError (65) naming a parameter or buffer whose type a checkpoint cannot hold.
 void require_savable(const CheckpointMetadata& metadata);

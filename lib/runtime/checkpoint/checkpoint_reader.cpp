@@ -83,6 +83,34 @@ void require_hash(const std::string& directory, const CheckpointFile& listed, co
   }
 }
 
+// Which elements of the parameter the tensor of that name and shape holds; empty if it does not fit the parameter.
+std::optional<SliceRange> range_of(const PieceName& name, c10::IntArrayRef shape, c10::IntArrayRef parameter_shape) {
+  if (shape.size() != 1 || (name.slice && !fits(*name.slice, parameter_shape))) return std::nullopt;
+  const int64_t numel = SliceLayout(parameter_shape, name.slice).numel();
+  if (shape[0] > numel - name.begin) return std::nullopt;
+  return SliceRange{name.slice, name.begin, name.begin + shape[0]};
+}
+
+// "element 7", "elements 2 to 4, 8 and 5 more ranges".
+std::string describe_elements(const std::vector<Range>& ranges) {
+  constexpr size_t kMaxNamed = 4;
+  std::vector<std::string> named;
+  for (size_t i = 0; i < std::min(ranges.size(), kMaxNamed); ++i) {
+    const auto& [begin, end] = ranges[i];
+    named.push_back(end - begin == 1 ? std::to_string(begin) : fmt::format("{} to {}", begin, end - 1));
+  }
+  const bool is_one = ranges.size() == 1 && ranges[0].size() == 1;
+  const size_t more = ranges.size() - named.size();
+  return fmt::format("element{} {}{}", is_one ? "" : "s", fmt::join(named, ", "),
+                     more > 0 ? fmt::format(" and {} more ranges", more) : "");
+}
+
+// The copy's runs in a flat tensor, as rows; the first begins at element `first`.
+at::Tensor runs_of(const at::Tensor& flat, int64_t first, int64_t stride, const PieceCopy& copy) {
+  return flat.narrow(0, first, (copy.count - 1) * stride + copy.length)
+      .as_strided({copy.count, copy.length}, {stride, 1});
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path) {
@@ -114,6 +142,7 @@ void CheckpointReader::open_files() {
     }
     add_pieces(shards_.size() - 1);
   }
+  require_no_overlaps();
 }
 
 void CheckpointReader::add_pieces(size_t shard) {
@@ -122,25 +151,46 @@ void CheckpointReader::add_pieces(size_t shard) {
     if (entries[i].name == kRngName) continue;
     const auto name = parse_piece_name(entries[i].name);
     const SavedTensor* parameter = name ? find(name->parameter) : nullptr;
-    if (!parameter || entries[i].shape.size() != 1 || entries[i].shape[0] > parameter->numel() - name->begin) {
+    const auto range = parameter ? range_of(*name, entries[i].shape, parameter->shape) : std::nullopt;
+    if (!range) {
       throw DamagedCheckpoint(
           damaged(path_, fmt::format("{} has '{}', which does not match any parameter of the manifest",
                                      shards_[shard].listed.name, entries[i].name)));
     }
-    add_located({name->parameter, name->state}, {name->begin, name->begin + entries[i].shape[0], shard, i, {}});
+    add_located({name->parameter, name->state}, *range, {shard, i, {}});
   }
 }
 
-void CheckpointReader::add_located(const PieceKey& key, LocatedPiece piece) {
-  auto& pieces = pieces_[key];
-  const auto at = std::upper_bound(pieces.begin(), pieces.end(), piece,
-                                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  pieces.insert(at, std::move(piece));
+// Of several copies of a piece, the first is read.
+void CheckpointReader::add_located(const PieceKey& key, const SliceRange& range, PieceSource source) {
+  auto& [ranges, sources] = pieces_[key];
+  if (std::find(ranges.begin(), ranges.end(), range) != ranges.end()) return;
+  ranges.push_back(range);
+  sources.push_back(std::move(source));
 }
 
-void CheckpointReader::add_piece(const std::string& parameter, const std::string& state, int64_t begin,
+// Slices divide a parameter among ranks; slices that overlap are those of different divisions. Where they overlap
+// without exceeding the parameter's size, elements are missing, and reading reports those.
+void CheckpointReader::require_no_overlaps() const {
+  for (const auto& [key, pieces] : pieces_) {
+    const auto& [parameter, state] = key;
+    bool has_slices = false;
+    int64_t numel = 0;
+    for (const auto& range : pieces.ranges) {
+      has_slices |= range.slice.has_value();
+      numel += range.numel();
+    }
+    if (!has_slices || numel <= find(parameter)->numel()) continue;
+    throw DamagedCheckpoint(damaged(
+        path_,
+        fmt::format("slices of '{}' of parameter '{}' overlap: its pieces have {} elements, the parameter has {}",
+                    state, parameter, numel, find(parameter)->numel())));
+  }
+}
+
+void CheckpointReader::add_piece(const std::string& parameter, const std::string& state, const SliceRange& range,
                                  const at::Tensor& values) {
-  add_located({parameter, state}, {begin, begin + values.numel(), 0, 0, values});
+  add_located({parameter, state}, range, {0, 0, values});
 }
 
 void CheckpointReader::verify(Shard& shard) {
@@ -181,63 +231,50 @@ bool CheckpointReader::has(const std::string& parameter, const std::string& stat
   return pieces_.count({parameter, state}) > 0;
 }
 
-const CheckpointReader::LocatedPiece* CheckpointReader::furthest_piece_at(const std::string& parameter,
-                                                                          const std::string& state,
-                                                                          int64_t element) const {
-  const auto found = pieces_.find({parameter, state});
-  const LocatedPiece* best = nullptr;  // of the pieces that hold the element, the one that extends furthest
-  if (found == pieces_.end()) return best;
-  for (const auto& piece : found->second) {
-    if (piece.begin > element) break;
-    if (piece.end > element && (!best || piece.end > best->end)) best = &piece;
-  }
-  return best;
+ReadPlan CheckpointReader::plan(const PieceKey& key, const SliceRange& request) const {
+  const SavedTensor* saved = find(key.first);
+  const auto found = pieces_.find(key);
+  if (saved && found != pieces_.end()) return plan_read(saved->shape, found->second.ranges, request);
+  ReadPlan nothing;
+  if (request.numel() > 0) nothing.gaps.push_back({request.begin, request.end});
+  return nothing;
 }
 
-std::vector<MissingPiece> CheckpointReader::missing(const std::string& parameter, const std::string& state,
-                                                    int64_t begin, int64_t end) const {
-  std::vector<MissingPiece> out;
-  const auto found = pieces_.find({parameter, state});
-  while (begin < end) {
-    if (const LocatedPiece* piece = furthest_piece_at(parameter, state, begin)) {
-      begin = piece->end;
-      continue;
-    }
-    int64_t next = end;
-    if (found != pieces_.end()) {
-      for (const auto& piece : found->second) {
-        if (piece.begin > begin) next = std::min(next, piece.begin);
-      }
-    }
-    out.push_back({parameter, state, begin, next});
-    begin = next;
-  }
-  return out;
+std::optional<MissingPiece> CheckpointReader::missing(const std::string& parameter, const std::string& state,
+                                                      const SliceRange& range) const {
+  const auto gaps = plan({parameter, state}, range).gaps;
+  if (gaps.empty()) return std::nullopt;
+  return MissingPiece{parameter, state, {range.slice, gaps.front().begin, gaps.back().end}};
 }
 
-void CheckpointReader::read_into(const std::string& parameter, const std::string& state, int64_t begin,
-                                 at::Tensor out) {
+void CheckpointReader::read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out,
+                                 const std::optional<Slice>& slice) {
   DSL_CHECK(out.is_contiguous() && out.device().is_cpu(), "read_into needs contiguous host memory");
-  at::Tensor flat = out.view({-1});
-  const int64_t end = begin + flat.numel();
-  for (int64_t done = begin; done < end;) {
-    const LocatedPiece* piece = furthest_piece_at(parameter, state, done);
-    if (!piece) {
-      const SavedTensor* saved = find(parameter);
-      const bool is_moment = saved && state != weight_state(*saved);
-      refuse(fmt::format("the checkpoint '{}' has no '{}' of parameter '{}' for elements {} to {}{}", path_, state,
-                         parameter, done, end - 1,
-                         is_moment ? ". Was it saved with another optimizer? --resume PATH with checkpoint.load."
-                                     "optimizer_states false starts with fresh moments"
-                                   : ""));
-    }
-    const int64_t count = std::min(piece->end, end) - done;
-    flat.narrow(0, done - begin, count).copy_(values_of(*piece).narrow(0, done - piece->begin, count));
-    done += count;
+  const PieceKey key{parameter, state};
+  const SliceRange request{slice, begin, begin + out.numel()};
+  const auto [copies, gaps] = plan(key, request);
+  if (!gaps.empty()) refuse_gaps(key, request, gaps);
+  const at::Tensor flat = out.view({-1});
+  for (const auto& copy : copies) {
+    const at::Tensor from = values_of(pieces_.at(key).sources[copy.piece]);
+    runs_of(flat, copy.to, copy.to_stride, copy).copy_(runs_of(from, copy.from, copy.from_stride, copy));
   }
 }
 
-at::Tensor CheckpointReader::values_of(const LocatedPiece& piece) {
+void CheckpointReader::refuse_gaps(const PieceKey& key, const SliceRange& request,
+                                   const std::vector<Range>& gaps) const {
+  const auto& [parameter, state] = key;
+  const SavedTensor* saved = find(parameter);
+  const bool is_moment = saved && state != weight_state(*saved);
+  refuse(fmt::format("the checkpoint '{}' has no '{}' of {}parameter '{}' for {}{}", path_, state,
+                     request.slice ? fmt::format("slice {} of ", slice_text(*request.slice)) : "", parameter,
+                     describe_elements(gaps),
+                     is_moment ? ". Was it saved with another optimizer? --resume PATH with checkpoint.load."
+                                 "optimizer_states false starts with fresh moments"
+                               : ""));
+}
+
+at::Tensor CheckpointReader::values_of(const PieceSource& piece) {
   if (piece.received.defined()) return piece.received;
   Shard& shard = shards_[piece.shard];
   verify(shard);

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
+#include "runtime/checkpoint/read_plan.hpp"
 #include "runtime/state/safetensors_file.hpp"
 
 namespace dslaunch::runtime {
@@ -24,7 +25,7 @@ class DamagedCheckpoint : public UserError {
 // A part of one state that no shard on this host holds.
 struct MissingPiece {
   std::string parameter, state;
-  int64_t begin = 0, end = 0;
+  SliceRange range;
 };
 
 class CheckpointReader {
@@ -44,10 +45,11 @@ class CheckpointReader {
 
   // Whether a local shard has this state of the parameter at all.
   bool has(const std::string& parameter, const std::string& state) const;
-  // Fills `out` (contiguous, CPU, any shape) with the elements of the flattened parameter starting at `begin`, cast to
-  // its dtype. Throws UserError(65) naming parameter, state and range when a part is missing, DamagedCheckpoint when a
-  // file is.
-  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
+  // Fills `out` (contiguous, CPU, any shape) with the elements of the flattened parameter, or of a flattened slice of
+  // it, starting at `begin`, cast to its dtype. Throws UserError(65) naming parameter, state and elements when a part
+  // is missing, DamagedCheckpoint when a file is.
+  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out,
+                 const std::optional<Slice>& slice = {});
   // Frees the memory of the mapped pages that were read so far.
   void drop_pages() const;
   // The state that this rank saved when the world had this size; empty for another world size.
@@ -60,13 +62,15 @@ class CheckpointReader {
   // Whether all shards of the manifest are on this host.
   bool is_complete() const;
   bool has_shard(const std::string& file) const;
-  // The parts of [begin, end) that no local shard holds and that were not added.
-  std::vector<MissingPiece> missing(const std::string& parameter, const std::string& state, int64_t begin,
-                                    int64_t end) const;
+  // The part of `range` from the first to the last element that no local shard holds and that was not added; empty when
+  // there is none.
+  std::optional<MissingPiece> missing(const std::string& parameter, const std::string& state,
+                                      const SliceRange& range) const;
   // A local shard, its hash checked.
   const SafetensorsFile& verified_shard(const std::string& file);
   // Pieces and random states received from other hosts. `values`: 1-D.
-  void add_piece(const std::string& parameter, const std::string& state, int64_t begin, const at::Tensor& values);
+  void add_piece(const std::string& parameter, const std::string& state, const SliceRange& range,
+                 const at::Tensor& values);
   void add_rng_state(int rank, std::string bytes) { received_rng_[rank] = std::move(bytes); }
 
  private:
@@ -75,27 +79,32 @@ class CheckpointReader {
     std::unique_ptr<SafetensorsFile> file;  // null: not on this host
     bool verified = false;
   };
-  struct LocatedPiece {
-    int64_t begin = 0, end = 0;
+  struct PieceSource {
     size_t shard = 0, entry = 0;
     at::Tensor received;  // set if received from another host
+  };
+  struct StatePieces {
+    std::vector<SliceRange> ranges;
+    std::vector<PieceSource> sources;  // by range
   };
   using PieceKey = std::pair<std::string, std::string>;  // parameter, state
   void open_files();
   void add_pieces(size_t shard);
-  void add_located(const PieceKey& key, LocatedPiece piece);
-  at::Tensor values_of(const LocatedPiece& piece);
+  void add_located(const PieceKey& key, const SliceRange& range, PieceSource source);
+  void require_no_overlaps() const;
+  ReadPlan plan(const PieceKey& key, const SliceRange& request) const;
+  [[noreturn]] void refuse_gaps(const PieceKey& key, const SliceRange& request, const std::vector<Range>& gaps) const;
+  at::Tensor values_of(const PieceSource& piece);
   void verify(Shard& shard);
   Shard* shard_named(const std::string& file);
-  const LocatedPiece* furthest_piece_at(const std::string& parameter, const std::string& state, int64_t element) const;
 
   std::string path_;
   Manifest manifest_;
   std::map<std::string, size_t> parameters_;  // name -> index
   std::vector<Shard> shards_;
   std::optional<CheckpointFile> skeleton_;
-  std::map<PieceKey, std::vector<LocatedPiece>> pieces_;  // by begin
-  std::map<int, std::string> received_rng_;               // by rank
+  std::map<PieceKey, StatePieces> pieces_;
+  std::map<int, std::string> received_rng_;  // by rank
 };
 
 }  // namespace dslaunch::runtime

@@ -9,12 +9,15 @@ namespace {
 class ReadPlanner {
  public:
   ReadPlanner(c10::IntArrayRef shape, const std::vector<SliceRange>& pieces, const SliceRange& request)
-      : pieces_(pieces), request_(request), layout_(shape, request.slice) {
+      : pieces_(pieces),
+        request_(request),
+        layout_(shape, request.slice),
+        end_(std::min(request.end, layout_.numel())) {
     for (const auto& piece : pieces) layouts_.emplace_back(shape, piece.slice);
   }
 
   ReadPlan run() {
-    for (int64_t done = request_.begin; done < request_.end;) {
+    for (int64_t done = request_.begin; done < end_;) {
       const auto [piece, end] = furthest_of_same_slice(done);
       if (piece) {
         plan_.copies.push_back({*piece, done - pieces_[*piece].begin, done - request_.begin, 1, end - done, 0, 0});
@@ -26,15 +29,17 @@ class ReadPlanner {
       }
       done = end;
     }
+    const int64_t beyond = std::max(request_.begin, end_);
+    if (beyond < request_.end) add_gap(beyond, request_.end);
     return std::move(plan_);
   }
 
  private:
   // The piece of the request's slice that has the element and extends furthest, and where it ends; without such a
-  // piece, where the next one begins. Nothing ends after the request.
+  // piece, where the next one begins. Nothing ends after end_.
   std::pair<std::optional<size_t>, int64_t> furthest_of_same_slice(int64_t element) const {
     std::optional<size_t> best;
-    int64_t end = element, next = request_.end;
+    int64_t end = element, next = end_;
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const auto& piece = pieces_[i];
       if (piece.slice != request_.slice || piece.end <= end) continue;
@@ -45,7 +50,7 @@ class ReadPlanner {
         end = piece.end;
       }
     }
-    return best ? std::pair{best, std::min(end, request_.end)} : std::pair{best, next};
+    return best ? std::pair{best, std::min(end, end_)} : std::pair{best, next};
   }
 
   template <class Take>  // (position of a run in the whole parameter, position in the request's slice, length)
@@ -131,6 +136,7 @@ class ReadPlanner {
   const std::vector<SliceRange>& pieces_;
   const SliceRange& request_;
   const SliceLayout layout_;          // of the request's slice
+  const int64_t end_;                 // of the request, inside its slice
   std::vector<SliceLayout> layouts_;  // of the pieces' slices
   ReadPlan plan_;
 };

@@ -34,7 +34,8 @@ struct ReadPlan {
   std::vector<Range> gaps;  // the elements that no piece has, counted as in the request; empty: `copies` fill it
 };
 
-// All ranges fit a parameter of that shape. Pieces may overlap; those of the request's own slice are preferred.
+// All slices and pieces fit a parameter of that shape; a request may reach beyond its slice, which is a gap. Pieces may
+// overlap; those of the request's own slice are preferred.
 ReadPlan plan_read(c10::IntArrayRef shape, const std::vector<SliceRange>& pieces, const SliceRange& request);
 
 // The part of `piece`, counted as its begin and end are, that includes all elements which `request` needs of it.

@@ -4,12 +4,13 @@
 
 namespace dslaunch::runtime {
 
-void RestoreSource::read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+void RestoreSource::read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out,
+                              const std::optional<Slice>& slice) {
   try {
-    if (is_remote(parameter, state, begin, begin + out.numel())) {
+    if (is_remote(parameter, state, {slice, begin, begin + out.numel()})) {
       out.zero_();
     } else {
-      reader_.read_into(parameter, state, begin, out);
+      reader_.read_into(parameter, state, begin, out, slice);
     }
   } catch (const UserError& error) {
     record_error(error);
@@ -18,11 +19,11 @@ void RestoreSource::read_into(const std::string& parameter, const std::string& s
 }
 
 // Whether at least a part lies on other hosts; that part is then recorded as needed.
-bool RestoreSource::is_remote(const std::string& parameter, const std::string& state, int64_t begin, int64_t end) {
+bool RestoreSource::is_remote(const std::string& parameter, const std::string& state, const SliceRange& range) {
   if (is_fetched_ || reader_.is_complete()) return false;
-  const auto missing = reader_.missing(parameter, state, begin, end);
-  findings_.needs.pieces.insert(findings_.needs.pieces.end(), missing.begin(), missing.end());
-  return !missing.empty();
+  const auto missing = reader_.missing(parameter, state, range);
+  if (missing) findings_.needs.pieces.push_back(*missing);
+  return missing.has_value();
 }
 
 std::optional<std::string> RestoreSource::rng_state(int rank, int world_size) {

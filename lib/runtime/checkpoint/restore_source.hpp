@@ -30,7 +30,8 @@ class RestoreSource {
 
   const CheckpointMetadata& metadata() const { return reader_.metadata(); }
   const CheckpointReader& reader() const { return reader_; }
-  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
+  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out,
+                 const std::optional<Slice>& slice = {});
   // Empty for another world size.
   std::optional<std::string> rng_state(int rank, int world_size);
   // Returns when all ranks are here. Call it before the first collective after reading, since reading may take longer
@@ -41,7 +42,7 @@ class RestoreSource {
   const Findings& findings() const { return findings_; }
 
  private:
-  bool is_remote(const std::string& parameter, const std::string& state, int64_t begin, int64_t end);
+  bool is_remote(const std::string& parameter, const std::string& state, const SliceRange& range);
   void record_error(const UserError& error);
 
   CheckpointReader& reader_;

@@ -19,7 +19,7 @@ constexpr int64_t kChunkBytes = 64 << 20;
 
 // One entry of a shard that is being sent.
 struct Entry {
-  std::string name;  // STATE@BEGIN/PARAMETER or "rng"
+  std::string name;  // a piece's, or "rng"
   int64_t numel = 0, num_bytes = 0;
   at::ScalarType dtype = at::kByte;
 };
@@ -75,16 +75,20 @@ class Exchange {
   std::vector<MissingPiece> overlaps(const Entry& entry) const {
     std::vector<MissingPiece> out;
     const auto name = parse_piece_name(entry.name);
-    if (!name) return out;
+    const SavedTensor* saved = name ? reader_.find(name->parameter) : nullptr;
+    if (!saved) return out;
+    const SliceRange whole{name->slice, name->begin, name->begin + entry.numel};
     for (const auto& piece : needs_.pieces) {
       if (piece.parameter != name->parameter || piece.state != name->state) continue;
-      const int64_t begin = std::max(piece.begin, name->begin), end = std::min(piece.end, name->begin + entry.numel);
-      if (begin < end) out.push_back({piece.parameter, piece.state, begin, end});
+      const Range part = needed_part(saved->shape, whole, piece.range);
+      if (part.size() > 0) out.push_back({piece.parameter, piece.state, {name->slice, part.begin, part.end}});
     }
     return out;
   }
 
+  // Of a shard that is here, nothing is missing; a piece of it may lie between missing ones.
   bool wants(const Entry& entry, const std::string& shard) const {
+    if (reader_.has_shard(shard)) return false;
     if (entry.name == kRngName) return needs_.rng_of && shard_name(*needs_.rng_of) == shard;
     return !overlaps(entry).empty();
   }
@@ -104,7 +108,7 @@ class Exchange {
   }
 
   void receive(const Entry& entry, const std::string& shard, int holder, const uint8_t* source) {
-    const bool keeps = world_.rank() != holder && wants(entry, shard);
+    const bool keeps = wants(entry, shard);
     at::Tensor bytes = at::empty({keeps ? entry.num_bytes : 0}, at::kByte);
     share(source, keeps ? bytes.mutable_data_ptr<uint8_t>() : nullptr, entry.num_bytes, holder);
     if (!keeps) return;
@@ -116,8 +120,8 @@ class Exchange {
     const at::Tensor values = bytes.view(entry.dtype);
     const int64_t begin = parse_piece_name(entry.name)->begin;
     for (const auto& part : overlaps(entry)) {
-      reader_.add_piece(part.parameter, part.state, part.begin,
-                        values.narrow(0, part.begin - begin, part.end - part.begin).clone());
+      reader_.add_piece(part.parameter, part.state, part.range,
+                        values.narrow(0, part.range.begin - begin, part.range.numel()).clone());
     }
   }
 

@@ -1,5 +1,6 @@
-// One rank's part of a checkpoint: a safetensors file whose tensors are named STATE@BEGIN/PARAMETER, each 1-D, and the
-// rank's random state as bytes under "rng". One thread.
+// One rank's part of a checkpoint: a safetensors file whose tensors, each 1-D, are named STATE@BEGIN/PARAMETER, or
+// STATE[DIM:START:LENGTH]@BEGIN/PARAMETER for a part of a slice, and the rank's random state as bytes under "rng". One
+// thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,11 +12,16 @@ namespace dslaunch::runtime {
 
 inline constexpr char kRngName[] = "rng";
 
+// "[DIM:START:LENGTH]".
+std::string slice_text(const Slice& slice);
+
 struct PieceName {
   std::string state;
+  std::optional<Slice> slice;
   int64_t begin = 0;
   std::string parameter;
 };
+// Empty for any other name. Whether the slice fits the parameter is not known here.
 std::optional<PieceName> parse_piece_name(const std::string& tensor_name);
 
 // Writes the shard, flushes it to the device, and returns size and hash. Without a random state the shard has none.

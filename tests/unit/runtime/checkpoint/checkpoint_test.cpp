@@ -517,7 +517,7 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
     }));
     INFO(bad.substr(0, 80));
     std::string other = manifest;
-    other.replace(other.find("\"format\": 2"), 11, "\"format\": 1");
+    other.replace(other.find("\"format\": 3"), 11, "\"format\": 1");
     const size_t at = other.find(entry);
     REQUIRE(at != std::string::npos);
     test::write_file(folder + "/manifest.json", other.replace(at, entry.size(), bad));
@@ -525,9 +525,9 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
   }
   SECTION("a manifest of the future") {
     std::string future = manifest;
-    future.replace(future.find("\"format\": 2"), 11, "\"format\": 9");
+    future.replace(future.find("\"format\": 3"), 11, "\"format\": 9");
     test::write_file(folder + "/manifest.json", future);
-    expect_error(ExitCode::kBadInput, {"format 9", "reads 1 and 2"}, open);
+    expect_error(ExitCode::kBadInput, {"format 9", "newer version", "formats 1 to 3"}, open);
   }
   SECTION("no checkpoint at all") {
     expect_error(ExitCode::kNoInput, {"no checkpoint at", "nowhere"}, [&] { CheckpointReader(dir / "nowhere"); });
@@ -581,6 +581,6 @@ TEST_CASE("pieces that overlap are read, a gap is named", "[runtime][checkpoint]
   at::Tensor out = at::empty({6});
   reader.read_into("w", "master", 1, out);
   CHECK(out.equal(example_values(1, 1, 7)));
-  expect_error(ExitCode::kBadInput, {"'master' of parameter 'w'", "elements 7 to 9"},
+  expect_error(ExitCode::kBadInput, {"'master' of parameter 'w'", "for element 7"},
                [&] { reader.read_into("w", "master", 0, at::empty({10})); });
 }
