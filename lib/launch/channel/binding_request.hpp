@@ -2,6 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
+
+#include "launch/channel/field_list.hpp"
 
 namespace dslaunch::launch {
 
@@ -14,11 +17,13 @@ enum class BindingKind : uint8_t {
   kExclusive = 5,  // ... for each rank, a share of the cores of its GPU's NUMA node
   kCoreComplex = 6,  // ... the CPUs of one last-level cache of that NUMA node
 };
-constexpr BindingKind kLastBindingKind = BindingKind::kCoreComplex;
 
 struct BindingRequest {
   BindingKind kind = BindingKind::kDefault;
   std::string core_list;  // kCores: --bind_core_list as written; empty: all physical cores
+
+  static constexpr auto kFields =
+      std::tuple(up_to(BindingKind::kCoreComplex, &BindingRequest::kind), &BindingRequest::core_list);
 };
 
 }  // namespace dslaunch::launch

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/byte_fields.hpp"
 #include "base/error.hpp"
 
 using namespace dslaunch;
@@ -187,6 +188,43 @@ TEST_CASE("frames that are cut, too long or of an unknown type are refused", "[l
   bad[0] = static_cast<char>(bad[0] - 1);
   shortened.append(bad);
   CHECK_THROWS_AS(shortened.next(), Error);
+}
+
+TEST_CASE("a message that ends within any of its fields is refused", "[launch][wire]") {
+  const std::string good = encode(odd_job());
+  for (size_t length = 1; length < good.size() - 4; ++length) {
+    FrameReader reader;
+    reader.append(ByteWriter().count(length).take() + good.substr(4, length));
+    CHECK_THROWS_AS(reader.next(), Error);
+  }
+}
+
+TEST_CASE("a value that its field may not have is refused", "[launch][wire]") {
+  JobDescription job = odd_job();
+  job.ranks.front().local_rank = -1;
+  JobDescription other_kind = odd_job();
+  other_kind.binding.kind = static_cast<BindingKind>(7);
+  spawn::ExitCause cause;
+  cause.number = 256;
+  const std::vector<Message> bad{
+      job,
+      other_kind,
+      StopRanks{std::chrono::milliseconds(-1)},
+      SignalRanks{0},
+      SignalTaken{65},
+      AgentFailed{0, ""},
+      JobEnded{256, false, ""},
+      RankOutput{-1, Stream::kOut, ""},
+      RankOutput{0, static_cast<Stream>(2), ""},
+      RankEnded{0, cause, false},
+      RankStates{{{0, static_cast<RankState>(4), 0}}},
+      ProcessStuck{-2, {}},
+  };
+  for (const auto& message : bad) {
+    FrameReader reader;
+    reader.append(encode(message));
+    CHECK_THROWS_AS(reader.next(), Error);
+  }
 }
 
 // The bytes are those of docs/control_channel.md.
