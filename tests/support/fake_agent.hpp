@@ -31,7 +31,7 @@ class SocketLink final : public spawn::AgentLink {
 class FakeAgent {
  public:
   explicit FakeAgent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
-  void send(const launch::Message& message) { channel_.send(message); }
+  void send(const launch::MessageToLauncher& message) { channel_.send(message); }
   void flush() { channel_.flush(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
   // Empty: it did not come in time.
@@ -54,7 +54,7 @@ class FakeAgent {
   }
 
  private:
-  launch::Channel channel_;
+  launch::ChannelToLauncher channel_;
 };
 
 }  // namespace dslaunch::test

@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/host_name.hpp"
 #include "base/log.hpp"
+#include "base/overloaded.hpp"
 #include "launch/event_loop/poll_set.hpp"
 #include "rendezvous/own_address.hpp"
 #include "rendezvous/stream_socket.hpp"
@@ -42,7 +43,8 @@ std::string address_of_this_host() {
 
 }  // namespace
 
-Agent::Agent(Channel channel, AgentOptions options) : options_(std::move(options)), channel_(std::move(channel)) {
+Agent::Agent(ChannelToLauncher channel, AgentOptions options)
+    : options_(std::move(options)), channel_(std::move(channel)) {
   spawn::become_subreaper();
   spawn::raise_descriptor_limit();  // two pipes and a connection to the store for each rank
 }
@@ -84,7 +86,7 @@ bool Agent::may_read_ranks() const {
   return channel_.num_unsent() < kMaxUnsentBytes && (!options_.echo || options_.echo->has_room());
 }
 
-void Agent::send(const Message& message) {
+void Agent::send(const MessageToLauncher& message) {
   channel_.send(message);
   heartbeats_.on_sent();
 }
@@ -179,18 +181,24 @@ void Agent::on_launcher_lost(const char* how) {
   stop(kGraceWithoutLauncher);
 }
 
-void Agent::handle(const Message& message) {
-  if (const auto* job = std::get_if<JobDescription>(&message)) describe_job(*job);
-  if (const auto* start = std::get_if<StartRanks>(&message)) start_ranks(start->master_port);
-  if (const auto* stop_now = std::get_if<StopRanks>(&message)) stop(stop_now->grace);
-  if (const auto* signal = std::get_if<SignalRanks>(&message)) {
-    for (auto& rank : ranks_) rank.signal(signal->signal);
-  }
-  if (const auto* wanted = std::get_if<StacksWanted>(&message)) collect_stacks(*wanted);
-  if (const auto* ended = std::get_if<JobEnded>(&message)) {
-    job_ended_ = *ended;
-    if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot continue
-  }
+void Agent::handle(const MessageToAgent& message) {
+  const Overloaded handlers{
+      [&](const JobDescription& job) { describe_job(job); },
+      [&](const StartRanks& start) { start_ranks(start.master_port); },
+      [&](const StopRanks& order) { stop(order.grace); },
+      [&](const SignalRanks& order) {
+        for (auto& rank : ranks_) rank.signal(order.signal);
+      },
+      [&](const StacksWanted& wanted) { collect_stacks(wanted); },
+      [&](const JobEnded& ended) { take_job_end(ended); },
+      [](const Heartbeat&) {},  // receiving it was enough
+  };
+  std::visit(handlers, message);
+}
+
+void Agent::take_job_end(const JobEnded& ended) {
+  job_ended_ = ended;
+  if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot continue
 }
 
 void Agent::take_signals() {

@@ -36,7 +36,7 @@ struct AgentOptions {
 
 class Agent {
  public:
-  Agent(Channel channel, AgentOptions options);
+  Agent(ChannelToLauncher channel, AgentOptions options);
   // Until every rank of this node has ended and the launcher knows. True when nothing failed.
   bool run();
   // On an externally started node: waits for the launcher's last message. Empty when the launcher is gone.
@@ -54,10 +54,11 @@ class Agent {
   void poll_once();
   void poll_after_ranks();
   Deadline next_wakeup() const;
-  void send(const Message& message);
+  void send(const MessageToLauncher& message);
   void receive();
   void on_launcher_lost(const char* how);
-  void handle(const Message& message);
+  void handle(const MessageToAgent& message);
+  void take_job_end(const JobEnded& ended);
   void describe_job(const JobDescription& job);
   void prepare_job();
   void start_ranks(uint16_t master_port);
@@ -95,7 +96,7 @@ class Agent {
   static constexpr std::chrono::milliseconds kProgressReportInterval{5000};
 
   AgentOptions options_;
-  Channel channel_;
+  ChannelToLauncher channel_;
   HeartbeatMonitor heartbeats_;
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
   spawn::ExitDiagnostics ends_;

@@ -28,7 +28,7 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
     options.hello.devices = std::move(situation.visible);
     options.hello.device_error = std::move(situation.error);
   }
-  Agent agent(Channel(std::move(input), std::move(output)), std::move(options));
+  Agent agent(ChannelToLauncher(std::move(input), std::move(output)), std::move(options));
   bool good = agent.run();
   agent.ignore_signals();
   return good ? 0 : 1;

@@ -9,17 +9,21 @@
 
 namespace dslaunch::launch {
 
-Channel::Channel(UniqueFd input, UniqueFd output) : input_(std::move(input)), output_(std::move(output)) {
+template <class Sent, class Received>
+Channel<Sent, Received>::Channel(UniqueFd input, UniqueFd output)
+    : input_(std::move(input)), output_(std::move(output)) {
   for (int fd : {input_.get(), output_.get()}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-void Channel::send(const Message& message) {
+template <class Sent, class Received>
+void Channel<Sent, Received>::send(const Sent& message) {
   if (!output_.valid()) return;
   unsent_ += encode(message);
   flush();
 }
 
-bool Channel::flush() {
+template <class Sent, class Received>
+bool Channel<Sent, Received>::flush() {
   while (output_.valid() && sent_ < unsent_.size()) {
     ssize_t wrote = ::write(output_.get(), unsent_.data() + sent_, unsent_.size() - sent_);
     if (wrote >= 0) {
@@ -36,7 +40,8 @@ bool Channel::flush() {
   return output_.valid();
 }
 
-bool Channel::receive() {
+template <class Sent, class Received>
+bool Channel<Sent, Received>::receive() {
   constexpr size_t kMaxBytes = 65536;
   const auto buffer = std::make_unique_for_overwrite<char[]>(kMaxBytes);  // a limit on the stack may be lower
   // Bounded, so that a peer that sends much cannot keep this end's owner from its other work.
@@ -57,5 +62,8 @@ bool Channel::receive() {
   }
   return true;
 }
+
+template class Channel<MessageToAgent, MessageToLauncher>;
+template class Channel<MessageToLauncher, MessageToAgent>;
 
 }  // namespace dslaunch::launch

@@ -10,6 +10,7 @@
 
 namespace dslaunch::launch {
 
+template <class Sent, class Received>
 class Channel {
  public:
   Channel(UniqueFd input, UniqueFd output);
@@ -18,12 +19,12 @@ class Channel {
   // The end of the input that came instead of the mark; empty once the mark has arrived.
   std::string noise() const { return greeting_ && !greeting_->over() ? greeting_->text() : std::string(); }
 
-  void send(const Message& message);
+  void send(const Sent& message);
   // Writes as much as fits. False once the peer is gone; the rest is dropped.
   bool flush();
   // Reads what has arrived. False when the peer has closed its end; next() still returns messages from before that.
   bool receive();
-  std::optional<Message> next() { return frames_.next(); }
+  std::optional<Received> next() { return frames_.next(); }
 
   size_t num_unsent() const { return unsent_.size() - sent_; }
   int input() const { return input_.get(); }
@@ -33,9 +34,12 @@ class Channel {
  private:
   UniqueFd input_, output_;
   std::optional<spawn::Greeting> greeting_;
-  FrameReader frames_;
+  FrameReader<Received> frames_;
   std::string unsent_;
   size_t sent_ = 0;
 };
+
+using ChannelToAgent = Channel<MessageToAgent, MessageToLauncher>;     // the launcher's end
+using ChannelToLauncher = Channel<MessageToLauncher, MessageToAgent>;  // the agent's end
 
 }  // namespace dslaunch::launch

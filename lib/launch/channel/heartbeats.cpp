@@ -9,7 +9,7 @@
 
 namespace dslaunch::launch {
 
-Heartbeats::Heartbeats(Channel& channel, std::chrono::milliseconds interval) {
+Heartbeats::Heartbeats(ChannelToLauncher& channel, std::chrono::milliseconds interval) {
   if (interval <= std::chrono::milliseconds(0)) return;
   const BlockedSignals blocked;
   try {

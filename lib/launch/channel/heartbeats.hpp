@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 class Heartbeats {
  public:
   // While this object lives it owns the channel. An interval of zero: sends none.
-  Heartbeats(Channel& channel, std::chrono::milliseconds interval);
+  Heartbeats(ChannelToLauncher& channel, std::chrono::milliseconds interval);
   Heartbeats(const Heartbeats&) = delete;
   Heartbeats& operator=(const Heartbeats&) = delete;
 

@@ -129,6 +129,16 @@ struct SignalRanks {
   static constexpr auto kFields = std::tuple(between(1, kMaxSignal, &SignalRanks::signal));
 };
 
+// Requests the stacks of these ranks; RankStacks answers, after the debugger has had its time. A new request ends the
+// previous one.
+struct StacksWanted {
+  int64_t request = 0;
+  std::vector<int> ranks;
+
+  static constexpr uint8_t kType = 17;
+  static constexpr auto kFields = std::tuple(&StacksWanted::request, &StacksWanted::ranks);
+};
+
 // The last message to the agent of an externally started node: how the job ended.
 struct JobEnded {
   int exit_code = 0;
@@ -280,15 +290,7 @@ struct RankStates {
   static constexpr auto kFields = std::tuple(&RankStates::changed);
 };
 
-// Requests the stacks of these ranks; RankStacks answers, after the debugger has had its time. A new request ends the
-// previous one.
-struct StacksWanted {
-  int64_t request = 0;
-  std::vector<int> ranks;
-
-  static constexpr uint8_t kType = 17;
-  static constexpr auto kFields = std::tuple(&StacksWanted::request, &StacksWanted::ranks);
-};
+// The answer to StacksWanted.
 struct RankStacks {
   int64_t request = 0;
   std::vector<RankStack> stacks;  // of those of the ranks that are running
@@ -298,8 +300,12 @@ struct RankStacks {
   static constexpr auto kFields = std::tuple(&RankStacks::request, &RankStacks::stacks, &RankStacks::error);
 };
 
-using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,
-                             RankStarted, RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded,
-                             SignalTaken, RankStates, StacksWanted, RankStacks, ProcessStuck>;
+// What an end can receive. A type added here does not compile until that end handles it (Agent::handle,
+// Running::handle).
+using MessageToAgent =
+    std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, StacksWanted, JobEnded, Heartbeat>;
+using MessageToLauncher =
+    std::variant<AgentHello, AgentReady, AgentFailed, RankStarted, RankOutput, RankEnded, ProcessStuck, RanksMissing,
+                 RankStates, RankStacks, SignalTaken, AgentDone, Heartbeat>;
 
 }  // namespace dslaunch::launch

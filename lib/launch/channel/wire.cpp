@@ -16,13 +16,14 @@ consteval bool have_distinct_types(const std::variant<Types...>*) {
   std::sort(codes.begin(), codes.end());
   return std::adjacent_find(codes.begin(), codes.end()) == codes.end();
 }
-static_assert(have_distinct_types(static_cast<Message*>(nullptr)));
+static_assert(have_distinct_types(static_cast<MessageToAgent*>(nullptr)));
+static_assert(have_distinct_types(static_cast<MessageToLauncher*>(nullptr)));
 
 // Reads the fields of the message if it is of this type.
-template <class Type>
+template <class Type, class Message>
 bool read_if(uint8_t type, FieldReader& from, Message& message) {
   if (type != Type::kType) return false;
-  from.get(message.emplace<Type>());
+  from.get(message.template emplace<Type>());
   return true;
 }
 
@@ -39,9 +40,8 @@ void read(FieldReader& from, std::variant<Types...>& message) {
               fmt::format("unexpected data on the channel between launcher and agent ({}): \"{}\"", why, shown));
 }
 
-}  // namespace
-
-std::string encode(const Message& message) {
+template <class Message>
+std::string encode_any(const Message& message) {
   FieldWriter fields;
   fields.u32(0);  // replaced by the length below
   std::visit(
@@ -57,14 +57,25 @@ std::string encode(const Message& message) {
   return frame;  // moved
 }
 
-std::optional<Message> FrameReader::next() {
+}  // namespace
+
+std::string encode(const MessageToAgent& message) {
+  return encode_any(message);
+}
+
+std::string encode(const MessageToLauncher& message) {
+  return encode_any(message);
+}
+
+template <class Received>
+std::optional<Received> FrameReader<Received>::next() {
   std::string_view unread = std::string_view(buffer_).substr(begin_);
   if (unread.size() < 4) return std::nullopt;
   size_t length = ByteReader(unread).u32();
   if (length < 1 || length > kMaxFrameBytes) refuse(unread, fmt::format("frame length {} out of range", length));
   if (unread.size() < 4 + length) return std::nullopt;
   FieldReader fields(unread.substr(4, length));
-  Message message;
+  Received message;
   try {
     read(fields, message);
   } catch (const WireError& error) {
@@ -78,5 +89,8 @@ std::optional<Message> FrameReader::next() {
   }
   return message;
 }
+
+template class FrameReader<MessageToAgent>;
+template class FrameReader<MessageToLauncher>;
 
 }  // namespace dslaunch::launch

@@ -16,15 +16,17 @@ inline constexpr size_t kMaxFrameBytes = 64U << 20;
 inline constexpr std::string_view kAgentPreamble{"\0dslaunch agent\n", 16};
 
 // The complete frame. Throws InternalError when it would exceed kMaxFrameBytes.
-std::string encode(const Message& message);
+std::string encode(const MessageToAgent& message);
+std::string encode(const MessageToLauncher& message);
 
-// Bytes in, messages out. One thread.
+// Bytes in, messages out. One thread. `Received`: MessageToAgent or MessageToLauncher.
+template <class Received>
 class FrameReader {
  public:
   void append(std::string_view bytes) { buffer_.append(bytes); }
   // The next complete message; empty when more bytes are needed. Throws Error(70) that shows the first bytes when they
-  // are not a message of dslaunch, for example the greeting of a login shell.
-  std::optional<Message> next();
+  // are not such a message, for example the greeting of a login shell.
+  std::optional<Received> next();
   // Bytes of an incomplete frame.
   size_t num_pending() const { return buffer_.size() - begin_; }
 

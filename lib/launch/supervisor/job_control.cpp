@@ -44,7 +44,7 @@ void JobControl::end_if_all_over() {
   if (all) handle_event(JobEvent::kAllDone);
 }
 
-void JobControl::send_to_all(const Message& message) {
+void JobControl::send_to_all(const MessageToAgent& message) {
   for (auto& node : attempt_.nodes) node.send(message);
 }
 

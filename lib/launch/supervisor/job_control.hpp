@@ -16,7 +16,7 @@ class JobControl {
   void carry_out(const JobOrder& order);
   // Call whenever a node's session may have been the last one.
   void end_if_all_over();
-  void send_to_all(const Message& message);
+  void send_to_all(const MessageToAgent& message);
 
  private:
   void record_times(const JobOrder& order);

@@ -59,9 +59,9 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
     const ssize_t got = ::recv(connection, buffer.data(), buffer.size(), MSG_PEEK);
     if (got == 0) refuse("closed the connection without a greeting: see its own messages");
     if (got < 0) continue;
-    FrameReader frames;
+    FrameReader<MessageToLauncher> frames;
     frames.append({buffer.data(), static_cast<size_t>(got)});
-    std::optional<Message> message;
+    std::optional<MessageToLauncher> message;
     try {
       message = frames.next();
     } catch (const Error& error) {
@@ -144,7 +144,7 @@ void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const 
   for (auto& link : links) {
     if (!link) continue;
     spawn::LinkEnds ends = link->take_ends();
-    Channel channel(std::move(ends.from_agent), std::move(ends.to_agent));
+    ChannelToAgent channel(std::move(ends.from_agent), std::move(ends.to_agent));
     channel.receive();  // closing a socket with unread input discards what was sent last
     channel.send(job_ended);
   }
@@ -160,7 +160,8 @@ int serve_as_node(const NodeMembership& index, const AgentHello& offer, const La
   for (;;) {
     UniqueFd connection = rendezvous::connect_to_master(master, deadline_after(options.join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
-    Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
+    Agent agent(ChannelToLauncher(std::move(connection), std::move(output)),
+                {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
     if (auto signal = agent.exit_signal()) {
       log::info("{}: this node exits before the job has started", spawn::signal_name(*signal));

@@ -5,9 +5,9 @@
 namespace dslaunch::launch {
 namespace {
 
-Channel channel_of(spawn::AgentLink& link) {
+ChannelToAgent channel_of(spawn::AgentLink& link) {
   spawn::LinkEnds ends = link.take_ends();
-  return Channel(std::move(ends.from_agent), std::move(ends.to_agent));
+  return ChannelToAgent(std::move(ends.from_agent), std::move(ends.to_agent));
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds 
   send(job);
 }
 
-void NodeSession::send(const Message& message) {
+void NodeSession::send(const MessageToAgent& message) {
   channel_.send(message);
   heartbeats_.on_sent();
 }

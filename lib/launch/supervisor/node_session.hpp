@@ -20,14 +20,14 @@ class NodeSession {
   const std::string& host() const { return plan_->host; }
   spawn::AgentLink& link() { return *link_; }
 
-  void send(const Message& message);
+  void send(const MessageToAgent& message);
   // Writes pending bytes, and a heartbeat when one is due.
   void flush();
   // Reads what has arrived; next() then returns the messages. False when the peer has closed its end.
   bool receive();
   // Instead of receive(), in an iteration that does not read: the agent's messages wait unread, so it is not silent.
   void pause_reading() { heartbeats_.on_received(); }
-  std::optional<Message> next() { return channel_.next(); }
+  std::optional<MessageToLauncher> next() { return channel_.next(); }
   std::string noise() const { return channel_.noise(); }
   int input() const { return channel_.input(); }
   int output() const { return channel_.output(); }
@@ -61,7 +61,7 @@ class NodeSession {
  private:
   const PlannedNode* plan_;
   std::unique_ptr<spawn::AgentLink> link_;
-  Channel channel_;
+  ChannelToAgent channel_;
   HeartbeatMonitor heartbeats_;
   Stage stage_ = Stage::kConnecting;
   bool closed_ = false;

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/overloaded.hpp"
 #include "launch/event_loop/poll_set.hpp"
 #include "launch/supervisor/missing_ranks.hpp"
 
@@ -113,19 +114,23 @@ void Running::receive(NodeSession& node) {
   if (!there) node_monitor_.closed(node);
 }
 
-void Running::handle(NodeSession& node, const Message& message) {
-  if (const auto* hello = std::get_if<AgentHello>(&message)) start_up_.greeted(node, *hello);
-  if (const auto* ready = std::get_if<AgentReady>(&message)) start_up_.ready(node, *ready);
-  if (const auto* failed = std::get_if<AgentFailed>(&message)) node_monitor_.failed(node, *failed);
-  if (const auto* started = std::get_if<RankStarted>(&message)) rank_monitor_.started(node, *started);
-  if (const auto* output = std::get_if<RankOutput>(&message)) rank_monitor_.wrote(node, *output);
-  if (const auto* ended = std::get_if<RankEnded>(&message)) rank_monitor_.ended(node, *ended);
-  if (const auto* states = std::get_if<RankStates>(&message)) rank_monitor_.states_changed(node, *states);
-  if (const auto* stacks = std::get_if<RankStacks>(&message)) stacks_.take(node, *stacks);
-  if (const auto* stuck = std::get_if<ProcessStuck>(&message)) rank_monitor_.stuck(node, *stuck);
-  if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
-  if (const auto* missing = std::get_if<RanksMissing>(&message)) rank_monitor_.missing(*missing);
-  if (std::holds_alternative<AgentDone>(message)) agent_done(node);
+void Running::handle(NodeSession& node, const MessageToLauncher& message) {
+  const Overloaded handlers{
+      [&](const AgentHello& hello) { start_up_.greeted(node, hello); },
+      [&](const AgentReady& ready) { start_up_.ready(node, ready); },
+      [&](const AgentFailed& failed) { node_monitor_.failed(node, failed); },
+      [&](const RankStarted& started) { rank_monitor_.started(node, started); },
+      [&](const RankOutput& output) { rank_monitor_.wrote(node, output); },
+      [&](const RankEnded& ended) { rank_monitor_.ended(node, ended); },
+      [&](const ProcessStuck& stuck) { rank_monitor_.stuck(node, stuck); },
+      [&](const RanksMissing& missing) { rank_monitor_.missing(missing); },
+      [&](const RankStates& states) { rank_monitor_.states_changed(node, states); },
+      [&](const RankStacks& stacks) { stacks_.take(node, stacks); },
+      [&](const SignalTaken& taken) { take_signal(taken.signal, &node); },
+      [&](const AgentDone&) { agent_done(node); },
+      [](const Heartbeat&) {},  // receiving it was enough
+  };
+  std::visit(handlers, message);
 }
 
 void Running::agent_done(NodeSession& node) {

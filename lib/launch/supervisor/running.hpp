@@ -31,7 +31,7 @@ class Running {
   Deadline next_wakeup() const;
   void serve_clients(const PollSet& polls);
   void receive(NodeSession& node);
-  void handle(NodeSession& node, const Message& message);
+  void handle(NodeSession& node, const MessageToLauncher& message);
   void agent_done(NodeSession& node);
   void take_signal(int signal, const NodeSession* from = nullptr);  // null: this process
   void check_deadlines();

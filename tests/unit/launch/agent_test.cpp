@@ -34,7 +34,7 @@ class AgentProcess {
   AgentProcess(const AgentProcess&) = delete;
   AgentProcess& operator=(const AgentProcess&) = delete;
 
-  void send(const Message& message) { channel_.send(message); }
+  void send(const MessageToAgent& message) { channel_.send(message); }
   // The next message of this kind; none: it did not come in time, or the agent is gone.
   template <class Wanted>
   std::optional<Wanted> receive() {
@@ -53,7 +53,7 @@ class AgentProcess {
 
  private:
   template <class Before>
-  Channel make(Before&& before) {
+  ChannelToAgent make(Before&& before) {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     UniqueFd ours(ends[0]), theirs(ends[1]);
@@ -64,19 +64,19 @@ class AgentProcess {
         ::setenv("TMPDIR", temporary_.path().c_str(), 1);
         before();
         UniqueFd output(::dup(theirs.get()));
-        Agent agent(Channel(std::move(theirs), std::move(output)), {});
+        Agent agent(ChannelToLauncher(std::move(theirs), std::move(output)), {});
         ::_exit(agent.run() ? 0 : 1);
       } catch (...) {
         ::_exit(99);  // the main's
       }
     }
     UniqueFd output(::dup(ours.get()));
-    return Channel(std::move(ours), std::move(output));
+    return ChannelToAgent(std::move(ours), std::move(output));
   }
 
   test::TempDir temporary_;  // one that is killed clears nothing away
   pid_t pid_ = -1;
-  Channel channel_;
+  ChannelToAgent channel_;
 };
 
 JobDescription job_of(const std::vector<std::string>& argv) {

@@ -82,7 +82,7 @@ struct FarNodes {
     }
   }
   JobReport supervise() { return Supervisor(plan, std::move(options)).run(); }
-  void send(int node, const Message& message) {
+  void send(int node, const MessageToLauncher& message) {
     agents[node].send(message);
     agents[node].flush();
   }

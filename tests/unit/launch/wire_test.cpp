@@ -40,16 +40,29 @@ JobDescription odd_job() {
   return job;
 }
 
+// The variant that carries the type; of a heartbeat, one of the two.
+template <class T>
+using Carrier = std::conditional_t<std::is_constructible_v<MessageToAgent, T>, MessageToAgent, MessageToLauncher>;
+
 template <class T>
 T round_trip(const T& message) {
-  FrameReader reader;
-  reader.append(encode(message));
+  FrameReader<Carrier<T>> reader;
+  reader.append(encode(Carrier<T>(message)));
   auto read = reader.next();
   REQUIRE(read.has_value());
   REQUIRE(std::holds_alternative<T>(*read));
   CHECK_FALSE(reader.next().has_value());
   CHECK(reader.num_pending() == 0);
   return std::get<T>(*read);
+}
+
+template <class Message>
+void expect_refused(const std::vector<Message>& messages) {
+  for (const auto& message : messages) {
+    FrameReader<Message> reader;
+    reader.append(encode(message));
+    CHECK_THROWS_AS(reader.next(), Error);
+  }
 }
 
 }  // namespace
@@ -131,11 +144,11 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
 }
 
 TEST_CASE("the version is read from a greeting of another version", "[launch][wire]") {
-  std::string bytes =
-      encode(AgentHello{kWireVersion + 1, "9.9", 1, "vm", "", {}, {}, "", 0, "", 0}) + encode(Heartbeat{});
+  std::string bytes = encode(AgentHello{kWireVersion + 1, "9.9", 1, "vm", "", {}, {}, "", 0, "", 0}) +
+                      encode(MessageToLauncher(Heartbeat{}));
   bytes.insert(bytes.begin() + 40, 'x');  // a longer message than ours
   bytes[0] = static_cast<char>(bytes[0] + 1);
-  FrameReader reader;
+  FrameReader<MessageToLauncher> reader;
   reader.append(bytes);
   auto hello = std::get<AgentHello>(reader.next().value());
   CHECK((hello.version == kWireVersion + 1 && hello.program_version == "9.9"));
@@ -144,14 +157,14 @@ TEST_CASE("the version is read from a greeting of another version", "[launch][wi
 
 TEST_CASE("messages may arrive byte by byte and several at once", "[launch][wire]") {
   std::string bytes = encode(RankStarted{1, 2}) + encode(RankOutput{1, Stream::kOut, kOdd}) + encode(AgentDone{});
-  FrameReader slow;
+  FrameReader<MessageToLauncher> slow;
   int count = 0;
   for (char byte : bytes) {
     slow.append({&byte, 1});
     while (slow.next()) ++count;
   }
   CHECK(count == 3);
-  FrameReader fast;
+  FrameReader<MessageToLauncher> fast;
   fast.append(bytes);
   count = 0;
   while (fast.next()) ++count;
@@ -159,7 +172,7 @@ TEST_CASE("messages may arrive byte by byte and several at once", "[launch][wire
 }
 
 TEST_CASE("unexpected data on the channel is refused and shown", "[launch][wire]") {
-  FrameReader reader;
+  FrameReader<MessageToLauncher> reader;
   reader.append("Welcome to node7!\nLast login: today\n");
   try {
     reader.next();
@@ -179,11 +192,11 @@ TEST_CASE("frames that are cut, too long or of an unknown type are refused", "[l
       bad[0] = static_cast<char>(bad[0] + 1);
       bad += 'x';
     }
-    FrameReader reader;
+    FrameReader<MessageToLauncher> reader;
     reader.append(bad);
     CHECK_THROWS_AS(reader.next(), Error);
   }
-  FrameReader shortened;
+  FrameReader<MessageToLauncher> shortened;
   std::string bad = good.substr(0, good.size() - 1);
   bad[0] = static_cast<char>(bad[0] - 1);
   shortened.append(bad);
@@ -193,7 +206,7 @@ TEST_CASE("frames that are cut, too long or of an unknown type are refused", "[l
 TEST_CASE("a message that ends within any of its fields is refused", "[launch][wire]") {
   const std::string good = encode(odd_job());
   for (size_t length = 1; length < good.size() - 4; ++length) {
-    FrameReader reader;
+    FrameReader<MessageToAgent> reader;
     reader.append(ByteWriter().count(length).take() + good.substr(4, length));
     CHECK_THROWS_AS(reader.next(), Error);
   }
@@ -206,25 +219,26 @@ TEST_CASE("a value that its field may not have is refused", "[launch][wire]") {
   other_kind.binding.kind = static_cast<BindingKind>(7);
   spawn::ExitCause cause;
   cause.number = 256;
-  const std::vector<Message> bad{
-      job,
-      other_kind,
-      StopRanks{std::chrono::milliseconds(-1)},
-      SignalRanks{0},
+  expect_refused<MessageToAgent>(
+      {job, other_kind, StopRanks{std::chrono::milliseconds(-1)}, SignalRanks{0}, JobEnded{256, false, ""}});
+  expect_refused<MessageToLauncher>({
       SignalTaken{65},
       AgentFailed{0, ""},
-      JobEnded{256, false, ""},
       RankOutput{-1, Stream::kOut, ""},
       RankOutput{0, static_cast<Stream>(2), ""},
       RankEnded{0, cause, false},
       RankStates{{{0, static_cast<RankState>(4), 0}}},
       ProcessStuck{-2, {}},
-  };
-  for (const auto& message : bad) {
-    FrameReader reader;
-    reader.append(encode(message));
-    CHECK_THROWS_AS(reader.next(), Error);
-  }
+  });
+}
+
+TEST_CASE("a message for the other end is refused", "[launch][wire]") {
+  FrameReader<MessageToLauncher> launcher;
+  launcher.append(encode(StartRanks{1}));
+  CHECK_THROWS_AS(launcher.next(), Error);
+  FrameReader<MessageToAgent> agent;
+  agent.append(encode(AgentReady{1}));
+  CHECK_THROWS_AS(agent.next(), Error);
 }
 
 // The bytes are those of docs/control_channel.md.
