@@ -76,7 +76,7 @@ int run_attempts(LaunchPlan plan, LaunchContext& context, JobPlanner& planner, L
   const int exit_code = RestartLoop(std::move(plan), context, planner, live, signals).run();
   signals.ignore_from_now_on();
   // Closing stalled files, or removing the run directory's lock beside them, would block as well.
-  if (!live.files().idle()) ::_exit(exit_code);
+  if (live.has_stalled_files()) ::_exit(exit_code);
   return exit_code;
 }
 

@@ -1,7 +1,7 @@
 // The state of a job as published through its directory and its socket for the commands `jobs`, `logs`, `attach` and
 // `stop`: maintained by the supervisor process from before the first agent until after the last restart. No error here
 // ends a job: a record that cannot be written is a warning. One thread at a time: the supervisor's, and between two
-// attempts that of RestartSignalGuard. Owns the thread that writes the job's files.
+// attempts that of RestartSignalGuard. Owns the threads for the job's files.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -36,6 +36,10 @@ class LiveJob {
   ConsoleLog* console() { return console_.get(); }
   // The thread that writes records, console and logs, in the order of events.
   FileThread& files() { return files_; }
+  // The thread that reads the run's files: another one, since a directory that stalls must not delay writes elsewhere.
+  FileThread& reads() { return reads_; }
+  // Files stall, now or still: closing one, or removing another one beside it, would block.
+  bool has_stalled_files() const { return !files_.idle() || !reads_.idle(); }
   // Warnings since the last call, one per line.
   std::vector<std::string> take_errors();
 
@@ -74,7 +78,7 @@ class LiveJob {
 
   JobDir dir_;
   JobRecord record_;
-  FileThread files_;
+  FileThread files_, reads_;
   std::unique_ptr<ConsoleLog> console_;
   std::unique_ptr<JobSocket> socket_;
   UniqueFd starter_;

@@ -10,7 +10,6 @@
 #include "base/printable.hpp"
 #include "launch/records/job_record.hpp"
 #include "launch/records/stuck_on_host.hpp"
-#include "launch/supervisor/run_metrics.hpp"
 #include "launch/terminal/line_deduplicator.hpp"
 #include "spawn/output_hint.hpp"
 
@@ -34,10 +33,9 @@ std::string describe_cause(const RankRecord& record, JobKind kind) {
   return text;
 }
 
-// The last metrics that rank 0 recorded; null if this machine cannot read them.
-Json last_metrics(const LaunchPlan& plan) {
-  if (plan.kind != JobKind::kRun) return nullptr;
-  const Json metrics = Json::parse(last_metrics_line(plan.run_dir), nullptr, /*allow_exceptions=*/false);
+// Null if the line is not a metrics record.
+Json parse_metrics(const std::string& line) {
+  const Json metrics = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   return metrics.is_object() ? metrics : Json(nullptr);
 }
 
@@ -171,7 +169,7 @@ std::string cause_text(const LaunchPlan& plan, const JobReport& report) {
   return first != nullptr ? first_line(plan, *first) : "";
 }
 
-std::string summary_json(const LaunchPlan& plan, const JobReport& report) {
+std::string summary_json(const LaunchPlan& plan, const JobReport& report, const std::string& metrics_line) {
   Json first = nullptr;
   if (const RankRecord* record = first_failure(report)) {
     first = rank_json(*record, plan);
@@ -189,7 +187,7 @@ std::string summary_json(const LaunchPlan& plan, const JobReport& report) {
       {"exit_code", report.outcome.exit_code},
       {"stopped", report.reason == StopReason::kNone ? Json(nullptr) : Json(reason_text(report.reason))},
       {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
-      {"last_metrics", last_metrics(plan)},
+      {"last_metrics", parse_metrics(metrics_line)},
       {"first_failure", first},
       {"host_failures", hosts},
       {"stuck", stuck_to_json(report.stuck)},

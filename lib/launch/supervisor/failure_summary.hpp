@@ -19,8 +19,8 @@ std::string recorded_cause(const LaunchPlan& plan, const JobReport& report);
 // Why a job was ended from outside, as text; "" for kNone.
 const char* reason_text(StopReason reason);
 
-// One document: job, run directory, exit code, the last line of metrics.jsonl, first failure, hosts that failed, every
-// rank.
-std::string summary_json(const LaunchPlan& plan, const JobReport& report);
+// One document: job, run directory, exit code, the last line of metrics.jsonl as `metrics_line`, first failure, hosts
+// that failed, every rank. Reads no file.
+std::string summary_json(const LaunchPlan& plan, const JobReport& report, const std::string& metrics_line);
 
 }  // namespace dslaunch::launch

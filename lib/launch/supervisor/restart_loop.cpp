@@ -130,17 +130,10 @@ RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report)
   return decision;
 }
 
-// How long the next attempt has to wait. The run directory may be on an unreachable file server.
+// How long the next attempt has to wait.
 std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
   AttemptProgress progress{.run_time = report.run_time, .last_step = {}};
-  if (plan_.kind == JobKind::kRun) {
-    auto step = std::make_shared<std::optional<int64_t>>();
-    live_.files().submit(0, [step, run_dir = plan_.run_dir] {
-      *step = last_recorded_step(run_dir);
-      return std::string();
-    });
-    if (live_.files().wait(Deadline::after(kUnsupervisedTimeout))) progress.last_step = *step;
-  }
+  if (plan_.kind == JobKind::kRun) progress.last_step = last_recorded_step(live_.reads(), plan_.run_dir);
   return backoff_.next(progress);
 }
 
@@ -169,8 +162,8 @@ StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& r
 }
 
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
-  if (context_.writes_document()) supervisor.output().print(summary_json(plan_, report));
   supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .summary = report.summary});
+  if (context_.writes_document()) supervisor.output().print(document_of(plan_, report, live_));
   supervisor.shutdown().drain_output();
   report_lost_output(supervisor, report);
   supervisor.shutdown().drain_output();

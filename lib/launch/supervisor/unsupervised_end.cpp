@@ -10,6 +10,7 @@
 #include "launch/event_loop/poll_set.hpp"
 #include "launch/supervisor/failure_summary.hpp"
 #include "launch/supervisor/restart.hpp"
+#include "launch/supervisor/run_metrics.hpp"
 #include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
@@ -30,6 +31,11 @@ void write_if_read(int fd, std::string_view text) {
 
 }  // namespace
 
+std::string document_of(const LaunchPlan& plan, const JobReport& report, LiveJob& live) {
+  return summary_json(plan, report,
+                      plan.kind == JobKind::kRun ? last_metrics_line(live.reads(), plan.run_dir) : std::string());
+}
+
 int UnsupervisedEnd::because(const LaunchPlan& plan, const DescribedError& error) {
   dismiss_nodes(context_.gathered.links, failure_message(error));
   JobReport report;
@@ -41,7 +47,7 @@ int UnsupervisedEnd::because(const LaunchPlan& plan, const DescribedError& error
   await_files(plan.kind);
   log::write(log::Level::kError, error.text);
   live_.on_end(report.outcome.exit_code, error.text);
-  if (context_.writes_document()) write_if_read(STDOUT_FILENO, summary_json(plan, report));
+  if (context_.writes_document()) write_if_read(STDOUT_FILENO, document_of(plan, report, live_));
   return report.outcome.exit_code;
 }
 
@@ -72,7 +78,7 @@ int UnsupervisedEnd::before_attempt(const LaunchPlan& plan, int signal) {
   if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.summary);
   live_.on_end(report.outcome.exit_code, recorded_cause(plan, report));
   write_if_read(STDERR_FILENO, report.summary);
-  if (context_.writes_document()) write_if_read(STDOUT_FILENO, summary_json(plan, report));
+  if (context_.writes_document()) write_if_read(STDOUT_FILENO, document_of(plan, report, live_));
   return report.outcome.exit_code;
 }
 

@@ -12,6 +12,9 @@ namespace dslaunch::launch {
 // For readers and files that accept nothing while there is no supervisor.
 inline constexpr std::chrono::milliseconds kUnsupervisedTimeout{2000};
 
+// The job's JSON document, with the run's last metrics. Waits for them for 2 s at most.
+std::string document_of(const LaunchPlan& plan, const JobReport& report, LiveJob& live);
+
 class UnsupervisedEnd {
  public:
   // All outlive this.

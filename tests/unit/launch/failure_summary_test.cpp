@@ -82,8 +82,9 @@ TEST_CASE("a successful job has no summary", "[launch][failure_summary]") {
 
 TEST_CASE("the summary as JSON", "[launch][failure_summary]") {
   const JobReport report = report_of(one_killed(), JobKind::kRun);
-  auto json = nlohmann::json::parse(summary_json(plan_of(JobKind::kRun), report));
+  auto json = nlohmann::json::parse(summary_json(plan_of(JobKind::kRun), report, R"({"step":3})"));
   CHECK(json["exit_code"] == 137);
+  CHECK(json["last_metrics"]["step"] == 3);
   CHECK(json["first_failure"]["rank"] == 1);
   CHECK(json["first_failure"]["signal"] == "SIGKILL");
   CHECK(json["host_failures"].empty());
@@ -114,7 +115,8 @@ TEST_CASE("an unkillable rank is reported with host, process and wait channel", 
   CHECK_THAT(text, Catch::Contains("dslaunch: a: process 99 has not ended after SIGKILL (state R)\n"));
   CHECK_THAT(text, !Catch::Contains("ended with its agent"));
   CHECK(text.find("rank 2 on b") < text.find("rank 1 on b failed first"));
-  const auto document = nlohmann::json::parse(summary_json(plan_of(JobKind::kRun), report));
+  const auto document = nlohmann::json::parse(summary_json(plan_of(JobKind::kRun), report, R"({"step":)"));
+  CHECK(document["last_metrics"].is_null());
   CHECK(document["ranks"][2]["exit_code"].is_null());
   CHECK(document["ranks"][2]["stuck"] == nlohmann::json{{"state", "D"}, {"wait_channel", "rpc_wait_bit"}});
   CHECK(document["ranks"][1]["stuck"].is_null());

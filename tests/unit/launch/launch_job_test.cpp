@@ -1,6 +1,7 @@
 // A job whose planner fails with what is none of our own errors.
 #include "launch/commands/launch_job.hpp"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -51,6 +53,34 @@ int job_that_fails_at_restart(const std::function<void()>& at_plan, const std::f
   options.max_restarts = 1;
   options.json = true;
   FailingMaker planner(options, at_plan, at_prepare);
+  return launch_job(options, planner);
+}
+
+// A run without ranks of ours, in `run_dir`; it fails at once, likewise.
+class RunPlanner final : public JobPlanner {
+ public:
+  RunPlanner(LaunchOptions options, std::string run_dir) : options_(std::move(options)), run_dir_(std::move(run_dir)) {}
+  DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
+  JobCommand command() const override { return {}; }
+  LaunchPlan plan(const ResolvedHosts& hosts, int) override {
+    LaunchPlan plan = plan_job(options_, hosts, DeviceRule::kAllOfNode);
+    plan.kind = JobKind::kRun;
+    plan.argv = {"true"};
+    plan.run_dir = run_dir_;
+    return plan;
+  }
+
+ private:
+  LaunchOptions options_;
+  std::string run_dir_;
+};
+
+int run_that_fails(const std::string& run_dir) {
+  LaunchOptions options;
+  options.device = DeviceChoice::kCpu;
+  options.hosts.num_gpus = 1;
+  options.json = true;
+  RunPlanner planner(options, run_dir);
   return launch_job(options, planner);
 }
 
@@ -117,4 +147,26 @@ TEST_CASE("if planning fails there is no restart, and the outcome stays the fail
   REQUIRE(ended.record);
   REQUIRE(ended.record->end);
   CHECK(ended.record->end->exit_code == 70);
+}
+
+TEST_CASE("metrics on a file server that does not answer do not block the end of a job", "[launch][launch_job]") {
+  const test::TempDir run;
+  REQUIRE(::mkfifo((run / "metrics.jsonl").c_str(), 0600) ==
+          0);  // opening it waits for a writer, of which there is none
+  const Ended ended = in_own_process([&] {
+    ::alarm(20);
+    return run_that_fails(run.path());
+  });
+  INFO(ended.words);
+  CHECK(ended.status == 70);
+  CHECK(nlohmann::json::parse(ended.document)["last_metrics"].is_null());
+}
+
+TEST_CASE("the document of a run has the last metrics", "[launch][launch_job]") {
+  const test::TempDir run;
+  std::ofstream(run / "metrics.jsonl") << R"({"step":1})" << std::endl << R"({"step":2})" << std::endl;
+  const Ended ended = in_own_process([&] { return run_that_fails(run.path()); });
+  INFO(ended.words);
+  CHECK(ended.status == 70);
+  CHECK(nlohmann::json::parse(ended.document)["last_metrics"]["step"] == 2);
 }

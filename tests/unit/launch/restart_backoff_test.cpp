@@ -1,10 +1,6 @@
 #include "launch/supervisor/restart_backoff.hpp"
 
 #include <catch2/catch.hpp>
-#include <fstream>
-
-#include "launch/supervisor/run_metrics.hpp"
-#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -56,17 +52,4 @@ TEST_CASE("a step further than all attempts counts as progress", "[launch][resta
   CHECK(backoff.next(run_time(1s)) == 2s);  // its file was cut to nothing
   CHECK(backoff.next(did_step(9)) == 0s);
   CHECK(backoff.next(did_step(9)) == 1s);
-}
-
-TEST_CASE("the last recorded step is that of the last line", "[launch][run_metrics]") {
-  const test::TempDir dir;
-  const std::string run_dir = dir.path();
-  CHECK_FALSE(last_recorded_step(run_dir));
-  std::ofstream file(run_dir + "/metrics.jsonl");
-  CHECK_FALSE(last_recorded_step(run_dir));
-  for (int step = 1; step <= 5000; ++step) file << R"({"step":)" << step << R"(,"loss":1.5})" << std::endl;
-  CHECK(last_recorded_step(run_dir) == 5000);
-  CHECK(last_metrics_line(run_dir) == R"({"step":5000,"loss":1.5})");
-  file << R"({"step":50)" << std::flush;  // cut by a full disk
-  CHECK_FALSE(last_recorded_step(run_dir));
 }
