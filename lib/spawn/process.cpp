@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <linux/close_range.h>
 #include <linux/mempolicy.h>
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "base/small_file.hpp"
+#include "spawn/inherited_descriptors.hpp"
 #include "spawn/pipe.hpp"
 #include "spawn/program_path.hpp"
 #include "spawn/spawn_error.hpp"
@@ -28,7 +28,7 @@ constexpr const char* kDefaultPath = "/usr/bin:/bin";
 constexpr const char* kStream = "for a child's stream";
 
 // The child sends this over the close-on-exec pipe when it could not become the program.
-enum class Stage : int { kCpus, kMemory, kDir, kExec };
+enum class Stage : int { kCpus, kMemory, kDescriptors, kDir, kExec };
 struct ChildError {
   Stage stage;
   int error_number;
@@ -127,8 +127,8 @@ void bind(const ChildImage& image) {
   ::dup2(image.in, STDIN_FILENO);
   ::dup2(image.out, STDOUT_FILENO);
   ::dup2(image.err, STDERR_FILENO);
+  if (const int error = close_descriptors_on_exec(); error != 0) give_up(image, Stage::kDescriptors, error);
   if (original_limit) ::setrlimit(RLIMIT_NOFILE, &*original_limit);
-  ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   if (image.inherited >= 0) ::fcntl(image.inherited, F_SETFD, 0);
   if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kDir, errno);
   give_up(image, Stage::kExec, try_candidates(image));
@@ -177,6 +177,12 @@ std::string largest_word(const ProcessSpec& spec) {
 
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_binding_failure(error, spec);
+  if (error.stage == Stage::kDescriptors) {
+    return not_started(to_int(ExitCode::kUnavailable),
+                       fmt::format("cannot list the open descriptors: /proc/self/fd: {}; mount /proc, which "
+                                   "dslaunch needs on Linux before 5.11",
+                                   describe_errno(error.error_number)));
+  }
   if (error.stage == Stage::kDir) {
     return not_started(to_int(ExitCode::kNotExecutable), fmt::format("cannot change to the directory {}: {}", spec.cwd,
                                                                      describe_errno(error.error_number)));

@@ -1,16 +1,20 @@
 #include "spawn/process.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 
 #include "base/exit_code.hpp"
+#include "support/refused_system_call.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -130,6 +134,24 @@ TEST_CASE("a process leads its own session and group, without our descriptors an
   CHECK_THAT(said, Catch::Contains(std::to_string(process.pid) + " " + std::to_string(process.pid) + "\n"));
   CHECK_THAT(said, Catch::Contains("SigBlk:\t0000000000000000"));
   CHECK_THAT(said, Catch::EndsWith("\n4\n"));  // 0, 1, 2 and ls's own
+}
+
+TEST_CASE("a process gets no descriptors of ours from a kernel that cannot close them at once", "[spawn][process]") {
+  const int error = GENERATE(ENOSYS, EINVAL, EPERM);
+  CAPTURE(error);
+  int leaks[500];  // their names fill several buffers
+  for (int& leak : leaks) leak = ::dup(0);
+  const int far = ::fcntl(0, F_DUPFD, 1000);
+  const UniqueFd wanted(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  CHECK(test::holds_without(SYS_close_range, static_cast<unsigned>(error), [&] {
+    ProcessSpec spec{
+        {"sh", "-c", "ls /proc/self/fd | wc -l; readlink /proc/self/fd/$0", std::to_string(wanted.get())}, kEnv, ""};
+    spec.inherited = wanted.get();
+    auto process = started(spec);
+    return read_all(process.out.get()) == "5\n/dev/zero\n";  // 0, 1, 2, the wanted one and ls's own
+  }));
+  for (int leak : leaks) ::close(leak);
+  ::close(far);
 }
 
 TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
