@@ -1,5 +1,6 @@
 #include "config/key_table.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace dslaunch::config {
@@ -36,6 +37,10 @@ constexpr KeyAlias kAliases[] = {
     {"moe.num_experts", "moe.moe_experts"},
 };
 
+std::string_view top_section(std::string_view path) {
+  return path.substr(0, path.find('.'));
+}
+
 struct Index {
   std::vector<const KeySpec*> rows;
   std::unordered_map<std::string_view, const KeySpec*> by_path;
@@ -45,10 +50,10 @@ struct Index {
 
   Index() {
     for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), own_keys(), storage_keys(),
-                       monitoring_keys(), elasticity_keys(), data_efficiency_keys(), compression_keys(),
-                       remaining_keys(), inference_keys()}) {
+                       monitoring_keys(), unsupported_training_keys(), unsupported_inference_keys()}) {
       for (const auto& row : table) add(row);
     }
+    join_sections();
     for (const auto& alias : kAliases) {
       alias_by_path.emplace(alias.old_path, &alias);
       names_by_section[section_of(alias.old_path)].emplace_back(last_name(alias.old_path));
@@ -61,6 +66,15 @@ struct Index {
     if (row.path.find('*') == row.path.npos) by_name[last_name(row.path)].push_back(&row);
     if (auto name = last_name(row.path); name != "*") names_by_section[section_of(row.path)].emplace_back(name);
   }
+
+  // Moves the rows of a section that are in several tables to the first of them.
+  void join_sections() {
+    std::unordered_map<std::string_view, size_t> first;
+    for (size_t i = 0; i < rows.size(); ++i) first.emplace(top_section(rows[i]->path), i);
+    std::stable_sort(rows.begin(), rows.end(), [&](const KeySpec* a, const KeySpec* b) {
+      return first.at(top_section(a->path)) < first.at(top_section(b->path));
+    });
+  }
 };
 
 const Index& index() {
@@ -68,16 +82,30 @@ const Index& index() {
   return once;
 }
 
-// Sections whose keys appear in the wrong place in published files. Our own sections are not included: no published
-// files use them.
+bool is_in(std::span<const KeySpec> table, const KeySpec& row) {
+  return &row >= table.data() && &row < table.data() + table.size();
+}
+
+// Sections of DeepSpeed whose keys appear in the wrong place in published files; so do the keys of the top level.
+constexpr std::string_view kOftenMisplaced[] = {"optimizer",
+                                                "scheduler",
+                                                "fp16",
+                                                "bf16",
+                                                "amp",
+                                                "data_types",
+                                                "zero_optimization",
+                                                "aio",
+                                                "pipeline",
+                                                "checkpoint",
+                                                "torch_autocast",
+                                                "activation_checkpointing",
+                                                "nebula"};
+
+// No published file uses our own sections.
 bool may_be_misplaced(const KeySpec& row) {
-  auto within = [&](std::span<const KeySpec> table) {
-    return &row >= table.data() && &row < table.data() + table.size();
-  };
-  if (within(own_keys()) || within(inference_keys())) return false;
-  if (row.kind == Kind::kSection && section_of(row.path).empty()) return true;
-  return within(top_level_keys()) || within(optimizer_keys()) || within(precision_keys()) || within(zero_keys()) ||
-         within(storage_keys());
+  if (is_in(own_keys(), row) || is_in(unsupported_inference_keys(), row)) return false;
+  return section_of(row.path).empty() ||
+         std::count(std::begin(kOftenMisplaced), std::end(kOftenMisplaced), top_section(row.path)) > 0;
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 
 namespace dslaunch::config {
 
-// Every row, in the order of the documentation.
+// Every row: the supported keys in the order of the documentation, each section followed by its unsupported keys, then
+// the sections without any supported key.
 const std::vector<const KeySpec*>& all_keys();
 std::span<const KeyAlias> all_aliases();
 
@@ -30,7 +31,7 @@ std::string join_path(std::string_view section, std::string_view name);
 std::string_view section_of(std::string_view path);
 std::string_view last_name(std::string_view path);
 
-// The tables, one file per group of sections.
+// The tables of supported keys, one file per group of sections.
 std::span<const KeySpec> own_keys();
 std::span<const KeySpec> top_level_keys();
 std::span<const KeySpec> optimizer_keys();
@@ -38,10 +39,8 @@ std::span<const KeySpec> precision_keys();
 std::span<const KeySpec> zero_keys();
 std::span<const KeySpec> storage_keys();
 std::span<const KeySpec> monitoring_keys();
-std::span<const KeySpec> elasticity_keys();
-std::span<const KeySpec> data_efficiency_keys();
-std::span<const KeySpec> compression_keys();
-std::span<const KeySpec> remaining_keys();
-std::span<const KeySpec> inference_keys();
+// The table of all other keys, in two parts.
+std::span<const KeySpec> unsupported_training_keys();
+std::span<const KeySpec> unsupported_inference_keys();
 
 }  // namespace dslaunch::config

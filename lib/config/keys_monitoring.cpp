@@ -1,4 +1,4 @@
-// tensorboard, csv_monitor, wandb, comet, flops_profiler, comms_logger, timers.
+// tensorboard, csv_monitor, flops_profiler, comms_logger, timers.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {
@@ -13,21 +13,6 @@ constexpr KeySpec kRows[] = {
     supported("csv_monitor.enabled", kBool, "false", "one CSV file per metric, written by rank 0"),
     supported("csv_monitor.output_path", kString, "\"\"", "their directory; empty: the working directory"),
     supported("csv_monitor.job_name", kString, "\"DeepSpeedJobName\"", "their subfolder"),
-    tuning_section("wandb"),
-    not_yet("wandb.enabled", kBool, "false", "Weights & Biases; metrics.jsonl is always written"),
-    tuning("wandb.group", kString, "null", "its group"),
-    tuning("wandb.team", kString, "null", "its team"),
-    tuning("wandb.project", kString, "\"deepspeed\"", "its project"),
-    tuning_section("comet"),
-    not_yet("comet.enabled", kBool, "false", "Comet; metrics.jsonl is always written"),
-    tuning("comet.samples_log_interval", kInt, "100", "samples between two points").min(1),
-    tuning("comet.project", kString, "null", "its project"),
-    tuning("comet.workspace", kString, "null", "its workspace"),
-    tuning("comet.api_key", kString, "null", "its key"),
-    tuning("comet.experiment_name", kString, "null", "its name"),
-    tuning("comet.experiment_key", kString, "null", "its identity"),
-    tuning("comet.online", kBool, "null", "over the network"),
-    tuning("comet.mode", kEnum, "null", "new or existing").one_of("get|create|get_or_create"),
 
     section("flops_profiler"),
     supported("flops_profiler.enabled", kBool, "false",
@@ -53,8 +38,6 @@ constexpr KeySpec kRows[] = {
     section("timers.throughput"),
     supported("timers.throughput.enabled", kBool, "true",
               "the line with samples per second, if steps_per_print is given"),
-    no_counterpart("timers.throughput.synchronized", kBool, "true",
-                   "times come from the device itself; a step has no synchronisation inside"),
 };
 
 }  // namespace

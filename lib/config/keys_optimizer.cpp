@@ -12,7 +12,6 @@ constexpr KeySpec kRows[] = {
         .later("OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|"
                "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam")
         .in_any_case(),
-    no_counterpart("optimizer.legacy_fusion", kBool, "false", "chooses between two of DeepSpeed's fp16 wrappers"),
     {"optimizer.param_groups", kNamed, "null", Status::kSupported,
      "parameters with settings of their own: NAME: {match: […], weight_decay: 0, …}; the first match wins"},
     {"optimizer.param_groups.*", kSection, "null", Status::kSupported, "one group"},
@@ -42,8 +41,6 @@ constexpr KeySpec kRows[] = {
     supported("optimizer.params.torch_adam", kBool, "false",
               "takes PyTorch's default: weight_decay 0.01, unless Adam has adam_w_mode false"),
     supported("optimizer.params.amsgrad", kBool, "false", "divide by the largest second moment so far (Adam, AdamW)"),
-    no_counterpart("optimizer.params.set_grad_none", kBool, "true", "gradients have no tensors of their own here"),
-    no_counterpart("optimizer.params.fp32_optimizer_states", kBool, "true", "optimizer states are fp32 here"),
     supported("optimizer.params.momentum", kFloat, "0.0", "momentum (SGD; Muon, whose default is 0.95)").min(0),
     supported("optimizer.params.dampening", kFloat, "0.0", "damping of the momentum (SGD)"),
     supported("optimizer.params.nesterov", kBool, "false", "Nesterov momentum (SGD)"),
@@ -57,25 +54,9 @@ constexpr KeySpec kRows[] = {
     supported("optimizer.params.adam_lr", kFloat, "null",
               "Muon: learning rate of all other parameters; null: lr, or 0.0003")
         .min(0),
-    no_counterpart("optimizer.params.foreach", kBool, "null", "chooses one of PyTorch's implementations"),
-    no_counterpart("optimizer.params.fused", kBool, "null", "chooses one of PyTorch's implementations"),
-    no_counterpart("optimizer.params.capturable", kBool, "false", "chooses one of PyTorch's implementations"),
-    no_counterpart("optimizer.params.differentiable", kBool, "false", "chooses one of PyTorch's implementations"),
     supported("optimizer.params.eps_inside_sqrt", kBool, "false", "Lamb: eps is added under the square root"),
-    tuning("optimizer.params.max_grad_norm", kFloat, "0.0", "rejected: gradient_clipping does this").min(0),
     supported("optimizer.params.max_coeff", kFloat, "10.0", "Lamb: largest trust ratio").min(0),
     supported("optimizer.params.min_coeff", kFloat, "0.01", "Lamb: smallest trust ratio").min(0),
-    tuning("optimizer.params.freeze_step", kInt, "100000", "OneBitAdam, OneBitLamb: first compressed step").min(0),
-    tuning("optimizer.params.cuda_aware", kBool, "false", "1-bit optimizers with MPI"),
-    tuning("optimizer.params.comm_backend_name", kString, "\"nccl\"", "1-bit optimizers"),
-    tuning("optimizer.params.var_freeze_step", kInt, "100000", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.var_update_scaler", kInt, "16", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.local_step_scaler", kInt, "32678", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.local_step_clipper", kInt, "16", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.coeff_beta", kFloat, "0.9", "OneBitLamb"),
-    tuning("optimizer.params.factor_max", kFloat, "4.0", "OneBitLamb"),
-    tuning("optimizer.params.factor_min", kFloat, "0.5", "OneBitLamb"),
-    tuning("optimizer.params.factor_threshold", kFloat, "0.1", "OneBitLamb"),
 
     section("scheduler"),
     supported("scheduler.type", kEnum, "null", "how the learning rate changes over the steps; null: it does not")
@@ -123,12 +104,6 @@ constexpr KeySpec kRows[] = {
     supported("scheduler.params.cycle_first_step_size", kInt, "2000", "OneCycle: steps up").min(1),
     supported("scheduler.params.cycle_second_step_size", kInt, "null", "OneCycle: steps down; null: as many as up")
         .min(1),
-    no_counterpart("scheduler.params.cycle_first_stair_count", kInt, "0",
-                   "DeepSpeed accepts it and does not use it either")
-        .min(0),
-    no_counterpart("scheduler.params.cycle_second_stair_count", kInt, "null",
-                   "DeepSpeed accepts it and does not use it either")
-        .min(0),
     supported("scheduler.params.decay_step_size", kInt, "0", "OneCycle: steps of one decay; 0: no decay").min(0),
     supported("scheduler.params.cycle_momentum", kBool, "true",
               "OneCycle: move beta1 against the rate and set beta2 to 0.99; ignored by optimizers without betas"),
@@ -138,8 +113,6 @@ constexpr KeySpec kRows[] = {
     supported("scheduler.params.cycle_max_mom", kFloat, "0.9", "OneCycle: beta1 at both ends of the cycle")
         .min(0)
         .below(1),
-    not_yet("scheduler.params.last_batch_iteration", kInt, "-1",
-            "a schedule that begins in its middle; --resume continues the checkpoint's schedule"),
     supported("scheduler.params.decay_mom_rate", kFloat, "0.0",
               "OneCycle: after the cycle beta1 is multiplied by 1 + decay_mom_rate * steps / decay_step_size"),
 };

@@ -20,7 +20,6 @@ constexpr KeySpec kRows[] = {
         .min(1),
     supported("fp16.consecutive_hysteresis", kBool, "false", "refill that budget on every clean step"),
     supported("fp16.min_loss_scale", kInt, "1", "floor of the scale; an overflow there ends the run").min(0),
-    not_yet("fp16.fp16_master_weights_and_grads", kBool, "false", "master weights in half precision"),
 
     section("bf16"),
     supported(
@@ -28,10 +27,6 @@ constexpr KeySpec kRows[] = {
         "compute in bfloat16 with fp32 master weights; traces that were exported in fp32 follow; auto: bf16 on GPUs "
         "that have it, else fp32")
         .when_auto("late"),
-    no_counterpart("bf16.immediate_grad_update", kBool, "false", "gradients are always accumulated as they arrive"),
-    no_counterpart("bf16.check_grad_overflow", kBool, "false", "a non-finite loss always ends the run"),
-    not_yet("bf16.bf16_master_weights_and_grads", kBool, "false", "master weights in bfloat16"),
-    not_yet("bf16.bf16_optimizer_states", kBool, "false", "moments in bfloat16"),
 
     section("amp"),
     supported("amp.enabled", kBool, "false", "mixed precision by apex's levels").required(),
@@ -44,15 +39,12 @@ constexpr KeySpec kRows[] = {
     supported("amp.max_loss_scale", kFloat, "16777216.0", "ceiling of the dynamic scale").above(0),
     supported("amp.keep_batchnorm_fp32", kBool, "null", "batch norms stay in the model's type; null: O2 yes, O3 no"),
     supported("amp.master_weights", kBool, "null", "fp32 master weights; null: O2 yes, O3 no"),
-    no_counterpart("amp.*", kAny, "null", "an argument of apex without a counterpart"),
 
     section("torch_autocast"),
     supported("torch_autocast.enabled", kBool, "false",
               "PyTorch's autocast: fp32 parameters, forward computes in low precision where that is safe"),
     supported("torch_autocast.dtype", kEnum, "null", "its low-precision type; null: bf16. fp16 brings a loss scale")
         .one_of("bfloat16|float16|torch.bfloat16|torch.float16|bf16|fp16|half"),
-    no_counterpart("torch_autocast.lower_precision_safe_modules", kStringList, "null",
-                   "gradients are reduced in communication_data_type, fp32 under autocast"),
 
     section("data_types"),
     supported("data_types.grad_accum_dtype", kEnum, "null",

@@ -22,28 +22,16 @@ constexpr KeySpec kRows[] = {
     supported("communication_data_type", kEnum, "null", "type in which gradients are reduced; null: the compute type")
         .one_of("fp32|bf16|fp16")
         .in_any_case(),
-    tuning("seq_parallel_communication_data_type", kEnum, "\"fp32\"", "the same for sequence-parallel gradients")
-        .one_of("fp32|bf16|fp16")
-        .in_any_case(),
     supported("prescale_gradients", kBool, "false",
               "divide gradients by the number of ranks before the reduction, not after; always before it for fp16"),
     supported("gradient_predivide_factor", kFloat, "1.0", "how much of that division happens before the reduction")
         .above(0)
-        .max(1e30),  // gradients are divided by it in fp32
-    not_yet("sparse_gradients", kBool, "false", "sparse reduction of embedding gradients"),
-    no_counterpart("disable_allgather", kBool, "false",
-                   "a switch of an older ZeRO that DeepSpeed itself leaves unused"),
+        .max(1e30),
     supported("graph_harvesting", kBool, "false",
               "on GPUs: capture forward, backward and reductions of a step as one CUDA graph, and replay it"),
     supported("dataloader_drop_last", kBool, "null",
               "DeepSpeed's name for data.drop_last, which takes precedence when both are given"),
     supported("vocabulary_size", kInt, "null", "only checked: a multiple of 8 is faster").min(1),
-    no_counterpart("zero_allow_untested_optimizer", kBool, "false",
-                   "every optimizer here is our own and works with every supported stage"),
-    no_counterpart("zero_force_ds_cpu_optimizer", kBool, "true", "there is one CPU optimizer here"),
-    tuning("use_data_before_expert_parallelism", kBool, "false", "order of ranks for mixtures of experts"),
-    not_yet("sequence_parallel_size", kInt, "null", "ranks that share a sequence").min(1).later(">1"),
-    tuning("data_parallel_size", kInt, "null", "data-parallel ranks of a mesh with sequence parallelism").min(1),
     supported("allgather_size", kInt, "null", "bucket of the deprecated \"zero_optimization\": true").min(0),
 };
 
