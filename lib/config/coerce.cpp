@@ -1,5 +1,6 @@
 #include "config/coerce.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -105,16 +106,16 @@ Coerced coerce_bool(const Value& value) {
 }
 
 Coerced coerce_enum(const KeySpec& spec, const Value& value) {
-  auto known = split(spec.values, '|');
+  const auto known = enum_values(spec);
   if (value.is_string()) {
     for (const auto& name : known) {
       if (name == value.text || (spec.any_case && lower(name) == lower(value.text))) {
         return Value::of_string(name);
       }
     }
-    return out_of_range(join_alternatives(spec.values), value, did_you_mean(value.text, known));
+    return out_of_range(join_alternatives(known), value, did_you_mean(value.text, known));
   }
-  return wrong(join_alternatives(spec.values), value);
+  return wrong(join_alternatives(known), value);
 }
 
 Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
@@ -134,20 +135,28 @@ Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
   return Value::of_array(std::move(out));
 }
 
+// As people write a value in a file.
+std::string as_written(const Value& value) {
+  if (value.is_string()) return fmt::format("\"{}\"", value.text);
+  if (value.is_float() && value.number == std::floor(value.number)) return fmt::format("{:.1f}", value.number);
+  if (!value.is_array()) return describe(value);
+  std::vector<std::string> items;
+  for (const auto& item : value.items) items.push_back(as_written(item));
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
 }  // namespace
 
 bool auto_is_a_value(const KeySpec& spec) {
   if (spec.kind == Kind::kAny || spec.fallback == "\"auto\"") return true;
   if (spec.kind != Kind::kEnum) return false;
-  for (const auto& name : split(spec.values, '|')) {
-    if (name == "auto") return true;
-  }
-  return false;
+  const auto known = enum_values(spec);
+  return std::find(known.begin(), known.end(), "auto") != known.end();
 }
 
 bool null_is_a_value(const KeySpec& spec) {
   return spec.kind == Kind::kAny || spec.kind == Kind::kSection || spec.kind == Kind::kNamed || spec.nullable ||
-         spec.fallback == "null";
+         default_of(spec).is_null();
 }
 
 Result<Value, ValueError> coerce(const KeySpec& spec, const Value& value) {
@@ -155,7 +164,8 @@ Result<Value, ValueError> coerce(const KeySpec& spec, const Value& value) {
   if (value.is_text("auto") && auto_is_a_value(spec)) return Value::of_string("auto");
   if (value.is_null()) {
     if (null_is_a_value(spec)) return Value();
-    return Failure{ValueError{fmt::format("must not be null; leave it out for the default, {}", spec.fallback)}};
+    return Failure{
+        ValueError{fmt::format("must not be null; leave it out for the default, {}", as_written(default_of(spec)))}};
   }
   switch (spec.kind) {
     case Kind::kBool:
@@ -203,8 +213,20 @@ bool is_unsupported(const KeySpec& spec, const Value& value) {
   return !same_content(value, default_of(spec));
 }
 
+std::vector<std::string> enum_values(const KeySpec& spec) {
+  if (spec.names == nullptr) return split(spec.values, '|');
+  auto names = spec.names();
+  if (spec.later_values.empty()) return names;
+  for (auto& later : split(spec.later_values, '|')) names.push_back(std::move(later));
+  return names;
+}
+
 Value default_of(const KeySpec& spec) {
-  ReadResult read = read_hjson(fmt::format("{{\"v\": {}}}", spec.fallback));
+  return spec.fallback.empty() && spec.binding ? spec.binding->initial() : parse_constant(spec, spec.fallback);
+}
+
+Value parse_constant(const KeySpec& spec, std::string_view json) {
+  ReadResult read = read_hjson(fmt::format("{{\"v\": {}}}", json));
   const Value* value = read.root ? read.root->find("v") : nullptr;
   if (!value) return {};
   Value out = *value;
@@ -214,8 +236,7 @@ Value default_of(const KeySpec& spec) {
   return out;
 }
 
-std::string join_alternatives(std::string_view values) {
-  auto names = split(values, '|');
+std::string join_alternatives(const std::vector<std::string>& names) {
   std::string out = names.front();
   for (size_t i = 1; i < names.size(); ++i) out += (i + 1 == names.size() ? " or " : ", ") + names[i];
   return out;

@@ -1,6 +1,8 @@
 // Checks one value against one row of the key table: its type, its bounds, its enum. Pure.
 #pragma once
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
 #include "config/key_spec.hpp"
@@ -26,10 +28,15 @@ bool null_is_a_value(const KeySpec& spec);
 // Whether this value enables a feature that is not implemented yet.
 bool is_unsupported(const KeySpec& spec, const Value& value);
 
-// The default of a row as a value.
+// The default of a row as a value: the row's own, or the initializer of its member.
 Value default_of(const KeySpec& spec);
+// A value written as in the table of keys.
+Value parse_constant(const KeySpec& spec, std::string_view json);
 
-// Formats "1|2|3" as "1, 2 or 3".
-std::string join_alternatives(std::string_view values);
+// The texts that a kEnum takes, also those that are not supported yet.
+std::vector<std::string> enum_values(const KeySpec& spec);
+
+// Formats 1, 2, 3 as "1, 2 or 3".
+std::string join_alternatives(const std::vector<std::string>& names);
 
 }  // namespace dslaunch::config

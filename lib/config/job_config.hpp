@@ -93,7 +93,7 @@ struct Scheduler {
   int64_t cycle_first_step_size = 2000;
   std::optional<int64_t> cycle_second_step_size;  // empty: same as the first step size
   int64_t decay_step_size = 0;                    // 0: no decay after the cycle
-  bool cycle_momentum = false;                    // true only for optimizers with betas
+  bool cycle_momentum = true;                     // only for optimizers with betas
   double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
 };
 

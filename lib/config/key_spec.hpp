@@ -1,7 +1,11 @@
 // One row of the key table: describes a key of the job file and how it is handled. Constants only.
 #pragma once
 #include <limits>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "config/binding.hpp"
 
 namespace dslaunch::config {
 
@@ -29,23 +33,32 @@ enum class Status {
 struct KeySpec {
   std::string_view path;  // dotted; a * stands for a user-defined name
   Kind kind = Kind::kAny;
-  std::string_view fallback;  // the default as JSON
+  std::string_view fallback;  // the default as JSON; empty: that of the member
   Status status = Status::kSupported;
   std::string_view effect;
-  std::string_view values;        // kEnum: a|b|c
+  std::string_view values;        // kEnum without a table of names: a|b|c
   std::string_view later_values;  // a|b, or >1: values rejected as "not supported yet"
   std::string_view auto_value;    // the value of "auto", as JSON; empty: the default; `late`: the worker resolves it
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false, high_excluded = false;
-  bool nullable = false;    // null is a valid value; a default of null allows null anyway
-  bool any_case = false;    // kEnum: case-insensitive; the listed spelling is used
-  bool comma_list = false;  // kStringList on the command line: a,b
-  bool per_group = false;   // kFloat: may be a list with one number per optimizer group
-  bool needed = false;      // required in its section
+  bool nullable = false;                          // null is a valid value; a default of null allows null anyway
+  bool any_case = false;                          // kEnum: case-insensitive; the listed spelling is used
+  bool comma_list = false;                        // kStringList on the command line: a,b
+  bool per_group = false;                         // kFloat: may be a list with one number per optimizer group
+  bool needed = false;                            // required in its section
+  bool absent_by_default = false;                 // kSection: unless it is given, its keys have no value
+  const Binding* binding = nullptr;               // the member that holds the value; null: none does
+  std::vector<std::string> (*names)() = nullptr;  // kEnum: the texts of its table of names
 
+  // The default is this JSON instead of the member's: null or "auto", where a rule or a reader of the config chooses.
+  constexpr KeySpec& unset(std::string_view json = "null") {
+    fallback = json;
+    return *this;
+  }
+  // Makes a text one of these.
   constexpr KeySpec& one_of(std::string_view list) {
-    values = list;
+    kind = Kind::kEnum, values = list;
     return *this;
   }
   constexpr KeySpec& later(std::string_view list) {
@@ -82,10 +95,6 @@ struct KeySpec {
   }
   constexpr KeySpec& split_at_commas() {
     comma_list = true;
-    return *this;
-  }
-  constexpr KeySpec& each_group() {
-    per_group = true;
     return *this;
   }
   constexpr KeySpec& required() {

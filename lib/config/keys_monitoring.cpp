@@ -6,38 +6,55 @@ namespace {
 
 constexpr KeySpec kRows[] = {
     section("tensorboard"),
-    supported("tensorboard.enabled", kBool, "false", "event files for TensorBoard, written by rank 0"),
-    supported("tensorboard.output_path", kString, "\"\"", "their directory; empty: the working directory"),
-    supported("tensorboard.job_name", kString, "\"DeepSpeedJobName\"", "their subfolder"),
+    key<&JobConfig::tensorboard, &MonitorFiles::enabled>("tensorboard.enabled",
+                                                         "event files for TensorBoard, written by rank 0"),
+    key<&JobConfig::tensorboard, &MonitorFiles::output_path>("tensorboard.output_path",
+                                                             "their directory; empty: the working directory"),
+    key<&JobConfig::tensorboard, &MonitorFiles::job_name>("tensorboard.job_name", "their subfolder"),
     section("csv_monitor"),
-    supported("csv_monitor.enabled", kBool, "false", "one CSV file per metric, written by rank 0"),
-    supported("csv_monitor.output_path", kString, "\"\"", "their directory; empty: the working directory"),
-    supported("csv_monitor.job_name", kString, "\"DeepSpeedJobName\"", "their subfolder"),
+    key<&JobConfig::csv_monitor, &MonitorFiles::enabled>("csv_monitor.enabled",
+                                                         "one CSV file per metric, written by rank 0"),
+    key<&JobConfig::csv_monitor, &MonitorFiles::output_path>("csv_monitor.output_path",
+                                                             "their directory; empty: the working directory"),
+    key<&JobConfig::csv_monitor, &MonitorFiles::job_name>("csv_monitor.job_name", "their subfolder"),
 
     section("flops_profiler"),
-    supported("flops_profiler.enabled", kBool, "false",
-              "FLOPs, parameters and latency of one step's forward, by module"),
-    supported("flops_profiler.recompute_fwd_factor", kFloat, "0.0", "share of a forward that backward computes again")
+    key<&JobConfig::flops_profiler, &FlopsProfiler::enabled>(
+        "flops_profiler.enabled", "FLOPs, parameters and latency of one step's forward, by module"),
+    key<&JobConfig::flops_profiler, &FlopsProfiler::recompute_fwd_factor>(
+        "flops_profiler.recompute_fwd_factor", "share of a forward that backward computes again")
         .min(0),
-    supported("flops_profiler.profile_step", kInt, "1", "steps done before the one that is profiled").min(0),
-    supported("flops_profiler.module_depth", kInt, "-1", "depth of the table of top modules; -1: all").min(-1),
-    supported("flops_profiler.top_modules", kInt, "1", "modules shown at each depth").min(0),
-    supported("flops_profiler.detailed", kBool, "true", "print the whole tree of modules"),
-    supported("flops_profiler.output_file", kString, "null", "where the report goes; null: standard output"),
+    key<&JobConfig::flops_profiler, &FlopsProfiler::profile_step>("flops_profiler.profile_step",
+                                                                  "steps done before the one that is profiled")
+        .min(0),
+    key<&JobConfig::flops_profiler, &FlopsProfiler::module_depth>("flops_profiler.module_depth",
+                                                                  "depth of the table of top modules; -1: all")
+        .min(-1),
+    key<&JobConfig::flops_profiler, &FlopsProfiler::top_modules>("flops_profiler.top_modules",
+                                                                 "modules shown at each depth")
+        .min(0),
+    key<&JobConfig::flops_profiler, &FlopsProfiler::detailed>("flops_profiler.detailed",
+                                                              "print the whole tree of modules"),
+    key<&JobConfig::flops_profiler, &FlopsProfiler::output_file>("flops_profiler.output_file",
+                                                                 "where the report goes; null: standard output")
+        .unset(),
 
     section("comms_logger"),
-    supported("comms_logger.enabled", kBool, "false", "log every collective; a table of them at the end"),
-    supported("comms_logger.prof_all", kBool, "true", "log all kinds"),
-    supported("comms_logger.prof_ops", kStringList, "[]",
-              "only these, if prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, "
-              "all_to_all_single, broadcast, barrier"),
-    supported("comms_logger.verbose", kBool, "false", "a line for each collective, too"),
-    supported("comms_logger.debug", kBool, "false", "tell apart the phases of a step that issued them"),
+    key<&JobConfig::comms_logger, &CommsLogger::enabled>("comms_logger.enabled",
+                                                         "log every collective; a table of them at the end"),
+    key<&JobConfig::comms_logger, &CommsLogger::prof_all>("comms_logger.prof_all", "log all kinds"),
+    key<&JobConfig::comms_logger, &CommsLogger::prof_ops>(
+        "comms_logger.prof_ops",
+        "only these, if prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, "
+        "all_to_all_single, broadcast, barrier"),
+    key<&JobConfig::comms_logger, &CommsLogger::verbose>("comms_logger.verbose", "a line for each collective, too"),
+    key<&JobConfig::comms_logger, &CommsLogger::debug>("comms_logger.debug",
+                                                       "tell apart the phases of a step that issued them"),
 
     section("timers"),
     section("timers.throughput"),
-    supported("timers.throughput.enabled", kBool, "true",
-              "the line with samples per second, if steps_per_print is given"),
+    key<&JobConfig::throughput_timer>("timers.throughput.enabled",
+                                      "the line with samples per second, if steps_per_print is given"),
 };
 
 }  // namespace

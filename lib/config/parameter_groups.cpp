@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "config/dims_condition.hpp"
+#include "config/fill.hpp"
 #include "config/rules.hpp"
 
 namespace dslaunch::config {
@@ -17,25 +18,13 @@ const Value* member(const Settings& settings, const std::string& group, const ch
   return setting && !setting->value.is_null() ? &setting->value : nullptr;
 }
 
-std::optional<double> number(const Settings& settings, const std::string& group, const char* name) {
-  const Value* value = member(settings, group, name);
-  return value ? std::optional(value->number) : std::nullopt;
-}
-
 ParameterGroup group_of(const Settings& settings, const std::string& name) {
   ParameterGroup group{.name = name};
-  if (const Value* match = member(settings, name, "match")) {
-    for (const auto& pattern : match->items) group.match.push_back(pattern.text);
-  }
-  group.lr = number(settings, name, "lr");
+  fill_entry(group, settings, kSection, name);
   if (const Value* betas = member(settings, name, "betas"); betas && betas->items.size() == 2) {
     group.beta1 = betas->items[0].number;
     group.beta2 = betas->items[1].number;
   }
-  group.eps = number(settings, name, "eps");
-  group.weight_decay = number(settings, name, "weight_decay");
-  group.momentum = number(settings, name, "momentum");
-  if (const Value* use_muon = member(settings, name, "use_muon")) group.use_muon = use_muon->boolean;
   return group;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/format.hpp"
+#include "config/enum_names.hpp"
 
 namespace dslaunch::config {
 namespace {
@@ -83,7 +84,7 @@ void build_amp(const Settings& settings, JobConfig& out) {
 }
 
 void build_torch_autocast(const Settings& settings, JobConfig& out) {
-  out.autocast = scalar_type_of(settings, "torch_autocast.dtype").value_or(ScalarType::kBf16);
+  out.autocast = find_value(kAutocastTypes, settings.text("torch_autocast.dtype")).value_or(ScalarType::kBf16);
   if (out.autocast == ScalarType::kFp16) out.loss_scale = of_torch();
 }
 
@@ -115,22 +116,11 @@ void apply_precision_rules(Settings& settings) {
   }
 }
 
-std::optional<ScalarType> scalar_type_of(const Settings& settings, const std::string& path) {
-  const std::string& given = settings.text(path);
-  if (given.empty()) return std::nullopt;
-  const std::string name = given.substr(given.find('.') + 1);  // torch.float16 and float16 are the same
-  if (name == "bf16" || name == "bfloat16") return ScalarType::kBf16;
-  if (name == "fp16" || name == "float16" || name == "half") return ScalarType::kFp16;
-  return ScalarType::kFp32;
-}
-
 void build_precision(const Settings& settings, JobConfig& out) {
   out.precision = precision_of(settings);
   if (out.precision == Precision::kFp16) out.loss_scale = of_fp16(settings, out.zero.stage);
   if (settings.boolean("amp.enabled")) build_amp(settings, out);
   if (settings.boolean("torch_autocast.enabled")) build_torch_autocast(settings, out);
-  const Value& tf32 = settings.at("tf32").value;
-  if (!tf32.is_null()) out.tf32 = tf32.boolean;
 }
 
 }  // namespace dslaunch::config

@@ -8,6 +8,7 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "config/fill.hpp"
 #include "config/key_table.hpp"
 #include "config/rules.hpp"
 
@@ -212,8 +213,8 @@ std::string resolved_json(const LoadResult& result) {
     bool wanted = setting->given() || spec.status == Status::kSupported;
     if (!wanted || !belongs_to_choice(result.settings, path)) continue;
     if (is_section(*setting) && !setting->value.is_null()) continue;  // written through its members
-    bool inside_null = path.rfind("init.", 0) == 0 && result.settings.at("init").value.is_null();
-    bool implied_section = is_section(*setting) && path != "init";
+    const bool inside_null = is_in_absent_section(result.settings, spec);
+    const bool implied_section = is_section(*setting) && !spec.absent_by_default;
     if (inside_null || implied_section) continue;
     Json* at = &root;
     for (const auto& part : setting->parts) at = &(*at)[part];

@@ -30,10 +30,8 @@ bool scheduler_accepts(std::string_view type, std::string_view name);
 // in numbers, empty without a solution.
 std::string apply_batch(Settings& settings, int64_t world);
 
-// Fills precision, loss_scale, autocast, keep_batch_norm, fp32_master and tf32. The ZeRO stage must be set already.
+// Fills precision, loss_scale, autocast, keep_batch_norm and fp32_master. The ZeRO stage must be set already.
 void build_precision(const Settings& settings, JobConfig& out);
-// The type named by a key, by any of the names in the key's row of the table; empty: null.
-std::optional<ScalarType> scalar_type_of(const Settings& settings, const std::string& path);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

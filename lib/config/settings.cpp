@@ -77,16 +77,14 @@ bool enables_feature(const Setting& setting) {
 // "0 or 1" for a key with some values that are not implemented yet; empty if there is no short list.
 std::string supported_values(const KeySpec& spec) {
   std::vector<std::string> candidates;
-  if (spec.kind == Kind::kEnum) candidates = split(spec.values, '|');
+  if (spec.kind == Kind::kEnum) candidates = enum_values(spec);
   if (spec.kind == Kind::kInt && spec.high - spec.low < 8) {
     for (double v = spec.low; v <= spec.high; ++v) candidates.push_back(std::to_string(static_cast<int64_t>(v)));
   }
-  std::string listed;
-  for (const auto& name : candidates) {
-    Value value = spec.kind == Kind::kEnum ? Value::of_string(name) : value_of_word(name);
-    if (!is_unsupported(spec, value)) listed += (listed.empty() ? "" : "|") + name;
-  }
-  return listed.empty() ? "" : join_alternatives(listed);
+  std::erase_if(candidates, [&](const std::string& name) {
+    return is_unsupported(spec, spec.kind == Kind::kEnum ? Value::of_string(name) : value_of_word(name));
+  });
+  return candidates.empty() ? "" : join_alternatives(candidates);
 }
 
 // Suggests what an unknown key of a section was meant to be. Searches the names of all keys.
@@ -298,9 +296,9 @@ void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given
   if (value.is_text("auto") && !auto_is_a_value(spec)) {
     setting.origin = "auto";
     setting.deferred = spec.auto_value == "late";
-    KeySpec auto_spec = spec;
-    if (!spec.auto_value.empty()) auto_spec.fallback = spec.auto_value;
-    setting.value = setting.deferred ? Value::of_string("auto") : default_of(auto_spec);
+    setting.value = setting.deferred          ? Value::of_string("auto")
+                    : spec.auto_value.empty() ? default_of(spec)
+                                              : parse_constant(spec, spec.auto_value);
     return put(at, given, std::move(setting));
   }
   auto coerced = coerce(spec, value);

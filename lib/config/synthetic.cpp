@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "config/fill.hpp"
 
 namespace dslaunch::config {
 namespace {
@@ -27,14 +28,9 @@ std::string path_of(const std::string& array, const char* name) {
 ArraySpec array_of(const Settings& settings, const std::string& name) {
   ArraySpec array;
   array.name = name;
-  if (const auto* like = member(settings, name, "like")) array.like = like->value.text;
-  if (const auto* dtype = member(settings, name, "dtype")) array.dtype = dtype->value.text;
-  if (const auto* shape = member(settings, name, "shape")) {
-    for (const auto& dim : shape->value.items) array.shape.push_back(dim.integer);
-  }
-  if (array.dtype == "bool") array.high = 2;
-  if (const auto* low = member(settings, name, "low")) array.low = low->value.number;
-  if (const auto* high = member(settings, name, "high")) array.high = high->value.number;
+  const Setting* dtype = member(settings, name, "dtype");
+  if (dtype && dtype->value.is_text("bool")) array.high = 2;
+  fill_entry(array, settings, kSection, name);
   return array;
 }
 

@@ -16,11 +16,9 @@ TEST_CASE("every row has a default of its own kind and lies in a section of the 
     CHECK((section || !row->effect.empty()));
     CHECK(coerce(*row, default_of(*row)).ok());
     CHECK(!is_unsupported(*row, default_of(*row)));
-    if (row->kind == Kind::kEnum) CHECK(!row->values.empty());
+    if (row->kind == Kind::kEnum) CHECK(!enum_values(*row).empty());
     if (!row->auto_value.empty() && row->auto_value != "late") {
-      KeySpec solved = *row;
-      solved.fallback = row->auto_value;
-      CHECK(coerce(*row, default_of(solved)).ok());
+      CHECK(coerce(*row, parse_constant(*row, row->auto_value)).ok());
     }
     if (auto home = section_of(row->path); !home.empty()) {
       REQUIRE(find_key(home));

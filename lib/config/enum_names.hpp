@@ -1,0 +1,43 @@
+// The texts of the job file for each enumeration of the typed sections: for reading, checking and writing.
+#pragma once
+#include "config/member_type.hpp"
+
+namespace dslaunch::config {
+
+inline constexpr EnumName<OptimizerType> kOptimizerTypes[] = {
+    {"AdamW", OptimizerType::kAdamW},     {"Adam", OptimizerType::kAdam}, {"SGD", OptimizerType::kSgd},
+    {"Adagrad", OptimizerType::kAdagrad}, {"Lamb", OptimizerType::kLamb}, {"Lion", OptimizerType::kLion},
+    {"Muon", OptimizerType::kMuon},
+};
+
+inline constexpr EnumName<SchedulerType> kSchedulerTypes[] = {
+    {"WarmupLR", SchedulerType::kWarmupLR},
+    {"WarmupDecayLR", SchedulerType::kWarmupDecayLR},
+    {"WarmupCosineLR", SchedulerType::kWarmupCosineLR},
+    {"LRRangeTest", SchedulerType::kLRRangeTest},
+    {"OneCycle", SchedulerType::kOneCycle},
+};
+
+inline constexpr EnumName<WarmupType> kWarmupTypes[] = {{"log", WarmupType::kLog}, {"linear", WarmupType::kLinear}};
+
+inline constexpr EnumName<LossAverage> kLossAverages[] = {{"micro_batches", LossAverage::kMicroBatches},
+                                                          {"tokens", LossAverage::kTokens}};
+
+// DeepSpeed's keys differ in the names of types that they accept.
+inline constexpr EnumName<ScalarType> kCommunicationTypes[] = {
+    {"fp32", ScalarType::kFp32}, {"bf16", ScalarType::kBf16}, {"fp16", ScalarType::kFp16}};
+
+inline constexpr EnumName<ScalarType> kAutocastTypes[] = {
+    {"bfloat16", ScalarType::kBf16},      {"float16", ScalarType::kFp16}, {"torch.bfloat16", ScalarType::kBf16},
+    {"torch.float16", ScalarType::kFp16}, {"bf16", ScalarType::kBf16},    {"fp16", ScalarType::kFp16},
+    {"half", ScalarType::kFp16},
+};
+
+inline constexpr EnumName<ScalarType> kAccumulationTypes[] = {
+    {"fp32", ScalarType::kFp32},          {"bf16", ScalarType::kBf16},           {"fp16", ScalarType::kFp16},
+    {"float32", ScalarType::kFp32},       {"bfloat16", ScalarType::kBf16},       {"float16", ScalarType::kFp16},
+    {"torch.float32", ScalarType::kFp32}, {"torch.bfloat16", ScalarType::kBf16}, {"torch.float16", ScalarType::kFp16},
+    {"float", ScalarType::kFp32},         {"half", ScalarType::kFp16},
+};
+
+}  // namespace dslaunch::config
