@@ -1,7 +1,6 @@
 #include "options.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "base/format.hpp"
@@ -15,6 +14,7 @@
 #include "launch/plan/remote_environment.hpp"
 #include "option_values.hpp"
 #include "output_options.hpp"
+#include "run_flags.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -163,22 +163,17 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
 }
 
 void check_evaluation_and_verification(const launch::RunOptions& run) {
-  if (run.verify && *run.verify < 1) usage_error(fmt::format("--verify {}: expected at least 1 step", *run.verify));
-  if (!run.eval_only) return;
-  if (run.verify) usage_error("--verify compares training steps, and --eval_only takes none");
-  if (run.trace) usage_error("--trace shows a training step, and --eval_only takes none");
+  if (!run.flags.has("--eval_only")) return;
+  if (run.flags.has("--verify")) usage_error("--verify compares training steps, and --eval_only takes none");
+  if (run.flags.has("--trace")) usage_error("--trace shows a training step, and --eval_only takes none");
   if (run.overwrite)
     usage_error("--eval_only adds to a run directory; --overwrite would discard the run that it holds");
 }
 
 void check_run_options(const launch::RunOptions& run) {
-  if (run.steps && *run.steps < 1) usage_error(fmt::format("--steps {}: expected at least 1", *run.steps));
-  if (run.epochs && *run.epochs < 1) usage_error(fmt::format("--epochs {}: expected at least 1", *run.epochs));
-  if (run.trace && *run.trace < 1) usage_error(fmt::format("--trace {}: steps count from 1", *run.trace));
-  if (run.overwrite && !run.resume.empty()) usage_error("--resume and --overwrite exclude each other");
+  check_run_flags(run.flags);
+  if (run.overwrite && run.flags.has("--resume")) usage_error("--resume and --overwrite exclude each other");
   check_evaluation_and_verification(run);
-  constexpr uint64_t kMaxOfConfig = std::numeric_limits<int64_t>::max();
-  if (run.seed.value_or(0) > kMaxOfConfig) usage_error(fmt::format("--seed {}: at most {}", *run.seed, kMaxOfConfig));
   for (const auto& text : run.sets) assignment("--set", text);
 }
 
@@ -212,29 +207,13 @@ void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
   repeatable(
       line.value("--set", run.sets, "overrides the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
-  line.value("--steps", run.steps, "optimizer steps, counted from the start of training", "N");
-  line.value("--epochs", run.epochs, "passes over the data", "N");
-  line.value("--seed", run.seed, "of dropout and other random operations of the model (initial weights: init.seed)",
-             "N");
-  line.value("--resume", run.resume, "from the newest checkpoint of the run directory, or from PATH", "auto|PATH");
+  add_run_flags(line, config::FlagGroup::kJob, run.flags);
   line.flag("--overwrite", run.overwrite, "discard the run that the directory holds");
-  line.flag("--eval_only", run.eval_only,
-            "no training: the loss over data.eval, of MODEL or of the --resume checkpoint");
-  line.value("--verify", run.verify, "compare the first N steps of this start with an unsharded replica on rank 0",
-             "N");
   line.duration("--hang_timeout", run.hang_timeout,
                 "end the job when ranks wait longer than this for another rank (exit code 124; 30 min)", 1s);
-  line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
   line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
-}
-
-void add_data_options(CommandLine& line, launch::RunOptions& run) {
   line.group(kDataGroup);
-  line.value("--data", run.data, "file, glob, a list [a,b] of them, or 'synthetic'", "PATH");
-  line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
-  line.value("--labels", run.labels, "arrays after the inputs", "c");
-  line.value("--loss", run.loss, "cross_entropy, mse or a TorchScript file, where forward returns no loss",
-             "NAME|FILE");
+  add_run_flags(line, config::FlagGroup::kData, run.flags);
 }
 
 }  // namespace
@@ -262,7 +241,6 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
       "\nCommands:\n" +
           std::string(command_list()) + "Each command has its own --help.\n");
   add_job_options(line, run);
-  add_data_options(line, run);
   add_launch_options(line, run.launch, raw);
   if (!line.parse(arguments, [&](const auto&) { refuse_program(line, arguments); })) return std::nullopt;
   refuse_program_words(arguments);

@@ -18,6 +18,7 @@
 #include "commands.hpp"
 #include "config/load.hpp"
 #include "config/report.hpp"
+#include "config/run_flags.hpp"
 #include "device.hpp"
 #include "groups.hpp"
 #include "rendezvous/launch_env.hpp"
@@ -36,24 +37,12 @@ constexpr std::chrono::minutes kJoinDeadline{5};
 constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
 constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
-std::vector<config::Override> overrides_of(const TrainOptions& options) {
-  auto out = config::end_of_run(options.steps, options.epochs);
-  auto add = [&](const std::optional<std::string>& value, const char* option, const char* key) {
-    if (value) out.push_back({key, *value, option});
-  };
-  add(options.data, "--data", "data.train");
-  add(options.inputs, "--inputs", "data.inputs");
-  add(options.labels, "--labels", "data.labels");
-  add(options.loss, "--loss", "loss");
-  add(options.seed, "--seed", "train.seed");
-  for (const auto& text : options.sets) out.push_back(config::parse_set_option(text));
-  return out;
-}
-
 config::LoadResult load_config(const TrainOptions& options, const rendezvous::LaunchEnv& env) {
-  auto result = config::load_file(options.config.value_or(""), overrides_of(options), {env.world_size});
+  auto result = config::load_file(options.config.value_or(""), config::overrides_of(options.flags, options.sets),
+                                  {env.world_size});
   config::throw_if_bad(result);
-  const bool has_data = !result.config.data.train.empty() || result.config.data.synthetic_train || options.eval_only;
+  const bool has_data =
+      !result.config.data.train.empty() || result.config.data.synthetic_train || options.flags.has("--eval_only");
   if (!has_data) {
     throw UserError(ExitCode::kBadInput,
                     "no training data: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
@@ -78,7 +67,7 @@ void check_outputs_writable(const TrainOptions& options, const config::JobConfig
     require_writable("the flops profile", profile.output_file, "flops_profiler.output_file",
                      check_writable_file(profile.output_file));
   }
-  if (options.trace) {  // one file per rank, on other machines in an unchecked directory
+  if (options.flags.has("--trace")) {  // one file per rank, on other machines in an unchecked directory
     require_writable("the trace", options.run_dir, "--run_dir", check_writable(options.run_dir));
   }
 }
@@ -115,17 +104,17 @@ runtime::TrainRequest request_of(const TrainOptions& options, const config::Load
   request.config = config.config;
   request.resolved_config = config::resolved_json(config);
   request.device = device.str();
-  request.resume = options.resume.value_or("");
+  request.resume = options.flags.text("--resume");
   request.begin_from = options.begin_from;
-  request.eval_only = options.eval_only;
-  request.verify = options.verify;
+  request.eval_only = options.flags.has("--eval_only");
+  request.verify = options.flags.number("--verify").value_or(0);
   request.quiet = options.quiet;
   request.stop_requested = stop_requested;
   request.job = env.job_id;
   request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
   request.gather_group = groups.gather.get();
   request.secondary_group = groups.secondary.get();
-  request.trace_step = options.trace;
+  request.trace_step = options.flags.number("--trace");
   request.watchdog = groups.watch.get();
   return request;
 }
@@ -181,7 +170,7 @@ int train_command(const std::vector<std::string>& arguments) {
   if (env.world_size > 1) log::set_prefix(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
   const auto hang_limit = hang_limit_of(options);
-  if (!options.eval_only) check_outputs_writable(options, config.config, env.rank);
+  if (!options.flags.has("--eval_only")) check_outputs_writable(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
   set_library_variables(config.config);

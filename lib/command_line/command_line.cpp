@@ -119,6 +119,9 @@ bool CommandLine::parse(const std::vector<std::string>& words, const OnLeftoverA
   on_leftover_args(leftover);
   refuse_unknown(leftover);  // an unknown option explains other mistakes
   if (!mistake.empty()) usage_error(fmt::format("{}; see '{} --help'", mistake, command_));
+  for (const Switch& option : switches_) {
+    if (option.is_given) option.take();
+  }
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -63,6 +64,11 @@ class CommandLine {
   CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
     return app_.add_flag(name, target, what);
   }
+  // A flag for which parse() calls `take` if it was given.
+  CLI::Option* flag_function(const std::string& name, const std::function<void()>& take, const std::string& what) {
+    Switch& added = switches_.emplace_back(Switch{false, take});
+    return app_.add_flag(name, added.is_given, what);
+  }
   // The heading under which --help lists the following options.
   void group(const std::string& title) { app_.option_defaults()->group(title); }
 
@@ -71,11 +77,17 @@ class CommandLine {
       const std::vector<std::string>& words, const OnLeftoverArgs& on_leftover_args = [](const auto&) {});
 
  private:
+  struct Switch {
+    bool is_given = false;
+    std::function<void()> take;
+  };
+
   std::vector<std::string> normalized(const std::vector<std::string>& words) const;
   void refuse_unknown(const std::vector<std::string>& words) const;
   std::vector<std::string> option_names() const;
 
   CLI::App app_;
+  std::deque<Switch> switches_;  // their addresses are bound
   std::string command_, usage_, examples_, version_;
 };
 

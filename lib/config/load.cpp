@@ -101,12 +101,6 @@ void throw_if_bad(const LoadResult& result) {
   throw UserError(result.exit_code(), message);
 }
 
-std::vector<Override> end_of_run(const std::optional<std::string>& steps, const std::optional<std::string>& epochs) {
-  if (!steps && !epochs) return {};
-  return {{"train.steps", steps.value_or("null"), steps ? "--steps" : "--epochs"},
-          {"train.epochs", epochs.value_or("null"), epochs ? "--epochs" : "--steps"}};
-}
-
 Override parse_set_option(std::string_view text) {
   size_t equals = text.find('=');
   if (equals == text.npos || equals == 0) {

@@ -45,10 +45,6 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
 // Throws UserError with one line per issue, unless ok().
 void throw_if_bad(const LoadResult& result);
 
-// The overrides of --steps and --epochs. If only one is given, it alone determines the length of the run, whatever the
-// file sets for the other; if both are given, the run ends at the one that is reached first.
-std::vector<Override> end_of_run(const std::optional<std::string>& steps, const std::optional<std::string>& epochs);
-
 // Parses "key=value" of --set; an error (64) when '=' or the key is missing.
 Override parse_set_option(std::string_view text);
 

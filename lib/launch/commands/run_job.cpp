@@ -29,7 +29,7 @@ namespace {
 
 void check_data_named(const config::JobConfig& job, const RunOptions& run) {
   if (!job.data.train.empty() || job.data.synthetic_train) return;
-  if (run.eval_only && !job.data.eval.empty()) return;
+  if (run.flags.has("--eval_only") && !job.data.eval.empty()) return;
   throw UserError(
       ExitCode::kBadInput,
       fmt::format(
@@ -51,7 +51,7 @@ config::LoadResult load_config(const RunOptions& run, int world_size) {
 
 EarlierRun earlier_run(const RunOptions& run) {
   if (run.overwrite) return EarlierRun::kDiscard;
-  return run.resume.empty() ? EarlierRun::kRefuse : EarlierRun::kKeep;
+  return run.flags.has("--resume") ? EarlierRun::kKeep : EarlierRun::kRefuse;
 }
 
 // Errors that the ranks would find only after --overwrite has removed the earlier run.
@@ -74,15 +74,16 @@ void check_config_file(const std::string& config) {
 // With node-local storage the checkpoint may exist on the job's hosts only; the ranks look for it.
 void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
-  if (run.resume.empty() || run.resume == "auto") return;
+  const std::string resume = run.flags.text("--resume");
+  if (resume.empty() || resume == "auto") return;
   // A checkpoint whose replacement was killed is beside its name; the ranks check whether it is complete.
-  std::filesystem::path named = run.resume;
+  std::filesystem::path named = resume;
   if (named.filename() == "manifest.json") named = named.parent_path();
   const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
   std::error_code error, ignored;
-  if (std::filesystem::exists(run.resume, error) || std::filesystem::is_directory(beside, ignored)) return;
+  if (std::filesystem::exists(resume, error) || std::filesystem::is_directory(beside, ignored)) return;
   throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run directory",
-                                                  run.resume, error ? error.message() : "there is no such checkpoint"));
+                                                  resume, error ? error.message() : "there is no such checkpoint"));
 }
 
 std::string content_to_send(const std::string& path) {
@@ -136,7 +137,7 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   find_torch(plan);
   if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
   plan.run_dir = absolute_path(run_.launch.run_dir);
-  plan.append_logs = !run_.resume.empty();
+  plan.append_logs = run_.flags.has("--resume");
   if (restart == 0) check_run_dir(plan.run_dir, earlier_run(run_));
   plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
   if (begin_from_) plan.argv.insert(plan.argv.end(), {"--begin_from", *begin_from_});
@@ -157,9 +158,10 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
 // checkpoints may be in the same directory, or in the path that it began from. An evaluation is repeated from its
 // original input.
 void TrainPlanner::go_on() {
-  if (run_.eval_only) return;
-  if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute_path(run_.resume);
-  run_.resume = "auto";
+  if (run_.flags.has("--eval_only")) return;
+  const std::string resume = run_.flags.text("--resume");
+  if (resume != "auto") begin_from_ = resume.empty() ? "" : absolute_path(resume);
+  run_.flags.set("--resume", "auto");
   run_.overwrite = false;
 }
 
@@ -182,7 +184,7 @@ void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
         "from those",
         elsewhere);
   }
-  if (run_.eval_only && (run_.steps || run_.epochs)) {
+  if (run_.flags.has("--eval_only") && (run_.flags.has("--steps") || run_.flags.has("--epochs"))) {
     notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
   }
 }
@@ -204,7 +206,7 @@ void TrainPlanner::split_anew(int world_size) {
 // Small files are sent with the job; the model must already be on each host, and equal.
 void TrainPlanner::prepare_for_other_machines(LaunchPlan& plan) const {
   plan.preflight = make_preflight(absolute_path(run_.model));
-  for (const auto& path : {run_.config, run_.loss}) {
+  for (const auto& path : {run_.config, run_.flags.text("--loss")}) {
     std::error_code ignored;
     if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
     plan.files[absolute_path(path)] = content_to_send(path);
@@ -212,7 +214,7 @@ void TrainPlanner::prepare_for_other_machines(LaunchPlan& plan) const {
 }
 
 void check_resume(const RunOptions& run) {
-  if (run.resume == "auto" && run.launch.run_dir.empty()) {
+  if (run.flags.text("--resume") == "auto" && run.launch.run_dir.empty()) {
     throw UserError(ExitCode::kUsage, "--resume auto needs --run_dir: which run should be resumed?");
   }
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/run_flags.hpp"
 #include "hostfile/host_options.hpp"
 #include "launch/channel/binding_request.hpp"
 #include "launch/plan/default_grace.hpp"
@@ -44,16 +45,11 @@ struct RunOptions {
   std::string model;
   std::string config;             // empty: defaults
   std::vector<std::string> sets;  // --set KEY=VALUE, in order
-  std::optional<int64_t> steps, epochs;
-  std::optional<uint64_t> seed;
-  std::optional<int64_t> verify;  // steps alongside an unsharded replica
-  std::string resume;             // auto | path; empty: not given
-  bool overwrite = false, eval_only = false;
-  std::optional<int64_t> trace;
+  config::RunFlags flags;         // those that the ranks take too
+  bool overwrite = false;
   std::optional<std::chrono::milliseconds> hang_timeout;
   bool timings = false;
   std::chrono::duration<double> started{};  // since 1970: start time of this dslaunch
-  std::string data, inputs, labels, loss;   // empty: not given
 };
 
 struct ExecOptions {

@@ -5,8 +5,8 @@
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
-#include "config/load.hpp"
 #include "config/option_list.hpp"
+#include "config/run_flags.hpp"
 #include "launch/plan/working_dir.hpp"
 
 namespace dslaunch::launch {
@@ -21,30 +21,39 @@ std::string data_value(const std::string& data) {
   return dump_json(paths);
 }
 
-// A loss is a name or a file.
-std::string loss_value(const std::string& loss) {
+std::string file_or_name(const std::string& text) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(loss, ignored) ? absolute_path(loss) : loss;
+  return std::filesystem::is_regular_file(text, ignored) ? absolute_path(text) : text;
 }
 
-std::optional<std::string> as_text(const std::optional<int64_t>& number) {
-  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+std::string with_absolute_paths(config::FlagValue kind, const std::string& text) {
+  switch (kind) {
+    case config::FlagValue::kPaths:
+      return data_value(text);
+    case config::FlagValue::kFileOrName:
+      return file_or_name(text);
+    case config::FlagValue::kPathOrAuto:
+      return text == "auto" ? text : absolute_path(text);
+    case config::FlagValue::kSwitch:
+    case config::FlagValue::kText:
+    case config::FlagValue::kNumber:
+      break;
+  }
+  return text;
+}
+
+config::RunFlags with_absolute_paths(const config::RunFlags& flags) {
+  config::RunFlags out;
+  for (const auto& flag : config::run_flags()) {
+    if (flags.has(flag.name)) out.set(flag.name, with_absolute_paths(flag.value, flags.text(flag.name)));
+  }
+  return out;
 }
 
 }  // namespace
 
 std::vector<config::Override> overrides_of(const RunOptions& run) {
-  auto overrides = config::end_of_run(as_text(run.steps), as_text(run.epochs));
-  auto add = [&](const char* key, const std::string& value, const char* option) {
-    overrides.push_back({key, value, option});
-  };
-  if (run.seed) add("train.seed", std::to_string(*run.seed), "--seed");
-  if (!run.data.empty()) add("data.train", data_value(run.data), "--data");
-  if (!run.inputs.empty()) add("data.inputs", run.inputs, "--inputs");
-  if (!run.labels.empty()) add("data.labels", run.labels, "--labels");
-  if (!run.loss.empty()) add("loss", loss_value(run.loss), "--loss");
-  for (const auto& text : run.sets) overrides.push_back(config::parse_set_option(text));
-  return overrides;
+  return config::overrides_of(with_absolute_paths(run.flags), run.sets);
 }
 
 std::vector<std::string> worker_argv(const RunOptions& run, const std::string& worker, const std::string& device,
@@ -55,20 +64,11 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
   add("--run_dir", run_dir);
   add("--device", device);
   for (const auto& text : run.sets) add("--set", text);
-  if (!run.data.empty()) add("--data", data_value(run.data));
-  if (!run.inputs.empty()) add("--inputs", run.inputs);
-  if (!run.labels.empty()) add("--labels", run.labels);
-  if (!run.loss.empty()) add("--loss", loss_value(run.loss));
-  if (run.steps) add("--steps", std::to_string(*run.steps));
-  if (run.epochs) add("--epochs", std::to_string(*run.epochs));
-  if (run.seed) add("--seed", std::to_string(*run.seed));
-  if (!run.resume.empty()) add("--resume", run.resume == "auto" ? run.resume : absolute_path(run.resume));
-  if (run.verify) add("--verify", std::to_string(*run.verify));
+  const auto flags = config::words_of(with_absolute_paths(run.flags));
+  argv.insert(argv.end(), flags.begin(), flags.end());
   if (run.hang_timeout) {
     add("--hang_timeout", fmt::format("{:.3f}", std::chrono::duration<double>(*run.hang_timeout).count()));
   }
-  if (run.eval_only) argv.emplace_back("--eval_only");
-  if (run.trace) add("--trace", std::to_string(*run.trace));
   if (run.timings) add("--timings", fmt::format("{:.3f}", run.started.count()));
   if (run.launch.quiet) argv.emplace_back("--quiet");
   if (run.launch.verbose) argv.emplace_back("--verbose");

@@ -1,6 +1,6 @@
 // Expresses the options of `run` in two forms: as overrides of the config, which are checked here together with it, and
 // as the worker's command line, from which the worker makes the same overrides. Paths are absolute, so that --chdir
-// does not change their meaning. Pure, except that it checks whether --loss names a file.
+// does not change their meaning. Pure, except that it checks whether a flag such as --loss names a file.
 #pragma once
 #include <string>
 #include <vector>

@@ -15,6 +15,7 @@ struct Values {
   std::optional<double> share;
   std::vector<std::string> sets;
   bool dry_run = false;
+  int num_calls = 0;
 };
 
 Values parsed(const std::vector<std::string>& words) {
@@ -26,6 +27,8 @@ Values parsed(const std::vector<std::string>& words) {
   line.value_from(0.5, "--share", values.share, "how much", "X");
   line.value("--set", values.sets, "repeatable", "KEY=VALUE")->allow_extra_args(false);
   line.flag("--dry_run", values.dry_run, "start nothing");
+  line.flag_function(
+      "--call", [&] { ++values.num_calls; }, "call a function");
   const bool is_to_run = line.parse(words);
   CHECK(is_to_run);
   return values;
@@ -88,4 +91,12 @@ TEST_CASE("missing, superfluous and wrong values are refused", "[command_line]")
   expect_refusal({"m.pt", "--share", "nan"}, "--share: 'nan' is not a number");
   expect_refusal({"m.pt", "--share="}, "--share: needs a number");
   expect_refusal({"m.pt", "--run_name="}, "--run_name: the value is empty");
+}
+
+TEST_CASE("a flag with a function calls it once, and only when it is given", "[command_line]") {
+  CHECK(parsed({"m.pt"}).num_calls == 0);
+  CHECK(parsed({"m.pt", "--call"}).num_calls == 1);
+  CHECK(parsed({"m.pt", "--call=true"}).num_calls == 1);
+  CHECK(parsed({"m.pt", "--call=false"}).num_calls == 0);
+  expect_refusal({"m.pt", "--call=maybe"}, "--call takes no value");
 }

@@ -67,24 +67,6 @@ TEST_CASE("null on the command line takes a value back", "[config][override]") {
   CHECK(result.config.loss.empty());
 }
 
-TEST_CASE("--steps or --epochs alone says how long the run is, both say whichever comes first", "[config][override]") {
-  const std::string text = "{train: {steps: 5, epochs: 2}}";
-  const auto train_of = [&](std::vector<Override> options) { return with(text, options).config.train; };
-  CHECK(train_of({}).steps == 5);
-  CHECK(train_of({}).epochs == 2);
-  const auto steps = train_of(end_of_run("50", {}));
-  CHECK(steps.steps == 50);
-  CHECK_FALSE(steps.epochs);
-  const auto epochs = train_of(end_of_run({}, "7"));
-  CHECK_FALSE(epochs.steps);
-  CHECK(epochs.epochs == 7);
-  const auto both = train_of(end_of_run("50", "7"));
-  CHECK(both.steps == 50);
-  CHECK(both.epochs == 7);
-  CHECK(end_of_run({}, {}).empty());
-  CHECK(with("{}", end_of_run({}, "7")).settings.at("train.steps").origin == "--epochs");
-}
-
 TEST_CASE("null on the command line takes a key back whose default is no null", "[config][override]") {
   auto result = with("{zero_optimization: {stage: 2, stage3_prefetch_bucket_size: 7}, optimizer: {params: {lr: 1}}}",
                      {{"zero_optimization.stage", "null"},
