@@ -3,6 +3,7 @@
 #include "kernels/launch_shape.cuh"
 #include "kernels/low_precision.cuh"
 #include "kernels/step_control.cuh"
+#include "kernels/with_type.cuh"
 
 namespace dslaunch::kernels {
 namespace {
@@ -64,16 +65,10 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, 
 template <bool kAmsgrad>
 cudaError_t launch(const AdamArguments& a, const VectorSpan& span, cudaStream_t stream) {
   const unsigned blocks = num_blocks(a.count, span.num_vectors > 0 ? 4 : 1);
-  if (a.low_precision == nullptr) {
-    adamw_kernel<kAmsgrad, ElementType::kFloat32><<<blocks, kThreads, 0, stream>>>(a, span);
-  } else if (a.low_precision_type == ElementType::kBFloat16) {
-    adamw_kernel<kAmsgrad, ElementType::kBFloat16><<<blocks, kThreads, 0, stream>>>(a, span);
-  } else if (a.low_precision_type == ElementType::kFloat16) {
-    adamw_kernel<kAmsgrad, ElementType::kFloat16><<<blocks, kThreads, 0, stream>>>(a, span);
-  } else {
-    return cudaErrorInvalidValue;
-  }
-  return cudaGetLastError();
+  return with_low_precision(a.low_precision, a.low_precision_type, [&](auto type) {
+    adamw_kernel<kAmsgrad, type><<<blocks, kThreads, 0, stream>>>(a, span);
+    return cudaGetLastError();
+  });
 }
 
 }  // namespace

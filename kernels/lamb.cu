@@ -4,6 +4,7 @@
 #include "kernels/launch_shape.cuh"
 #include "kernels/low_precision.cuh"
 #include "kernels/step_control.cuh"
+#include "kernels/with_type.cuh"
 
 namespace dslaunch::kernels {
 namespace {
@@ -159,16 +160,10 @@ cudaError_t launch_lamb(const LambArguments& a, const float* ratio, cudaStream_t
   if (a.count == 0) return cudaSuccess;
   const VectorSpan span = span_of(a, 3);
   const unsigned blocks = num_blocks(a.count, span.num_vectors > 0 ? 4 : 1);
-  if (a.low_precision == nullptr) {
-    lamb_kernel<ElementType::kFloat32><<<blocks, kThreads, 0, stream>>>(a, ratio, span);
-  } else if (a.low_precision_type == ElementType::kBFloat16) {
-    lamb_kernel<ElementType::kBFloat16><<<blocks, kThreads, 0, stream>>>(a, ratio, span);
-  } else if (a.low_precision_type == ElementType::kFloat16) {
-    lamb_kernel<ElementType::kFloat16><<<blocks, kThreads, 0, stream>>>(a, ratio, span);
-  } else {
-    return cudaErrorInvalidValue;
-  }
-  return cudaGetLastError();
+  return with_low_precision(a.low_precision, a.low_precision_type, [&](auto type) {
+    lamb_kernel<type><<<blocks, kThreads, 0, stream>>>(a, ratio, span);
+    return cudaGetLastError();
+  });
 }
 
 }  // namespace dslaunch::kernels

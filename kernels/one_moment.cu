@@ -4,6 +4,7 @@
 #include "kernels/low_precision.cuh"
 #include "kernels/one_moment_rules.h"
 #include "kernels/step_control.cuh"
+#include "kernels/with_type.cuh"
 
 namespace dslaunch::kernels {
 namespace {
@@ -48,16 +49,10 @@ cudaError_t launch(const OneMomentArguments<typename Rule::Values>& a, cudaStrea
   const void* const pointers[] = {a.master, a.gradient, a.moment};
   const VectorSpan span = vector_span(a.count, pointers, Rule::kHasMoment ? 3 : 2);
   const unsigned blocks = num_blocks(a.count, span.num_vectors > 0 ? 4 : 1);
-  if (a.low_precision == nullptr) {
-    one_moment_kernel<Rule, ElementType::kFloat32><<<blocks, kThreads, 0, stream>>>(a, span);
-  } else if (a.low_precision_type == ElementType::kBFloat16) {
-    one_moment_kernel<Rule, ElementType::kBFloat16><<<blocks, kThreads, 0, stream>>>(a, span);
-  } else if (a.low_precision_type == ElementType::kFloat16) {
-    one_moment_kernel<Rule, ElementType::kFloat16><<<blocks, kThreads, 0, stream>>>(a, span);
-  } else {
-    return cudaErrorInvalidValue;
-  }
-  return cudaGetLastError();
+  return with_low_precision(a.low_precision, a.low_precision_type, [&](auto type) {
+    one_moment_kernel<Rule, type><<<blocks, kThreads, 0, stream>>>(a, span);
+    return cudaGetLastError();
+  });
 }
 
 }  // namespace

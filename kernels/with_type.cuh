@@ -22,4 +22,11 @@ cudaError_t with_type(ElementType type, Launch launch) {
   return cudaErrorInvalidValue;
 }
 
+// Likewise with the type of the low-precision copy of an optimizer's kernel: kFloat32 without a copy (null).
+template <class Launch>
+cudaError_t with_low_precision(const void* copy, ElementType type, Launch launch) {
+  if (copy == nullptr) return with_type(ElementType::kFloat32, launch);
+  return type == ElementType::kFloat32 ? cudaErrorInvalidValue : with_type(type, launch);
+}
+
 }  // namespace dslaunch::kernels
