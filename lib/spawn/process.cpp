@@ -34,7 +34,14 @@ struct ChildError {
   int error_number;
 };
 
-std::optional<rlimit> original_limit;  // of descriptors, set once the limit was raised
+// The limit on descriptors that this process started with; empty if the kernel does not tell.
+const std::optional<rlimit>& original_limit() {
+  static const std::optional<rlimit> original = [] {
+    rlimit limit{};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::optional(limit) : std::nullopt;
+  }();
+  return original;
+}
 
 // A set of small numbers in the kernel's format: bits in words.
 using BitWords = std::vector<unsigned long>;
@@ -59,6 +66,7 @@ struct ChildImage {
   bool die_with_thread = true;
   pid_t parent = -1;
   BitWords cpus, memory_nodes;  // empty: as inherited
+  std::optional<rlimit> descriptor_limit;
 };
 
 ChildImage make_image(const ProcessSpec& spec) {
@@ -76,6 +84,7 @@ ChildImage make_image(const ProcessSpec& spec) {
   if (spec.memory_node) image.memory_nodes = bits_of({*spec.memory_node});
   image.die_with_thread = spec.die_with_thread;
   image.parent = ::getpid();
+  image.descriptor_limit = original_limit();
   return image;
 }
 
@@ -128,7 +137,7 @@ void bind(const ChildImage& image) {
   ::dup2(image.out, STDOUT_FILENO);
   ::dup2(image.err, STDERR_FILENO);
   if (const int error = close_descriptors_on_exec(); error != 0) give_up(image, Stage::kDescriptors, error);
-  if (original_limit) ::setrlimit(RLIMIT_NOFILE, &*original_limit);
+  if (image.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*image.descriptor_limit);
   if (image.inherited >= 0) ::fcntl(image.inherited, F_SETFD, 0);
   if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kDir, errno);
   give_up(image, Stage::kExec, try_candidates(image));
@@ -229,11 +238,10 @@ int open_pipe(Pipe& pipe) {
 }  // namespace
 
 void raise_descriptor_limit() {
-  rlimit limit{};
-  if (original_limit || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  original_limit = limit;
+  if (!original_limit()) return;
+  rlimit limit = *original_limit();
   limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) original_limit.reset();
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {

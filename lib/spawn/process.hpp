@@ -32,8 +32,9 @@ struct Process {
   UniqueFd out, err;  // read ends of its standard output and error, non-blocking; invalid where the spec names one
 };
 
-// Raises this process's descriptor limit to its hard limit. Processes started later get the original limit back:
-// programs that use select(2) rely on it. Call once, before the first start_process.
+// Raises this process's descriptor limit to its hard limit. The processes that it starts get the original limit, that
+// of this process before the first call of one of these two functions: programs that use select(2) rely on it. Any
+// thread.
 void raise_descriptor_limit();
 
 // If the program cannot be started (not found 127, not executable 126, working directory missing 126, CPUs or NUMA node

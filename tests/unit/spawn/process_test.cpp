@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +153,19 @@ TEST_CASE("a process gets no descriptors of ours from a kernel that cannot close
   }));
   for (int leak : leaks) ::close(leak);
   ::close(far);
+}
+
+TEST_CASE("a process gets the limit on descriptors from before it was raised", "[spawn][process]") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  raise_descriptor_limit();
+  rlimit raised{};
+  ::getrlimit(RLIMIT_NOFILE, &raised);
+  auto process = started({{"sh", "-c", "ulimit -n"}, kEnv, ""});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(raised.rlim_cur == before.rlim_max);
+  CHECK(read_all(process.out.get()) == std::to_string(before.rlim_cur) + "\n");
+  CHECK(wait_for(process.pid).success());
 }
 
 TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
