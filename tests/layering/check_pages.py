@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the pages: every relative link leads to a file, and docs/exit_codes.md lists what exit_code.hpp defines.
+"""Checks the pages: every relative link leads to a file, docs/exit_codes.md lists what exit_code.hpp defines, and
+docs/control_channel.md the messages of message.hpp.
 
 usage: check_pages.py [ROOT]     exit status 1 and one line a problem, FILE:LINE: what
 """
@@ -10,6 +11,8 @@ import sys
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CONSTANT = re.compile(r"^\s*k\w+ = (\d+),")
 CODE_ROW = re.compile(r"^\| (\d+)")
+MESSAGE = re.compile(r"^struct (\w+) \{(?:(?!^\};).)*?kType = (\d+);", re.MULTILINE | re.DOTALL)
+MESSAGE_ROW = re.compile(r"^\| (\d+) \| (\w+) \|", re.MULTILINE)
 SKIPPED = {"build", ".git", "demo-run", "runs", "data", "__pycache__"}
 
 
@@ -45,9 +48,19 @@ def exit_codes(root):
         yield f"{where}:1: exit code {number} is missing"
 
 
+def control_messages(root):
+    with open(os.path.join(root, "lib", "launch", "channel", "message.hpp"), encoding="utf-8") as text:
+        code = {(int(number), name) for name, number in MESSAGE.findall(text.read())}
+    with open(os.path.join(root, "docs", "control_channel.md"), encoding="utf-8") as text:
+        page = {(int(number), name) for number, name in MESSAGE_ROW.findall(text.read())}
+    for number, name in sorted(page ^ code):
+        where = "docs/control_channel.md" if (number, name) in code else "lib/launch/channel/message.hpp"
+        yield f"{where}:1: message {number}, {name}, is missing"
+
+
 def main():
     root = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", ".."))
-    problems = list(broken_links(root)) + list(exit_codes(root))
+    problems = list(broken_links(root)) + list(exit_codes(root)) + list(control_messages(root))
     for problem in problems:
         print(problem)
     return 1 if problems else 0
