@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "base/format.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 // The count distinguishes two writers of one process in the same second.
 std::string file_in(const std::string& directory, double now) {
-  static int count = 0;
+  static std::atomic<int> count = 0;
   make_directory(directory);
   return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", directory, static_cast<int64_t>(now), host_name(),
                      ::getpid(), count++);
