@@ -82,12 +82,12 @@ std::string combine_findings(const FiniteCheck& data, const FiniteCheck& model) 
 
 // This rank's first finding: "MICRO_BATCH text"; "" when all values are finite. Every rank makes the same calls.
 std::string search(const FailedRun& run, const StepStart& start, bool in_backward) {
-  FiniteCheck in_data(run.model.table(), run.engine.unit_parameters());
-  FiniteCheck in_model(run.model.table(), run.engine.unit_parameters());
+  FiniteCheck in_data(run.model.facts.table, run.engine.unit_parameters());
+  FiniteCheck in_model(run.model.facts.table, run.engine.unit_parameters());
   SampleReplay samples(run, start.position);
   std::string found;
-  run.model.set_unit_observer(&in_model);
-  const ScopeExit unobserved([&run] { run.model.set_unit_observer(nullptr); });
+  run.model.runnable->set_unit_observer(&in_model);
+  const ScopeExit unobserved([&run] { run.model.runnable->set_unit_observer(nullptr); });
   for (int64_t index = 0; index < run.config.batch.accumulation; ++index) {
     in_data.reset();
     in_model.reset();

@@ -11,7 +11,7 @@
 #include "config/job_config.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 #include "runtime/state/data_position.hpp"
 
 namespace dslaunch::runtime {
@@ -24,7 +24,7 @@ struct StepStart {
 };
 
 struct FailedRun {
-  ModelSource& model;
+  Model& model;
   Engine& engine;
   const TrainingData& data;
   const config::JobConfig& config;

@@ -3,14 +3,14 @@
 #include <memory>
 #include <string>
 
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
 class CheckpointModel {
  public:
   virtual ~CheckpointModel() = default;
-  virtual ModelSource& model() = 0;
+  virtual Model& model() = 0;
 };
 
 // `path`: a checkpoint, or a directory of checkpoints (the newest is taken). On the host, in the model's own dtypes.

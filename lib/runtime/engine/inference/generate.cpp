@@ -28,17 +28,17 @@ at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
 
 // A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
 // forward rejects inputs that are too long.
-bool accepts(ModelSource& model, int64_t length) {
+bool accepts(Model& model, int64_t length) {
   try {
     at::Tensor ids = at::zeros({1, length}, at::kLong);
-    model.forward(std::vector<at::Tensor>(model.inputs().num_required, ids));
+    model.runnable->forward(std::vector<at::Tensor>(model.facts.inputs.num_required, ids));
     return true;
   } catch (const UserError&) {
     return false;
   }
 }
 
-int64_t find_context(ModelSource& model) {
+int64_t find_context(Model& model) {
   constexpr int64_t kMaxLength = 4096;
   int64_t good = 1;
   while (good < kMaxLength && accepts(model, good * 2)) good *= 2;
@@ -61,10 +61,10 @@ int64_t pick(const at::Tensor& logits, double temperature) {
 
 }  // namespace
 
-void generate(ModelSource& model, const GenerateOptions& options, const std::function<void(char)>& on_byte) {
+void generate(Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte) {
   if (options.prompt.empty()) throw UserError(ExitCode::kUsage, "the prompt is empty; pass --prompt TEXT");
   at::NoGradGuard no_grad;
-  model.train(false);
+  model.runnable->train(false);
   seed_random_state(options.seed, 0, at::kCPU);
   const int64_t context = options.context > 0 ? options.context : find_context(model);
   std::vector<int64_t> tokens;
@@ -72,7 +72,7 @@ void generate(ModelSource& model, const GenerateOptions& options, const std::fun
   for (int64_t i = 0; i < options.num_tokens; ++i) {
     const auto length = std::min<int64_t>(context, static_cast<int64_t>(tokens.size()));
     at::Tensor ids = at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - length), at::kLong).unsqueeze(0);
-    const auto result = model.forward(std::vector<at::Tensor>(model.inputs().num_required, ids));
+    const auto result = model.runnable->forward(std::vector<at::Tensor>(model.facts.inputs.num_required, ids));
     const at::Tensor logits = find_logits(result, length);
     tokens.push_back(pick(logits.reshape({length, -1})[length - 1], options.temperature));
     on_byte(static_cast<char>(tokens.back()));

@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
+#include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 
@@ -88,8 +89,8 @@ DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions&
 
 }  // namespace
 
-Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine,
-                             comm::Communicator& world, rendezvous::Store& store, at::Device device)
+Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, comm::Communicator& world,
+                             rendezvous::Store& store, at::Device device)
     : options_(std::move(options)),
       model_(model),
       engine_(engine),
@@ -117,7 +118,7 @@ void Checkpointing::prepare_copies() {
   std::vector<int64_t> sizes;
   for (const auto& owned : engine_.owned_state()) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
   if (world_.rank() == 0) {
-    for (const auto& [name, value] : model_.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
+    for (const auto& [name, value] : model_.tensors.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
   }
   copies_.prepare(std::move(sizes));
 }
@@ -198,12 +199,12 @@ std::vector<StatePiece> Checkpointing::pieces() {
   for (const auto& owned : engine_.owned_state()) {
     out.push_back({owned.parameter, owned.state, owned.begin, copies_.take(owned.values)});
   }
-  const auto& table = model_.table();
+  const auto& table = model_.facts.table;
   for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
     out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
   }
   if (world_.rank() != 0) return out;
-  for (const auto& [name, value] : model_.buffers())
+  for (const auto& [name, value] : model_.tensors.buffers())
     out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
   return out;
 }
@@ -212,7 +213,7 @@ std::vector<StatePiece> Checkpointing::pieces() {
 std::vector<FrozenPart> Checkpointing::owned_frozen() const {
   auto out = engine_.owned_frozen();
   if (world_.rank() != 0) return out;
-  const auto& parameters = model_.table().parameters;
+  const auto& parameters = model_.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
     if (parameters[i].trainable || engine_.shards_frozen(parameter)) continue;
@@ -226,12 +227,12 @@ at::Tensor Checkpointing::frozen_part(const FrozenPart& part) const {
   if (const auto loaded = loaded_frozen_.find({part.parameter, part.begin}); loaded != loaded_frozen_.end()) {
     return loaded->second;
   }
-  if (!model_.is_empty(part.parameter)) {
-    return model_.initial_value(part.parameter).reshape({-1}).narrow(0, part.begin, part.count);
+  if (!model_.initial.is_empty(part.parameter)) {
+    return model_.initial.value(part.parameter).reshape({-1}).narrow(0, part.begin, part.count);
   }
   at::Tensor values = at::empty({part.count}, at::kFloat);
   initial_values(model_, options_.init, options_.model_path)(part.parameter, part.begin, values);
-  return values.to(model_.table().parameters[part.parameter].dtype);
+  return values.to(model_.facts.table.parameters[part.parameter].dtype);
 }
 
 CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {

@@ -17,7 +17,7 @@
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "runtime/checkpoint/host_staging_buffers.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 #include "runtime/precision/precision_choice.hpp"
 #include "runtime/state/data_position.hpp"
 
@@ -51,7 +51,7 @@ class Checkpointing {
  public:
   // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
   // rank that leads the saves when another job saves there.
-  Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine, comm::Communicator& world,
+  Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, comm::Communicator& world,
                 rendezvous::Store& store, at::Device device);
 
   // `from`: "" starts from scratch. "auto": the run's newest intact checkpoint, or from scratch if there is none. A
@@ -86,7 +86,7 @@ class Checkpointing {
   void report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const;
 
   const CheckpointingOptions options_;
-  ModelSource& model_;
+  Model& model_;
   Engine& engine_;
   comm::Communicator& world_;
   rendezvous::Store& store_;

@@ -70,7 +70,7 @@ void Checkpointing::continue_from(const Restored& restored) const {
 // Buffers whose shape forward has changed (a table that grew with the inputs) are in the run's own checkpoint with
 // their new shape.
 void Checkpointing::resize_buffers(RestoreSource& source) {
-  for (auto& [name, value] : model_.buffers()) {
+  for (auto& [name, value] : model_.tensors.buffers()) {
     const SavedTensor* saved = source.reader().find(name);
     if (saved == nullptr || !saved->is_buffer || value.sizes() == at::IntArrayRef(saved->shape)) continue;
     value.set_(at::empty(saved->shape, value.options()));
@@ -102,8 +102,8 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
   const Names absent = names_missing_in_checkpoint(match);
   const auto initial = initial_values(model_, options_.init, options_.model_path);
   std::map<std::string, int> indices;
-  for (size_t i = 0; i < model_.table().parameters.size(); ++i) {
-    indices[model_.table().parameters[i].name] = static_cast<int>(i);
+  for (size_t i = 0; i < model_.facts.table.parameters.size(); ++i) {
+    indices[model_.facts.table.parameters[i].name] = static_cast<int>(i);
   }
   const auto read = [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
     const SavedTensor* saved = source.reader().find(parameter);
@@ -111,7 +111,7 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
     const int index = indices.at(parameter);
     if (absent.count(parameter) && is_weight) {
       initial(index, begin, out);
-    } else if (!model_.table().parameters[index].trainable) {
+    } else if (!model_.facts.table.parameters[index].trainable) {
       out.copy_(read_frozen(source, {index, begin, out.numel()}));
     } else if (absent.count(parameter) || (!is_weight && (fresh_moments || !saved->trainable))) {
       out.zero_();
@@ -129,7 +129,7 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
 }
 
 const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const FrozenPart& part) {
-  const auto& info = model_.table().parameters[part.parameter];
+  const auto& info = model_.facts.table.parameters[part.parameter];
   at::Tensor& values = loaded_frozen_[{part.parameter, part.begin}];
   values = at::empty({part.count}, info.dtype);
   source.read_into(info.name, weight_state(*source.reader().find(info.name)), part.begin, values);
@@ -139,19 +139,19 @@ const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const Frozen
 // Restores frozen parameters that every rank holds whole.
 void Checkpointing::restore_frozen(RestoreSource& source, const NameMatch& match) {
   const Names absent = names_missing_in_checkpoint(match);
-  const auto& table = model_.table();
+  const auto& table = model_.facts.table;
   for (size_t i = 0; i < table.parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const auto& info = table.parameters[i];
     if (info.trainable || absent.count(info.name) || engine_.shards_frozen(parameter)) continue;
     const at::Tensor value = read_frozen(source, {parameter, 0, info.numel}).view(info.shape);
-    model_.set_frozen_value(parameter, value.to(device_, options_.dtypes(info.name, info.dtype)));
+    model_.tensors.set_frozen_value(parameter, value.to(device_, options_.dtypes(info.name, info.dtype)));
   }
 }
 
 void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& match) {
   const Names absent = names_missing_in_checkpoint(match);
-  for (auto& [name, value] : model_.buffers()) {
+  for (auto& [name, value] : model_.tensors.buffers()) {
     if (absent.count(name)) continue;
     at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
     source.read_into(name, weight_state(*source.reader().find(name)), 0, host);

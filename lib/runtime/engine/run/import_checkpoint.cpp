@@ -15,24 +15,24 @@
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/write_imported.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/script/load_script_model.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 // The value of a parameter or buffer in the model file.
-at::Tensor value_in(const ModelSource& model, const std::string& name) {
-  const auto& parameters = model.table().parameters;
+at::Tensor value_in(const Model& model, const std::string& name) {
+  const auto& parameters = model.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].name != name) continue;
-    if (model.is_empty(static_cast<int>(i))) {
+    if (model.initial.is_empty(static_cast<int>(i))) {
       throw UserError(
           ExitCode::kBadInput,
           fmt::format("the model's '{}' is frozen and has no values, and the checkpoint has no values for it", name));
     }
-    return model.initial_value(static_cast<int>(i)).contiguous();
+    return model.initial.value(static_cast<int>(i)).contiguous();
   }
-  for (const auto& [buffer, value] : model.buffers()) {
+  for (const auto& [buffer, value] : model.tensors.buffers()) {
     if (buffer == name) return value.contiguous();
   }
   throw UserError(ExitCode::kBadInput, fmt::format("the model has no '{}'", name));
@@ -123,7 +123,7 @@ ImportReport import_checkpoint(const ImportRequest& request) {
             "'{}' has a checkpoint of DeepSpeed, whose 'latest' would be overwritten; choose another directory for OUT",
             request.out));
   }
-  std::unique_ptr<ModelSource> model;
+  std::unique_ptr<Model> model;
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {
     model = load_script_model(request.model, {});

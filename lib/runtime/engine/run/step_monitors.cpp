@@ -54,10 +54,10 @@ comm::Communicator& StepMonitors::observe(comm::Communicator& inner, const std::
   return *observed_.back();
 }
 
-void StepMonitors::watch_model(const ModelSource& model) {
+void StepMonitors::watch_model(const ModelFacts& model) {
   model_ = &model;
   if (!flops_ && !trace_) return;
-  const auto modules = model.modules();
+  const auto modules = model.modules;
   if (flops_) flops_->set_modules(modules);
   if (trace_) trace_->set_modules(modules);
 }
@@ -83,7 +83,7 @@ void StepMonitors::report_flops(int64_t step, StepReport& report) {
   if (!costs) return;
   has_profile_ = true;
   const auto& options = config_.flops_profiler;
-  const auto tree = profile_tree(model_->modules(), *costs, model_->table());
+  const auto tree = profile_tree(model_->modules, *costs, model_->table);
   log::debug("flops profile of step {}: {} flops, {} macs, {} params", step, tree[0].flops, tree[0].macs,
              tree[0].params);
   FlopsReportContext context{step, options_.world_size, config_.batch.micro_batch, {}};

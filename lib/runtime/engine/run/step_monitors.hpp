@@ -8,7 +8,7 @@
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model_facts.hpp"
 #include "runtime/telemetry/comms_log.hpp"
 #include "runtime/telemetry/flops_profiler.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
@@ -42,7 +42,7 @@ class StepMonitors {
   // Returns `inner`, or a communicator around it that a monitor watches; both live as long as this. `group` names it.
   comm::Communicator& observe(comm::Communicator& inner, const std::string& group);
   // The model whose modules the reports name; must outlive this object. Call before the first step.
-  void watch_model(const ModelSource& model);
+  void watch_model(const ModelFacts& model);
   // Notified of the current phase of each step.
   const StepPhases& phases() const { return phases_; }
 
@@ -58,7 +58,7 @@ class StepMonitors {
 
   const config::JobConfig& config_;
   const StepMonitorOptions options_;
-  const ModelSource* model_ = nullptr;
+  const ModelFacts* model_ = nullptr;
   std::optional<StepTimes> times_;
   std::optional<MemoryBreakdown> memory_;
   std::optional<FlopsProfiler> flops_;

@@ -50,7 +50,7 @@ class Training {
         secondary_group_(observed(request.secondary_group, "hpz")),
         model_(load_model(request.model_path, config_, device_)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
-        dtypes_(precision_, names_of(model_->buffers())) {
+        dtypes_(precision_, names_of(model_->tensors.buffers())) {
     prepare_model();
     set_up_torch();
     switch_on_recomputation();
@@ -82,10 +82,11 @@ class Training {
 
  private:
   void prepare_model() {
-    if (!request_.eval_only) require_trainable(*model_, request_.model_path);
+    if (!request_.eval_only) require_trainable(model_->facts, request_.model_path);
     ended("reading the model");
-    monitors_.watch_model(*model_);
-    log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
+    monitors_.watch_model(model_->facts);
+    log::debug("model read: {} parameters in {} units", model_->facts.table.num_elements(),
+               model_->facts.table.units.size());
   }
 
   void set_up_torch() {
@@ -95,7 +96,7 @@ class Training {
   }
 
   void open_data() {
-    data_ = open_training_data(*model_, config_, world_.rank(), world_.size(), precision_.compute_dtype,
+    data_ = open_training_data(model_->facts, config_, world_.rank(), world_.size(), precision_.compute_dtype,
                                /*pin=*/!device_.is_cpu());
     require_same_data(data_, world_, device_);
     if (request_.eval_only) require_evaluation_data(data_, config_.data);
@@ -110,7 +111,7 @@ class Training {
                                        initial_values(*model_, config_.init, request_.model_path));
     ended("setting up parameters and optimizer");
     if (world_.rank() == 0) {
-      for (const auto& note : model_->notes()) log::warning("model: {}", note);
+      for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
       if (const auto note = note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
         log::warning("{}", note);
       }
@@ -195,7 +196,7 @@ class Training {
     }
     log_->report_step(result, monitors_.take_step(result.step));
     if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
-      log::info("{}", model_->take_recomputation_profile());
+      log::info("{}", model_->runnable->take_recomputation_profile());
     }
     if (result.diagnosis) {
       store_barrier_at_end(store_, world_.size(), result.step);
@@ -295,15 +296,15 @@ class Training {
   void switch_on_recomputation() {
     const auto& wanted = config_.recomputation;
     if (!wanted.enabled) return;
-    const auto summary = model_->set_recomputation({wanted.number_checkpoints, wanted.cpu_checkpointing,
-                                                    wanted.contiguous_memory_optimization,
-                                                    wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
+    const auto summary = model_->runnable->set_recomputation(
+        {wanted.number_checkpoints, wanted.cpu_checkpointing, wanted.contiguous_memory_optimization,
+         wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
     if (world_.rank() == 0) log::info("{}", summary);
   }
 
   SolvedSettings solved_settings() const {
     SolvedSettings out{precision_.compute_dtype, config_.zero, total_steps_};
-    solve_auto_sizes(model_->table(), out.zero);
+    solve_auto_sizes(model_->facts.table, out.zero);
     return out;
   }
 
@@ -330,7 +331,7 @@ class Training {
   StepMonitors monitors_;
   comm::Communicator& world_;                            // wrapped by the monitors
   comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
-  std::unique_ptr<ModelSource> model_;
+  std::unique_ptr<Model> model_;
   precision::PrecisionChoice precision_;
   precision::ModelDtypes dtypes_;
   TrainingData data_;

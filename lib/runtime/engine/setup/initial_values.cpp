@@ -20,10 +20,10 @@ void require_init(const std::optional<config::Init>& init, const std::string& pa
 
 }  // namespace
 
-void require_trainable(const ModelSource& model, const std::string& path) {
+void require_trainable(const ModelFacts& model, const std::string& path) {
   refuse_inference_file(path);
-  if (model.table().num_trainable() > 0) return;
-  const bool none = model.table().parameters.empty();
+  if (model.table.num_trainable() > 0) return;
+  const bool none = model.table.parameters.empty();
   throw UserError(
       ExitCode::kBadInput,
       fmt::format(
@@ -33,23 +33,23 @@ void require_trainable(const ModelSource& model, const std::string& path) {
                : "all parameters are frozen"));
 }
 
-FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
+FlatParameters::ReadElements initial_values(const Model& model, std::optional<config::Init> init,
                                             const std::string& path) {
   return [&model, init, path](int parameter, int64_t begin, at::Tensor out) {
-    const auto& info = model.table().parameters[parameter];
-    if (model.is_empty(parameter)) {
+    const auto& info = model.facts.table.parameters[parameter];
+    if (model.initial.is_empty(parameter)) {
       require_init(init, path);
       init_elements(info.name, info.shape.size(), init->seed, init->std, begin, out);
     } else {
-      out.copy_(model.initial_value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
+      out.copy_(model.initial.value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
     }
   };
 }
 
-std::string note_on_init(const ModelSource& model, const std::optional<config::Init>& init, const std::string& path) {
+std::string note_on_init(const Model& model, const std::optional<config::Init>& init, const std::string& path) {
   if (!init) return {};
-  for (size_t i = 0; i < model.table().parameters.size(); ++i) {
-    if (model.is_empty(static_cast<int>(i))) return {};
+  for (size_t i = 0; i < model.facts.table.parameters.size(); ++i) {
+    if (model.initial.is_empty(static_cast<int>(i))) return {};
   }
   return fmt::format(
       "\"init\" has no effect: the parameters of '{}' have values; \"init\" fills models that were exported empty",

@@ -7,12 +7,12 @@
 
 #include "config/job_config.hpp"
 #include "runtime/model/graph_pass_options.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
 // `device`: on which the model will run.
-std::unique_ptr<ModelSource> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
+std::unique_ptr<Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
 
 GraphPassOptions graph_passes(const config::Kernels& kernels);
 

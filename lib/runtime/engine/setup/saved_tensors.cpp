@@ -2,16 +2,16 @@
 
 namespace dslaunch::runtime {
 
-std::vector<SavedTensor> saved_tensors_of(const ModelSource& model) {
+std::vector<SavedTensor> saved_tensors_of(const Model& model) {
   std::vector<SavedTensor> out;
-  for (const auto& parameter : model.table().parameters) {
+  for (const auto& parameter : model.facts.table.parameters) {
     out.push_back({.name = parameter.name,
                    .shape = parameter.shape,
                    .dtype = parameter.dtype,
                    .trainable = parameter.trainable,
                    .aliases = parameter.aliases});
   }
-  for (const auto& [name, value] : model.buffers()) {
+  for (const auto& [name, value] : model.tensors.buffers()) {
     out.push_back({.name = name,
                    .shape = value.sizes().vec(),
                    .dtype = value.scalar_type(),

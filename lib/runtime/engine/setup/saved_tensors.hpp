@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
-std::vector<SavedTensor> saved_tensors_of(const ModelSource& model);
+std::vector<SavedTensor> saved_tensors_of(const Model& model);
 
 }  // namespace dslaunch::runtime

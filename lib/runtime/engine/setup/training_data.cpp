@@ -17,19 +17,19 @@ bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
 }
 
 // Bounds found in the model's graph, by the array that feeds the argument.
-std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& model, const config::JobConfig& config,
+std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelFacts& model, const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,
                                                          const ArraySelection& selection) {
   std::vector<size_t> arguments = selection.inputs;
   if (config.loss.empty()) arguments.insert(arguments.end(), selection.labels.begin(), selection.labels.end());
   std::map<std::string, std::vector<ArrayLimit>> limits;
-  for (const auto& limit : model.index_limits()) {
+  for (const auto& limit : model.index_limits) {
     if (limit.input >= arguments.size()) continue;
     const ArrayInfo& array = arrays[arguments[limit.input]];
     if (limit.ignored && !may_bound_classes(array, limit.bound)) continue;
     limits[array.name].push_back({limit.bound, limit.ignored, limit.range});
   }
-  if (const auto classes = model.num_output_classes(); config.loss == "cross_entropy" && classes) {
+  if (const auto classes = model.num_output_classes; config.loss == "cross_entropy" && classes) {
     for (size_t label : selection.labels) {
       if (may_bound_classes(arrays[label], *classes))
         limits[arrays[label].name].push_back({*classes, kIgnoredLabel, {}});
@@ -90,9 +90,9 @@ void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelect
 
 }  // namespace
 
-TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
+TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, int rank, int world_size,
                                 at::ScalarType compute_dtype, bool pin) {
-  const ForwardArguments forward{model.inputs().names, model.inputs().num_required, config.loss.empty()};
+  const ForwardArguments forward{model.inputs.names, model.inputs.num_required, config.loss.empty()};
   TrainingData out;
   // Our own losses compute in fp32; 16 bits can represent neither 1013.7 nor, in fp16, 70000.
   const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";

@@ -8,7 +8,7 @@
 #include "config/job_config.hpp"
 #include "runtime/data/batch_loader.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model_facts.hpp"
 
 namespace dslaunch::runtime {
 
@@ -19,7 +19,7 @@ struct TrainingData {
   LoaderOptions eval_loader;
 };
 
-TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
+TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, int rank, int world_size,
                                 at::ScalarType compute_dtype, bool pin);
 
 // Steps of the whole run. If steps and epochs are both given, the smaller limit applies; an endless pass has no epoch

@@ -34,25 +34,25 @@ int64_t num_all_labels(const MicroBatch& batch) {
 
 }  // namespace
 
-Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options,
-               comm::Communicator& data_group, const FlatParameters::ReadElements& read)
+Engine::Engine(Model& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
+               const FlatParameters::ReadElements& read)
     : model_(model),
       config_(config),
       options_(options),
       data_group_(data_group),
       loss_(make_loss(config.loss, options.device, config.loss_average, config.kernels)),
-      optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.table())),
+      optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
       times_(options_.phases),
       clock_(options.device),
       loss_scaling_(config.loss_scale, options.device) {
-  auto sharding = choose_sharding(model.table(), config, options, data_group.size());
+  auto sharding = choose_sharding(model.facts.table, config, options, data_group.size());
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
-  parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group,
+  parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), data_group,
                                                  options.gather_group != nullptr ? *options.gather_group : data_group);
   parameters_->load(read);
   move_model_to_device(read);
-  model_.train(true);
-  optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.table(), &parameters_->groups(),
+  model_.runnable->train(true);
+  optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.facts.table, &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &data_group : nullptr});
   if (!options_.for_evaluation) {
     for (auto& state : parameters_->state()) optim::allocate_moments(*optimizer_, state);
@@ -63,19 +63,20 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
 
 // Unsharded frozen parameters move with the model; parameters without values in the file get their values here.
 void Engine::move_model_to_device(const FlatParameters::ReadElements& read) {
-  const auto& parameters = model_.table().parameters;
+  const auto& parameters = model_.facts.table.parameters;
   std::vector<bool> is_sharded(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) is_sharded[i] = parameters_->shards_frozen(static_cast<int>(i));
   model_.to_device(options_.device, options_.dtypes, is_sharded);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int index = static_cast<int>(i);
     const auto& info = parameters[i];
-    if (info.trainable || is_sharded[i] || !model_.is_empty(index)) continue;
+    if (info.trainable || is_sharded[i] || !model_.initial.is_empty(index)) continue;
     at::Tensor values = at::empty({info.numel}, at::kFloat);
     read(index, 0, values);
-    model_.set_frozen_value(index, values.view(info.shape).to(options_.device, options_.dtypes(info.name, info.dtype)));
+    model_.tensors.set_frozen_value(
+        index, values.view(info.shape).to(options_.device, options_.dtypes(info.name, info.dtype)));
   }
-  model_.set_unit_parameters(parameters_.get());
+  model_.runnable->set_unit_parameters(parameters_.get());
 }
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
@@ -150,12 +151,12 @@ at::Tensor Engine::loss_of(const MicroBatch& batch) {
   if (!loss_->takes_labels()) {
     for (auto& labels : loss_->usable(batch.labels)) arguments.push_back(std::move(labels));
   }
-  return (*loss_)(model_.forward(arguments), batch.labels);
+  return (*loss_)(model_.runnable->forward(arguments), batch.labels);
 }
 
 at::Tensor Engine::recompute_loss(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
-  model_.set_unit_parameters(&parameters);
-  const ScopeExit restore_parameters([this] { model_.set_unit_parameters(parameters_.get()); });
+  model_.runnable->set_unit_parameters(&parameters);
+  const ScopeExit restore_parameters([this] { model_.runnable->set_unit_parameters(parameters_.get()); });
   at::Tensor loss;
   if (with_gradients) {
     parameters_->begin_accumulation_step(/*is_last=*/false);

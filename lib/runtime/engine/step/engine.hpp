@@ -16,7 +16,7 @@
 #include "runtime/engine/step/loss.hpp"
 #include "runtime/engine/step/step_clock.hpp"
 #include "runtime/engine/step/step_graph.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/precision/precision_choice.hpp"
@@ -79,7 +79,7 @@ class Engine {
  public:
   // Moves the model to the device. The model and `data_group` must outlive the engine. `read`: reads initial elements
   // of a parameter (also for models exported without values).
-  Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
+  Engine(Model& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
          const FlatParameters::ReadElements& read);
 
   // One optimizer step over `accumulation` micro batches from `next`. On a device it returns the previous step's result
@@ -154,7 +154,7 @@ class Engine {
   void follow_loss_scale(StepResult& result, const float* report);
 
   // fixed after construction
-  ModelSource& model_;
+  Model& model_;
   const config::JobConfig& config_;
   EngineOptions options_;
   comm::Communicator& data_group_;

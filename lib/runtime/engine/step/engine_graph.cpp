@@ -23,7 +23,7 @@ std::function<MicroBatch()> iterate(const std::vector<MicroBatch>& batches) {
 
 void Engine::set_up_step_graph() {
   Result<> capturable = check_capturable(config_, options_);
-  if (capturable.ok()) capturable = model_.check_capturable();
+  if (capturable.ok()) capturable = model_.facts.capturable;
   if (capturable.ok()) capturable = loss_->check_capturable();
   if (all_ranks_can_capture(capturable)) step_graph_ = std::make_unique<StepGraph>(options_.device);
 }

@@ -31,7 +31,7 @@ std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) c
   for (const auto& [span, arrays] : states) {
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
-      const auto& name = model_.table().parameters[piece.parameter].name;
+      const auto& name = model_.facts.table.parameters[piece.parameter].name;
       const StateArrays part = narrow(arrays, piece.offset, piece.count);
       out.push_back({name, "master", piece.begin, part.master});
       for (size_t m = 0; m < part.moments.size(); ++m) out.push_back({name, moments[m], piece.begin, part.moments[m]});
@@ -72,7 +72,7 @@ void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scal
 void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
                      const ReadState& read, const std::function<void()>& barrier) {
   set_counters(steps_done, scalars, fresh_moments);
-  const auto& table = model_.table();
+  const auto& table = model_.facts.table;
   parameters_->load([&](int parameter, int64_t begin,
                         at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },
                     barrier);

@@ -18,16 +18,16 @@ constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange t
 // Sets training state aside during its lifetime: mode, random numbers and buffers; all ranks use rank 0's buffers.
 class EvaluationMode {
  public:
-  EvaluationMode(ModelSource& model, comm::Communicator& group, at::Device device)
+  EvaluationMode(Model& model, comm::Communicator& group, at::Device device)
       : model_(model), device_(device), random_state_(save_random_state(device)) {
-    for (const auto& [name, buffer] : model_.buffers()) own_buffers_.push_back(buffer.clone());
+    for (const auto& [name, buffer] : model_.tensors.buffers()) own_buffers_.push_back(buffer.clone());
     if (group.size() > 1) broadcast_buffers(group);
-    model_.train(false);
+    model_.runnable->train(false);
   }
   ~EvaluationMode() {
     try {
-      model_.train(true);
-      const auto buffers = model_.buffers();  // forward may have replaced the tensors
+      model_.runnable->train(true);
+      const auto buffers = model_.tensors.buffers();  // forward may have replaced the tensors
       for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, own_buffers_[i]);
       restore_random_state(random_state_, device_);
     } catch (const std::exception&) {  // the device has failed, and that error is already propagating
@@ -38,7 +38,7 @@ class EvaluationMode {
 
  private:
   void broadcast_buffers(comm::Communicator& group) {
-    for (auto& [name, buffer] : model_.buffers()) {
+    for (auto& [name, buffer] : model_.tensors.buffers()) {
       if (buffer.nbytes() == 0) continue;
       at::Tensor values = buffer.clone(at::MemoryFormat::Contiguous);
       group.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
@@ -46,7 +46,7 @@ class EvaluationMode {
     }
   }
 
-  ModelSource& model_;
+  Model& model_;
   const at::Device device_;
   const at::Tensor random_state_;
   std::vector<at::Tensor> own_buffers_;  // in the model's order
@@ -65,8 +65,7 @@ bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& group
 
 }  // namespace
 
-EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, comm::Communicator& group,
-                          at::Device device) {
+EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, comm::Communicator& group, at::Device device) {
   at::NoGradGuard no_grad;
   EvaluationMode mode(model, group, device);
   Sums sums;

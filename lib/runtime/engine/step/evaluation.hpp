@@ -11,7 +11,7 @@
 
 #include "comm/communicator.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
@@ -37,7 +37,6 @@ struct EvaluationInputs {
 
 // Collective over `group`. All ranks evaluate with rank 0's buffers (running statistics of BatchNorm), which are also
 // the buffers that a checkpoint stores.
-EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, comm::Communicator& group,
-                          at::Device device);
+EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, comm::Communicator& group, at::Device device);
 
 }  // namespace dslaunch::runtime

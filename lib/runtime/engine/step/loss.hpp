@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/job_config.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
@@ -16,7 +16,7 @@ class Loss {
   virtual ~Loss() = default;
   // True: forward takes only the inputs, this loss takes the labels. False: forward takes both and returns the loss.
   virtual bool takes_labels() const = 0;
-  // See ModelSource::check_capturable().
+  // See ModelFacts::capturable.
   virtual Result<> check_capturable() const { return {}; }
   // Converts labels to the form that forward, or the loss, takes.
   virtual std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const { return labels; }

@@ -1,7 +1,7 @@
 // Captures a step from its micro batches to its gradients as one CUDA graph ("graph_harvesting"): thousands of kernel
 // launches become one. The first steps run eagerly; then one step is captured and, from the next step on, replayed. A
 // replay does not repeat the model's work on the host, so a model whose host code does more than issue device work is
-// not captured (ModelSource::check_capturable). One thread.
+// not captured (ModelFacts::capturable). One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 

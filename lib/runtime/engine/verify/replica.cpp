@@ -44,20 +44,20 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
   engine_ = std::make_unique<Engine>(*model_, config_, options, single_rank_group,
                                      initial_values(*model_, config_.init, run.model_path));
   take_frozen(run.model);
-  magnitudes_ = std::make_unique<GradientMagnitudes>(model_->table(), engine_->unit_parameters());
-  model_->set_unit_parameters(magnitudes_.get());
-  const auto& parameters = model_->table().parameters;
+  magnitudes_ = std::make_unique<GradientMagnitudes>(model_->facts.table, engine_->unit_parameters());
+  model_->runnable->set_unit_parameters(magnitudes_.get());
+  const auto& parameters = model_->facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) parameter_of_[parameters[i].name] = static_cast<int>(i);
   open_ranks(run);
 }
 
 // A checkpoint may have set other values than those in the file.
-void Replica::take_frozen(const ModelSource& of_run) {
-  for (size_t i = 0; i < model_->table().parameters.size(); ++i) {
+void Replica::take_frozen(const Model& of_run) {
+  for (size_t i = 0; i < model_->facts.table.parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (model_->table().parameters[i].trainable) continue;
-    if (const at::Tensor value = of_run.frozen_value(parameter); value.defined()) {
-      model_->set_frozen_value(parameter, value);
+    if (model_->facts.table.parameters[i].trainable) continue;
+    if (const at::Tensor value = of_run.tensors.frozen_value(parameter); value.defined()) {
+      model_->tensors.set_frozen_value(parameter, value);
     }
   }
 }
@@ -65,7 +65,7 @@ void Replica::take_frozen(const ModelSource& of_run) {
 void Replica::open_ranks(const ReplicatedRun& run) {
   config::Data data = config_.data;
   data.num_workers = 0;  // no loader threads for every rank of the job
-  const auto buffers = run.model.buffers();
+  const auto buffers = run.model.tensors.buffers();
   for (int rank = 0; rank < run.num_ranks; ++rank) {
     LoaderOptions options = run.data.loader;
     options.rank = rank;
@@ -102,13 +102,13 @@ MicroBatch Replica::next_micro_batch() {
 
 void Replica::enter(RankState& rank) {
   restore_random_state(rank.random, device_);
-  auto buffers = model_->buffers();
+  auto buffers = model_->tensors.buffers();
   for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, rank.buffers[i]);
 }
 
 void Replica::leave(RankState& rank) {
   rank.random = save_random_state(device_);
-  const auto buffers = model_->buffers();
+  const auto buffers = model_->tensors.buffers();
   for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i] = buffers[i].second.clone();
 }
 
@@ -156,9 +156,9 @@ Replica::State Replica::state() {
   return out;
 }
 
-int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
+int64_t replica_bytes(const Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
   int64_t bytes = 0, num_trainable = 0;
-  for (const auto& parameter : model.table().parameters) {
+  for (const auto& parameter : model.facts.table.parameters) {
     const auto own = static_cast<int64_t>(c10::elementSize(parameter.dtype));
     if (!parameter.trainable) {
       bytes += parameter.numel * own;
@@ -170,7 +170,7 @@ int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dt
     bytes += parameter.numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
     num_trainable += parameter.numel;
   }
-  for (const auto& [name, buffer] : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
+  for (const auto& [name, buffer] : model.tensors.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
   return bytes + num_trainable * 4 * (1 + num_moments);  // broadcasts from the ranks
 }
 

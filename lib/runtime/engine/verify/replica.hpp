@@ -17,13 +17,13 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/verify/gradient_magnitudes.hpp"
 #include "runtime/engine/verify/verification_bounds.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
 // The run to replicate; the references must outlive the replica.
 struct ReplicatedRun {
-  const ModelSource& model;  // for its current buffers
+  const Model& model;  // for its current buffers
   std::string model_path;
   const config::JobConfig& config;
   EngineOptions engine;
@@ -51,7 +51,7 @@ class Replica {
   void load_state(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
 
   // For a frozen parameter that no rank of the run holds whole.
-  void set_frozen(int parameter, const at::Tensor& value) { model_->set_frozen_value(parameter, value); }
+  void set_frozen(int parameter, const at::Tensor& value) { model_->tensors.set_frozen_value(parameter, value); }
 
   UnitParameters& unit_parameters() { return engine_->unit_parameters(); }
   // Whether the last step drew random numbers.
@@ -64,7 +64,7 @@ class Replica {
     at::Tensor random;
     std::vector<at::Tensor> buffers;
   };
-  void take_frozen(const ModelSource& of_run);
+  void take_frozen(const Model& of_run);
   void open_ranks(const ReplicatedRun& run);
   MicroBatch next_micro_batch();
   void enter(RankState& rank);
@@ -77,7 +77,7 @@ class Replica {
   const at::Device device_;
   const GradientBound bound_;
   config::JobConfig config_;
-  std::unique_ptr<ModelSource> model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GradientMagnitudes> magnitudes_;
   std::map<std::string, int> parameter_of_;  // by name
@@ -90,6 +90,6 @@ class Replica {
 };
 
 // Bytes of device memory that a replica of `model` needs in addition to the run, without activations.
-int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
+int64_t replica_bytes(const Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
 
 }  // namespace dslaunch::runtime

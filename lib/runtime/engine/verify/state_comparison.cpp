@@ -14,7 +14,7 @@
 
 namespace dslaunch::runtime {
 
-StateComparison::StateComparison(Engine& engine, const ModelSource& model, comm::Communicator& world, at::Device device,
+StateComparison::StateComparison(Engine& engine, const Model& model, comm::Communicator& world, at::Device device,
                                  const VerificationBounds& bounds)
     : engine_(engine), model_(model), world_(world), device_(device), bounds_(bounds) {
   exchange_layout();
@@ -22,7 +22,7 @@ StateComparison::StateComparison(Engine& engine, const ModelSource& model, comm:
 
 void StateComparison::exchange_layout() {
   std::map<std::string, int> parameter_of, state_of;
-  const auto& parameters = model_.table().parameters;
+  const auto& parameters = model_.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) parameter_of[parameters[i].name] = static_cast<int>(i);
   std::string lines;
   for (const auto& piece : engine_.owned_state()) {
@@ -63,7 +63,7 @@ at::Tensor StateComparison::values_of_rank(int rank) {
 
 Result<> StateComparison::compare(Replica* replica) {
   std::optional<Difference> first;
-  std::vector<bool> differs(model_.table().parameters.size(), false);
+  std::vector<bool> differs(model_.facts.table.parameters.size(), false);
   auto replica_state = replica ? replica->state() : Replica::State{};
   std::map<std::pair<std::string, std::string>, size_t> index_of;
   for (size_t i = 0; i < replica_state.values.size(); ++i) {
@@ -76,7 +76,7 @@ Result<> StateComparison::compare(Replica* replica) {
       const at::Tensor piece = run_values.narrow(0, at, location.count);
       at += location.count;
       if (!replica) continue;
-      const auto& name = model_.table().parameters[static_cast<size_t>(location.parameter)].name;
+      const auto& name = model_.facts.table.parameters[static_cast<size_t>(location.parameter)].name;
       const size_t index = index_of.at({name, state_names_[static_cast<size_t>(location.state)]});
       const auto difference = compare_piece(replica_state, index, location, rank, piece);
       replica_state.values[index].values.narrow(0, location.begin, location.count).copy_(piece);
@@ -137,10 +137,10 @@ std::optional<StateComparison::Difference> StateComparison::compare_piece(const 
 
 std::string StateComparison::describe(const Difference& difference) const {
   const auto& state = state_names_[static_cast<size_t>(difference.at.state)];
-  const auto& shape = model_.table().parameters[static_cast<size_t>(difference.at.parameter)].shape;
+  const auto& shape = model_.facts.table.parameters[static_cast<size_t>(difference.at.parameter)].shape;
   return fmt::format(
       "first difference: {}, element {}{}: {:.9g} on rank {}, {:.9g} in the replica (difference {:.3g}, bound {:.3g})",
-      describe_parameter(model_.table(), difference.at.parameter), coordinates(difference.element, shape),
+      describe_parameter(model_.facts.table, difference.at.parameter), coordinates(difference.element, shape),
       state == "master" ? "" : " of " + state, difference.run, difference.rank, difference.replica,
       std::abs(difference.run - difference.replica), difference.bound);
 }

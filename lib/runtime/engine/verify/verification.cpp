@@ -139,9 +139,9 @@ void Verification::for_every_unit(const std::function<void(int unit, const UnitV
   auto& parameters = engine_.unit_parameters();
   const auto root = parameters.acquire(0, UnitCall::kInference);
   visit(0, root);
-  for (size_t i = 1; i < model_.table().units.size(); ++i) {
+  for (size_t i = 1; i < model_.facts.table.units.size(); ++i) {
     const int unit = static_cast<int>(i);
-    const auto& members = model_.table().units[i];
+    const auto& members = model_.facts.table.units[i];
     if (members.parameters.empty() && members.frozen.empty()) continue;
     visit(unit, parameters.acquire(unit, UnitCall::kInference));
     parameters.release(unit);
@@ -152,7 +152,7 @@ void Verification::for_every_unit(const std::function<void(int unit, const UnitV
 // Gives the replica the whole values of frozen parameters that are sharded over the ranks.
 void Verification::share_frozen() {
   for_every_unit([&](int unit, const UnitValues& values) {
-    const auto& members = model_.table().units[static_cast<size_t>(unit)].frozen;
+    const auto& members = model_.facts.table.units[static_cast<size_t>(unit)].frozen;
     for (size_t i = 0; i < values.frozen.size(); ++i) {
       if (replica_ && values.frozen[i].defined()) replica_->set_frozen(members[i], values.frozen[i].clone());
     }
@@ -170,7 +170,7 @@ void Verification::compare_copies(int64_t step) {
 }
 
 Result<> Verification::compare_unit(int unit, const std::vector<at::Tensor>& own) {
-  const auto& members = model_.table().units[static_cast<size_t>(unit)].parameters;
+  const auto& members = model_.facts.table.units[static_cast<size_t>(unit)].parameters;
   const auto expected =
       replica_ ? replica_->unit_parameters().acquire(unit, UnitCall::kInference).parameters : std::vector<at::Tensor>();
   Result<> compared;
@@ -189,8 +189,8 @@ Result<> Verification::compare_unit(int unit, const std::vector<at::Tensor>& own
     };
     compared =
         Failure{fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
-                            describe_parameter(model_.table(), members[i]),
-                            coordinates(element, model_.table().parameters[static_cast<size_t>(members[i])].shape),
+                            describe_parameter(model_.facts.table, members[i]),
+                            coordinates(element, model_.facts.table.parameters[static_cast<size_t>(members[i])].shape),
                             value(mine), world_.rank(), value(theirs))};
   }
   if (replica_) replica_->unit_parameters().release(unit);
@@ -216,7 +216,7 @@ std::string Verification::report() const {
       largest_norm_error_, 100 * state_.largest_share(), bounds_.gradient.relative);
   std::vector<std::string> by_split;
   if (replica_ && replica_->draws_random_numbers()) by_split.emplace_back("random numbers");
-  const auto buffers = model_.buffers();
+  const auto buffers = model_.tensors.buffers();
   const bool has_statistics = std::any_of(buffers.begin(), buffers.end(), [](const auto& buffer) {
     return buffer.first.find("running_mean") != std::string::npos;
   });

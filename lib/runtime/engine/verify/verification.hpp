@@ -44,7 +44,7 @@ class Verification {
 
   // fixed after construction
   Engine& engine_;
-  const ModelSource& model_;
+  const Model& model_;
   comm::Communicator& world_;
   const at::Device device_;
   const VerificationBounds bounds_;

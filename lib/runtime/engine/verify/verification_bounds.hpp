@@ -3,7 +3,7 @@
 #pragma once
 #include "config/job_config.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
@@ -20,7 +20,7 @@ struct VerificationBounds {
 };
 
 // Throws UserError(65) for a run with quantized communication: it differs by design.
-VerificationBounds bounds_of(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine,
+VerificationBounds bounds_of(const Model& model, const config::JobConfig& config, const EngineOptions& engine,
                              int num_ranks);
 
 }  // namespace dslaunch::runtime

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/model_facts.hpp"
 
 namespace dslaunch::runtime {
 

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -29,9 +28,7 @@ bool names_integers(std::string_view cause) {
 }
 
 // Advice for mismatched dtypes.
-std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTable& table, const char* elsewhere) {
-  const bool is_half_file = std::any_of(table.parameters.begin(), table.parameters.end(),
-                                        [](const auto& parameter) { return is_half(parameter.dtype); });
+std::string type_advice(const std::vector<at::Tensor>& inputs, bool is_half_file, const char* elsewhere) {
   const bool are_whole =
       std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
   if (is_half_file && are_whole) {
@@ -46,7 +43,7 @@ std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTa
 
 }  // namespace
 
-std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, const ParameterTable& table,
+std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, bool is_half_file,
                            at::DeviceType device) {
   const auto contains = [&](const char* words) { return cause.find(words) != std::string::npos; };
   const bool is_autocast = at::autocast::is_autocast_enabled(device);
@@ -85,7 +82,7 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
       return ". Arrays of floats are cast to the dtype of the run, arrays of integers and booleans are not: save ids "
              "and class labels as int64, and numeric inputs (pixels) as float32, or call .float() in forward";
     }
-    return type_advice(inputs, table, elsewhere);
+    return type_advice(inputs, is_half_file, elsewhere);
   }
   return "";
 }

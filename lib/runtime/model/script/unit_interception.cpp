@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/runnable_model.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/units/call_hooks.hpp"
 #include "runtime/model/units/gather_node.hpp"

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/script/load_script_model.hpp"
 #include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_communicator.hpp"
@@ -126,7 +127,7 @@ Ends verify(const Run& run) {
   test::TempDir folder;
   const std::string path = folder / "net.pt";
   make_net().save(path);
-  std::vector<std::unique_ptr<ModelSource>> models;  // loaded one by one: that is for one thread
+  std::vector<std::unique_ptr<Model>> models;
   for (int rank = 0; rank < kRanks; ++rank) models.push_back(load_script_model(path, {}));
 
   const auto config = config_of(run);
@@ -142,7 +143,7 @@ Ends verify(const Run& run) {
     Engine engine(
         *models[static_cast<size_t>(rank)], config, {}, world, [&](int parameter, int64_t begin, at::Tensor out) {
           out.copy_(
-              models[static_cast<size_t>(rank)]->initial_value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
+              models[static_cast<size_t>(rank)]->initial.value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
         });
     Verification verification(engine, {*models[static_cast<size_t>(rank)], path, config, {}, data, {}, kRanks, {}},
                               world, store, false);

@@ -11,7 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/script/load_script_model.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -46,7 +46,7 @@ void fork_first_call(torch::jit::Graph& graph) {
   call.destroyCurrent();
 }
 
-std::unique_ptr<ModelSource> load(const test::TempDir& folder, bool forks) {
+std::unique_ptr<Model> load(const test::TempDir& folder, bool forks) {
   torch::manual_seed(3);
   Module net("Net");
   net.register_module("one", make_block());
@@ -65,30 +65,30 @@ std::unique_ptr<ModelSource> load(const test::TempDir& folder, bool forks) {
 // Gives out the parameters as they stand in the file and keeps the gradients of a step, by name.
 class Parameters : public UnitParameters {
  public:
-  explicit Parameters(ModelSource& model) : model_(model) { model.set_unit_parameters(this); }
+  explicit Parameters(Model& model) : model_(model) { model.runnable->set_unit_parameters(this); }
   UnitValues acquire(int unit, UnitCall) override {
     UnitValues out;
-    for (int p : model_.table().units[unit].parameters)
-      out.parameters.push_back(model_.initial_value(p).variable_data());
+    for (int p : model_.facts.table.units[unit].parameters)
+      out.parameters.push_back(model_.initial.value(p).variable_data());
     return out;
   }
   void release(int) override {}
   void prepare_backward(int) override {}
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
-    const auto& parameters = model_.table().units[unit].parameters;
+    const auto& parameters = model_.facts.table.units[unit].parameters;
     for (size_t i = 0; i < gradients.size(); ++i)
-      gradients_[model_.table().parameters[parameters[i]].name] = gradients[i];
+      gradients_[model_.facts.table.parameters[parameters[i]].name] = gradients[i];
   }
   std::map<std::string, at::Tensor> take() { return std::exchange(gradients_, {}); }
 
  private:
-  const ModelSource& model_;
+  const Model& model_;
   std::map<std::string, at::Tensor> gradients_;
 };
 
-std::map<std::string, at::Tensor> gradients_of_step(ModelSource& model, Parameters& parameters, bool other_thread) {
+std::map<std::string, at::Tensor> gradients_of_step(Model& model, Parameters& parameters, bool other_thread) {
   const auto x = at::linspace(-2, 2, 8 * kWidth).view({8, kWidth}).to(at::kBFloat16);
-  const auto loss = model.forward({x}).first;
+  const auto loss = model.runnable->forward({x}).first;
   if (other_thread) {
     std::thread([&] { loss.backward(); }).join();
   } else {
@@ -121,7 +121,7 @@ TEST_CASE("a unit's second pass gives the bits of its first on a thread of autog
   auto model = load(folder, /*forks=*/false);
   Parameters parameters(*model);
   const auto expected = gradients_of_step(*model, parameters, false);
-  model->set_recomputation({});
+  model->runnable->set_recomputation({});
   for (int step = 0; step < 4; ++step) {
     check_equal(gradients_of_step(*model, parameters, false), expected);
     check_equal(gradients_of_step(*model, parameters, true), expected);

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "runtime/model/model_source.hpp"
+#include "runtime/model/script/load_script_model.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -62,11 +62,11 @@ Module make_net() {
 // Gives out the initial values and adds up gradients.
 class PlainParameters : public UnitParameters {
  public:
-  explicit PlainParameters(const ModelSource& model) : model_(model) {}
+  explicit PlainParameters(const Model& model) : model_(model) {}
   UnitValues acquire(int unit, UnitCall) override {
     UnitValues out;
-    for (int p : model_.table().units[unit].parameters)
-      out.parameters.push_back(model_.initial_value(p).variable_data());
+    for (int p : model_.facts.table.units[unit].parameters)
+      out.parameters.push_back(model_.initial.value(p).variable_data());
     calls[unit] += 1;
     return out;
   }
@@ -75,11 +75,11 @@ class PlainParameters : public UnitParameters {
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
     reduced[unit] += 1;
     CHECK(prepared[unit] == reduced[unit]);  // before its backward, and only then
-    const auto& parameters = model_.table().units[unit].parameters;
+    const auto& parameters = model_.facts.table.units[unit].parameters;
     REQUIRE(gradients.size() == parameters.size());
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
-      auto& sum = gradient[model_.table().parameters[parameters[i]].name];
+      auto& sum = gradient[model_.facts.table.parameters[parameters[i]].name];
       sum = sum.defined() ? sum + gradients[i] : gradients[i].clone();
     }
   }
@@ -87,7 +87,7 @@ class PlainParameters : public UnitParameters {
   std::map<std::string, at::Tensor> gradient;
 
  private:
-  const ModelSource& model_;
+  const Model& model_;
 };
 
 int unit_called(const ParameterTable& table, const std::string& name) {
@@ -113,12 +113,12 @@ TEST_CASE("what a unit's parameters throw in the middle of a graph keeps its typ
   make_net().save(folder / "net.pt");
   auto model = load_script_model(folder / "net.pt", {});
   LostPeer parameters(*model);
-  model->set_unit_parameters(&parameters);
+  model->runnable->set_unit_parameters(&parameters);
   const auto ids = at::randint(0, 11, {4, 6}, at::kLong);
   const bool trains = GENERATE(true, false);
   at::AutoGradMode mode(trains);
   try {
-    model->forward({ids, ids});
+    model->runnable->forward({ids, ids});
     FAIL("forward went through");
   } catch (const PeerError& error) {
     CHECK(error.rank() == 3);
@@ -137,13 +137,13 @@ TEST_CASE("an intercepted model gives the loss and the gradients of plain autogr
 
   auto model = load_script_model(folder / "net.pt", {});
   PlainParameters parameters(*model);
-  model->set_unit_parameters(&parameters);
-  auto result = model->forward({ids, labels});
+  model->runnable->set_unit_parameters(&parameters);
+  auto result = model->runnable->forward({ids, labels});
   CHECK(result.others.size() == 1);
   result.first.backward();
 
   CHECK(at::equal(result.first, expected));
-  const auto& table = model->table();
+  const auto& table = model->facts.table;
   const int first = unit_called(table, "blocks.0"), second = unit_called(table, "blocks.1");
   REQUIRE((first > 0 && second > 0));
   CHECK(parameters.calls[first] == 2);
@@ -170,7 +170,7 @@ TEST_CASE("a parameter that is read from outside its module belongs to the root,
   test::TempDir folder;
   make_net().save(folder / "net.pt");
   auto model = load_script_model(folder / "net.pt", {"embedding", "Block"});
-  const auto& table = model->table();
+  const auto& table = model->facts.table;
   for (const auto& p : table.parameters) {
     if (p.name == "embedding.weight") CHECK(p.unit == 0);
     if (p.name == "scale") CHECK_FALSE(p.trainable);
@@ -181,7 +181,7 @@ TEST_CASE("a parameter that is read from outside its module belongs to the root,
 TEST_CASE("ids and labels get their bounds from the graph", "[runtime][model]") {
   test::TempDir folder;
   make_net().save(folder / "net.pt");
-  auto limits = load_script_model(folder / "net.pt", {})->index_limits();
+  auto limits = load_script_model(folder / "net.pt", {})->facts.index_limits;
   REQUIRE(limits.size() >= 1);
   CHECK(limits[0].input == 0);
   CHECK(limits[0].bound == 11);
@@ -200,7 +200,7 @@ std::vector<IndexLimit> limits_in(const std::string& forward) {
   net.register_attribute("padding", c10::IntType::get(), 255);
   net.define(forward);
   net.save(folder / "net.pt");
-  return load_script_model(folder / "net.pt", {})->index_limits();
+  return load_script_model(folder / "net.pt", {})->facts.index_limits;
 }
 
 }  // namespace
@@ -329,9 +329,9 @@ TEST_CASE("inputs that do not fit forward are the user's error and name the shap
   make_net().save(folder / "net.pt");
   auto model = load_script_model(folder / "net.pt", {});
   PlainParameters parameters(*model);
-  model->set_unit_parameters(&parameters);
+  model->runnable->set_unit_parameters(&parameters);
   try {
-    model->forward({at::zeros({2, 3}, at::kLong), at::zeros({2, 4}, at::kLong)});
+    model->runnable->forward({at::zeros({2, 3}, at::kLong), at::zeros({2, 4}, at::kLong)});
     FAIL("no error");
   } catch (const UserError& error) {
     CHECK(error.code() == ExitCode::kBadInput);
@@ -361,9 +361,9 @@ TEST_CASE("a buffer of a module that the model holds twice stays one in another 
   net.save(folder / "net.pt");
   auto model = load_script_model(folder / "net.pt", {});
   model->to_device(at::kCPU, [](const std::string&, at::ScalarType) { return at::kBFloat16; }, {false});
-  for (const auto& [name, value] : model->buffers()) value.add_(name == "second.sum" ? 2 : 0);
+  for (const auto& [name, value] : model->tensors.buffers()) value.add_(name == "second.sum" ? 2 : 0);
   std::map<std::string, at::Tensor> buffers;
-  for (const auto& [name, value] : model->buffers()) buffers[name] = value;
+  for (const auto& [name, value] : model->tensors.buffers()) buffers[name] = value;
   CHECK(buffers.at("first.sum").item<double>() == 2);
   CHECK(buffers.at("first.sum").scalar_type() == at::kBFloat16);
   CHECK(buffers.at("first.own").const_data_ptr() != buffers.at("second.own").const_data_ptr());
@@ -375,10 +375,10 @@ TEST_CASE("a skeleton keeps code, shapes and ties, and weighs little", "[runtime
   write_model_skeleton(folder / "net.pt", folder / "skeleton.pt");
   auto skeleton = load_script_model(folder / "skeleton.pt", {});
   auto model = load_script_model(folder / "net.pt", {});
-  REQUIRE(skeleton->table().parameters.size() == model->table().parameters.size());
-  for (size_t i = 0; i < model->table().parameters.size(); ++i) {
-    CHECK(skeleton->table().parameters[i].shape == model->table().parameters[i].shape);
-    CHECK(skeleton->table().parameters[i].trainable == model->table().parameters[i].trainable);
-    CHECK((skeleton->is_empty(static_cast<int>(i)) || model->table().parameters[i].numel <= 1));
+  REQUIRE(skeleton->facts.table.parameters.size() == model->facts.table.parameters.size());
+  for (size_t i = 0; i < model->facts.table.parameters.size(); ++i) {
+    CHECK(skeleton->facts.table.parameters[i].shape == model->facts.table.parameters[i].shape);
+    CHECK(skeleton->facts.table.parameters[i].trainable == model->facts.table.parameters[i].trainable);
+    CHECK((skeleton->initial.is_empty(static_cast<int>(i)) || model->facts.table.parameters[i].numel <= 1));
   }
 }

@@ -1,0 +1,12 @@
+// A model's code and buffers with all parameters emptied, a few kB: a checkpoint's part of the model file.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+
+namespace dslaunch::runtime {
+
+// Empties the parameters of `module`. Throws SystemError when the file cannot be written.
+void write_skeleton_file(const torch::jit::Module& module, const std::string& path);
+
+}  // namespace dslaunch::runtime

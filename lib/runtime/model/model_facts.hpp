@@ -1,0 +1,42 @@
+// What is known about a model before it runs; plain data.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "runtime/state/index_range.hpp"
+#include "runtime/state/module_info.hpp"
+#include "runtime/state/parameter_table.hpp"
+
+namespace dslaunch::runtime {
+
+// A part of an integer input that must stay below a bound: ids of an embedding, class labels.
+struct IndexLimit {
+  size_t input = 0;                // index among forward's arguments (without self)
+  int64_t bound = 0;               // 0 <= id < bound
+  std::optional<int64_t> ignored;  // for labels: the loss's ignore_index, which is allowed as well
+  IndexRange range;                // the part of the input
+};
+
+// The arguments of forward, without self.
+struct InputSignature {
+  std::vector<std::string> names;
+  size_t num_required = 0;  // those without a default value
+};
+
+struct ModelFacts {
+  ParameterTable table;
+  InputSignature inputs;
+  std::vector<IndexLimit> index_limits;
+  // Number of classes of forward's first output, if a loss outside the model combines it with labels; empty: not known.
+  std::optional<int64_t> num_output_classes;
+  std::vector<ModuleInfo> modules;  // the tree of modules, for reports; empty: not known
+  // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
+  Result<> capturable;
+  std::vector<std::string> notes;  // about the file, for the user, one line each
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,53 @@
+// The part of a model that runs. A whole TorchScript model is one implementation, a pipeline stage over a cut of its
+// graph will be another; TorchScript's types stay behind this interface. One thread runs a model; different models may
+// run on different threads.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/model/recomputation_options.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+// The result of forward: a tensor, or the tensors of a tuple or dict.
+struct ForwardResult {
+  at::Tensor first;                // the tensor itself, a tuple's first element, a dict's "loss" (else its first entry)
+  std::vector<at::Tensor> others;  // the rest in order
+  at::Tensor named_loss;           // a dict's "loss" or a NamedTuple's field of that name; undefined: no such entry
+  bool is_dict = false;
+};
+
+// Observes the inputs and outputs of unit calls (the tensors inside tuples, lists and dicts one by one), nested as the
+// calls are; unit 0 is the whole forward. On the thread that runs the model.
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  virtual void on_enter(int unit, const std::vector<at::Tensor>& inputs) = 0;
+  virtual void on_exit(int unit, const std::vector<at::Tensor>& outputs) = 0;
+};
+
+class RunnableModel {
+ public:
+  virtual ~RunnableModel() = default;
+
+  // Changes what the model's code fixes (devices, constants out of range for `dtype`) to what this run has. `dtype`:
+  // the smallest floating-point type of its parameters. Returns notes for the user, one line each. Before the first
+  // forward.
+  virtual std::vector<std::string> set_device(at::Device device, at::ScalarType dtype) = 0;
+  // Provides parameters and takes gradients; must outlive all calls.
+  virtual void set_unit_parameters(UnitParameters* parameters) = 0;
+  // From now on blocks are recomputed in backward instead of saving activations; returns one line that names them.
+  virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
+  // With RecomputationOptions::profile: the times since the last call of this function, as one line; else empty.
+  virtual std::string take_recomputation_profile() = 0;
+  // For a diagnosis; null: no observer.
+  virtual void set_unit_observer(UnitObserver* observer) = 0;
+  virtual void train(bool training) = 0;
+  // Throws UserError(65) with the shapes when the model rejects its inputs.
+  virtual ForwardResult forward(const std::vector<at::Tensor>& inputs) = 0;
+};
+
+}  // namespace dslaunch::runtime

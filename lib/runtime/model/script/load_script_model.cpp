@@ -1,0 +1,111 @@
+#include "runtime/model/script/load_script_model.hpp"
+
+#include <torch/csrc/jit/passes/autocast.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/analysis/unit_assignment.hpp"
+#include "runtime/model/analysis/unit_discovery.hpp"
+#include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/file/model_file.hpp"
+#include "runtime/model/file/skeleton_file.hpp"
+#include "runtime/model/fused/graph_passes.hpp"
+#include "runtime/model/rewrites/autocast_regions.hpp"
+#include "runtime/model/script/model_analysis.hpp"
+#include "runtime/model/script/parameter_binding.hpp"
+#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/script/script_model.hpp"
+#include "runtime/model/script/training_modes.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Module;
+
+struct GraphRewrite {
+  std::set<std::string> fp32_buffers;  // names; they stay fp32 in a half-precision run
+  std::vector<std::string> notes;
+};
+
+GraphRewrite rewrite_graphs(const Module& module, const std::string& path, const GraphPassOptions& passes) {
+  GraphRewrite out;
+  // Before other passes, which would change the graphs that this one matches with those of a second loaded copy.
+  if (is_half(passes.compute_dtype)) {
+    auto rewrite = follow_dtype(module, load_mapped_module(path), passes.compute_dtype);
+    out = {std::move(rewrite.fp32_buffers), std::move(rewrite.notes)};
+  }
+  disable_optimizer_in_forks(module);
+  torch::jit::setAutocastMode(false);  // left to operator dispatch
+  apply_autocast_regions(module);
+  run_graph_passes(module, passes);
+  return out;
+}
+
+void require_forward(const Module& module, const std::string& path) {
+  if (module.find_method("forward")) return;
+  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path));
+}
+
+InputSignature signature_of(const Module& module) {
+  InputSignature out;
+  const auto& arguments = module.get_method("forward").function().getSchema().arguments();
+  for (size_t i = 1; i < arguments.size(); ++i) {  // [0] is self
+    out.names.push_back(arguments[i].name());
+    out.num_required += arguments[i].default_value() ? 0 : 1;
+  }
+  return out;
+}
+
+bool has_half_parameters(const ParameterTable& table) {
+  return std::any_of(table.parameters.begin(), table.parameters.end(),
+                     [](const auto& parameter) { return is_half(parameter.dtype); });
+}
+
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
+                                         const GraphPassOptions& passes) {
+  const auto module = load_mapped_module(path);
+  require_forward(module, path);
+  auto rewrite = rewrite_graphs(module, path, passes);
+  auto analysis = analyze_model(load_mapped_module(path), path);
+  const auto traced = bind_training_flag(module);
+  auto modes = find_training_modes(module);
+  auto binding = bind_parameters(module, analysis.mutable_parameters);
+  auto units = assign_units(module, find_unit_candidates(module, unit_names), binding.locations, binding.table);
+
+  ModelFacts facts{.table = std::move(binding.table),
+                   .inputs = signature_of(module),
+                   .index_limits = std::move(analysis.index_use.limits),
+                   .num_output_classes = analysis.index_use.num_output_classes,
+                   .modules = module_tree(module),
+                   .capturable = check_capturable(module, analysis.host_state),
+                   .notes = std::move(rewrite.notes)};
+  for (const auto& more : {analysis.notes, modes.notes, describe_traced_modes(traced)}) append(facts.notes, more);
+  if (!units.is_analyzable) {
+    facts.notes.emplace_back("modules are called through an interface or on another thread, so the model is one unit");
+  }
+  ScriptModel::Parts parts{path, module, std::move(units), std::move(modes.frozen_in_eval),
+                           has_half_parameters(facts.table)};
+  return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
+                                       ModelTensors(find_buffers(module), std::move(binding.mutable_parameters),
+                                                    std::move(binding.locations), std::move(rewrite.fp32_buffers)),
+                                       std::make_unique<ScriptModel>(std::move(parts))});
+}
+
+void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
+  const auto module = load_mapped_module(model_path);
+  bind_training_flag(module);  // so that eval() works on the model in the checkpoint
+  write_skeleton_file(module, out_path);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,25 @@
+// What the graphs of a model's forward say about it before it runs.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/model/analysis/capture_obstacles.hpp"
+#include "runtime/model/analysis/index_bounds_analysis.hpp"
+
+namespace dslaunch::runtime {
+
+struct ModelAnalysis {
+  IndexUse index_use;
+  HostState host_state;                      // that forward changes
+  std::set<std::string> mutable_parameters;  // names of frozen parameters that forward itself writes to
+  std::vector<std::string> notes;            // for the user
+};
+
+// `scratch`: a loaded copy of the file at `path` that never runs: the analysis inlines calls, which would cache the
+// graphs that unit interception replaces. Throws UserError(65) when forward writes to a trained parameter.
+ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string& path);
+
+}  // namespace dslaunch::runtime
