@@ -7,8 +7,8 @@ namespace {
 
 constexpr int64_t kAutoMicroBatch = 8;
 
-std::string ranks(int64_t world) {
-  return fmt::format("{} rank{}", world, world == 1 ? "" : "s");
+std::string ranks(int64_t count) {
+  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
 }
 
 // False when the product overflows 64 bits.
@@ -26,13 +26,13 @@ std::string next_multiples(int64_t wanted, int64_t unit) {
 
 Result<BatchSolution> solved(const BatchRequest& request, int64_t micro, int64_t accumulation, std::string_view how) {
   int64_t samples = 0;
-  if (!multiply(micro, accumulation, samples) || !multiply(samples, request.world, samples)) {
+  if (!multiply(micro, accumulation, samples) || !multiply(samples, request.data_ranks, samples)) {
     return Failure{fmt::format("micro batch {} × accumulation {} × {} does not fit into 64 bits", micro, accumulation,
-                               ranks(request.world))};
+                               ranks(request.data_ranks))};
   }
   return BatchSolution{{samples, micro, accumulation},
                        fmt::format("train_batch_size {} = micro batch {} × accumulation {} × {} ({})", samples, micro,
-                                   accumulation, ranks(request.world), how)};
+                                   accumulation, ranks(request.data_ranks), how)};
 }
 
 Result<BatchSolution> check_all_three(const BatchRequest& request) {
@@ -41,7 +41,7 @@ Result<BatchSolution> check_all_three(const BatchRequest& request) {
   return Failure{
       fmt::format("train_batch_size {} does not equal train_micro_batch_size_per_gpu {} × gradient_accumulation_steps "
                   "{} × {} = {}; set train_batch_size to {}, or leave one of the three keys out",
-                  *request.train_batch, *request.micro_batch, *request.accumulation, ranks(request.world),
+                  *request.train_batch, *request.micro_batch, *request.accumulation, ranks(request.data_ranks),
                   out->batch.train_batch, out->batch.train_batch)};
 }
 
@@ -50,14 +50,14 @@ Result<BatchSolution> divide(const BatchRequest& request, int64_t factor, std::s
                              std::string_view wanted) {
   int64_t unit = 0;
   int64_t batch = *request.train_batch;
-  if (!multiply(factor, request.world, unit) || batch % unit != 0) {
+  if (!multiply(factor, request.data_ranks, unit) || batch % unit != 0) {
     std::string product = unit > 0 ? fmt::format(" = {}", unit) : "";
     std::string proposal = unit > 0 ? fmt::format("set train_batch_size to {}", next_multiples(batch, unit))
                                     : fmt::format("make {} smaller", given);
     return Failure{
         fmt::format("train_batch_size {} cannot be split: {} {} × {}{} does not divide it, so {} cannot be "
                     "an integer; {}",
-                    batch, given, factor, ranks(request.world), product, wanted, proposal)};
+                    batch, given, factor, ranks(request.data_ranks), product, wanted, proposal)};
   }
   int64_t other = batch / unit;
   bool micro_given = request.micro_batch.has_value();
@@ -67,13 +67,13 @@ Result<BatchSolution> divide(const BatchRequest& request, int64_t factor, std::s
 
 Result<BatchSolution> split_over_ranks(const BatchRequest& request) {
   int64_t batch = *request.train_batch;
-  if (batch % request.world == 0) return solved(request, batch / request.world, 1, "micro batch solved");
-  std::string reason = batch < request.world ? "leaves ranks without a sample" : "does not split evenly";
+  if (batch % request.data_ranks == 0) return solved(request, batch / request.data_ranks, 1, "micro batch solved");
+  std::string reason = batch < request.data_ranks ? "leaves ranks without a sample" : "does not split evenly";
   return Failure{
       fmt::format("train_batch_size {} over {} {}: micro batch {} × accumulation 1 × {} = {}; set "
                   "train_batch_size to {}",
-                  batch, ranks(request.world), reason, batch / request.world, ranks(request.world),
-                  batch / request.world * request.world, next_multiples(batch, request.world))};
+                  batch, ranks(request.data_ranks), reason, batch / request.data_ranks, ranks(request.data_ranks),
+                  batch / request.data_ranks * request.data_ranks, next_multiples(batch, request.data_ranks))};
 }
 
 }  // namespace

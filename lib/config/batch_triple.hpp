@@ -1,4 +1,4 @@
-// train_batch_size = micro batch × accumulation × ranks: computes the missing values and explains the result in
+// train_batch_size = micro batch × accumulation × data ranks: computes the missing values and explains the result in
 // numbers. Pure.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dslaunch::config {
 struct BatchRequest {
   std::optional<int64_t> train_batch, micro_batch, accumulation;  // as given; all above 0
   bool auto_batch = false;                                        // one of the three is "auto"
-  int64_t world = 1;                                              // data-parallel ranks
+  int64_t data_ranks = 1;
 };
 
 struct BatchSolution {

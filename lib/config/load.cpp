@@ -30,8 +30,8 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
     return issue.key == "train_batch_size" || issue.key == "train_micro_batch_size_per_gpu" ||
            issue.key == "gradient_accumulation_steps";
   });
-  if (batch_keys_valid) result.batch_explanation = apply_batch(settings, result.world_size);
-  if (result.world_size_assumed) settings.note("the number of ranks is not given: 1 is assumed");
+  if (batch_keys_valid) result.batch_explanation = apply_batch(settings, result.data_ranks);
+  if (result.data_ranks_assumed) settings.note("the number of ranks is not given: 1 is assumed");
   result.issues.insert(result.issues.end(), settings.issues().begin(), settings.issues().end());
   result.notes.insert(result.notes.end(), settings.notes().begin(), settings.notes().end());
   sort_issues(result.issues, result.source);
@@ -52,8 +52,8 @@ LoadResult start(const std::string& source, const LoadContext& context) {
   LoadResult result;
   result.source = source;
   result.settings = Settings(source);
-  result.world_size_assumed = context.world_size <= 0;
-  result.world_size = std::max(1, context.world_size);
+  result.data_ranks_assumed = context.data_ranks <= 0;
+  result.data_ranks = std::max(1, context.data_ranks);
   return result;
 }
 

@@ -16,7 +16,7 @@
 namespace dslaunch::config {
 
 struct LoadContext {
-  int world_size = 0;  // data-parallel ranks; 0: unknown, 1 is assumed and a note says so
+  int data_ranks = 0;  // 0: unknown, 1 is assumed and a note says so
 };
 
 struct LoadResult {
@@ -25,8 +25,8 @@ struct LoadResult {
   size_t num_unlisted = 0;         // number of issues beyond kMaxIssues; if not 0, the last of `issues` states it
   std::vector<std::string> notes;  // one line each, for people: accepted, but worth reporting
   std::string batch_explanation;   // the batch triple in numbers; empty if it has no solution
-  int world_size = 1;              // the value that the batch triple was solved for
-  bool world_size_assumed = false;
+  int data_ranks = 1;              // the value that the batch triple was solved for
+  bool data_ranks_assumed = false;
   std::string source;     // the file's name in messages; empty: no file
   Settings settings{""};  // every key with value and origin; incomplete after a syntax error
 

@@ -192,7 +192,7 @@ void apply_rules(Settings& settings) {
   apply_scheduler_rules(settings);
 }
 
-std::string apply_batch(Settings& settings, int64_t world) {
+std::string apply_batch(Settings& settings, int64_t data_ranks) {
   const std::string kPaths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
   bool autos[3];
   BatchRequest request;
@@ -200,7 +200,7 @@ std::string apply_batch(Settings& settings, int64_t world) {
   request.micro_batch = number_if_given(settings, kPaths[1], autos[1]);
   request.accumulation = number_if_given(settings, kPaths[2], autos[2]);
   request.auto_batch = autos[0] || autos[1] || autos[2];
-  request.world = world;
+  request.data_ranks = data_ranks;
 
   const auto solution = solve_batch(request);
   if (!solution.ok()) {

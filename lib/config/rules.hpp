@@ -26,9 +26,9 @@ void apply_monitoring_rules(Settings& settings);
 bool optimizer_accepts(std::string_view type, std::string_view name);
 bool scheduler_accepts(std::string_view type, std::string_view name);
 
-// Solves the batch triple for `world` data-parallel ranks; adds an error if it has no solution. Returns the explanation
+// Solves the batch triple for a number of data ranks; adds an error if it has no solution. Returns the explanation
 // in numbers, empty without a solution.
-std::string apply_batch(Settings& settings, int64_t world);
+std::string apply_batch(Settings& settings, int64_t data_ranks);
 
 // Fills precision, loss_scale, autocast, keep_batch_norm and fp32_master. The ZeRO stage must be set already.
 void build_precision(const Settings& settings, JobConfig& out);

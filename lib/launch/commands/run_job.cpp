@@ -42,8 +42,8 @@ void check_data_named(const config::JobConfig& job, const RunOptions& run) {
           run.model));
 }
 
-config::LoadResult load_config(const RunOptions& run, int world_size) {
-  auto loaded = config::load_file(run.config, overrides_of(run), {.world_size = world_size});
+config::LoadResult load_config(const RunOptions& run, int data_ranks) {
+  auto loaded = config::load_file(run.config, overrides_of(run), {.data_ranks = data_ranks});
   config::throw_if_bad(loaded);
   check_data_named(loaded.config, run);
   return loaded;
@@ -114,12 +114,12 @@ class TrainPlanner final : public JobPlanner {
  private:
   void go_on();
   void load_config_for(const LaunchPlan& plan, int restart);
-  void split_anew(int world_size);
+  void split_anew(int data_ranks);
   void prepare_for_other_machines(LaunchPlan& plan) const;
 
   struct FirstBatch {
     int64_t global = 0, micro = 0;
-    int world_size = 0;
+    int data_ranks = 0;
   };
   RunOptions run_;
   std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
@@ -165,16 +165,16 @@ void TrainPlanner::go_on() {
   run_.overwrite = false;
 }
 
-// The global batch belongs to the job; how it divides depends on the world size.
+// The global batch belongs to the job; how it divides depends on the data ranks.
 void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
-  const int world_size = plan.world_size();
-  if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
-  auto loaded = load_config(run_, world_size);
+  const int data_ranks = plan.world_size();  // each rank computes the whole model
+  if (restart > 0 && data_ranks != batch_.data_ranks) split_anew(data_ranks);
+  auto loaded = load_config(run_, data_ranks);
   if (restart > 0) return;
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);
   check_inputs(run_, loaded.config, plan);
-  batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
+  batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, data_ranks};
   notes_ = loaded.notes;
   const auto& elsewhere = loaded.config.checkpoint.dir;
   if (run_.overwrite && !elsewhere.empty()) {
@@ -189,18 +189,18 @@ void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
   }
 }
 
-void TrainPlanner::split_anew(int world_size) {
-  auto split = split_batch(batch_.global, batch_.micro, world_size);
+void TrainPlanner::split_anew(int data_ranks) {
+  auto split = split_batch(batch_.global, batch_.micro, data_ranks);
   if (!split) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("the global batch of {} is not divisible among {} ranks (it was among {})",
-                                batch_.global, world_size, batch_.world_size));
+                                batch_.global, data_ranks, batch_.data_ranks));
   }
   run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));
   run_.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
   run_.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
   log::info("the global batch of {} is now micro batch {} x accumulation {} x {} ranks", batch_.global,
-            split->micro_batch, split->accumulation, world_size);
+            split->micro_batch, split->accumulation, data_ranks);
 }
 
 // Small files are sent with the job; the model must already be on each host, and equal.

@@ -73,9 +73,9 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
   return decision;
 }
 
-std::optional<BatchSplit> split_batch(int64_t global_batch, int64_t micro_batch_before, int64_t world_size) {
-  if (world_size < 1 || global_batch % world_size != 0) return std::nullopt;
-  int64_t per_rank = global_batch / world_size;
+std::optional<BatchSplit> split_batch(int64_t global_batch, int64_t micro_batch_before, int64_t data_ranks) {
+  if (data_ranks < 1 || global_batch % data_ranks != 0) return std::nullopt;
+  int64_t per_rank = global_batch / data_ranks;
   for (int64_t micro = std::min(micro_batch_before, per_rank); micro >= 1; --micro) {
     if (per_rank % micro == 0) return BatchSplit{micro, per_rank / micro};
   }

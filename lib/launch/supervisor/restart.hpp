@@ -37,8 +37,8 @@ struct BatchSplit {
   int64_t micro_batch = 1, accumulation = 1;
 };
 
-// The same global batch on another number of ranks: the largest micro batch that is not larger than before. Empty if
-// the global batch does not divide.
-std::optional<BatchSplit> split_batch(int64_t global_batch, int64_t micro_batch_before, int64_t world_size);
+// The same global batch on another number of data ranks: the largest micro batch that is not larger than before. Empty
+// if the global batch does not divide.
+std::optional<BatchSplit> split_batch(int64_t global_batch, int64_t micro_batch_before, int64_t data_ranks);
 
 }  // namespace dslaunch::launch
