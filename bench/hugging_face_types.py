@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [os.path.join(ROOT, "tests/oracle")]
+sys.path[:0] = [os.path.join(ROOT, "tests/oracle"), os.path.join(ROOT, "tests/support/python")]
 import bench_report as report  # noqa: E402
 import hugging_face  # noqa: E402
 import tensor_file  # noqa: E402

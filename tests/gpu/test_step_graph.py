@@ -14,7 +14,8 @@ import unittest
 
 import torch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "support/python")]
 import gpu_harness
 import model_cases
 import tensor_file

@@ -21,7 +21,8 @@ import time
 import traceback
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(os.path.dirname(TESTS), "bench")]
+sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "support/python"),
+                os.path.join(os.path.dirname(TESTS), "bench")]
 
 import torch  # noqa: E402
 

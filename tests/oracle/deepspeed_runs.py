@@ -37,7 +37,7 @@ import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
-sys.path[:0] = [HERE, os.path.join(HERE, "../data/deepspeed_checkpoints")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../support/python"), os.path.join(HERE, "../data/deepspeed_checkpoints")]
 
 import tensor_file  # noqa: E402
 from tiny_model import make_model  # noqa: E402

@@ -12,12 +12,14 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import sys
 
 import torch
 
-import plain_optimizers
-import tensor_file
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import plain_optimizers  # noqa: E402
+import tensor_file  # noqa: E402
 
 LABELS = ("labels", "label", "y")
 

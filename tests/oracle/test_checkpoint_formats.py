@@ -14,9 +14,10 @@ import unittest
 
 import torch
 
-import tensor_file
-import harness
-from test_oracle import OracleTest
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from test_oracle import OracleTest  # noqa: E402
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(REPO, "tests/data/checkpoints")

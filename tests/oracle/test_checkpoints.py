@@ -8,16 +8,18 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
 import torch
 
-import one_process
-import tensor_file
-import harness
-from test_oracle import OracleTest
-from harness import base_config
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import one_process  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from test_oracle import OracleTest  # noqa: E402
+from harness import base_config  # noqa: E402
 
 BOUND = 1e-6  # relative, fp32: another world or stage adds in another order
 

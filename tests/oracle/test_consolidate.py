@@ -9,14 +9,16 @@ import pathlib
 import resource
 import signal
 import subprocess
+import sys
 import unittest
 import zipfile
 from collections import OrderedDict
 
 import torch
 
-import tensor_file
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
 
 LIMIT = 100_000_000
 ROWS, BLOCKS = 4_000_000, 3  # of 8 columns: 3 x 128 MB and one vector of 16 MB

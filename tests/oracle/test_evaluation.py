@@ -7,15 +7,17 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
 import torch
 
-import one_process
-import tensor_file
-import harness
-from harness import BATCH, base_config, program, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import one_process  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from harness import BATCH, base_config, program, run  # noqa: E402
 
 STAGES = (0, 1, 2, 3)
 BOUND = 1e-5  # relative, fp32: what the order of additions may change

@@ -3,14 +3,17 @@
 PyTorch, and all losses are those of the same model exported in bf16, bit by bit.
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_fp32_exports.py [Cases.test_rotary...]"""
+import os
 import re
+import sys
 import unittest
 
 import torch
 
-import fp32_exports
-import tensor_file
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import fp32_exports  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
 
 STEPS, ROWS = 6, 24
 # In a trace in fp32 several uses of a value share one upcast, and their gradients are added up in fp32.

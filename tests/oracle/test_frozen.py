@@ -8,17 +8,19 @@ import collections
 import copy
 import glob
 import os
+import sys
 import unittest
 from typing import List
 
 import torch
 from torch import nn
 
-import model_cases
-import one_process
-import tensor_file
-import test_model_cases
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import model_cases  # noqa: E402
+import one_process  # noqa: E402
+import tensor_file  # noqa: E402
+import test_model_cases  # noqa: E402
+import harness  # noqa: E402
 
 MAX_RANKS = 4
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}

@@ -6,14 +6,17 @@ and stages: bench/hugging_face_types.py. Skipped where transformers and peft are
 By hand, with PYTHONPATH=WHERE_TRANSFORMERS_IS:
 DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_hugging_face.py"""
 import importlib.util
+import os
 import re
+import sys
 import unittest
 
 import torch
 
-import hugging_face
-import tensor_file
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import hugging_face  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
 
 STEPS = 6
 BF16_STEP = 2.0**-7  # of a loss in bf16

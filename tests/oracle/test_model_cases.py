@@ -6,16 +6,18 @@ By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_model_ca
 import json
 import math
 import os
+import sys
 import unittest
 from typing import Dict, List, NamedTuple
 
 import torch
 
-import model_cases
-import one_process
-import tensor_file
-import harness
-from harness import BATCH
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import model_cases  # noqa: E402
+import one_process  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from harness import BATCH  # noqa: E402
 
 STEPS = 8
 BOUND = 1e-5  # relative, fp32: what the order of additions may change

@@ -5,16 +5,18 @@ import json
 import os
 import re
 import struct
+import sys
 import unittest
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-import deepspeed_monitors
-import event_file
-import one_process
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import deepspeed_monitors  # noqa: E402
+import event_file  # noqa: E402
+import one_process  # noqa: E402
+import harness  # noqa: E402
 
 STEPS, TRACED, PROFILED = 6, 4, 2  # profile_step counts the steps done before
 PREFIX = "Train/Samples/"

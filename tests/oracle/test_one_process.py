@@ -2,15 +2,17 @@
 """The oracle against PyTorch's own DistributedDataParallel, and against itself split in other ways."""
 import os
 import socket
+import sys
 import unittest
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-import one_process
-import tensor_file
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import one_process  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
 
 
 def free_store(world):

@@ -13,9 +13,10 @@ import unittest
 import numpy
 import torch
 
-import one_process
-import harness
-from harness import base_config
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import one_process  # noqa: E402
+import harness  # noqa: E402
+from harness import base_config  # noqa: E402
 
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
 STEPS = 50

@@ -5,15 +5,18 @@ The scale, the overflows and the rates must be the oracle's at every step. Losse
 or results to bf16 (8 bits), and a last bit of difference in an fp32 master flips such a rounding now and then, so two
 right runs part by about 2^-11 (2^-8) of a weight, not more: losses within 2e-3 (1e-2), norms within ten times that.
 Run by ctest (label oracle); by hand as test_oracle.py."""
+import os
+import sys
 import unittest
 
 import torch
 
-import half_process
-import tensor_file
-import harness
-from test_oracle import OracleTest, one_process
-from harness import BATCH, base_config
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import half_process  # noqa: E402
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from test_oracle import OracleTest, one_process  # noqa: E402
+from harness import BATCH, base_config  # noqa: E402
 
 STEPS = 40
 

@@ -3,16 +3,18 @@
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_recomputation.py [Case.test...]"""
 import os
+import sys
 import unittest
 
 import torch
 from torch import nn
 
-import model_cases
-import tensor_file
-import test_model_cases
-import harness
-from model_cases import Block, Regression
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import model_cases  # noqa: E402
+import tensor_file  # noqa: E402
+import test_model_cases  # noqa: E402
+import harness  # noqa: E402
+from model_cases import Block, Regression  # noqa: E402
 
 ON = {"activation_checkpointing": {"enabled": True}}
 ACCUMULATION = 3  # of test_model_cases.config_of

@@ -8,8 +8,9 @@ import unittest
 
 import torch
 
-import tensor_file
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
 
 EXPORT = os.path.join(harness.ROOT, "tools/export")
 TOKENIZE = os.path.join(harness.ROOT, "tools/tokenize")

@@ -5,13 +5,15 @@ run that is not one with its replica ends with 76 and names step and parameter."
 import json
 import os
 import re
+import sys
 import unittest
 
 import torch
 
-import tensor_file
-import harness
-from harness import base_config, program, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from harness import base_config, program, run  # noqa: E402
 
 
 class Forgetful(torch.nn.Module):

@@ -9,7 +9,7 @@ import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../oracle"))
+sys.path.insert(0, os.path.join(HERE, "../../support/python"))
 
 import harness  # noqa: E402
 import tensor_file  # noqa: E402

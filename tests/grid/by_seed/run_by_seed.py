@@ -20,7 +20,8 @@ import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "grid"), os.path.join(os.path.dirname(TESTS), "bench")]
+sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "grid"), os.path.join(TESTS, "support/python"),
+                os.path.join(os.path.dirname(TESTS), "bench")]
 
 import torch  # noqa: E402
 

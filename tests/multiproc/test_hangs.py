@@ -7,15 +7,17 @@ import re
 import select
 import signal
 import socket
+import sys
 import time
 import unittest
 
 import torch
 from torch import nn
 
-import tensor_file
-import harness
-from harness import BATCH, TrainingTest, base_config
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from harness import BATCH, TrainingTest, base_config  # noqa: E402
 
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
 # What the others say of a rank that SIGSTOP holds, when they run beside it; from another host only its silence is seen.

@@ -2,13 +2,15 @@
 """A loss or gradient that is not finite ends a run with 76 and a message that names the culprit: rank, micro batch and
 samples, and there the first tensor that was not finite: data, parameter, a unit's output, the loss, a gradient."""
 import os
+import sys
 import unittest
 
 import torch
 
-import tensor_file
-import harness
-from harness import base_config, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from harness import base_config, run  # noqa: E402
 
 
 class Block(torch.nn.Module):

@@ -10,7 +10,8 @@ import unittest
 
 import torch
 
-import harness
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import harness  # noqa: E402
 
 
 class Examples(unittest.TestCase):

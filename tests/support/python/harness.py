@@ -18,7 +18,7 @@ import torch
 
 import tensor_file
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BATCH = 36  # divides by worlds 1, 2, 3, 4 times accumulation 1 and 3
 SAMPLES = 7 * BATCH + 5  # 50 steps cross several epochs, and each has a remainder
 LIMIT_S = 60  # of a run, where a test names no other

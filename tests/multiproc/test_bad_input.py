@@ -19,9 +19,10 @@ import zipfile
 import numpy
 import torch
 
-import tensor_file
-import harness
-from harness import base_config, program, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import tensor_file  # noqa: E402
+import harness  # noqa: E402
+from harness import base_config, program, run  # noqa: E402
 
 FORBIDDEN = ("Traceback", "terminate called", "what():", "core dumped", "Segmentation fault", "c10::Error", "std::")
 
