@@ -127,7 +127,8 @@ class Fitting {
     return out;
   }
 
-  void add(size_t shard, const SavedTensor& tensor, const std::string& state, int64_t begin, const PieceValues& values) {
+  void add(size_t shard, const SavedTensor& tensor, const std::string& state, int64_t begin,
+           const PieceValues& values) {
     shards_[shard].push_back({tensor.name, state, begin, values});
   }
 
