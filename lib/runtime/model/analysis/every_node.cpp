@@ -20,7 +20,7 @@ class NodeVisitor {
     for (const auto& module : model.modules()) {
       if (!seen_.insert(module.type().get()).second) continue;
       for (auto* method : module.type()->methods()) visit(*method);
-      if (auto* original = unit_forward(*module.type())) visit(original->graph()->block());
+      if (const auto forward = unit_forward(*module.type())) visit(forward->original.graph()->block());
     }
   }
 

@@ -164,6 +164,14 @@ void require_dense_values(const std::string& path, const torch::jit::Module& mod
   for (const auto& buffer : module.named_buffers()) check(buffer.name, buffer.value);
 }
 
+// `with torch.autocast(...):` switches autocast on and off when it runs (autocast_regions.hpp). TorchScript's own pass
+// would insert casts into graphs instead.
+void leave_autocast_to_dispatch(const torch::jit::CompilationUnit& unit) {
+  for (auto* function : unit.get_functions()) {
+    if (function->isGraphFunction()) torch::jit::toGraphFunction(*function)._set_ignore_amp(true);
+  }
+}
+
 torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reader, const SharedMapping& file) {
   auto unit = std::make_shared<torch::jit::CompilationUnit>();
   RecordBounds bounds(*reader, file);
@@ -177,7 +185,9 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
     return std::make_shared<torch::jit::Source>(std::string(static_cast<const char*>(text.get()), size), record, 1);
   };
   torch::jit::SourceImporter importer(unit, &constants, find_source, reader->version());
-  return torch::jit::Module(read_archive(*reader, bounds, "data", &importer, unit).toObject());
+  const torch::jit::Module module(read_archive(*reader, bounds, "data", &importer, unit).toObject());
+  leave_autocast_to_dispatch(*unit);
+  return module;
 }
 
 // Reports a file that could not be read. Some tools write files that this or any other LibTorch cannot read back.

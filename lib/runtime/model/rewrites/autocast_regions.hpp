@@ -1,6 +1,6 @@
-// `with torch.autocast(...):` in a scripted model. TorchScript's autocast pass is disabled, because it would insert
-// casts at compile time and does not support our operator; instead the region switches autocast on or off at dispatch,
-// operator by operator, as in eager PyTorch.
+// `with torch.autocast(...):` in a scripted model. TorchScript's autocast pass is off for models (model_file.hpp): it
+// would insert casts at compile time and does not support our operator; instead the region switches autocast on or off
+// at dispatch, operator by operator, as in eager PyTorch.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 

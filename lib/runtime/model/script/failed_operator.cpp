@@ -81,8 +81,8 @@ Node* node_at(Block* block, const Frame& frame) {
 }
 
 Node* node_at(const torch::jit::Module& module, const Frame& frame) {
-  if (auto* original = unit_forward(*module.type())) {
-    if (Node* node = node_at(original->graph()->block(), frame)) return node;
+  if (const auto forward = unit_forward(*module.type())) {
+    if (Node* node = node_at(forward->original.graph()->block(), frame)) return node;
   }
   for (auto* method : module.type()->methods()) {
     if (!method->isGraphFunction()) continue;

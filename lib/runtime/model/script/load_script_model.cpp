@@ -1,7 +1,5 @@
 #include "runtime/model/script/load_script_model.hpp"
 
-#include <torch/csrc/jit/passes/autocast.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -40,7 +38,6 @@ GraphRewrite rewrite_graphs(const Module& module, const std::string& path, const
     out = {std::move(rewrite.fp32_buffers), std::move(rewrite.notes)};
   }
   disable_optimizer_in_forks(module);
-  torch::jit::setAutocastMode(false);  // left to operator dispatch
   apply_autocast_regions(module);
   run_graph_passes(module, passes);
   return out;

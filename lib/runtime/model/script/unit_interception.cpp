@@ -19,23 +19,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr char kOperator[] = "dslaunch::run_unit";
-
-struct Interceptor {
-  const UnitInterception* owner = nullptr;
-  BoundUnit unit;
-  std::optional<RecomputedUnit> recomputed;
-};
-
-// State that the operator looks up; written while models load, read while they run.
-struct Registry {
-  std::unordered_map<ObjectKey, Interceptor> interceptors;
-};
-Registry& registry() {
-  static Registry instance;
-  return instance;
-}
-
 // Backward reaches a call of such a unit only on the way to the call's inputs. The root encloses all other units.
 bool is_frozen(const BoundUnit& unit) {
   return unit.locations.empty() && unit.unit != 0;
@@ -66,70 +49,82 @@ void reject_side_channel_gradients(const BoundUnit& unit, const std::vector<at::
                               unit.name));
 }
 
-void run_unit(torch::jit::Stack& stack) {
-  const auto count = static_cast<size_t>(torch::jit::pop(stack).toInt());
-  torch::jit::Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
-  torch::jit::drop(stack, count);
-  const auto self = arguments.at(0).toObject();
-  auto& original = *unit_forward(*self->type());
-  auto found = registry().interceptors.find(self.get());
-  if (found == registry().interceptors.end()) {  // another instance of a unit's class that is not itself a unit
-    original.run(arguments);
-  } else {
-    const auto& [owner, unit, recomputed] = found->second;
-    const torch::jit::Stack given(arguments.begin() + 1, arguments.end());  // without self
-    stack.push_back(owner->call_in_graph(
-        unit, given,
-        [&original, self](torch::jit::Stack stack_of_call) {
-          const PlainExecution plain;  // a recomputation may run on one of autograd's threads
-          stack_of_call.insert(stack_of_call.begin(), self);
-          original.run(stack_of_call);
-          return std::move(stack_of_call.back());
-        },
-        recomputed ? &*recomputed : nullptr));
-    return;
-  }
-  stack.push_back(std::move(arguments.back()));
-}
-
-const torch::jit::RegisterOperators kRegistration({torch::jit::Operator(
-    "dslaunch::run_unit(...) -> Tensor", [](torch::jit::Stack& stack) { run_unit(stack); },
-    c10::AliasAnalysisKind::CONSERVATIVE)});
-
-void replace_forward(const c10::ClassTypePtr& type) {
-  if (unit_forward(*type) != nullptr) return;
-  auto& method = type->getMethod("forward");
-  method.ensure_defined();
-  auto graph = torch::jit::toGraphFunction(method).graph();
-  auto original = graph->copy();
-  keep_unit_forward(*type, original);
-
-  while (!graph->outputs().empty()) graph->eraseOutput(0);
-  while (graph->nodes().begin() != graph->nodes().end()) (*graph->nodes().rbegin())->destroy();
-  auto* node = graph->create(c10::Symbol::fromQualString(kOperator), graph->inputs(), 1);
-  node->output()->setType(original->outputs().at(0)->type());
-  graph->appendNode(node);
-  graph->registerOutput(node->output());
-}
+struct Interceptor {
+  const UnitInterception* owner = nullptr;
+  BoundUnit unit;
+  std::optional<RecomputedUnit> recomputed;
+};
 
 }  // namespace
 
+struct UnitInterception::UnitClass : UnitForward {
+  using UnitForward::UnitForward;
+  // By instance. Refers to objects that refer to the class, so its owner empties it.
+  std::unordered_map<ObjectKey, Interceptor> interceptors;
+
+  void run(torch::jit::Stack& stack, size_t count);  // `count`: of arguments on the stack, self included
+};
+
+namespace {
+
+torch::jit::Operation run_unit_operation(const torch::jit::Node* node) {
+  // As no other forward is put into such a node.
+  auto unit_class = c10::static_intrusive_pointer_cast<UnitInterception::UnitClass>(unit_forward(*node));
+  return [unit_class, count = node->inputs().size()](torch::jit::Stack& stack) { unit_class->run(stack, count); };
+}
+
+const torch::jit::RegisterOperators kRegistration({torch::jit::Operator("dslaunch::run_unit(...) -> Tensor",
+                                                                        run_unit_operation,
+                                                                        c10::AliasAnalysisKind::CONSERVATIVE)});
+
+}  // namespace
+
+void UnitInterception::UnitClass::run(torch::jit::Stack& stack, size_t count) {
+  torch::jit::Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  torch::jit::drop(stack, count);
+  const auto self = arguments.at(0).toObject();
+  const auto found = interceptors.find(self.get());
+  if (found == interceptors.end()) {  // another instance of a unit's class that is not itself a unit
+    original.run(arguments);
+    stack.push_back(std::move(arguments.back()));
+    return;
+  }
+  const auto& [owner, unit, recomputed] = found->second;
+  const torch::jit::Stack given(arguments.begin() + 1, arguments.end());  // without self
+  stack.push_back(owner->call_in_graph(
+      unit, given,
+      [this, self](torch::jit::Stack stack_of_call) {
+        const PlainExecution plain;  // a recomputation may run on one of autograd's threads
+        stack_of_call.insert(stack_of_call.begin(), self);
+        original.run(stack_of_call);
+        return std::move(stack_of_call.back());
+      },
+      recomputed ? &*recomputed : nullptr));
+}
+
+UnitInterception::UnitInterception() = default;
+
 UnitInterception::~UnitInterception() {
-  for (ObjectKey key : intercepted_) registry().interceptors.erase(key);
+  for (const auto& unit_class : classes_) unit_class->interceptors.clear();
 }
 
 void UnitInterception::intercept(const torch::jit::Module& module, BoundUnit unit) {
-  replace_forward(module.type());
-  registry().interceptors[module._ivalue().get()] = {this, std::move(unit)};
-  intercepted_.push_back(module._ivalue().get());
+  auto unit_class = c10::static_intrusive_pointer_cast<UnitClass>(unit_forward(*module.type()));
+  if (unit_class == nullptr) {
+    unit_class = c10::make_intrusive<UnitClass>(*module.type());
+    replace_forward(*module.type(), unit_class);
+    classes_.push_back(unit_class);
+  }
+  unit_class->interceptors[module._ivalue().get()] = {this, std::move(unit), {}};
 }
 
 void UnitInterception::recompute(const RecomputationOptions& options,
                                  const std::function<std::optional<RecomputedUnit>(int)>& choose) {
   recomputation_ = std::make_unique<Recomputation>(options);
-  for (ObjectKey key : intercepted_) {
-    auto& interceptor = registry().interceptors.at(key);
-    interceptor.recomputed = choose(interceptor.unit.unit);
+  for (const auto& unit_class : classes_) {
+    for (auto& [object, interceptor] : unit_class->interceptors) {
+      interceptor.recomputed = choose(interceptor.unit.unit);
+    }
   }
 }
 

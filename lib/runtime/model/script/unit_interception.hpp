@@ -1,7 +1,7 @@
 // Interception of unit calls: the graph of a unit class's forward is replaced by one operator that receives `self` and
-// runs the original graph, which is kept. Around that run the unit's parameters are acquired and set into its slots. In
-// backward, a hook on the nodes that produced the call's outputs acquires the parameters again, and a custom autograd
-// node takes their gradients, all at once for each call.
+// runs the original graph, which the operator's node holds together with the units of that class. Around that run the
+// unit's parameters are acquired and set into its slots. In backward, a hook on the nodes that produced the call's
+// outputs acquires the parameters again, and a custom autograd node takes their gradients, all at once for each call.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -22,12 +22,13 @@ class UnitObserver;
 
 class UnitInterception {
  public:
-  UnitInterception() = default;
-  ~UnitInterception();  // unregisters the modules; their classes stay rewritten
+  UnitInterception();
+  ~UnitInterception();  // the classes stay rewritten, and their instances run the original graphs again
   UnitInterception(const UnitInterception&) = delete;
   UnitInterception& operator=(const UnitInterception&) = delete;
 
-  // Call before the first run of any graph. From then on every call of module.forward goes through call(unit).
+  // Call before the first run of any graph. One object intercepts all units of a loaded model. From then on every call
+  // of module.forward goes through call(unit).
   void intercept(const torch::jit::Module& module, BoundUnit unit);
   void set_unit_parameters(UnitParameters* parameters) { parameters_ = parameters; }
   void set_unit_observer(UnitObserver* observer) { observer_ = observer; }
@@ -45,12 +46,14 @@ class UnitInterception {
   void throw_failure();
   std::string take_recomputation_profile() { return recomputation_ ? recomputation_->take_profile() : std::string(); }
 
+  struct UnitClass;  // of the units: its original forward and its instances
+
  private:
   c10::IValue observed(int unit, const torch::jit::Stack& arguments, const UnitBody& body) const;
 
   UnitParameters* parameters_ = nullptr;
   UnitObserver* observer_ = nullptr;
-  std::vector<ObjectKey> intercepted_;
+  std::vector<c10::intrusive_ptr<UnitClass>> classes_;
   std::unique_ptr<Recomputation> recomputation_;
   mutable std::exception_ptr failure_;  // the first failure since throw_failure()
 };

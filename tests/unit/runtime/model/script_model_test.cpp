@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <thread>
 
 #include "base/error.hpp"
 #include "runtime/model/script/load_script_model.hpp"
@@ -124,6 +125,79 @@ TEST_CASE("what a unit's parameters throw in the middle of a graph keeps its typ
     CHECK(error.rank() == 3);
     CHECK_THAT(error.what(), Catch::Contains("it was killed"));
   }
+}
+
+// Gives out the initial values and keeps the last gradients; checks nothing, so any thread may use it.
+class LastGradients : public UnitParameters {
+ public:
+  explicit LastGradients(const Model& model) : model_(model) {}
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    for (int p : model_.facts.table.units[unit].parameters)
+      out.parameters.push_back(model_.initial.value(p).variable_data());
+    return out;
+  }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int unit, std::vector<at::Tensor> of_unit) override { gradients[unit] = std::move(of_unit); }
+  std::map<int, std::vector<at::Tensor>> gradients;
+
+ private:
+  const Model& model_;
+};
+
+// The loss, then the gradients of all units.
+std::vector<at::Tensor> train_loaded_model(const std::string& path, const at::Tensor& ids) {
+  std::vector<at::Tensor> out;
+  auto model = load_script_model(path, {});
+  LastGradients parameters(*model);
+  model->runnable->set_unit_parameters(&parameters);
+  model->runnable->set_recomputation({});
+  for (int step = 0; step < 3; ++step) {
+    out = {model->runnable->forward({ids, ids}).first};
+    out[0].backward();
+  }
+  for (const auto& [unit, gradients] : parameters.gradients) {
+    out.insert(out.end(), gradients.begin(), gradients.end());
+  }
+  return out;
+}
+
+TEST_CASE("models that load, run and end on several threads at once do not meet", "[runtime][model]") {
+  constexpr size_t kThreads = 2, kRounds = 4;
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  const auto ids = at::randint(0, 11, {4, 6}, at::kLong);
+  const auto alone = train_loaded_model(folder / "net.pt", ids);
+  std::vector<std::vector<at::Tensor>> together(kThreads * kRounds);
+  std::vector<std::thread> threads;
+  for (size_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (size_t i = 0; i < kRounds; ++i) {
+        together[thread * kRounds + i] = train_loaded_model(folder / "net.pt", ids);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& result : together) {
+    REQUIRE(result.size() == alone.size());
+    for (size_t i = 0; i < alone.size(); ++i) {
+      REQUIRE(result[i].defined() == alone[i].defined());
+      if (alone[i].defined()) CHECK(at::equal(result[i], alone[i]));
+    }
+  }
+}
+
+TEST_CASE("a second model of the same file leaves the first one's units alone", "[runtime][model]") {
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  const auto ids = at::randint(0, 11, {4, 6}, at::kLong);
+  auto first = load_script_model(folder / "net.pt", {});
+  PlainParameters parameters(*first);
+  first->runnable->set_unit_parameters(&parameters);
+  load_script_model(folder / "net.pt", {});  // and gone
+  first->runnable->forward({ids, ids}).first.backward();
+  CHECK(parameters.reduced[unit_called(first->facts.table, "blocks.1")] == 1);
 }
 
 TEST_CASE("an intercepted model gives the loss and the gradients of plain autograd bit by bit", "[runtime][model]") {
