@@ -9,10 +9,14 @@
 
 namespace dslaunch::runtime {
 
+StepSnapshots::StepSnapshots(const FailedRun& run, const DataPosition& position) : run_(run), position_(position) {
+  run_.engine.observe(*this);
+}
+
 // On a device, a step's loss arrives after the next step has started, so the last two starts are kept.
-void StepSnapshots::record(DataPosition position) {
+void StepSnapshots::begin_step(int64_t step) {
   if (starts_.size() == 2) starts_.pop_front();
-  starts_.push_back({run_.engine.steps_done() + 1, position, save_random_state(run_.device)});
+  starts_.push_back({step, position_, save_random_state(run_.device)});
 }
 
 void StepSnapshots::explain(const StepResult& result) const {

@@ -7,18 +7,20 @@
 
 namespace dslaunch::runtime {
 
-class StepSnapshots {
+class StepSnapshots : private EngineObserver {
  public:
-  // The references in `run` must outlive this object.
-  explicit StepSnapshots(const FailedRun& run) : run_(run) {}
+  // Observes the engine of `run`. `position`: where the samples of the engine's next step start, whenever it begins.
+  // `position` and the references in `run` must outlive this object, and this object the engine's last step.
+  StepSnapshots(const FailedRun& run, const DataPosition& position);
 
-  // Call when the engine's next step begins; its samples start at `position`.
-  void record(DataPosition position);
   // Runs the step again and throws UserError(76) with the result of the diagnosis. Collective.
   [[noreturn]] void explain(const StepResult& result) const;
 
  private:
+  void begin_step(int64_t step) override;
+
   const FailedRun run_;
+  const DataPosition& position_;
   std::deque<StepStart> starts_;
 };
 

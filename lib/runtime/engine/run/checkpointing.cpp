@@ -110,7 +110,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine&
     lock_ = lock_directory(dir_, options_);
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
-  engine_.set_before_update([this] { copies_.block_current_stream(); });
+  engine_.observe(*this);
   if (options_.saves && options_.checkpoint.async && options_.checkpoint.interval > 0) prepare_copies();
 }
 

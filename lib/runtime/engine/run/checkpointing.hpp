@@ -47,7 +47,7 @@ struct SaveStalls {
   double copying_ms = 0;
 };
 
-class Checkpointing {
+class Checkpointing : private EngineObserver {
  public:
   // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
   // rank that leads the saves when another job saves there.
@@ -67,6 +67,8 @@ class Checkpointing {
   std::string last_saved() const;
 
  private:
+  // The copies of a save that is still in progress are taken before the state changes.
+  void before_update(std::span<const SpanState>, const ApplyUpdate&) override { copies_.block_current_stream(); }
   void prepare_copies();
   std::vector<StatePiece> pieces();
   CheckpointMetadata metadata(const DataPosition& position) const;

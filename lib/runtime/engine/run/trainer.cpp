@@ -116,7 +116,7 @@ class Training {
         log::warning("{}", note);
       }
     }
-    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, world_, device_});
+    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, world_, device_}, position_);
     log::debug("engine ready");
   }
 
@@ -158,7 +158,6 @@ class Training {
 
   // True when all ranks agreed to stop after this step.
   bool train_one_step(BatchLoader& loader) {
-    starts_->record(position_);
     const int64_t step = engine_->steps_done() + 1;
     const auto next_batch = [&] {
       is_at("the data of step {}", step);

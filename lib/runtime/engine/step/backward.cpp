@@ -1,5 +1,7 @@
 #include "runtime/engine/step/backward.hpp"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include <new>
 #include <string>
 
@@ -10,9 +12,9 @@
 
 namespace dslaunch::runtime {
 
-void run_backward(const at::Tensor& loss) {
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients) {
   try {
-    loss.backward();
+    torch::autograd::backward(outputs, gradients);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

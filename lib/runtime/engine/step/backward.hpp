@@ -2,10 +2,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace dslaunch::runtime {
 
+// Backward from `outputs` with their gradients; `gradients` may be empty when every output is a scalar: they are 1.
 // dslaunch errors pass through unchanged; an error from autograd or an operator becomes a UserError (65: the model
 // cannot be trained this way; 69: out of memory).
-void run_backward(const at::Tensor& loss);
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients = {});
 
 }  // namespace dslaunch::runtime

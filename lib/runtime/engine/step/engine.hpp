@@ -12,10 +12,15 @@
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
+#include "runtime/engine/step/captured_pass.hpp"
+#include "runtime/engine/step/engine_observer.hpp"
 #include "runtime/engine/step/evaluation.hpp"
-#include "runtime/engine/step/loss.hpp"
-#include "runtime/engine/step/step_clock.hpp"
-#include "runtime/engine/step/step_graph.hpp"
+#include "runtime/engine/step/forward_loss.hpp"
+#include "runtime/engine/step/gradient_pass.hpp"
+#include "runtime/engine/step/rate_schedule.hpp"
+#include "runtime/engine/step/shard_update.hpp"
+#include "runtime/engine/step/step_result.hpp"
+#include "runtime/engine/step/step_verdict.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
@@ -24,27 +29,6 @@
 #include "runtime/telemetry/step_phases.hpp"
 
 namespace dslaunch::runtime {
-
-struct StepResult {
-  int64_t step = 0;             // 1-based
-  double loss = 0;              // mean of the micro batches' means over all data ranks, or over labels (LossAverage)
-  double lr = 0;                // the learning rate of this step
-  double grad_norm = 0;         // global, before clipping, without the loss scale
-  double loss_scale = 1;        // the loss scale of this step
-  bool overflow = false;        // the step was skipped
-  std::string overflow_line;    // how an overflow changed the loss scale, for the console
-  double next_lr = 0;           // of the next step, as far as this step has determined it
-  double next_loss_scale = 1;   // likewise
-  int64_t num_skipped = 0;      // over all steps since the start of training
-  bool stop_requested = false;  // by any rank: all ranks see it at the same step
-  int64_t num_tokens = 0;       // of this rank's micro batches
-  double step_ms = 0;  // from the end of the previous step (or start, or restart_clock()) to the end of this step
-  // Why training cannot continue.
-  std::optional<std::string> diagnosis;
-};
-
-// The current step's update, with its learning rates and gradient factor, of all spans of this rank or copies of them.
-using ApplyUpdate = std::function<void(std::span<SpanState>)>;
 
 struct EngineOptions {
   at::Device device = at::kCPU;
@@ -57,8 +41,6 @@ struct EngineOptions {
   StepPhases phases;                                     // notified of the current phase of each step
   bool for_evaluation = false;                           // no training steps: moments are not allocated
   int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
-  // Called in every step before the update with the state and with the update, which it may apply to copies.
-  std::function<void(std::span<const SpanState>, const ApplyUpdate&)> watch_update;
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
@@ -86,7 +68,7 @@ class Engine {
   // (empty at the first call): metrics are read one step late so that the host never waits for the device.
   std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
   // The result that is still in flight, if any.
-  std::optional<StepResult> finish();
+  std::optional<StepResult> finish() { return verdict_->finish(); }
   // The mean loss over the batches of all ranks (evaluation.hpp). Training continues as if it had not happened.
   EvaluationResult evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
                             const std::function<bool()>& stop_requested);
@@ -119,64 +101,38 @@ class Engine {
                const ReadState& read, const std::function<void()>& barrier);
   // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;
-  // Called in every step before the state is updated: a reader of the state enqueues its wait on the stream here.
-  void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
+  // From the next step on; must outlive the last step.
+  void observe(EngineObserver& observer) { observers_.push_back(&observer); }
   // Time since the last step (an evaluation, a save) is excluded from the next step's time.
-  void restart_clock() { clock_.restart(); }
+  void restart_clock() { verdict_->restart_clock(); }
 
  private:
-  struct InFlight {
-    StepResult result;
-    at::Tensor statistics;  // as statistics_, on the host once `arrived`
-    StepClock::Mark arrived;
-  };
-
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void move_model_to_device(const FlatParameters::ReadElements& read);
-  void set_up_step_graph();
-  int64_t num_micro_batches() const { return config_.batch.accumulation * options_.replicated_ranks; }
+  std::unique_ptr<GradientPass> make_pass();
+  std::unique_ptr<CapturedPass> make_captured_pass();
+  std::unique_ptr<StepVerdict> make_verdict();
   void compute_gradients(const std::function<MicroBatch()>& next);
-  void compute_as_graph(const std::function<MicroBatch()>& next);
-  void capture_step(const std::vector<MicroBatch>& batches);
-  bool all_ranks_can_capture(const Result<>& own);
-  void take_gradients(const std::vector<at::Tensor>& results);
-  double weight_of_labels(const MicroBatch& batch) const;
-  void forward_backward(const MicroBatch& batch, bool is_last);
-  at::Tensor loss_of(const MicroBatch& batch);
-  void combine_statistics(bool stop_requested);
-  at::Tensor weigh_by_labels(double total_micro_batches);
-  void update_state();
-  const at::Tensor& skip_after_nonfinite();
-  void round_masters();
-  optim::StepRates rates_after(int64_t applied_steps) const;
-  std::optional<StepResult> publish_result(StepResult result);
-  StepResult read_statistics(InFlight in_flight);
-  void follow_loss_scale(StepResult& result, const float* report);
 
   // fixed after construction
   Model& model_;
   const config::JobConfig& config_;
   EngineOptions options_;
   comm::Communicator& data_group_;
-  std::unique_ptr<Loss> loss_;
-  optim::OptimizerGroups optimizer_groups_;
+  const optim::OptimizerGroups optimizer_groups_;
+  ForwardLoss forward_loss_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
-  std::unique_ptr<StepGraph> step_graph_;  // null: steps are not captured
+  std::unique_ptr<GradientPass> pass_;
+  std::unique_ptr<CapturedPass> captured_pass_;  // null: steps are not captured
+  std::unique_ptr<StepVerdict> verdict_;
+  std::unique_ptr<ShardUpdate> update_;
   // the engine's thread
   StepPhases times_;
-  StepClock clock_;
-  int64_t steps_done_ = 0;
-  int64_t schedule_offset_ = 0;  // steps counted by the schedule but not by bias correction: the moments started later
-  std::function<void()> before_update_;
-  at::Tensor loss_sum_;  // of this step's micro batches, fp32 scalar on the device
+  std::vector<EngineObserver*> observers_;
+  RateSchedule rates_;
   precision::LossScaling loss_scaling_;
-  double label_weight_ = 0;  // of this step's micro batches: the fraction of their labels that count
-  // fp32 on the device: [loss, grad norm, stop, label weight], with a loss scale also its report
-  at::Tensor statistics_;
-  at::Tensor gradient_factor_;  // fp32 scalar on the device
-  at::Tensor nonfinite_;        // fp32 scalar on the device: 1 once a loss or norm was not finite
-  std::optional<InFlight> in_flight_;
+  int64_t steps_done_ = 0;
 };
 
 }  // namespace dslaunch::runtime

@@ -56,15 +56,15 @@ void Engine::load_state_from(int64_t steps_done, const std::map<std::string, dou
 
 std::map<std::string, double> Engine::scalars() const {
   auto out = loss_scaling_.scalars();
-  if (schedule_offset_ != 0) out[kScheduleOffset] = static_cast<double>(schedule_offset_);
+  if (rates_.offset() != 0) out[kScheduleOffset] = static_cast<double>(rates_.offset());
   return out;
 }
 
 void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
   steps_done_ = steps_done;
-  schedule_offset_ = saved_count(scalars, kScheduleOffset, /*least=*/-kExactIntegerLimit).value_or(0);
+  const int64_t offset = saved_count(scalars, kScheduleOffset, /*least=*/-kExactIntegerLimit).value_or(0);
   const int64_t applied = saved_count(scalars, "applied_steps", /*least=*/0).value_or(steps_done);
-  if (fresh_moments) schedule_offset_ += applied;
+  rates_.set_offset(offset + (fresh_moments ? applied : 0));
   scalars["applied_steps"] = fresh_moments ? 0.0 : static_cast<double>(applied);
   loss_scaling_.restore(scalars, steps_done);
 }
@@ -86,7 +86,7 @@ void Engine::restore(int64_t steps_done, const std::map<std::string, double>& sc
       }
     }
   }
-  round_masters();
+  update_->round_masters(parameters_->state());
 }
 
 }  // namespace dslaunch::runtime

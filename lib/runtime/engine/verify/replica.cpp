@@ -40,9 +40,9 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
   options.barrier = {};
   options.phases = {};
   options.replicated_ranks = run.num_ranks;
-  options.watch_update = [this](auto states, const auto& update) { bound_update(states, update); };
   engine_ = std::make_unique<Engine>(*model_, config_, options, single_rank_group,
                                      initial_values(*model_, config_.init, run.model_path));
+  engine_->observe(*this);
   take_frozen(run.model);
   magnitudes_ = std::make_unique<GradientMagnitudes>(model_->facts.table, engine_->unit_parameters());
   model_->runnable->set_unit_parameters(magnitudes_.get());
@@ -112,7 +112,8 @@ void Replica::leave(RankState& rank) {
   for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i] = buffers[i].second.clone();
 }
 
-void Replica::bound_update(std::span<const SpanState> states, const ApplyUpdate& update) {
+// Updates copies with gradients that are wrong by the bound, in both directions.
+void Replica::before_update(std::span<const SpanState> states, const ApplyUpdate& update) {
   const double model_size = std::sqrt(mean_square(states));
   for (auto* bound : {&lower_, &upper_}) {
     bound->clear();

@@ -33,7 +33,7 @@ struct ReplicatedRun {
   std::vector<std::string> random_states;  // of each rank, as save_random_state() gives them
 };
 
-class Replica {
+class Replica : private EngineObserver {
  public:
   // `single_rank_group`: a communicator of one rank; must outlive the replica.
   Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group, const GradientBound& bound);
@@ -69,7 +69,7 @@ class Replica {
   MicroBatch next_micro_batch();
   void enter(RankState& rank);
   void leave(RankState& rank);
-  void bound_update(std::span<const SpanState> states, const ApplyUpdate& update);
+  void before_update(std::span<const SpanState> states, const ApplyUpdate& update) override;
   at::Tensor gradient_errors(const SpanState& state, double model_size) const;
   at::Tensor magnitudes(const SpanState& state) const;
 

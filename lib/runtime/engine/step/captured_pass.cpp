@@ -1,0 +1,73 @@
+#include "runtime/engine/step/captured_pass.hpp"
+
+#include "base/log.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::function<MicroBatch()> iterate(const std::vector<MicroBatch>& batches) {
+  return [&batches, next = size_t{0}]() mutable { return batches.at(next++); };
+}
+
+}  // namespace
+
+Result<> check_capturable(const config::JobConfig& config, at::Device device, bool is_observed) {
+  if (device.is_cpu()) return Failure{"it needs a GPU"};
+  if (is_observed) return Failure{"steps are timed, traced or profiled phase by phase"};
+  if (config.recomputation.enabled) return Failure{"activation_checkpointing keeps random states on the host"};
+  if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
+  return {};
+}
+
+CapturedPass::CapturedPass(GradientPass& pass, FlatParameters& parameters, comm::Communicator& group, at::Device device)
+    : pass_(pass), parameters_(parameters), group_(group), device_(device), graph_(std::in_place, device) {}
+
+// Ranks capture and replay the same steps: NCCL needs all ranks of a collective to capture it, or none.
+bool CapturedPass::enable(const Result<>& own) {
+  for (const auto& result : gather_results(group_, device_, own)) {
+    if (result.ok()) continue;
+    if (group_.rank() == 0) log::warning("graph_harvesting has no effect: {}", result.error());
+    graph_.reset();
+    return false;
+  }
+  return true;
+}
+
+void CapturedPass::compute(const std::function<MicroBatch()>& next, int64_t step) {
+  if (!graph_ || (!graph_->is_captured() && !graph_->begin_step())) return pass_.compute(next);
+  std::vector<MicroBatch> batches;
+  while (std::ssize(batches) < pass_.num_micro_batches()) batches.push_back(next());
+  parameters_.wait_all_streams();
+  if (!graph_->is_captured()) capture(batches, step);
+  if (!graph_) return pass_.compute(iterate(batches));
+  take_results(graph_->replay(batches));
+}
+
+// If any rank cannot capture the step, no further step is captured.
+void CapturedPass::capture(const std::vector<MicroBatch>& batches, int64_t step) {
+  group_.wait_for_completion();
+  const Result<> captured = graph_->capture(batches, [this](const std::vector<MicroBatch>& fixed) {
+    pass_.compute(iterate(fixed));
+    parameters_.wait_all_streams();
+    std::vector<at::Tensor> results{pass_.sums().loss};
+    for (const auto& [span, arrays] : parameters_.state()) results.push_back(arrays.gradient);
+    return results;
+  });
+  if (captured.ok()) {
+    log::debug("step {}: captured as a graph", step);
+  } else {
+    parameters_.abandon_pass();
+  }
+  parameters_.release_gradients();
+  enable(captured);
+}
+
+// In the order in which capture() returns them.
+void CapturedPass::take_results(const std::vector<at::Tensor>& results) {
+  pass_.sums().loss = results.front();
+  const auto state = parameters_.state();
+  for (size_t i = 0; i < state.size(); ++i) state[i].arrays.gradient = results[i + 1];
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,32 @@
+// The learning rates of a run's steps by the number of applied steps. One thread.
+#pragma once
+#include "runtime/optim/learning_rate.hpp"
+#include "runtime/optim/optimizer_groups.hpp"
+
+namespace dslaunch::runtime {
+
+class RateSchedule {
+ public:
+  // Both references must outlive this object. `total_steps`: of the whole run, for the schedules that need it.
+  RateSchedule(const config::Scheduler& scheduler, const optim::OptimizerGroups& groups, int64_t total_steps)
+      : scheduler_(scheduler), groups_(groups), total_steps_(total_steps) {}
+
+  // Of the step after `applied_steps` steps.
+  optim::StepRates after(int64_t applied_steps) const {
+    auto rates = optim::step_rates(scheduler_, groups_, total_steps_, applied_steps + offset_);
+    rates.step = applied_steps + 1;  // bias correction counts from the step at which the moments were zero
+    return rates;
+  }
+
+  // Steps counted by the schedule but not by bias correction: the moments started later.
+  int64_t offset() const { return offset_; }
+  void set_offset(int64_t steps) { offset_ = steps; }
+
+ private:
+  const config::Scheduler& scheduler_;
+  const optim::OptimizerGroups& groups_;
+  const int64_t total_steps_;
+  int64_t offset_ = 0;
+};
+
+}  // namespace dslaunch::runtime

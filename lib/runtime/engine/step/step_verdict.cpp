@@ -1,0 +1,119 @@
+#include "runtime/engine/step/step_verdict.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+#include <vector>
+
+#include "runtime/optim/gradient_norm.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/state/pinned_memory.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// Indices in the small tensor that a step sums over its ranks. The report of the loss scale follows these entries.
+enum Statistic : int64_t {
+  kLoss,
+  kNorm,  // the squared norm, until it is summed over all ranks
+  kStop,
+  kLabelWeight,
+  kNumStatistics
+};
+
+std::vector<at::Tensor> gradients_of(std::span<const SpanState> state) {
+  std::vector<at::Tensor> out;
+  for (const auto& [span, arrays] : state) out.push_back(arrays.gradient);
+  return out;
+}
+
+}  // namespace
+
+StepVerdict::StepVerdict(Options options, precision::LossScaling& loss_scaling, const RateSchedule& rates,
+                         comm::Communicator& group)
+    : options_(options), loss_scaling_(loss_scaling), rates_(rates), group_(group), clock_(options.device) {}
+
+Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested) {
+  const auto scalar = sums.loss.options();
+  const at::Tensor squares =
+      options_.contributes_norm
+          ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients_of(state))).to(at::kFloat)
+          : at::zeros({}, scalar);
+  statistics_ = at::stack({sums.loss / options_.total_micro_batches, squares,
+                           at::full({}, stop_requested ? 1.0 : 0.0, scalar), at::full({}, sums.label_weight, scalar)});
+  if (group_.size() > 1) group_.all_reduce(buffer_of(statistics_), comm::ReduceOp::kSum);
+  const at::Tensor label_factor = options_.sums_over_labels ? weigh_by_labels() : at::Tensor();
+  loss_scaling_.detect_overflow(statistics_.narrow(0, kLoss, 2));
+  const auto clipped = optim::clip_by_norm(statistics_.select(0, kNorm).to(at::kDouble), options_.max_norm,
+                                           1.0 / options_.gradient_divisor);
+  statistics_.select(0, kNorm).copy_(clipped.norm);
+  const at::Tensor factor = label_factor.defined() ? clipped.factor * label_factor : clipped.factor;
+  Verdict verdict{.gradient_factor = loss_scaling_.unscaled_factor(factor)};
+  verdict.skip = loss_scaling_.is_on() ? loss_scaling_.skip() : skip_after_nonfinite();
+  verdict.applied_steps = loss_scaling_.applied_steps();
+  if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});
+  return verdict;
+}
+
+// Converts the statistics from means over all labels to means over those that count; returns the factor.
+at::Tensor StepVerdict::weigh_by_labels() {
+  const at::Tensor factor = options_.total_micro_batches / statistics_.select(0, kLabelWeight);
+  statistics_.select(0, kLoss).mul_(factor);
+  statistics_.select(0, kNorm).mul_(factor).mul_(factor);
+  return factor;
+}
+
+// Without a loss scale, a non-finite value ends the run, on a device one step later; from the step with that value on,
+// the parameters stay unchanged for the diagnosis.
+const at::Tensor& StepVerdict::skip_after_nonfinite() {
+  const at::Tensor is_nonfinite = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
+  nonfinite_ = nonfinite_.defined() ? at::maximum(nonfinite_, is_nonfinite) : is_nonfinite;
+  return nonfinite_;
+}
+
+std::optional<StepResult> StepVerdict::publish(StepResult result) {
+  const int64_t applied = loss_scaling_.known_applied_steps();
+  if (options_.device.is_cpu()) return read({std::move(result), applied, statistics_, clock_.mark()});
+  auto previous = finish();
+  // Copies to pinned memory on the stream: the copy completes well before the next step reads it.
+  at::Tensor host = pinned_if_possible(statistics_.sizes(), at::kFloat);
+  host.copy_(statistics_, /*non_blocking=*/true);
+  in_flight_.emplace(InFlight{std::move(result), applied, host, clock_.mark()});
+  return previous;
+}
+
+std::optional<StepResult> StepVerdict::finish() {
+  if (!in_flight_) return std::nullopt;
+  group_.wait_until([this] { return is_reached(in_flight_->arrived); });
+  StepResult result = read(std::move(*in_flight_));
+  in_flight_.reset();
+  return result;
+}
+
+StepResult StepVerdict::read(InFlight in_flight) {
+  StepResult result = in_flight.result;
+  result.step_ms = clock_.milliseconds_until(std::move(in_flight.arrived));
+  const float* values = in_flight.statistics.const_data_ptr<float>();
+  result.loss = values[kLoss];
+  result.grad_norm = values[kNorm];
+  result.stop_requested = values[kStop] > 0;
+  if (loss_scaling_.is_on()) follow_loss_scale(result, values + kNumStatistics);
+  // Without a loss scale every step is applied.
+  const int64_t applied = loss_scaling_.is_on() ? loss_scaling_.known_applied_steps() : in_flight.applied_steps;
+  result.num_skipped = result.step - applied - rates_.offset();
+  result.next_lr = rates_.after(applied).lr;
+  result.next_loss_scale = loss_scaling_.state().scale;
+  return result;
+}
+
+void StepVerdict::follow_loss_scale(StepResult& result, const float* report) {
+  result.lr = rates_.after(loss_scaling_.known_applied_steps()).lr;
+  const auto change = loss_scaling_.follow(report);
+  result.loss_scale = change.scale;
+  result.overflow = change.overflow();
+  result.overflow_line = describe(change);
+  if (change.kind == precision::ScaleChange::Kind::kAtMinimum)
+    result.diagnosis = explain_minimum(loss_scaling_.state(), result.step);
+}
+
+}  // namespace dslaunch::runtime
