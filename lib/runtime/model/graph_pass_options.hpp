@@ -2,12 +2,12 @@
 #pragma once
 #include <c10/core/ScalarType.h>
 
+#include "config/job_config.hpp"
+
 namespace dslaunch::runtime {
 
 struct GraphPassOptions {
-  bool cross_entropy = true;  // including the cast of its logits to fp32, which is fused
-  bool layer_norm = true;
-  bool bias_gradient = true;  // of linear layers
+  config::Kernels kernels;
   // Of parameters and activations. A half-precision type: traces that were exported in another follow it.
   at::ScalarType compute_dtype = at::kFloat;
 };

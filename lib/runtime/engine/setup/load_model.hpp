@@ -6,14 +6,11 @@
 #include <string>
 
 #include "config/job_config.hpp"
-#include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime {
 
 // `device`: on which the model will run.
 std::unique_ptr<Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
-
-GraphPassOptions graph_passes(const config::Kernels& kernels);
 
 }  // namespace dslaunch::runtime

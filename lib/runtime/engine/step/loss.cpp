@@ -7,13 +7,10 @@
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
 #include "runtime/data/batch_assembly.hpp"
-#include "runtime/engine/setup/load_model.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/graph_passes.hpp"
-#include "runtime/model/rewrites/autocast_regions.hpp"
-#include "runtime/model/rewrites/graph_constants.hpp"
+#include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
@@ -178,10 +175,7 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   if (name.empty()) return weighed(std::make_unique<ModelsOwnLoss>());
   auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
   module->to(device);
-  run_graph_passes(*module, graph_passes(kernels));
-  rewrite_device_constants(*module, device);
-  restore_numbers(*module);
-  apply_autocast_regions(*module);
+  run_loss_passes(*module, kernels, device);
   const auto call = [module](const at::Tensor& outputs, const at::Tensor& labels) {
     const PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();

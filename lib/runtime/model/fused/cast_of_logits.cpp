@@ -1,12 +1,11 @@
 #include "runtime/model/fused/cast_of_logits.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
-#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_set>
 #include <vector>
+
+#include "runtime/model/passes/pattern.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -15,19 +14,13 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
 
-bool is_cast_to_float(const Node* node) {
-  if (node->kind() != c10::aten::to || !node->maybeSchema()) return false;
-  const auto index = node->schema().argumentIndexWithName("dtype");
-  if (!index) return false;
-  const auto dtype = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
-  return dtype && dtype->isInt() && dtype->toScalarType() == at::kFloat;
-}
-
-// Operators whose output elements are unchanged elements of the first input.
-bool preserves_elements(const Node* node) {
-  static const std::unordered_set<std::string_view> kPreserving{"aten::view",  "aten::reshape", "aten::contiguous",
-                                                                "aten::slice", "aten::flatten", "aten::squeeze"};
-  return kPreserving.count(node->kind().toQualString()) > 0;
+// A cast to fp32, also before operators whose output elements are unchanged elements of the first input.
+const Pattern& cast_to_float() {
+  static const Pattern pattern{
+      .operators = {"aten::to"},
+      .operands = {{"dtype", {.constant = static_cast<int64_t>(at::kFloat)}}},
+      .through = {"aten::view", "aten::reshape", "aten::contiguous", "aten::slice", "aten::flatten", "aten::squeeze"}};
+  return pattern;
 }
 
 bool reads_shape_only(const Node* node) {
@@ -61,19 +54,8 @@ bool may_write_between(const Node* first, const Node* last) {
   return false;
 }
 
-// The cast and the nodes after it up to `value`, all in `block`; empty: there is no cast.
-std::vector<Node*> find_cast_chain(Value* value, const Block* block) {
-  std::vector<Node*> chain;
-  for (Node* node = value->node(); node->owningBlock() == block; node = node->input(0)->node()) {
-    chain.insert(chain.begin(), node);
-    if (is_cast_to_float(node)) return chain;
-    if (!preserves_elements(node)) break;
-  }
-  return {};
-}
-
 // Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
-bool has_other_users(const std::vector<Node*>& chain, const Node* user) {
+bool has_other_users(const Match& chain, const Node* user) {
   return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
     const auto& uses = node->output()->uses();
     return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
@@ -93,7 +75,7 @@ void redirect_shape_reads(Value* from, Value* to) {
 }  // namespace
 
 bool remove_cast(Node* user) {
-  const auto chain = find_cast_chain(user->input(0), user->owningBlock());
+  const Match chain = match(user->input(0), user->owningBlock(), cast_to_float());
   if (chain.empty() || has_other_users(chain, user) || may_write_between(chain.front(), user)) return false;
   Value* value = chain.front()->input(0);
   for (Node* node : chain) {

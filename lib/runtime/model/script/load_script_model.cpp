@@ -8,14 +8,12 @@
 #include "base/format.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
 #include "runtime/model/analysis/unit_discovery.hpp"
-#include "runtime/model/dtypes/dtype_rewrite.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/file/skeleton_file.hpp"
-#include "runtime/model/fused/graph_passes.hpp"
-#include "runtime/model/rewrites/autocast_regions.hpp"
+#include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/model_analysis.hpp"
 #include "runtime/model/script/parameter_binding.hpp"
-#include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/script/script_model.hpp"
 #include "runtime/model/script/training_modes.hpp"
 #include "runtime/state/mask_minimum.hpp"
@@ -25,22 +23,12 @@ namespace {
 
 using torch::jit::Module;
 
-struct GraphRewrite {
-  std::set<std::string> fp32_buffers;  // names; they stay fp32 in a half-precision run
-  std::vector<std::string> notes;
-};
-
-GraphRewrite rewrite_graphs(const Module& module, const std::string& path, const GraphPassOptions& passes) {
-  GraphRewrite out;
-  // Before other passes, which would change the graphs that this one matches with those of a second loaded copy.
-  if (is_half(passes.compute_dtype)) {
-    auto rewrite = follow_dtype(module, load_mapped_module(path), passes.compute_dtype);
-    out = {std::move(rewrite.fp32_buffers), std::move(rewrite.notes)};
+PassContext rewrite_graphs(const Module& module, const std::string& path, const GraphPassOptions& options) {
+  PassContext context{.module = module, .options = options, .load_copy = [&path] { return load_mapped_module(path); }};
+  for (const auto needs : {PassNeeds::kUnchangedGraphs, PassNeeds::kGraphs}) {
+    run_passes(graph_passes(), needs, PassTarget::kModel, context);
   }
-  disable_optimizer_in_forks(module);
-  apply_autocast_regions(module);
-  run_graph_passes(module, passes);
-  return out;
+  return context;
 }
 
 void require_forward(const Module& module, const std::string& path) {
@@ -75,7 +63,6 @@ std::unique_ptr<Model> load_script_model(const std::string& path, const std::vec
   require_forward(module, path);
   auto rewrite = rewrite_graphs(module, path, passes);
   auto analysis = analyze_model(load_mapped_module(path), path);
-  const auto traced = bind_training_flag(module);
   auto modes = find_training_modes(module);
   auto binding = bind_parameters(module, analysis.mutable_parameters);
   auto units = assign_units(module, find_unit_candidates(module, unit_names), binding.locations, binding.table);
@@ -87,7 +74,7 @@ std::unique_ptr<Model> load_script_model(const std::string& path, const std::vec
                    .modules = module_tree(module),
                    .capturable = check_capturable(module, analysis.host_state),
                    .notes = std::move(rewrite.notes)};
-  for (const auto& more : {analysis.notes, modes.notes, describe_traced_modes(traced)}) append(facts.notes, more);
+  for (const auto& more : {analysis.notes, modes.notes}) append(facts.notes, more);
   if (!units.is_analyzable) {
     facts.notes.emplace_back("modules are called through an interface or on another thread, so the model is one unit");
   }

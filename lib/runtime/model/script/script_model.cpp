@@ -8,11 +8,11 @@
 #include "base/resource_error.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
-#include "runtime/model/rewrites/graph_constants.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/failed_operator.hpp"
 #include "runtime/model/script/forward_advice.hpp"
 #include "runtime/model/script/forward_result.hpp"
+#include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
@@ -34,11 +34,9 @@ ScriptModel::ScriptModel(Parts parts)
 
 std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarType dtype) {
   device_ = device;
-  std::vector<std::string> notes;
-  rewrite_device_constants(module_, device);
-  fit_constants(module_, dtype, notes);
-  restore_numbers(module_);
-  return notes;
+  PassContext context{.module = module_, .device = device, .smallest_dtype = dtype};
+  run_passes(graph_passes(), PassNeeds::kDevice, PassTarget::kModel, context);
+  return std::move(context.notes);
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {

@@ -1,5 +1,5 @@
 // Operators of ours take the place of PyTorch's, and on the CPU every number stays what it was.
-#include "runtime/model/fused/graph_passes.hpp"
+#include "runtime/model/script/graph_passes.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -86,6 +86,11 @@ std::map<std::string, int> kinds(const Module& model) {
   return out;
 }
 
+void run_graph_passes(const Module& model, const dslaunch::config::Kernels& kernels = {}) {
+  PassContext context{.module = model, .options = {kernels}};
+  run_passes(graph_passes(), PassNeeds::kGraphs, PassTarget::kModel, context);
+}
+
 // Runs the passes; numbers before and after are the same bits in fp32 and in bf16.
 std::map<std::string, int> after_passes(const std::string& forward) {
   std::map<at::ScalarType, Numbers> before;
@@ -94,7 +99,7 @@ std::map<std::string, int> after_passes(const std::string& forward) {
     before[type] = numbers(model, type);
   }
   auto model = make_model(forward);
-  run_graph_passes(model, {});
+  run_graph_passes(model);
   for (const auto& [type, expected] : before) {
     const auto got = numbers(model, type);
     CHECK(got.loss.equal(expected.loss));

@@ -1,4 +1,4 @@
-#include "runtime/model/fused/graph_passes.hpp"
+#include "runtime/model/fused/operator_replacement.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -75,7 +75,8 @@ bool has_cross_entropy(const Block* block) {
   return false;
 }
 
-// F.cross_entropy is a TorchScript function: inlining brings the cast before its call next to the operator in it.
+}  // namespace
+
 void inline_cross_entropy(const torch::jit::Module& model) {
   for_every_node(model, [](Node* node) {
     if (node->kind() != c10::prim::CallFunction) return;
@@ -95,19 +96,12 @@ void fuse_cross_entropy(Node* node) {
   replace(node, kCrossEntropy, {node->owningGraph()->insertConstant(in_float)});
 }
 
-}  // namespace
+void fuse_layer_norm(Node* node) {
+  replace(node, kLayerNorm);
+}
 
-void run_graph_passes(const torch::jit::Module& model, const GraphPassOptions& options) {
-  if (options.cross_entropy) inline_cross_entropy(model);
-  for_every_node(model, [&options](Node* node) {
-    if (options.cross_entropy && node->kind() == c10::aten::cross_entropy_loss) {
-      fuse_cross_entropy(node);
-    } else if (options.layer_norm && node->kind() == c10::aten::layer_norm) {
-      replace(node, kLayerNorm);
-    } else if (options.bias_gradient && node->kind() == c10::aten::linear) {
-      replace(node, kLinear);
-    }
-  });
+void fuse_linear(Node* node) {
+  replace(node, kLinear);
 }
 
 }  // namespace dslaunch::runtime

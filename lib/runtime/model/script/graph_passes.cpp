@@ -1,0 +1,67 @@
+#include "runtime/model/script/graph_passes.hpp"
+
+#include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/rewrites/autocast_regions.hpp"
+#include "runtime/model/rewrites/graph_constants.hpp"
+#include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/script/training_modes.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+void add_notes(PassContext& context, const std::vector<std::string>& notes) {
+  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
+}
+
+void follow_compute_dtype(PassContext& context) {
+  const auto dtype = context.options.compute_dtype;
+  if (!is_half(dtype)) return;
+  auto rewrite = follow_dtype(context.module, context.load_copy(), dtype);
+  context.fp32_buffers = std::move(rewrite.fp32_buffers);
+  add_notes(context, rewrite.notes);
+}
+
+void rewrite_training_flags(PassContext& context) {
+  add_notes(context, describe_traced_modes(bind_training_flag(context.module)));
+}
+
+}  // namespace
+
+const std::vector<GraphPass>& graph_passes() {
+  using config::Kernels;
+  constexpr auto kModel = PassTarget::kModel, kModelAndLoss = PassTarget::kModelAndLoss;
+  constexpr auto kUnchanged = PassNeeds::kUnchangedGraphs, kGraphs = PassNeeds::kGraphs, kDevice = PassNeeds::kDevice;
+  const auto over = [](const char* name) { return Pattern{.operators = {name}, .operands = {}}; };
+  static const std::vector<GraphPass> passes{
+      {"compute_dtype", nullptr, kUnchanged, kModel, follow_compute_dtype},
+      {"plain_forks", nullptr, kGraphs, kModel, [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
+      {"autocast_regions", nullptr, kGraphs, kModelAndLoss,
+       [](PassContext& run) { apply_autocast_regions(run.module); }},
+      {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
+       [](PassContext& run) { inline_cross_entropy(run.module); }},
+      {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
+       NodeRewrite{over("aten::cross_entropy_loss"), fuse_cross_entropy}},
+      {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss,
+       NodeRewrite{over("aten::layer_norm"), fuse_layer_norm}},
+      {"fused_linear", &Kernels::bias_gradient, kGraphs, kModelAndLoss, NodeRewrite{over("aten::linear"), fuse_linear}},
+      {"training_flag", nullptr, kGraphs, kModel, rewrite_training_flags},
+      {"device_constants", nullptr, kDevice, kModelAndLoss,
+       [](PassContext& run) { rewrite_device_constants(run.module, run.device); }},
+      {"mask_minima", nullptr, kDevice, kModel,
+       [](PassContext& run) { fit_constants(run.module, run.smallest_dtype, run.notes); }},
+      {"numbers", nullptr, kDevice, kModelAndLoss, [](PassContext& run) { restore_numbers(run.module); }},
+  };
+  return passes;
+}
+
+void run_loss_passes(const torch::jit::Module& loss, const config::Kernels& kernels, at::Device device) {
+  PassContext context{.module = loss, .options = {kernels}, .device = device};
+  for (const auto needs : {PassNeeds::kGraphs, PassNeeds::kDevice}) {
+    run_passes(graph_passes(), needs, PassTarget::kModelAndLoss, context);
+  }
+}
+
+}  // namespace dslaunch::runtime
