@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "comm/watchdog.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/launch_env.hpp"
@@ -14,14 +14,15 @@
 
 namespace dslaunch::worker {
 
-struct Groups {
-  std::unique_ptr<comm::Communicator> world;
-  std::unique_ptr<comm::Communicator> gather;     // a second one of the world, for stage 3 on a device; else null
-  std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
+struct WatchedGroups {
+  comm::OwnedGroups mesh;
+  std::unique_ptr<comm::Communicator> gather;     // a second one of the data group, for stage 3 on a device; else null
+  std::unique_ptr<comm::Communicator> secondary;  // hpZ: a part of the data group; else null
   std::unique_ptr<comm::Watchdog> watch;          // destroyed first
 
-  // All ranks call it. `hang_limit`: how long one wait for other ranks may take.
-  void open(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
+  // All ranks call it. `hang_limit`: how long one wait for other ranks may take. Throws UserError(78) when
+  // hpZ does not divide the data group.
+  void open(const rendezvous::LaunchEnv& env, const comm::Mesh& of_job, c10::Device device, const config::Zero& zero,
             std::chrono::milliseconds hang_limit, rendezvous::Store& store);
   void abort(const std::string& reason) const;
 };

@@ -14,7 +14,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/writable_directory.hpp"
-#include "comm/communicator.hpp"
+#include "comm/mesh.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
 #include "config/report.hpp"
@@ -37,9 +37,9 @@ constexpr std::chrono::minutes kJoinDeadline{5};
 constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
 constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
-config::LoadResult load_config(const TrainOptions& options, const rendezvous::LaunchEnv& env) {
+config::LoadResult load_config(const TrainOptions& options, const comm::Mesh& mesh) {
   auto result = config::load_file(options.config.value_or(""), config::overrides_of(options.flags, options.sets),
-                                  {env.world_size});
+                                  {.data_ranks = mesh.data});
   config::throw_if_bad(result);
   const bool has_data =
       !result.config.data.train.empty() || result.config.data.synthetic_train || options.flags.has("--eval_only");
@@ -97,7 +97,7 @@ std::chrono::milliseconds hang_limit_of(const TrainOptions& options) {
 }
 
 runtime::TrainRequest request_of(const TrainOptions& options, const config::LoadResult& config,
-                                 const rendezvous::LaunchEnv& env, at::Device device, const Groups& groups) {
+                                 const rendezvous::LaunchEnv& env, at::Device device, const WatchedGroups& groups) {
   runtime::TrainRequest request;
   request.model_path = options.model;
   request.run_dir = options.run_dir;
@@ -142,7 +142,7 @@ void set_log_level(const TrainOptions& options) {
 
 // Reports the failure to the ranks that wait for this rank in collectives, before its groups are destroyed. A
 // checkpoint that was being written is complete by then, for all ranks.
-void notify_peers(const std::exception& error, rendezvous::Store& store, Groups& groups) {
+void notify_peers(const std::exception& error, rendezvous::Store& store, WatchedGroups& groups) {
   if (groups.watch) groups.watch->end();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
   const auto reason = is_ours ? error.what() : runtime::cause_of(error);
@@ -168,7 +168,8 @@ int train_command(const std::vector<std::string>& arguments) {
   set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_prefix(fmt::format("rank {}", env.rank));
-  const auto config = load_config(options, env);
+  const comm::Mesh mesh = comm::make_mesh(env.world_size, /*pipe=*/1, /*tensor=*/1);
+  const auto config = load_config(options, mesh);
   const auto hang_limit = hang_limit_of(options);
   if (!options.flags.has("--eval_only")) check_outputs_writable(options, config.config, env.rank);
   ended("reading the config");
@@ -178,9 +179,9 @@ int train_command(const std::vector<std::string>& arguments) {
   ended("opening the device");
   log::debug("device {} open", device.str());
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
-  Groups groups;
+  WatchedGroups groups;
   try {
-    groups.open(env, device, config.config.zero, hang_limit, *store);
+    groups.open(env, mesh, device, config.config.zero, hang_limit, *store);
     // Only after all ranks have joined: rank 0 may serve the store, and would leave the other ranks waiting for it.
     const DirectoryLock lock = lock_run_directory(options.run_dir, env);
     ended("waiting for the other ranks");
@@ -189,8 +190,8 @@ int train_command(const std::vector<std::string>& arguments) {
     auto request = request_of(options, config, env, device, groups);
     request.hang_limit = hang_limit;
     request.timings = timings ? &*timings : nullptr;
-    const auto outcome = runtime::train(request, *groups.world, *store);
-    groups.world->barrier();
+    const auto outcome = runtime::train(request, groups.mesh.groups(), *store);
+    groups.mesh.world->barrier();
     groups.watch.reset();
     store->leave();
     ended("the end");

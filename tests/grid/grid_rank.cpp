@@ -104,7 +104,7 @@ std::string GridRank::share_case(const std::string& line) {
 GridRank::Ending GridRank::run_case(const std::string& text) {
   try {
     CaseStore store(*store_, key("run/"));
-    runtime::train(request_of(Json::parse(text), env_.world_size), *world_, store);
+    runtime::train(request_of(Json::parse(text), env_.world_size), comm::Groups::of_data_ranks(*world_), store);
     return {};
   } catch (const Error& error) {
     return {to_int(error.code()), error.what()};

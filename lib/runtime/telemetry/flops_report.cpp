@@ -51,7 +51,7 @@ std::string backward_lines(const ProfiledModule& model, double recompute, const 
   const double factor = 2 + recompute;
   const double forward = times.forward / 1e3, backward = times.backward / 1e3, step = times.step / 1e3;
   const double all = forward + backward + step;
-  const auto samples = static_cast<double>(context.micro_batch * context.world_size);
+  const auto samples = static_cast<double>(context.micro_batch * context.mesh.data);
   return line("bwd latency: ", seconds_text(backward)) +
          line(fmt::format("bwd FLOPS per GPU = {:g} * fwd flops per GPU / bwd latency: ", factor),
               flops_text(rate(factor * flops, backward))) +
@@ -78,15 +78,15 @@ std::string summary(const ProfiledModule& model, const config::FlopsProfiler& op
       "number of floating-point operations (flops), floating-point operations per second (FLOPS),\n"
       "fwd latency (forward propagation latency), bwd latency (backward propagation latency),\n"
       "step (weights update latency), iter latency (sum of fwd, bwd and step latency)\n\n";
-  out += line("world size: ", std::to_string(context.world_size));
-  out += line("data parallel size: ", std::to_string(context.world_size));
-  out += line("model parallel size: ", "1");
+  out += line("world size: ", std::to_string(context.mesh.size()));
+  out += line("data parallel size: ", std::to_string(context.mesh.data));
+  out += line("model parallel size: ", std::to_string(context.mesh.tensor));
   out += line("batch size per GPU: ", std::to_string(context.micro_batch));
   out += line("params per GPU: ", params_text(params));
-  out += line("params of model = params per GPU * mp_size: ", params_text(params));
+  out += line("params of model = params per GPU * mp_size: ", params_text(params * context.mesh.tensor));
   out += line("fwd MACs per GPU: ", macs_text(static_cast<double>(model.macs)));
   out += line("fwd flops per GPU: ", number(flops));
-  out += line("fwd flops of model = fwd flops per GPU * mp_size: ", number(flops));
+  out += line("fwd flops of model = fwd flops per GPU * mp_size: ", number(flops * context.mesh.tensor));
   out += line("fwd latency: ", seconds_text(forward));
   out += line("fwd FLOPS per GPU = fwd flops per GPU / fwd latency: ", flops_text(rate(flops, forward)));
   if (context.times) out += backward_lines(model, options.recompute_fwd_factor, *context.times, context);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh.hpp"
 #include "config/job_config.hpp"
 #include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
@@ -26,7 +27,7 @@ std::vector<ProfiledModule> profile_tree(const std::vector<ModuleInfo>& modules,
 
 struct FlopsReportContext {
   int64_t step = 0;
-  int world_size = 1;
+  comm::Mesh mesh;
   int64_t micro_batch = 1;          // samples
   std::optional<PhaseTimes> times;  // of the micro batch, with wall_clock_breakdown
 };

@@ -37,10 +37,10 @@ class SampleReplay {
 
  private:
   static TrainingPlanner::Options options_of(const FailedRun& run) {
-    const BatchShape shape{run.config.batch.micro_batch, run.config.batch.accumulation, run.world.size()};
+    const BatchShape shape{run.config.batch.micro_batch, run.config.batch.accumulation, run.groups.mesh.data};
     return {.num_samples = run.data.train->num_samples(),
             .shape = shape,
-            .rank = run.world.rank(),
+            .rank = run.groups.own.data,
             .shuffle = run.config.data.shuffle,
             .seed = run.config.data.seed,
             .drop_last = run.config.data.drop_last};
@@ -106,7 +106,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
 
 std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite) {
   restore_random_state(start.random_state, run.device);
-  const auto findings = gather_texts(run.world, run.device, search(run, start, loss_is_finite));
+  const auto findings = gather_texts(run.groups.world, run.device, search(run, start, loss_is_finite));
   size_t first = findings.size();
   for (size_t rank = 0; rank < findings.size(); ++rank) {
     if (findings[rank].empty()) continue;

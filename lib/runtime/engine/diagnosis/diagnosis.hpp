@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
@@ -28,7 +28,7 @@ struct FailedRun {
   Engine& engine;
   const TrainingData& data;
   const config::JobConfig& config;
-  comm::Communicator& world;
+  const comm::Groups& groups;
   at::Device device;
 };
 

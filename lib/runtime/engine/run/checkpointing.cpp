@@ -89,12 +89,12 @@ DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions&
 
 }  // namespace
 
-Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, comm::Communicator& world,
+Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, const comm::Groups& groups,
                              rendezvous::Store& store, at::Device device)
     : options_(std::move(options)),
       model_(model),
       engine_(engine),
-      world_(world),
+      groups_(groups),
       store_(store),
       device_(device),
       timeout_(time_for_checkpoint(saved_tensors_of(model))),
@@ -106,10 +106,10 @@ Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine&
                                      Deadline::after(kMaxWait), options_.watchdog);
     require_single_directory_for_full_weights(options_, share_);
   }
-  if (!options_.checkpoint.dir.empty() && saves_anything(options_) && world_.rank() == share_.leader) {
+  if (!options_.checkpoint.dir.empty() && saves_anything(options_) && groups_.world.rank() == share_.leader) {
     lock_ = lock_directory(dir_, options_);
   }
-  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
+  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, groups_.world, timeout_), store);
   engine_.observe(*this);
   if (options_.saves && options_.checkpoint.async && options_.checkpoint.interval > 0) prepare_copies();
 }
@@ -117,7 +117,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine&
 void Checkpointing::prepare_copies() {
   std::vector<int64_t> sizes;
   for (const auto& owned : engine_.owned_state()) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
-  if (world_.rank() == 0) {
+  if (groups_.owns_replicas()) {
     for (const auto& [name, value] : model_.tensors.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
   }
   copies_.prepare(std::move(sizes));
@@ -138,14 +138,14 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   part.wait_for_copies = [this] { copies_.wait_until_arrived(); };
   part.rng_state = bytes_of_tensor(save_random_state(device_));
   part.metadata = metadata(position);
-  if (world_.rank() == share_.leader) part.skeleton = skeleton();
-  if (world_.rank() == 0 && options_.full_weights) part.full_weights = FullWeights{options_.float_dtype};
+  if (groups_.world.rank() == share_.leader) part.skeleton = skeleton();
+  if (groups_.world.rank() == 0 && options_.full_weights) part.full_weights = FullWeights{options_.float_dtype};
   last_step_ = engine_.steps_done();
   stalls_.copying_ms += watch.ms();
   start_writing(std::move(part));
   if (wait) wait_for_writer();
   stalls_.num_saves += 1;
-  if (world_.rank() == 0) {
+  if (groups_.world.rank() == 0) {
     const double waited = stalls_.waiting_ms - before.waiting_ms, copied = stalls_.copying_ms - before.copying_ms;
     log::info(
         "{} checkpoint of step {}: training blocked for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying {:.1f} MB)",
@@ -169,7 +169,7 @@ void Checkpointing::start_writing(CheckpointPart part) {
 
 void Checkpointing::finish() {
   wait_for_writer();
-  if (world_.rank() != 0 || stalls_.num_saves < 2) return;
+  if (groups_.world.rank() != 0 || stalls_.num_saves < 2) return;
   log::info("{} checkpoints: training blocked for {:.1f} ms in total", stalls_.num_saves,
             stalls_.waiting_ms + stalls_.copying_ms);
 }
@@ -203,16 +203,17 @@ std::vector<StatePiece> Checkpointing::pieces() {
   for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
     out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
   }
-  if (world_.rank() != 0) return out;
+  if (!groups_.owns_replicas()) return out;
   for (const auto& [name, value] : model_.tensors.buffers())
     out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
   return out;
 }
 
-// The frozen parameters that this rank saves: its parts of the sharded ones; on rank 0 also all unsharded ones.
+// The frozen parameters that this rank saves: its parts of the sharded ones; where it owns replicas, also all
+// unsharded ones.
 std::vector<FrozenPart> Checkpointing::owned_frozen() const {
   auto out = engine_.owned_frozen();
-  if (world_.rank() != 0) return out;
+  if (!groups_.owns_replicas()) return out;
   const auto& parameters = model_.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);

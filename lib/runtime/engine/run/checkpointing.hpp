@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/directory_lock.hpp"
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_restore.hpp"
@@ -51,7 +51,7 @@ class Checkpointing : private EngineObserver {
  public:
   // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
   // rank that leads the saves when another job saves there.
-  Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, comm::Communicator& world,
+  Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, const comm::Groups& groups,
                 rendezvous::Store& store, at::Device device);
 
   // `from`: "" starts from scratch. "auto": the run's newest intact checkpoint, or from scratch if there is none. A
@@ -90,7 +90,7 @@ class Checkpointing : private EngineObserver {
   const CheckpointingOptions options_;
   Model& model_;
   Engine& engine_;
-  comm::Communicator& world_;
+  const comm::Groups groups_;
   rendezvous::Store& store_;
   const at::Device device_;
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume

@@ -32,20 +32,20 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   const config::CheckpointLoad load_options = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
   const RestoreOptions options{
       dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.watchdog};
-  const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
+  const auto restored = restore_checkpoint(options, store_, groups_.world, [&](RestoreSource& source) {
     if (from == "auto") resize_buffers(source);
     load(source, load_options);
   });
   if (!restored) {
     const std::string start = begin_from.value_or("");
-    if (world_.rank() == 0) {
+    if (groups_.world.rank() == 0) {
       log::info("--resume auto: no {} in {}, starting {}",
                 begin_from ? "intact checkpoint of this job" : "complete checkpoint", dir_,
                 start.empty() ? "from scratch" : "from '" + start + "' again");
     }
     return resume(start, begin_from);
   }
-  if (world_.rank() == 0) report_loaded(*restored, load_options);
+  if (groups_.world.rank() == 0) report_loaded(*restored, load_options);
   if (load_options.weights_only) return {};
   if (from != "auto" && options_.saves) continue_from(*restored);
   last_step_ = restored->metadata.step;
@@ -56,7 +56,7 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
 // that checkpoint, and not from a later one that it has abandoned.
 void Checkpointing::continue_from(const Restored& restored) const {
   std::error_code elsewhere;
-  if (world_.rank() != share_.leader ||
+  if (groups_.world.rank() != share_.leader ||
       !std::filesystem::equivalent(std::filesystem::path(restored.path).parent_path(), dir_, elsewhere)) {
     return;
   }
@@ -91,7 +91,8 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& lo
   restore_frozen(source, match);
   restore_buffers(source, match);
   if (load_options.weights_only) return;
-  if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of_bytes(*rng), device_);
+  if (auto rng = source.rng_state(groups_.world.rank(), groups_.world.size()))
+    restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
 // State that the checkpoint lacks starts as in a new run. A parameter may have been trained before and be frozen now,

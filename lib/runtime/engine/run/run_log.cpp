@@ -85,7 +85,7 @@ StepMetrics RunLog::metrics_of(const StepResult& result, const StepReport& repor
   metrics.step_ms = result.step_ms;
   metrics.samples_per_s = static_cast<double>(config_.batch.train_batch) / seconds;
   if (result.num_tokens > 0)
-    metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.world_size) / seconds;
+    metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.data_ranks) / seconds;
   if (!device_.is_cpu())
     metrics.gpu_mem_bytes = std::max(read_device_memory(device_).peak_allocated, report.peak_device_bytes);
   if (auto memory = read_host_memory()) metrics.host_mem_bytes = memory->resident;

@@ -21,7 +21,8 @@ namespace dslaunch::runtime {
 struct RunLogOptions {
   std::string run_dir;
   std::string resolved_config;
-  int rank = 0, world_size = 1;
+  int rank = 0;  // of the world
+  int data_ranks = 1;
   bool quiet = false;
   int64_t total_steps = 0;
   bool evaluates_at_end = false;

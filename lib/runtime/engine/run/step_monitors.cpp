@@ -54,6 +54,22 @@ comm::Communicator& StepMonitors::observe(comm::Communicator& inner, const std::
   return *observed_.back();
 }
 
+// A communicator that serves as two groups is observed once, under the first name.
+comm::Groups StepMonitors::observe(const comm::Groups& inner) {
+  const auto named = [this](comm::Communicator* group, const char* name) {
+    return group == nullptr ? nullptr : &observe(*group, name);
+  };
+  comm::Communicator& world = observe(inner.world, "world");
+  comm::Communicator& data = &inner.data == &inner.world ? world : observe(inner.data, "data");
+  return {inner.mesh,
+          inner.own,
+          world,
+          data,
+          named(inner.pipe, "pipe"),
+          named(inner.tensor, "tensor"),
+          named(inner.tied, "tied")};
+}
+
 void StepMonitors::watch_model(const ModelFacts& model) {
   model_ = &model;
   if (!flops_ && !trace_) return;
@@ -86,7 +102,7 @@ void StepMonitors::report_flops(int64_t step, StepReport& report) {
   const auto tree = profile_tree(model_->modules, *costs, model_->table);
   log::debug("flops profile of step {}: {} flops, {} macs, {} params", step, tree[0].flops, tree[0].macs,
              tree[0].params);
-  FlopsReportContext context{step, options_.world_size, config_.batch.micro_batch, {}};
+  FlopsReportContext context{step, options_.mesh, config_.batch.micro_batch, {}};
   if (report.times) context.times = report.times->last_accumulation_step;
   step_flops_ = static_cast<double>(tree[0].flops) * (3 + options.recompute_fwd_factor) *
                 static_cast<double>(config_.batch.accumulation);

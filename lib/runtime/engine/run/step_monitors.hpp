@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "runtime/model/model_facts.hpp"
 #include "runtime/telemetry/comms_log.hpp"
@@ -19,7 +19,8 @@
 namespace dslaunch::runtime {
 
 struct StepMonitorOptions {
-  int rank = 0, world_size = 1;
+  int rank = 0;  // of the world
+  comm::Mesh mesh;
   at::Device device = at::kCPU;
   std::string run_dir;                // for the trace
   std::optional<int64_t> trace_step;  // counts from 1
@@ -41,6 +42,7 @@ class StepMonitors {
 
   // Returns `inner`, or a communicator around it that a monitor watches; both live as long as this. `group` names it.
   comm::Communicator& observe(comm::Communicator& inner, const std::string& group);
+  comm::Groups observe(const comm::Groups& inner);
   // The model whose modules the reports name; must outlive this object. Call before the first step.
   void watch_model(const ModelFacts& model);
   // Notified of the current phase of each step.

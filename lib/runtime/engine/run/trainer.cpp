@@ -39,13 +39,13 @@ std::vector<std::string> names_of(const std::vector<std::pair<std::string, at::T
 // One training run; its members are constructed in the order of their declaration.
 class Training {
  public:
-  Training(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store)
+  Training(const TrainRequest& request, const comm::Groups& groups, rendezvous::Store& store)
       : request_(request),
         config_(request.config),
         store_(store),
         device_(request.device),
-        monitors_(request.config, {world.rank(), world.size(), device_, request.run_dir, request.trace_step}),
-        world_(monitors_.observe(world, "world")),
+        monitors_(request.config, {groups.world.rank(), groups.mesh, device_, request.run_dir, request.trace_step}),
+        groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
         model_(load_model(request.model_path, config_, device_)),
@@ -62,7 +62,7 @@ class Training {
   }
 
   TrainOutcome run() {
-    if (config_.dump_state && world_.rank() == 0) log::info("{}", resolved_config_);
+    if (config_.dump_state && groups_.world.rank() == 0) log::info("{}", resolved_config_);
     if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
     if (engine_->steps_done() >= total_steps_) return run_missing_at_end();
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
@@ -90,15 +90,15 @@ class Training {
   }
 
   void set_up_torch() {
-    seed_random_state(config_.train.seed, world_.rank(), device_);
+    seed_random_state(config_.train.seed, groups_.own.data, device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
     precision::set_tf32(config_.tf32, device_);
   }
 
   void open_data() {
-    data_ = open_training_data(model_->facts, config_, world_.rank(), world_.size(), precision_.compute_dtype,
+    data_ = open_training_data(model_->facts, config_, groups_.mesh, groups_.world.rank(), precision_.compute_dtype,
                                /*pin=*/!device_.is_cpu());
-    require_same_data(data_, world_, device_);
+    require_same_data(data_, groups_.world, device_);
     if (request_.eval_only) require_evaluation_data(data_, config_.data);
     total_steps_ = count_steps(data_, config_);
     resolved_config_ = with_solved_settings(request_.resolved_config, solved_settings());
@@ -107,16 +107,16 @@ class Training {
   }
 
   void build_engine() {
-    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
+    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), groups_,
                                        initial_values(*model_, config_.init, request_.model_path));
     ended("setting up parameters and optimizer");
-    if (world_.rank() == 0) {
+    if (groups_.world.rank() == 0) {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
       if (const auto note = note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
         log::warning("{}", note);
       }
     }
-    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, world_, device_}, position_);
+    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, groups_, device_}, position_);
     log::debug("engine ready");
   }
 
@@ -133,7 +133,7 @@ class Training {
                                        .dtypes = dtypes_,
                                        .job = request_.job,
                                        .watchdog = request_.watchdog};
-    checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, world_, store_, device_);
+    checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, groups_, store_, device_);
     position_ = checkpoints_->resume(request_.resume, request_.begin_from);
     require_checkpoint_to_evaluate();
   }
@@ -141,15 +141,15 @@ class Training {
   void open_log() {
     const RunLogOptions options{.run_dir = request_.run_dir,
                                 .resolved_config = resolved_config_,
-                                .rank = world_.rank(),
-                                .world_size = world_.size(),
+                                .rank = groups_.world.rank(),
+                                .data_ranks = groups_.mesh.data,
                                 .quiet = request_.quiet,
                                 .total_steps = total_steps_,
                                 .evaluates_at_end = data_.eval != nullptr,
                                 .eval_only = request_.eval_only,
                                 .resumed_step = engine_->steps_done()};
     log_ = std::make_unique<RunLog>(options, config_, device_);
-    evaluation_.emplace(data_, config_.data, *engine_, *log_, world_, device_, request_.stop_requested);
+    evaluation_.emplace(data_, config_.data, *engine_, *log_, groups_.world, device_, request_.stop_requested);
   }
 
   comm::Communicator* observed(comm::Communicator* group, const char* name) {
@@ -194,11 +194,11 @@ class Training {
       request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
     }
     log_->report_step(result, monitors_.take_step(result.step));
-    if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
+    if (groups_.world.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
       log::info("{}", model_->runnable->take_recomputation_profile());
     }
     if (result.diagnosis) {
-      store_barrier_at_end(store_, world_.size(), result.step);
+      store_barrier_at_end(store_, groups_.world.size(), result.step);
       throw UserError(ExitCode::kCannotContinue, *result.diagnosis);
     }
     if (result.overflow) return result.stop_requested;
@@ -252,9 +252,9 @@ class Training {
                                    .engine = engine_options(),
                                    .data = data_,
                                    .position = position_,
-                                   .num_ranks = world_.size(),
+                                   .num_data_ranks = groups_.mesh.data,
                                    .random_states = {}};  // Verification gathers them
-    verification_ = std::make_unique<Verification>(*engine_, replicated, world_, store_, is_resumed);
+    verification_ = std::make_unique<Verification>(*engine_, replicated, groups_, store_, is_resumed);
     engine_->restart_clock();
   }
 
@@ -267,7 +267,7 @@ class Training {
   }
 
   void end_verification() {
-    if (verification_ && world_.rank() == 0) log::info("{}", verification_->report());
+    if (verification_ && groups_.world.rank() == 0) log::info("{}", verification_->report());
     verification_.reset();
   }
 
@@ -298,7 +298,7 @@ class Training {
     const auto summary = model_->runnable->set_recomputation(
         {wanted.number_checkpoints, wanted.cpu_checkpointing, wanted.contiguous_memory_optimization,
          wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
-    if (world_.rank() == 0) log::info("{}", summary);
+    if (groups_.world.rank() == 0) log::info("{}", summary);
   }
 
   SolvedSettings solved_settings() const {
@@ -318,7 +318,8 @@ class Training {
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
     out.barrier = [this](const std::string& event) {
-      store_barrier(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.watchdog);
+      store_barrier(store_, groups_.world.size(), engine_->steps_done() + 1, event, request_.hang_limit,
+                    request_.watchdog);
     };
     return out;
   }
@@ -328,7 +329,7 @@ class Training {
   rendezvous::Store& store_;
   at::Device device_;
   StepMonitors monitors_;
-  comm::Communicator& world_;                            // wrapped by the monitors
+  const comm::Groups groups_;                            // wrapped by the monitors
   comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
   std::unique_ptr<Model> model_;
   precision::PrecisionChoice precision_;
@@ -348,8 +349,8 @@ class Training {
 
 }  // namespace
 
-TrainOutcome train(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store) {
-  return Training(request, world, store).run();
+TrainOutcome train(const TrainRequest& request, const comm::Groups& groups, rendezvous::Store& store) {
+  return Training(request, groups, store).run();
 }
 
 }  // namespace dslaunch::runtime

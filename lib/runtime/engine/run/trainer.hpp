@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "comm/watchdog.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
@@ -28,9 +28,10 @@ struct TrainRequest {
   int64_t verify = 0;   // number of steps of this start that run beside an unsharded replica
   Placement placement;  // location of this rank; with several hosts, detects how they share checkpoint directories
   bool quiet = false;   // no progress lines
-  // A second communicator over the world's ranks, for stage 3's all-gathers on a device; null: they use `world`.
+  // A second communicator over the data group's ranks, for stage 3's all-gathers on a device; null: they use that of
+  // the groups.
   comm::Communicator* gather_group = nullptr;
-  comm::Communicator* secondary_group = nullptr;  // hpZ: the ranks of a host; null: off
+  comm::Communicator* secondary_group = nullptr;  // hpZ: the data group's ranks of a host; null: off
   std::optional<int64_t> trace_step;              // "--trace"
   RunTimings* timings = nullptr;                  // receives the times of completed phases; may be null
   std::function<bool()> stop_requested = [] { return false; };
@@ -40,7 +41,7 @@ struct TrainRequest {
 
 enum class TrainOutcome { kFinished, kStopped };
 
-// Collective over `world` (all of its ranks call it). Throws typed errors.
-TrainOutcome train(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store);
+// All ranks of the world call it. Throws typed errors.
+TrainOutcome train(const TrainRequest& request, const comm::Groups& groups, rendezvous::Store& store);
 
 }  // namespace dslaunch::runtime

@@ -90,16 +90,16 @@ void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelect
 
 }  // namespace
 
-TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, int rank, int world_size,
-                                at::ScalarType compute_dtype, bool pin) {
+TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
+                                int rank, at::ScalarType compute_dtype, bool pin) {
   const ForwardArguments forward{model.inputs.names, model.inputs.num_required, config.loss.empty()};
   TrainingData out;
   // Our own losses compute in fp32; 16 bits can represent neither 1013.7 nor, in fp16, 70000.
   const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
   const bool by_labels = config.loss_average == config::LossAverage::kTokens;
   // For "mse", -100 is an ordinary number.
-  out.loader = {rank,
-                world_size,
+  out.loader = {mesh.coordinates(rank).data,
+                mesh.data,
                 config.batch,
                 {compute_dtype, is_own_loss ? at::kFloat : compute_dtype, pin, config.loss != "mse"}};
   out.eval_loader = out.loader;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "comm/communicator.hpp"
+#include "comm/mesh.hpp"
 #include "config/job_config.hpp"
 #include "runtime/data/batch_loader.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
@@ -19,8 +20,10 @@ struct TrainingData {
   LoaderOptions eval_loader;
 };
 
-TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, int rank, int world_size,
-                                at::ScalarType compute_dtype, bool pin);
+// Loaders of the samples of `rank`'s data rank: the ranks of one model read the same batches. Rank 0 logs how arrays
+// are used.
+TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
+                                int rank, at::ScalarType compute_dtype, bool pin);
 
 // Steps of the whole run. If steps and epochs are both given, the smaller limit applies; an endless pass has no epoch
 // limit. Neither: one epoch. Without training data only the steps count; 0 when they are not given.

@@ -20,14 +20,14 @@ Result<> check_capturable(const config::JobConfig& config, at::Device device, bo
   return {};
 }
 
-CapturedPass::CapturedPass(GradientPass& pass, FlatParameters& parameters, comm::Communicator& group, at::Device device)
-    : pass_(pass), parameters_(parameters), group_(group), device_(device), graph_(std::in_place, device) {}
+CapturedPass::CapturedPass(GradientPass& pass, FlatParameters& parameters, comm::Communicator& world, at::Device device)
+    : pass_(pass), parameters_(parameters), world_(world), device_(device), graph_(std::in_place, device) {}
 
 // Ranks capture and replay the same steps: NCCL needs all ranks of a collective to capture it, or none.
 bool CapturedPass::enable(const Result<>& own) {
-  for (const auto& result : gather_results(group_, device_, own)) {
+  for (const auto& result : gather_results(world_, device_, own)) {
     if (result.ok()) continue;
-    if (group_.rank() == 0) log::warning("graph_harvesting has no effect: {}", result.error());
+    if (world_.rank() == 0) log::warning("graph_harvesting has no effect: {}", result.error());
     graph_.reset();
     return false;
   }
@@ -46,7 +46,7 @@ void CapturedPass::compute(const std::function<MicroBatch()>& next, int64_t step
 
 // If any rank cannot capture the step, no further step is captured.
 void CapturedPass::capture(const std::vector<MicroBatch>& batches, int64_t step) {
-  group_.wait_for_completion();
+  world_.wait_for_completion();
   const Result<> captured = graph_->capture(batches, [this](const std::vector<MicroBatch>& fixed) {
     pass_.compute(iterate(fixed));
     parameters_.wait_all_streams();

@@ -10,27 +10,27 @@
 
 namespace dslaunch::runtime {
 
-Engine::Engine(Model& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
+Engine::Engine(Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
                const FlatParameters::ReadElements& read)
     : model_(model),
       config_(config),
       options_(options),
-      data_group_(data_group),
+      groups_(groups),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
       forward_loss_(model, make_loss(config.loss, options.device, config.loss_average, config.kernels), options.device,
                     precision::to_torch(config.autocast)),
       times_(options_.phases),
       rates_(config.scheduler, optimizer_groups_, options.total_steps),
       loss_scaling_(config.loss_scale, options.device) {
-  auto sharding = choose_sharding(model.facts.table, config, options, data_group.size());
+  auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data);
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
-  parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), data_group,
-                                                 options.gather_group != nullptr ? *options.gather_group : data_group);
+  parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), groups.data,
+                                                 options.gather_group != nullptr ? *options.gather_group : groups.data);
   parameters_->load(read);
   move_model_to_device(read);
   model_.runnable->train(true);
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.facts.table, &parameters_->groups(),
-                                                              parameters_->num_shards() > 1 ? &data_group : nullptr});
+                                                              parameters_->num_shards() > 1 ? &groups_.data : nullptr});
   if (!options_.for_evaluation) {
     for (auto& state : parameters_->state()) optim::allocate_moments(*optimizer_, state);
   }
@@ -72,20 +72,21 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
 std::unique_ptr<CapturedPass> Engine::make_captured_pass() {
   Result<> capturable = check_capturable(config_, options_.device, options_.phases.is_observed());
   if (capturable.ok()) capturable = forward_loss_.check_capturable();
-  auto captured = std::make_unique<CapturedPass>(*pass_, *parameters_, data_group_, options_.device);
+  auto captured = std::make_unique<CapturedPass>(*pass_, *parameters_, groups_.world, options_.device);
   return captured->enable(capturable) ? std::move(captured) : nullptr;
 }
 
 std::unique_ptr<StepVerdict> Engine::make_verdict() {
-  const int num_ranks = data_group_.size() * options_.replicated_ranks;
+  const int num_data_ranks = groups_.mesh.data * options_.replicated_ranks;
   StepVerdict::Options verdict;
   verdict.device = options_.device;
   verdict.max_norm = config_.gradient_clipping;
   verdict.gradient_divisor = parameters_->gradient_divisor() * options_.replicated_ranks;
-  verdict.total_micro_batches = static_cast<double>(config_.batch.accumulation) * num_ranks;
+  verdict.total_micro_batches = static_cast<double>(config_.batch.accumulation) * num_data_ranks;
   verdict.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
-  verdict.contributes_norm = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated ones count once
-  return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, data_group_);
+  verdict.contributes_loss = groups_.contributes_loss();
+  verdict.contributes_norm = owns_shards();
+  return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, groups_.world);
 }
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
@@ -129,7 +130,7 @@ EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBa
   inputs.loss_of = [this](const MicroBatch& batch) { return forward_loss_(batch); };
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
-  return runtime::evaluate(model_, inputs, data_group_, options_.device);
+  return runtime::evaluate(model_, inputs, groups_, options_.device);
 }
 
 }  // namespace dslaunch::runtime

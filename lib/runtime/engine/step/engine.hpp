@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/engine/step/captured_pass.hpp"
@@ -59,9 +59,9 @@ struct FrozenPart {
 
 class Engine {
  public:
-  // Moves the model to the device. The model and `data_group` must outlive the engine. `read`: reads initial elements
-  // of a parameter (also for models exported without values).
-  Engine(Model& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
+  // Moves the model to the device. The model and the communicators must outlive the engine. `read`: reads initial
+  // elements of a parameter (also for models exported without values).
+  Engine(Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
          const FlatParameters::ReadElements& read);
 
   // One optimizer step over `accumulation` micro batches from `next`. On a device it returns the previous step's result
@@ -69,7 +69,7 @@ class Engine {
   std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
   // The result that is still in flight, if any.
   std::optional<StepResult> finish() { return verdict_->finish(); }
-  // The mean loss over the batches of all ranks (evaluation.hpp). Training continues as if it had not happened.
+  // The mean loss over the batches of all data ranks (evaluation.hpp). Training continues as if it had not happened.
   EvaluationResult evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
                             const std::function<bool()>& stop_requested);
   // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
@@ -78,11 +78,13 @@ class Engine {
   at::Tensor recompute_loss(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
-  // The state that this rank owns; views, valid until the next step. At stage 0 (replicated) only rank 0 owns it.
+  // The state that this rank owns; views, valid until the next step. Each element has one owner: what data ranks hold
+  // alike (stage 0) belongs to data rank 0, what tensor ranks hold alike to tensor rank 0.
   std::vector<OwnedState> owned_state() { return named_state(parameters_->state()); }
   // The same for other values of this engine's spans.
   std::vector<OwnedState> named_state(std::span<const SpanState> states) const;
-  // This rank's parts of sharded frozen parameters, and which ones are sharded; the others are whole on every rank.
+  // The parts of sharded frozen parameters that this rank owns, and which ones are sharded; the others are whole on
+  // every rank.
   std::vector<FrozenPart> owned_frozen() const;
   bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
   // The largest number of moments in any optimizer group.
@@ -107,6 +109,7 @@ class Engine {
   void restart_clock() { verdict_->restart_clock(); }
 
  private:
+  bool owns_shards() const;
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void move_model_to_device(const FlatParameters::ReadElements& read);
   std::unique_ptr<GradientPass> make_pass();
@@ -118,7 +121,7 @@ class Engine {
   Model& model_;
   const config::JobConfig& config_;
   EngineOptions options_;
-  comm::Communicator& data_group_;
+  const comm::Groups groups_;
   const optim::OptimizerGroups optimizer_groups_;
   ForwardLoss forward_loss_;
   std::unique_ptr<FlatParameters> parameters_;

@@ -14,8 +14,14 @@ constexpr char kScheduleOffset[] = "schedule_offset";
 
 }  // namespace
 
+// Whether this rank's shards count: in sums over the world, and in what is saved.
+bool Engine::owns_shards() const {
+  return parameters_->num_shards() > 1 ? groups_.owns_data_shards() : groups_.owns_replicas();
+}
+
 std::vector<FrozenPart> Engine::owned_frozen() const {
   std::vector<FrozenPart> out;
+  if (!groups_.owns_data_shards()) return out;
   for (const auto& shard : parameters_->frozen_shards()) {
     for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
       out.push_back({piece.parameter, piece.begin, piece.count});
@@ -26,8 +32,7 @@ std::vector<FrozenPart> Engine::owned_frozen() const {
 
 std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) const {
   std::vector<OwnedState> out;
-  const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
-  if (!owns) return out;
+  if (!owns_shards()) return out;
   for (const auto& [span, arrays] : states) {
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {

@@ -15,13 +15,14 @@ namespace {
 
 constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange that waits for the device
 
-// Sets training state aside during its lifetime: mode, random numbers and buffers; all ranks use rank 0's buffers.
+// Sets training state aside during its lifetime: mode, random numbers and buffers; all data ranks use the buffers of
+// data rank 0.
 class EvaluationMode {
  public:
-  EvaluationMode(Model& model, comm::Communicator& group, at::Device device)
+  EvaluationMode(Model& model, comm::Communicator& data_group, at::Device device)
       : model_(model), device_(device), random_state_(save_random_state(device)) {
     for (const auto& [name, buffer] : model_.tensors.buffers()) own_buffers_.push_back(buffer.clone());
-    if (group.size() > 1) broadcast_buffers(group);
+    if (data_group.size() > 1) broadcast_buffers(data_group);
     model_.runnable->train(false);
   }
   ~EvaluationMode() {
@@ -37,12 +38,12 @@ class EvaluationMode {
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
-  void broadcast_buffers(comm::Communicator& group) {
+  void broadcast_buffers(comm::Communicator& data_group) {
     for (auto& [name, buffer] : model_.tensors.buffers()) {
       if (buffer.nbytes() == 0) continue;
       at::Tensor values = buffer.clone(at::MemoryFormat::Contiguous);
-      group.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
-      if (group.rank() != 0) write_buffer(buffer, values);
+      data_group.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
+      if (data_group.rank() != 0) write_buffer(buffer, values);
     }
   }
 
@@ -58,21 +59,21 @@ struct Sums {
   int64_t num_samples = 0;
 };
 
-bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& group, at::Device device) {
-  const auto stop_requests = gather_values<uint8_t>(group, device, inputs.stop_requested() ? 1 : 0);
+bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& world, at::Device device) {
+  const auto stop_requests = gather_values<uint8_t>(world, device, inputs.stop_requested() ? 1 : 0);
   return std::any_of(stop_requests.begin(), stop_requests.end(), [](uint8_t requested) { return requested != 0; });
 }
 
 }  // namespace
 
-EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, comm::Communicator& group, at::Device device) {
+EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, const comm::Groups& groups, at::Device device) {
   at::NoGradGuard no_grad;
-  EvaluationMode mode(model, group, device);
+  EvaluationMode mode(model, groups.data, device);
   Sums sums;
   bool stopped = false;
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().device(device).dtype(at::kDouble));
   for (int64_t seen = 0; auto next = inputs.next(); ++seen) {
-    if (seen > 0 && seen % kBatchesBetweenQuestions == 0 && any_wants_to_stop(inputs, group, device)) {
+    if (seen > 0 && seen % kBatchesBetweenQuestions == 0 && any_wants_to_stop(inputs, groups.world, device)) {
       stopped = true;
       break;
     }
@@ -84,8 +85,9 @@ EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, comm::Co
     sums.num_samples += next->num_samples;
   }
   sums.loss = loss_sum.item<double>();
+  if (!groups.contributes_loss()) sums = {};
   Sums total;
-  for (const auto& rank : gather_values(group, device, sums)) {
+  for (const auto& rank : gather_values(groups.world, device, sums)) {
     total.loss += rank.loss;
     total.weight += rank.weight;
     total.num_samples += rank.num_samples;

@@ -9,7 +9,7 @@
 #include <functional>
 #include <optional>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/model/model.hpp"
 
@@ -22,7 +22,7 @@ struct EvaluationBatch {
 
 struct EvaluationResult {
   double loss = 0;          // the mean; NaN when no sample counted
-  int64_t num_samples = 0;  // over all ranks
+  int64_t num_samples = 0;  // over all data ranks
   bool stopped = false;     // a rank requested a stop before the end: `loss` covers the samples up to that point
 };
 
@@ -35,8 +35,8 @@ struct EvaluationInputs {
   std::function<bool()> stop_requested;  // polled every few batches
 };
 
-// Collective over `group`. All ranks evaluate with rank 0's buffers (running statistics of BatchNorm), which are also
-// the buffers that a checkpoint stores.
-EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, comm::Communicator& group, at::Device device);
+// Collective over the world. All data ranks evaluate with the buffers of data rank 0 (running statistics of BatchNorm),
+// which are also the buffers that a checkpoint stores.
+EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, const comm::Groups& groups, at::Device device);
 
 }  // namespace dslaunch::runtime

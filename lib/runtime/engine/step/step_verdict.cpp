@@ -30,8 +30,8 @@ std::vector<at::Tensor> gradients_of(std::span<const SpanState> state) {
 }  // namespace
 
 StepVerdict::StepVerdict(Options options, precision::LossScaling& loss_scaling, const RateSchedule& rates,
-                         comm::Communicator& group)
-    : options_(options), loss_scaling_(loss_scaling), rates_(rates), group_(group), clock_(options.device) {}
+                         comm::Communicator& world)
+    : options_(options), loss_scaling_(loss_scaling), rates_(rates), world_(world), clock_(options.device) {}
 
 Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested) {
   const auto scalar = sums.loss.options();
@@ -39,9 +39,11 @@ Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> sta
       options_.contributes_norm
           ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients_of(state))).to(at::kFloat)
           : at::zeros({}, scalar);
-  statistics_ = at::stack({sums.loss / options_.total_micro_batches, squares,
-                           at::full({}, stop_requested ? 1.0 : 0.0, scalar), at::full({}, sums.label_weight, scalar)});
-  if (group_.size() > 1) group_.all_reduce(buffer_of(statistics_), comm::ReduceOp::kSum);
+  const bool has_loss = options_.contributes_loss;
+  const at::Tensor loss = has_loss ? sums.loss / options_.total_micro_batches : at::zeros({}, scalar);
+  statistics_ = at::stack({loss, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
+                           at::full({}, has_loss ? sums.label_weight : 0.0, scalar)});
+  if (world_.size() > 1) world_.all_reduce(buffer_of(statistics_), comm::ReduceOp::kSum);
   const at::Tensor label_factor = options_.sums_over_labels ? weigh_by_labels() : at::Tensor();
   loss_scaling_.detect_overflow(statistics_.narrow(0, kLoss, 2));
   const auto clipped = optim::clip_by_norm(statistics_.select(0, kNorm).to(at::kDouble), options_.max_norm,
@@ -84,7 +86,7 @@ std::optional<StepResult> StepVerdict::publish(StepResult result) {
 
 std::optional<StepResult> StepVerdict::finish() {
   if (!in_flight_) return std::nullopt;
-  group_.wait_until([this] { return is_reached(in_flight_->arrived); });
+  world_.wait_until([this] { return is_reached(in_flight_->arrived); });
   StepResult result = read(std::move(*in_flight_));
   in_flight_.reset();
   return result;

@@ -31,13 +31,14 @@ class StepVerdict {
     at::Device device = at::kCPU;
     double max_norm = 0;             // 0: no clipping
     double gradient_divisor = 1;     // turns summed gradients into means
-    double total_micro_batches = 1;  // of all ranks in a step
+    double total_micro_batches = 1;  // of all data ranks in a step
     bool sums_over_labels = false;   // see GradientPass::Options
-    bool contributes_norm = true;    // false: another rank counts this rank's gradients
+    bool contributes_loss = true;    // false: another rank counts this rank's loss and labels,
+    bool contributes_norm = true;    // or its gradients
   };
-  // The references must outlive this object. `group`: the ranks whose statistics are summed.
+  // The references must outlive this object. Statistics are summed over the world; each rank adds what it owns.
   StepVerdict(Options options, precision::LossScaling& loss_scaling, const RateSchedule& rates,
-              comm::Communicator& group);
+              comm::Communicator& world);
 
   // `state` has its gradients. Collective.
   Verdict decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested);
@@ -66,7 +67,7 @@ class StepVerdict {
   const Options options_;
   precision::LossScaling& loss_scaling_;
   const RateSchedule& rates_;
-  comm::Communicator& group_;
+  comm::Communicator& world_;
   // changes with every step
   StepClock clock_;
   // fp32 on the device: [loss, grad norm, stop, label weight], with a loss scale also its report

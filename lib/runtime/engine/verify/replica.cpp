@@ -39,8 +39,8 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
   options.gather_group = options.secondary_group = nullptr;
   options.barrier = {};
   options.phases = {};
-  options.replicated_ranks = run.num_ranks;
-  engine_ = std::make_unique<Engine>(*model_, config_, options, single_rank_group,
+  options.replicated_ranks = run.num_data_ranks;
+  engine_ = std::make_unique<Engine>(*model_, config_, options, comm::Groups::of_data_ranks(single_rank_group),
                                      initial_values(*model_, config_.init, run.model_path));
   engine_->observe(*this);
   take_frozen(run.model);
@@ -66,7 +66,7 @@ void Replica::open_ranks(const ReplicatedRun& run) {
   config::Data data = config_.data;
   data.num_workers = 0;  // no loader threads for every rank of the job
   const auto buffers = run.model.tensors.buffers();
-  for (int rank = 0; rank < run.num_ranks; ++rank) {
+  for (int rank = 0; rank < run.num_data_ranks; ++rank) {
     LoaderOptions options = run.data.loader;
     options.rank = rank;
     options.assembly.pin = false;

@@ -1,7 +1,7 @@
 // For --verify: the training run repeated in rank 0 as a single process would execute it, without sharding and without
-// other ranks. It computes all ranks' micro batches one after the other, each with the random numbers and the buffers
-// (BatchNorm's statistics) of the rank that computes it in the run, so that results that depend on how a batch is split
-// agree. One thread.
+// other ranks. It computes all data ranks' micro batches one after the other, each with the random numbers and the
+// buffers (BatchNorm's statistics) of the rank that computes it in the run, so that results that depend on how a batch
+// is split agree. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -29,8 +29,8 @@ struct ReplicatedRun {
   EngineOptions engine;
   const TrainingData& data;
   DataPosition position;
-  int num_ranks = 1;
-  std::vector<std::string> random_states;  // of each rank, as save_random_state() gives them
+  int num_data_ranks = 1;
+  std::vector<std::string> random_states;  // of each data rank, as save_random_state() gives them
 };
 
 class Replica : private EngineObserver {

@@ -47,17 +47,17 @@ at::Tensor as_bytes(const at::Tensor& values) {
 
 }  // namespace
 
-Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator& world, rendezvous::Store& store,
+Verification::Verification(Engine& engine, ReplicatedRun run, const comm::Groups& groups, rendezvous::Store& store,
                            bool is_resumed)
     : engine_(engine),
       model_(run.model),
-      world_(world),
+      world_(groups.world),
       device_(run.engine.device),
-      bounds_(bounds_of(run.model, run.config, run.engine, run.num_ranks)),
-      state_(engine, run.model, world, run.engine.device, bounds_) {
+      bounds_(bounds_of(run.model, run.config, run.engine, run.num_data_ranks)),
+      state_(engine, run.model, groups.world, run.engine.device, bounds_) {
   require_memory(run);
-  run.random_states = gather_bytes(world, device_, bytes_of_tensor(save_random_state(device_)));
-  if (world.rank() == 0) {
+  run.random_states = gather_bytes(groups.data, device_, bytes_of_tensor(save_random_state(device_)));
+  if (world_.rank() == 0) {
     single_rank_group_ = comm::make_communicator(group_of_one(device_), store);
     replica_ = std::make_unique<Replica>(run, *single_rank_group_, bounds_.gradient);
   }

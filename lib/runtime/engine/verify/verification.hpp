@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/verify/replica.hpp"
@@ -22,7 +22,8 @@ class Verification {
  public:
   // The engine of `run` is at the step where training starts or resumes. Throws on all ranks: UserError(69) with the
   // numbers when the replica does not fit in memory beside the run, UserError(76) when a fresh start already differs.
-  Verification(Engine& engine, ReplicatedRun run, comm::Communicator& world, rendezvous::Store& store, bool is_resumed);
+  Verification(Engine& engine, ReplicatedRun run, const comm::Groups& groups, rendezvous::Store& store,
+               bool is_resumed);
 
   // Call after a step of the run and before the next one. Throws UserError(76) on all ranks, naming the first parameter
   // that differs, in model order.

@@ -96,6 +96,15 @@ TEST_CASE("gradients that another rank counts are left out of the norm", "[runti
   CHECK(rank.step(1, at::tensor({3.0F, 4.0F})).grad_norm == 0);
 }
 
+TEST_CASE("a loss that another rank counts is left out, even if it is not a number",
+          "[runtime][engine][step_verdict]") {
+  Alone alone;
+  Rank rank(alone.group, {.contributes_loss = false});
+  const auto result = rank.step(std::numeric_limits<float>::quiet_NaN(), at::tensor({3.0F, 4.0F}));
+  CHECK(result.loss == 0);
+  CHECK(result.grad_norm == 5);
+}
+
 TEST_CASE("losses over labels become means over the labels that count", "[runtime][engine][step_verdict]") {
   Alone alone;
   // Two micro batches, of whose labels a half and a quarter count: the mean over all of them is 3/8 of that.

@@ -140,13 +140,13 @@ Ends verify(const Run& run) {
     data.train = std::make_shared<WaveSamples>();
     data.train_arrays = {{0}, {1}};
     data.loader = {rank, kRanks, config.batch, {}};
-    Engine engine(
-        *models[static_cast<size_t>(rank)], config, {}, world, [&](int parameter, int64_t begin, at::Tensor out) {
-          out.copy_(
-              models[static_cast<size_t>(rank)]->initial.value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
-        });
+    Engine engine(*models[static_cast<size_t>(rank)], config, {}, comm::Groups::of_data_ranks(world),
+                  [&](int parameter, int64_t begin, at::Tensor out) {
+                    out.copy_(models[static_cast<size_t>(rank)]->initial.value(parameter).reshape({-1}).narrow(
+                        0, begin, out.numel()));
+                  });
     Verification verification(engine, {*models[static_cast<size_t>(rank)], path, config, {}, data, {}, kRanks, {}},
-                              world, store, false);
+                              comm::Groups::of_data_ranks(world), store, false);
     BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
     for (int step = 0; step < run.steps; ++step) {
       const auto result = engine.train_step([&] { return on_device(loader.next(), at::kCPU); }, false);

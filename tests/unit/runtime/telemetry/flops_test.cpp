@@ -134,7 +134,7 @@ TEST_CASE("the flops report has DeepSpeed's blocks", "[runtime][telemetry][flops
   const auto tree = profile_tree(kModules, costs(), table());
   dslaunch::config::FlopsProfiler options;
   options.top_modules = 2;
-  const std::string text = format_flops_report(tree, options, {2, 4, 8, {}});
+  const std::string text = format_flops_report(tree, options, {2, {.data = 4}, 8, {}});
   CHECK_THAT(text, Contains("Profile Summary at step 2:\n"));
   const auto line = [](std::string title, const char* value) {
     title.resize(72, ' ');
@@ -158,8 +158,25 @@ TEST_CASE("the flops report has DeepSpeed's blocks", "[runtime][telemetry][flops
   options.detailed = false;
   options.module_depth = 1;
   options.recompute_fwd_factor = 1;
-  const std::string brief = format_flops_report(tree, options, {2, 4, 8, PhaseTimes{10, 20, 15, 5, 10}});
+  const std::string brief = format_flops_report(tree, options, {2, {.data = 4}, 8, PhaseTimes{10, 20, 15, 5, 10}});
   CHECK_THAT(brief, !Contains("Detailed Profile") && !Contains("depth 1:"));
   CHECK_THAT(brief, Contains(line("bwd FLOPS per GPU = 3 * fwd flops per GPU / bwd latency: ", "712.5 KFLOPS\n")));
   CHECK_THAT(brief, Contains(line("iter latency: ", "40 ms   \n")) && Contains(line("samples/second: ", "800     \n")));
+}
+
+TEST_CASE("the flops report of a mesh counts samples by data ranks and the model by tensor ranks",
+          "[runtime][telemetry][flops]") {
+  const auto tree = profile_tree(kModules, costs(), table());
+  const std::string text =
+      format_flops_report(tree, {}, {2, {.data = 2, .pipe = 1, .tensor = 2}, 8, PhaseTimes{10, 20, 15, 5, 10}});
+  const auto line = [](std::string title, const char* value) {
+    title.resize(72, ' ');
+    return title + value;
+  };
+  CHECK_THAT(text,
+             Contains(line("world size: ", "4       \n")) && Contains(line("data parallel size: ", "2       \n")));
+  CHECK_THAT(text, Contains(line("model parallel size: ", "2       \n")));
+  CHECK_THAT(text, Contains(line("params of model = params per GPU * mp_size: ", "4.02 K  \n")));
+  CHECK_THAT(text, Contains(line("fwd flops of model = fwd flops per GPU * mp_size: ", "9.5 K   \n")));
+  CHECK_THAT(text, Contains(line("samples/second: ", "400     \n")));
 }
