@@ -31,7 +31,7 @@ class PlantedViolations(unittest.TestCase):
                        "lib/launch/nodes/planted.hpp", "lib/hostfile/planted.hpp", "lib/base/planted.hpp",
                        "lib/comm/planted.hpp", "lib/runtime/optim/planted.hpp",
                        "lib/runtime/checkpoint/planted.hpp", "lib/runtime/checkpoint/pickle/planted.hpp",
-                       "lib/runtime/checkpoint/deepspeed/planted.hpp", "lib/runtime/engine/planted.hpp",
+                       "lib/runtime/checkpoint/deepspeed/planted.hpp", "lib/runtime/engine/step/planted.hpp",
                        "tests/planted.hpp"):
             cls.write(header, "#pragma once\n")
 
@@ -68,7 +68,7 @@ class PlantedViolations(unittest.TestCase):
         self.expect_refusal("lib/base/bad.cpp", '"hostfile/planted.hpp"', "upward", "level 0", "level 1")
         self.expect_refusal("lib/launch/plan/bad.hpp", '"launch/jobs/planted.hpp"', "upward")
         self.expect_refusal("lib/runtime/checkpoint/bad.cpp", '"runtime/checkpoint/deepspeed/planted.hpp"', "upward")
-        self.expect_refusal("lib/runtime/optim/bad.cpp", '"runtime/engine/planted.hpp"', "upward")
+        self.expect_refusal("lib/runtime/optim/bad.cpp", '"runtime/engine/step/planted.hpp"', "upward")
         self.expect_refusal("lib/base/bad.hpp", '"../hostfile/planted.hpp"', "upward")
         self.expect_refusal("lib/base/bad.hpp", '  <hostfile/planted.hpp>', "upward")
 
@@ -90,17 +90,17 @@ class PlantedViolations(unittest.TestCase):
     def test_restricted_headers(self):
         for header, stray in (("<CLI/CLI.hpp>", "lib/config/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/plan/bad.cpp"),
                               ("<yaml-cpp/yaml.h>", "lib/launch/plan/bad.cpp"),
-                              ("<nccl.h>", "lib/runtime/engine/bad.cpp"),
+                              ("<nccl.h>", "lib/runtime/engine/step/bad.cpp"),
                               ("<libssh/libssh.h>", "lib/spawn/local/bad.cpp"),
                               ("<torch/script.h>", "lib/launch/agent/bad.cpp"),
                               ("<ATen/ATen.h>", "lib/config/bad.cpp"), ("<c10/util/Exception.h>", "lib/base/bad.cpp"),
                               ("<torch/torch.h>", "apps/launcher/bad.cpp"),
                               ("<fmt/format.h>", "lib/launch/jobs/bad.cpp"),
                               ('"launch/plan/planted.hpp"', "apps/worker/bad.cpp"),
-                              ('"launch/plan/planted.hpp"', "lib/runtime/engine/bad.cpp"),
-                              ('"../../launch/plan/planted.hpp"', "lib/runtime/engine/bad.cpp"),
+                              ('"launch/plan/planted.hpp"', "lib/runtime/engine/step/bad.cpp"),
+                              ('"../../../launch/plan/planted.hpp"', "lib/runtime/engine/step/bad.cpp"),
                               ('"comm/planted.hpp"', "apps/launcher/bad.cpp"),
-                              ('"runtime/engine/planted.hpp"', "apps/launcher/bad.cpp")):
+                              ('"runtime/engine/step/planted.hpp"', "apps/launcher/bad.cpp")):
             with self.subTest(header=header, file=stray):
                 self.expect_refusal(stray, header, "may be included only in")
 
@@ -142,7 +142,7 @@ class PlantedViolations(unittest.TestCase):
                               ("lib/base/good.hpp", "<nlohmann/json_fwd.hpp>"),
                               ("lib/comm/good.cpp", "<nccl.h>"), ("lib/spawn/ssh/good.cpp", "<libssh/libssh.h>"),
                               ("apps/launcher/good.cpp", "<CLI/CLI.hpp>"), ("apps/worker/good.cpp", "<CLI/CLI.hpp>"),
-                              ("lib/runtime/engine/good.cpp", '"runtime/optim/planted.hpp"')):
+                              ("lib/runtime/engine/step/good.cpp", '"runtime/optim/planted.hpp"')):
             with self.subTest(path=path, include=include):
                 self.assertEqual(self.plant(path, include), (0, ""))
 
