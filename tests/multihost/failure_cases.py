@@ -5,14 +5,13 @@ import signal
 import sys
 import time
 
-from host_case import HostCase
+from host_case import HostCase, pace
 from memory_cgroup import MemoryCgroup
 from parallel_cases import long_running
 
 STUBBORN = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.05; done"
 SAVES = "trap 'echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
 GRANDCHILD = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null & "
-SETTLING_S = 2  # what a busy machine may add to any promised time
 
 
 class RankFailures(HostCase):
@@ -63,28 +62,25 @@ class RankFailures(HostCase):
     def test_all_ranks_share_one_grace_period(self):
         process = self.start_exec(STUBBORN, "--grace", "1", hosts="node1 slots=3\nnode2 slots=1\n")
         self.lines(process, 4)
-        process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        self.assertEqual(self.finish(process).code, 137)
-        self.assertLess(time.monotonic() - began, 1 + 3)
+        with pace.at_most(1 + 3):
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.finish(process).code, 137)
 
     def test_the_job_ends_promptly_after_a_failure(self):
         process = self.start_exec("echo $$; exec sleep 1000")
         self.lines(process, 3)
-        began = time.monotonic()
-        self.cluster.node2.kill("sleep 1000")
-        outcome = self.finish(process)
-        self.assertLess(time.monotonic() - began, 2 + SETTLING_S)
+        with pace.at_most(2 + 2):
+            self.cluster.node2.kill("sleep 1000")
+            outcome = self.finish(process)
         self.expect_first(outcome, 137, "killed by SIGKILL")
 
     def test_a_rank_that_is_stopped_while_the_job_is_ended(self):
         process = self.start_exec(STUBBORN, "--grace", "1")
         self.lines(process, 3)
-        process.send_signal(signal.SIGTERM)
-        self.cluster.node1.kill("trap", signal.SIGSTOP)
-        began = time.monotonic()
-        self.assertEqual(self.finish(process).code, 137)
-        self.assertLess(time.monotonic() - began, 1 + 3)
+        with pace.at_most(1 + 3):
+            process.send_signal(signal.SIGTERM)
+            self.cluster.node1.kill("trap", signal.SIGSTOP)
+            self.assertEqual(self.finish(process).code, 137)
 
     def test_a_rank_that_was_stopped_before(self):
         process = self.start_exec("echo up; exec sleep 1000")
@@ -115,13 +111,14 @@ class Stopping(HostCase):
         self.lines(process, 3)
         process.send_signal(signal.SIGINT)
         process.stderr.readline()  # it says that it stops: the first one was seen
-        began = time.monotonic()
-        while process.poll() is None:  # one at once after another is the same for the launcher
-            self.assertLess(time.monotonic() - began, 5)
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.01)
+
+        def pressed():  # one at once after another is the same for the launcher
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        self.wait_until(pressed, 5, "the end after a further Ctrl-C")
         self.expect(self.finish(process), 130)
-        self.assertLess(time.monotonic() - began, 5)
 
     def test_sigterm_gives_75_when_all_could_save(self):
         process = self.start_exec(SAVES)
@@ -218,13 +215,13 @@ class LostHosts(HostCase):
         self.assertEqual([node.kill("sleep 1000", 0) for node in self.cluster.nodes], [[], [], []])
 
     def test_no_process_remains_two_seconds_after_the_launcher_was_killed(self):
+        def left():
+            return [command for found in self.alive().values() for command in found.values() if not command.startswith("sshd:")]
+
         process = self.begin()
         process.kill()
         process.wait()
-        time.sleep(2)  # the promise itself
-        left = {name: {pid: command for pid, command in found.items() if not command.startswith("sshd:")}
-                for name, found in self.alive().items()}
-        self.assertEqual({name: found for name, found in left.items() if found}, {})
+        self.wait_until(lambda: not left(), 2, lambda: f"an end of all processes ({left()})")
         self.remove_sockets()
 
     def test_a_launcher_killed_while_it_starts(self):
@@ -242,10 +239,10 @@ class LostHosts(HostCase):
         process = self.begin("--grace", "1")
         self.cluster.partition(self.cluster.node2)
         began = time.monotonic()
-        outcome = self.finish(process)
+        with pace.at_most(20 + 5):
+            outcome = self.finish(process)
         self.expect(outcome, 69, "node2")
         self.assertGreater(time.monotonic() - began, 10)
-        self.assertLess(time.monotonic() - began, 20 + 5)
         self.assertEqual(self.alive(self.cluster.node1, self.cluster.node3, self.cluster.head), {})
         # Its ranks have no launcher any more, and know it, although the way is still cut.
         self.wait_until(lambda: not self.cluster.node2.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
@@ -260,10 +257,9 @@ class LostHosts(HostCase):
     def test_a_host_whose_cable_is_pulled(self):
         process = self.begin("--grace", "1", "--lost_after", "4s")
         self.cluster.partition(self.cluster.node3, "unplugged")
-        began = time.monotonic()
-        outcome = self.finish(process)
+        with pace.at_most(4 + 5):
+            outcome = self.finish(process)
         self.expect(outcome, 69, "node3")
-        self.assertLess(time.monotonic() - began, 4 + 5)
         self.wait_until(lambda: not self.cluster.node3.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
         self.reconnect(self.cluster.node3)
 
@@ -300,8 +296,8 @@ class Refusals(HostCase):
     def test_all_unreachable_hosts_are_reported(self):
         self.cluster.node2.kill_sshd()
         self.cluster.partition(self.cluster.node3, "unplugged")
-        outcome = self.refused(69, "node2", "refused", "node3", options=["--connect_timeout", "2s"])
-        self.assertLess(outcome.seconds, 2 + 5)
+        with pace.at_most(2 + 5):
+            self.refused(69, "node2", "refused", "node3", options=["--connect_timeout", "2s"])
 
     def test_an_unknown_host_name(self):
         self.refused(69, "no-such-host", hosts="node1 slots=1\nno-such-host slots=1\n")

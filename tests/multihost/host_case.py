@@ -5,11 +5,11 @@ import time
 import unittest
 import uuid
 
-from netns import HOME, wait_until
+from netns import HOME, pace, wait_until
 
 DSLAUNCH = os.path.join(os.path.realpath(os.environ["DSLAUNCH_BIN"]), "dslaunch")
-LIMIT_S = 60  # for what should take moments, on a machine that is busy
 SETTLE_S = 3  # a closed connection's sshd, a killed process: gone by then
+LIMIT_S = 60  # for what should take moments, on a machine that is busy
 # The job's record on the launching host is meant to stay, and the folder of the launchers' sockets.
 RECORDS = rf"^{HOME}/\.local(/state(/dslaunch(/.*)?)?)?$|^/run/user/0/dslaunch$"
 
@@ -44,8 +44,8 @@ class HostCase(unittest.TestCase):
             self.cluster.restore()
 
     def expect_nothing_left(self, limit=SETTLE_S):
-        deadline = time.monotonic() + limit
-        while (left := self.cluster.leftovers(self.allowed_files)) and time.monotonic() < deadline:
+        deadline = pace.Deadline(limit)
+        while (left := self.cluster.leftovers(self.allowed_files)) and not deadline.passed():
             time.sleep(0.02)
         self.assertEqual(left, {}, "this is left behind")
 

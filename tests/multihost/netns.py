@@ -13,10 +13,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 import isolation
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import pace  # noqa: E402
 
 HOME = pwd.getpwuid(0).pw_dir
 COVERED = ("/tmp", "/dev/shm", "/run", HOME)  # what a host has for itself
@@ -49,12 +53,12 @@ def missing_programs(names=NEEDED_PROGRAMS):
 
 def wait_until(condition, limit_s, what):
     """The first true value of the condition. There is nobody to wake us in another process, so we look often."""
-    deadline = time.monotonic() + limit_s
+    deadline = pace.Deadline(limit_s)
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if deadline.passed():
             raise TimeoutError(f"{what() if callable(what) else what}: not within {limit_s} s")
         time.sleep(0.005)
 

@@ -5,10 +5,14 @@ import glob
 import os
 import signal
 import struct
+import sys
 import tempfile
 import time
 import unittest
 import uuid
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import pace  # noqa: E402
 
 DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
 LIMIT_S = 60  # for what should take moments, on a machine that is busy
@@ -52,8 +56,8 @@ class TaggedTest(unittest.TestCase):
             process.wait()
             for stream in filter(None, (process.stdout, process.stderr)):
                 stream.close()
-        deadline = time.monotonic() + settle_s
-        while (leftovers := self.tagged_processes()) and time.monotonic() < deadline:
+        deadline = pace.Deadline(settle_s)
+        while (leftovers := self.tagged_processes()) and not deadline.passed():
             time.sleep(0.01)
         for pid in leftovers:
             os.kill(pid, signal.SIGKILL)
@@ -75,7 +79,7 @@ class TaggedTest(unittest.TestCase):
         return found
 
     def wait_until(self, condition, what="the condition", limit=LIMIT_S):
-        deadline = time.monotonic() + limit
+        deadline = pace.Deadline(limit)
         while not condition():
-            self.assertLess(time.monotonic(), deadline, f"{what} did not come true in {limit} s")
+            self.assertFalse(deadline.passed(), f"{what} did not come true in {limit} s")
             time.sleep(0.01)

@@ -21,6 +21,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
 import tensor_file  # noqa: E402
+import pace  # noqa: E402
 import harness  # noqa: E402
 from harness import base_config, program, run  # noqa: E402
 
@@ -74,7 +75,7 @@ class BadInputTest(harness.TrainingTest):
                                  run_dir or self.env.run_dir(), world, steps, extra)
 
     def assert_refused(self, command, code, *words, env=None):
-        outcome = run(command, timeout=30, env=env)
+        outcome = run(command, env=env)
         codes = code if isinstance(code, tuple) else (code,)
         self.assertIn(outcome.code, codes, str(outcome))
         self.assert_clean(outcome)
@@ -193,7 +194,7 @@ class CommandLine(BadInputTest):
                 for _ in range(2):
                     self.assertIn("ready", process.stdout.readline())
                 process.send_signal(number)
-                out, err = process.communicate(timeout=30)
+                out, err = process.communicate(timeout=harness.LIMIT_S)
                 self.assertEqual((process.returncode, out.count("saved")), (code, 2), out + err)
 
     def test_neither_config_nor_option_names_data(self):
@@ -796,7 +797,7 @@ class RankFailures(BadInputTest):
         return process, folder
 
     def wait_for_steps(self, process, folder, count):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + harness.LIMIT_S
         while time.monotonic() < deadline and process.poll() is None:
             try:
                 if len(harness.read_metrics(folder)) >= count:
@@ -805,19 +806,18 @@ class RankFailures(BadInputTest):
                 pass  # not written yet, or just being written
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
-        self.fail(f"no {count} steps within 30 s:\n{process.communicate()[0]}")
+        self.fail(f"no {count} steps within {harness.LIMIT_S} s:\n{process.communicate()[0]}")
 
     def end(self, process, seconds):
         began = time.monotonic()
-        try:
-            text, _ = process.communicate(timeout=seconds + 10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            self.fail(f"the job did not end:\n{process.communicate()[0]}")
-        taken = time.monotonic() - began
-        outcome = harness.Outcome(process.args, process.returncode, text, "", taken)
+        with pace.at_most(seconds):
+            try:
+                text, _ = process.communicate(timeout=harness.LIMIT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                self.fail(f"the job did not end:\n{process.communicate()[0]}")
+        outcome = harness.Outcome(process.args, process.returncode, text, "", time.monotonic() - began)
         self.assert_clean(outcome)
-        self.assertLess(taken, seconds, str(outcome))
         return outcome
 
     def test_a_killed_rank_ends_the_job_and_is_named(self):
@@ -879,8 +879,8 @@ class RankFailures(BadInputTest):
 
     def test_ctrl_c_twice_stops_at_once(self):
         process, _ = self.endless(world=2)
-        deadline = time.monotonic() + 5
-        while process.poll() is None and time.monotonic() < deadline:  # one at once after another is the same press
+        deadline = pace.Deadline(5)
+        while process.poll() is None and not deadline.passed():  # one at once after another is the same press
             os.kill(process.pid, signal.SIGINT)
             time.sleep(0.01)
         self.assertEqual(self.end(process, 5).code, 130)
@@ -889,8 +889,8 @@ class RankFailures(BadInputTest):
         process, folder = self.endless(world=2)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        deadline = time.monotonic() + 5
-        while harness.job_processes(folder) and time.monotonic() < deadline:
+        deadline = pace.Deadline(5)
+        while harness.job_processes(folder) and not deadline.passed():
             time.sleep(0.05)
         self.assertEqual(harness.job_processes(folder), [])
 
@@ -942,11 +942,11 @@ class ManualStart(BadInputTest):
             for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):  # a warning is no first one
                 ranks[0].send_signal(number)
             caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", harness.read_proc(ranks[0].pid, "status"))[1], 16)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + harness.LIMIT_S
             while caught() >> (signal.SIGTERM - 1) & 1 and time.monotonic() < deadline:  # until the first has arrived
                 time.sleep(0.01)
             ranks[0].send_signal(signal.SIGINT)
-            ranks[0].communicate(timeout=10)
+            ranks[0].communicate(timeout=harness.LIMIT_S)
             self.assertEqual(ranks[0].returncode, -signal.SIGINT)
         finally:
             for rank in ranks:
@@ -990,7 +990,7 @@ class ManualStart(BadInputTest):
             started = [subprocess.Popen(other, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                         env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                                  MASTER_PORT=port)) for rank in (0, 1)]
-            texts = [rank.communicate(timeout=30)[0] for rank in started]
+            texts = [rank.communicate(timeout=harness.LIMIT_S)[0] for rank in started]
             self.assertEqual([rank.returncode for rank in started], [73, 71], texts)
         finally:
             first.terminate()
@@ -1007,7 +1007,7 @@ class ManualStart(BadInputTest):
                                   stderr=subprocess.STDOUT, text=True,
                                   env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                            MASTER_PORT=port)) for rank, folder in enumerate(folders)]
-        text, _ = ranks[1].communicate(timeout=30)
+        text, _ = ranks[1].communicate(timeout=harness.LIMIT_S)
         ranks[0].kill()  # it waits for rank 1, as it would for one that was never started
         ranks[0].communicate()
         self.assertEqual(ranks[1].returncode, 73, text)

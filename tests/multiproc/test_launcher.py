@@ -20,7 +20,7 @@ import time
 import unittest
 import zipfile
 
-from tagged_case import DSLAUNCH, LIMIT_S, TaggedTest
+from tagged_case import DSLAUNCH, LIMIT_S, TaggedTest, pace
 
 
 class Outcome:
@@ -137,11 +137,10 @@ class ExitCodes(LauncherTest):
         self.assertEqual(self.exec_sh(1, "kill -SEGV $$").code, 139)
 
     def test_time_limit(self):
-        began = time.monotonic()
-        outcome = self.exec_sh(2, "sleep 1000", "--timeout", "500ms")
+        with pace.at_most(15):
+            outcome = self.exec_sh(2, "sleep 1000", "--timeout", "500ms")
         self.assertEqual(outcome.code, 124, str(outcome))
         self.assertIn(b"--timeout", outcome.err)
-        self.assertLess(time.monotonic() - began, 15)
 
     def test_a_low_limit_of_open_files_is_reported_last(self):
         """Whether the launcher or the agent meets the limit, in whatever it does then."""
@@ -193,10 +192,9 @@ class FirstFailure(LauncherTest):
     def test_a_rank_killed_from_outside(self):
         process = self.start_sh(2, "[ $RANK = 0 ] || echo $$; exec sleep 1000")
         line = process.stdout.readline().decode()
-        os.kill(int(line.split("| ")[1]), signal.SIGKILL)
-        began = time.monotonic()
-        outcome = self.finish(process)
-        self.assertLess(time.monotonic() - began, 5)
+        with pace.at_most(5):
+            os.kill(int(line.split("| ")[1]), signal.SIGKILL)
+            outcome = self.finish(process)
         self.assertEqual(outcome.code, 137, str(outcome))
         self.assertIn(b"rank 1 on localhost failed first: killed by SIGKILL (signal 9)", outcome.err)
 
@@ -272,10 +270,9 @@ class Stopping(LauncherTest):
         self.lines(process, 2)
         process.send_signal(signal.SIGINT)
         process.stderr.readline()  # it says that it stops: the first one was seen
-        began = time.monotonic()
-        self.press_until(process, lambda: process.poll() is not None)
-        outcome = self.finish(process)
-        self.assertLess(time.monotonic() - began, 10)
+        with pace.at_most(10):
+            self.press_until(process, lambda: process.poll() is not None)
+            outcome = self.finish(process)
         self.assertEqual(outcome.code, 130, str(outcome))
 
     def test_a_stop_request_during_a_failure_prevents_a_restart(self):
@@ -300,21 +297,19 @@ class Stopping(LauncherTest):
                 for number in (*before, signal.SIGQUIT):
                     process.send_signal(number)
                     process.stderr.readline()  # it says that it was seen
-                began = time.monotonic()
-                outcome = self.finish(process)
-                self.assertLess(time.monotonic() - began, 10)
+                with pace.at_most(10):
+                    outcome = self.finish(process)
                 self.assertEqual(outcome.code, 130 if before else 131, str(outcome))
                 self.assertEqual(self.tagged_processes(), {})
                 job = json.loads(self.launch("jobs", "--json", "last").out)["jobs"][0]
                 self.assertEqual((job["condition"], job["end"]["exit_code"]), ("ended", outcome.code))
 
     def test_all_ranks_share_one_grace_period(self):
-        began = time.monotonic()
         process = self.start_sh(4, self.STUBBORN, "--grace", "1")
         self.lines(process, 4)
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(self.finish(process).code, 130)
-        self.assertLess(time.monotonic() - began, 20)
+        with pace.at_most(3):  # four in a row would take four
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(self.finish(process).code, 130)
 
     def test_sigterm_gives_75_when_every_rank_could_save(self):
         process = self.start_sh(2, self.SAVES)
@@ -352,10 +347,9 @@ class Stopping(LauncherTest):
         process = self.start_sh(2, "echo $$; exec sleep 1000")
         pids = [int(line.split("| ")[1]) for line in self.lines(process, 2)]
         os.kill(pids[0], signal.SIGSTOP)
-        process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        self.assertEqual(self.finish(process).code, 143)
-        self.assertLess(time.monotonic() - began, 10)
+        with pace.at_most(10):
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.finish(process).code, 143)
 
     def test_user_signals_reach_the_ranks(self):
         process = self.start_sh(2, "trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
@@ -408,10 +402,9 @@ class NothingLeftBehind(LauncherTest):
                 self.assertEqual(self.tagged_processes(), {})
 
     def test_grandchildren_that_hold_the_output_open(self):
-        began = time.monotonic()
-        outcome = self.exec_sh(2, "setsid sleep 1000 & echo said; exit 0")
+        with pace.at_most(15):
+            outcome = self.exec_sh(2, "setsid sleep 1000 & echo said; exit 0")
         self.assertEqual((outcome.code, outcome.out.count(b"said")), (0, 2), str(outcome))
-        self.assertLess(time.monotonic() - began, 15)
 
     def test_grandchildren_without_the_jobs_environment(self):
         process = self.start_sh(1, "env -i setsid sleep 1000.5 >/dev/null 2>&1 & echo $!; exit 0")
@@ -439,8 +432,7 @@ class NothingLeftBehind(LauncherTest):
         self.lines(process, 3)
         process.kill()
         process.wait()
-        time.sleep(2)  # the promise itself
-        self.assertEqual(self.tagged_processes(), {})
+        self.wait_until(lambda: self.tagged_processes() == {}, "an end of all processes", 2)
         self.wait_until(lambda: os.listdir(self.temp) == [], what="an empty temporary folder")
 
     def test_a_launcher_killed_while_it_starts(self):
@@ -695,16 +687,15 @@ class Output(LauncherTest):
                 os.close(writer)
                 log = self.path(f"run{with_terminal}/logs/localhost.0.log")
                 self.wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 8 << 20, "more than the launcher keeps")
-                process.send_signal(signal.SIGINT)
-                began = time.monotonic()
-                self.assertEqual(process.wait(LIMIT_S), 130)
-                self.assertLess(time.monotonic() - began, 7)  # 2 s for the reader, and the rest for a busy machine
+                with pace.at_most(7):  # 2 s for the reader
+                    process.send_signal(signal.SIGINT)
+                    self.assertEqual(process.wait(LIMIT_S), 130)
                 os.close(reader)
 
     def test_without_any_standard_stream(self):
         """As a careless daemon starts it: no pipe or file of ours may get the number of standard output."""
         words = [DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"), "--", "sh", "-c",
-                 "echo word; exit 3"]
+                 "echo word; [ $RANK = 0 ] || exec sleep 1000; exit 3"]
         process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], env=self.environment())
         self.running.append(process)
         self.assertEqual(process.wait(timeout=LIMIT_S), 3)
