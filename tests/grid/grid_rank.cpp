@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "case_store.hpp"
 #include "config/load.hpp"
 #include "config/report.hpp"
@@ -41,19 +43,30 @@ void write_line(int fd, const Json& value) {
     throw SystemError("write", "a result");
 }
 
-runtime::TrainRequest request_of(const Json& grid_case, int world_size) {
+// The ranks' messages of a case that shows them go where the pool's standard error goes.
+void set_log_level(const Json& grid_case) {
+  log::set_level(grid_case.value("shows", false) ? log::Level::kInfo : log::Level::kWarning);
+}
+
+runtime::TrainRequest request_of(const Json& grid_case, const rendezvous::LaunchEnv& env) {
   const auto steps = grid_case.at("steps").get<int64_t>();
   const std::vector<config::Override> overrides{{"train.steps", std::to_string(steps), "the case"}};
   const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
-                                        overrides, {world_size});
+                                        overrides, {env.world_size});
   config::throw_if_bad(loaded);
+  for (const auto& note : loaded.notes) log::info("note: {}", note);
   runtime::TrainRequest request;
   request.model_path = grid_case.at("model").get<std::string>();
   request.run_dir = grid_case.at("run_dir").get<std::string>();
   request.config = loaded.config;
   request.resolved_config = config::resolved_json(loaded);
   request.resume = grid_case.value("resume", "");
-  request.quiet = true;
+  request.job = grid_case.value("job", "");
+  if (grid_case.contains("begin_from")) request.begin_from = grid_case.at("begin_from").get<std::string>();
+  request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
+  request.verify = grid_case.value("verify", 0);
+  request.eval_only = grid_case.value("eval_only", false);
+  request.quiet = !grid_case.value("shows", false);
   request.hang_limit = std::chrono::seconds(6);  // who is alone at a meeting of ranks says so before the pool gives up
   return request;
 }
@@ -104,12 +117,13 @@ std::string GridRank::share_case(const std::string& line) {
 GridRank::Ending GridRank::run_case(const std::string& text) {
   try {
     CaseStore store(*store_, key("run/"));
-    runtime::train(request_of(Json::parse(text), env_.world_size), comm::Groups::of_data_ranks(*world_), store);
+    const Json grid_case = Json::parse(text);
+    set_log_level(grid_case);
+    runtime::train(request_of(grid_case, env_), comm::Groups::of_data_ranks(*world_), store);
     return {};
-  } catch (const Error& error) {
-    return {to_int(error.code()), error.what()};
   } catch (const std::exception& error) {
-    return {to_int(ExitCode::kInternal), error.what()};
+    const DescribedError end = described(error);
+    return {to_int(end.code), end.text};
   }
 }
 

@@ -16,9 +16,11 @@ class GridRank {
 
   // Rank 0 reads a JSON line a case from `in_fd`, for example
   //   {"model": "m.pt", "run_dir": "d", "config": {…}, "steps": 20, "resume": ""}
-  // and writes a line a case to `out_fd`: {"code": 0, "message": "", "seconds": 0.2, "pool": "ready"}. A case that
-  // failed in the same way on all ranks leaves the pool "ready"; one whose ranks disagree leaves it "broken".
-  // Returns the rank's exit status: 0 after the end of the input, 1 for a broken pool.
+  // and, where a case needs them, "verify": N, "eval_only": true, "job" and "begin_from" of a restart, and "shows":
+  // true (what a run prints goes to standard error). It writes a line a case to `out_fd`:
+  //   {"code": 0, "message": "", "seconds": 0.2, "pool": "ready"}
+  // A case that failed in the same way on all ranks leaves the pool "ready"; one whose ranks disagree leaves it
+  // "broken". Returns the rank's exit status: 0 after the end of the input, 1 for a broken pool.
   int run(int in_fd, int out_fd);
 
  private:

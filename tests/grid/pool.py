@@ -19,6 +19,7 @@ class Ending(NamedTuple):
     code: int  # the exit code that dsworker would have had
     message: str
     seconds: float
+    said: str = ""  # what the ranks printed, of a case that "shows" it
 
 
 class Pool:
@@ -38,10 +39,11 @@ class Pool:
         self.process = None
         self.errors.close()
 
-    def run(self, model, config, run_dir, steps, resume="", deadline=DEADLINE):
+    def run(self, model, config, run_dir, steps, resume="", deadline=DEADLINE, **more):
+        """`more`: as grid_rank.hpp has them."""
         if self.process is None:
             self._start()
-        case = {"model": model, "config": config, "run_dir": run_dir, "steps": steps, "resume": resume}
+        case = {"model": model, "config": config, "run_dir": run_dir, "steps": steps, "resume": resume, **more}
         begin = self.errors.seek(0, os.SEEK_END)
         began = time.monotonic()
         try:
@@ -63,7 +65,8 @@ class Pool:
         if result["pool"] != "ready":
             self._kill()
             result["message"] += self._said_since(begin)
-        return Ending(result["code"], result["message"], seconds)
+        said = self._said_since(begin, limit=None) if more.get("shows") else ""
+        return Ending(result["code"], result["message"], seconds, said)
 
     def _start(self):
         self.process = subprocess.Popen([harness.program("grid_worker"), str(self.world)], stdin=subprocess.PIPE,
@@ -100,10 +103,10 @@ class Pool:
         line, self.pending = self.pending.split(b"\n", 1)
         return line
 
-    def _said_since(self, begin):
+    def _said_since(self, begin, limit=6000):
         self.errors.seek(begin)
         text = self.errors.read().decode(errors="replace").strip()
-        return "\n" + text[-6000:] if text else ""
+        return "\n" + text[-(limit or len(text)):] if text else ""
 
 
 def threads_of_children(parent):
