@@ -222,14 +222,19 @@ class TrainingEnv:
         return [program("dslaunch"), *self.ranks(world)]
 
     def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
+        """Without data and steps: of an evaluation."""
         path = config if isinstance(config, str) else self.config(config)
-        return [*self.launcher(world), "--config", path, "--data", data, "--run_dir", run_dir, "--steps",
-                str(steps), *extra, model]
+        return [*self.launcher(world), "--config", path, *(["--data", data] if data else []), "--run_dir", run_dir,
+                *(["--steps", str(steps)] if steps else []), *extra, model]
+
+    def run(self, model, data, config, run_dir, world=1, steps=50, extra=()):
+        """The outcome of a run of dslaunch."""
+        return run(self.command(model, data, config, run_dir, world, steps, extra))
 
     def train(self, model, data, config, world=1, steps=50, run_dir=None, extra=()):
-        """Runs dslaunch to success and returns (metrics, run folder)."""
+        """Runs to success and returns (metrics, run folder)."""
         run_dir = run_dir or self.run_dir()
-        outcome = run(self.command(model, data, config, run_dir, world, steps, extra))
+        outcome = self.run(model, data, config, run_dir, world, steps, extra)
         if outcome.code != 0:
             raise AssertionError(f"expected success: {outcome}")
         return read_metrics(run_dir), run_dir
@@ -244,9 +249,13 @@ class TrainingEnv:
 
 
 class TrainingTest(unittest.TestCase):
-    """A test class with its own `env`."""
+    """A test class with its own `env`, which starts programs; that of pooled.py runs in the grid's pools."""
+
+    @classmethod
+    def make_env(cls):
+        return TrainingEnv()
 
     @classmethod
     def setUpClass(cls):
-        cls.env = TrainingEnv()
+        cls.env = cls.make_env()
         cls.addClassCleanup(cls.env.close)
