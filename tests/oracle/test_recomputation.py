@@ -174,6 +174,26 @@ class CalledAgain(nn.Module):
         return ((self.head(self.block(self.block(x))) - y) ** 2).mean()
 
 
+class Programs(RecomputationTest):
+    def test_a_program_recomputes_as_a_pool_does(self):
+        config = test_model_cases.config_of("dropout_trace", zero_optimization={"stage": 3}, **ON)
+        folder = self.env.run_dir()
+        outcome = harness.run(self.env.command(self.model("dropout_trace"), self.data("dropout_trace"), config, folder, 2, 8))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        rows, text = self.run_case("dropout_trace", config)
+        self.assertEqual(blocks_said(outcome.text), blocks_said(text))
+        self.assertEqual(self.metrics_of(harness.read_metrics(folder)), self.metrics_of(rows))
+
+    def test_a_refusal_ends_with_65(self):
+        torch.manual_seed(0)
+        path = self.env.path("refused.pt")
+        torch.jit.script(InPlaceAfter()).save(path)
+        config = test_model_cases.config_of("plain", **ON)
+        outcome = harness.run(self.env.command(path, self.data("plain"), config, self.env.run_dir(), 2, 2))
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("cannot recompute unit 'blocks.0': one of its arguments was changed in place", outcome.text)
+
+
 class Settings(RecomputationTest):
     def calls(self, section):
         """Recomputed calls in one step, as `profile` counts them."""
@@ -289,7 +309,7 @@ class Refused(RecomputationTest):
         path, data = self.env.path("refused.pt"), self.data("plain")
         torch.jit.script(module()).save(path)
         config = test_model_cases.config_of("plain", **section)
-        return harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 2))
+        return self.env.run(path, data, config, self.env.run_dir(), 1, 2)
 
     def test_an_input_that_changes_before_backward_is_named(self):
         outcome = self.run_module(InPlaceAfter, ON)
