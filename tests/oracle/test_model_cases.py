@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Models with unusual habits (model_cases.py): every one trains with the real programs on two CPU ranks, and its loss and
-gradient norm at every step are those of plain PyTorch on the same file and samples.
+"""Models with unusual habits (model_cases.py): every one trains on two CPU ranks, most in the grid's pools (pooled.py), and
+its loss and gradient norm at every step are those of plain PyTorch on the same file and samples.
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_model_cases.py [Cases.test_tied...]"""
 import json
@@ -17,6 +17,7 @@ import model_cases  # noqa: E402
 import one_process  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 from harness import BATCH  # noqa: E402
 
 STEPS = 8
@@ -39,7 +40,7 @@ def config_of(name, **changes):
     return config
 
 
-class CaseTest(harness.TrainingTest):
+class CaseTest(PooledTest):
     def model(self, name):
         path = self.env.path(name + ".pt")
         return path if os.path.exists(path) else model_cases.export(name, path)
@@ -53,7 +54,7 @@ class CaseTest(harness.TrainingTest):
     def run_case(self, name, config, world=2, steps=STEPS):
         """What a run prints and measures: (metrics, all text)."""
         folder = self.env.run_dir()
-        outcome = harness.run(self.env.command(self.model(name), self.data(name), config, folder, world, steps))
+        outcome = self.env.run(self.model(name), self.data(name), config, folder, world, steps)
         self.assertEqual(outcome.code, 0, str(outcome))
         return harness.read_metrics(folder), outcome.text
 
@@ -90,6 +91,42 @@ def add_cases():
 
 
 add_cases()
+
+
+class Programs(CaseTest):
+    """What a pool does is what the programs do, bit by bit; and with which code they end."""
+
+    def started(self, path, data, config, steps=STEPS):
+        folder = self.env.run_dir()
+        return harness.run(self.env.command(path, data, config, folder, 2, steps)), folder
+
+    def test_a_program_s_run_is_a_pool_s(self):
+        for name, changes in (("batch_norm_trace", {}), ("mask_minimum_trace", {"bf16": {"enabled": True}}),
+                              ("dropout", {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})):
+            with self.subTest(name):
+                config = config_of(name, **changes)
+                config["data"] = {"shuffle": True, "eval": self.data(name)}
+                outcome, folder = self.started(self.model(name), self.data(name), config)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                pooled, text = self.run_case(name, config)
+                self.assertEqual([self.numbers(row) for row in harness.read_metrics(folder)], list(map(self.numbers, pooled)))
+                for line in text.splitlines():
+                    if "out of range for bf16" in line:
+                        self.assertIn(line.split(": ", 1)[1], outcome.text)
+
+    def numbers(self, row):
+        return {key: row.get(key) for key in ("step", "loss", "grad_norm", "lr", "eval_loss")}
+
+    def test_exit_codes(self):
+        for make, code, words in ((Clamping, 65, "writes to parameter 'layer.weight'"), (Hungry, 69, "out of memory in forward"),
+                                  (Raising, 65, "ValueError: no batch is good enough")):
+            with self.subTest(make.__name__):
+                path = self.env.path(make.__name__ + ".pt")
+                torch.jit.script(make()).save(path)
+                outcome, _ = self.started(path, self.data("plain"), config_of("plain"), 1)
+                self.assertEqual(outcome.code, code, str(outcome))
+                self.assertIn(words, outcome.text)
+                self.assertNotIn("step 1", outcome.text)
 
 
 class Modes(CaseTest):
@@ -148,14 +185,14 @@ class Modes(CaseTest):
             path = self.env.path(make.__name__ + "-path.pt")
             module = model_cases.Regression([make(), make()]).train()
             torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False).save(path)
-            outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1))
+            outcome = self.env.run(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1)
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertEqual("so they drop in evaluation as well: blocks.0, blocks.1; " in outcome.text, found,
                              str(outcome))
             scripted = self.env.path(make.__name__ + "-scripted.pt")
             torch.jit.script(module).save(scripted)
-            outcome = harness.run(self.env.command(scripted, self.data("plain"), config_of("plain"), self.env.run_dir(), 1,
-                                                     1))
+            outcome = self.env.run(scripted, self.data("plain"), config_of("plain"), self.env.run_dir(), 1,
+                                                     1)
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertNotIn("drop in evaluation", outcome.text)
 
@@ -177,7 +214,7 @@ class Modes(CaseTest):
             torch.testing.assert_close(found[name], buffer, rtol=1e-5, atol=1e-6, msg=name)
         for batches in range(2):  # that they had seen before
             torch.jit.trace(model, model_cases.example_of("batch_norm"), check_trace=False).save(path)
-            outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
+            outcome = self.env.run(path, data, config, self.env.run_dir(), 1, 1)
             self.assertIn("looks like a trace of momentum=None: blocks.0.norm, blocks.1.norm; if so", outcome.text)
         _, text = self.run_case("batch_norm_trace", config_of("batch_norm_trace"), steps=1)
         self.assertNotIn("cumulative", text)
@@ -191,7 +228,7 @@ class Modes(CaseTest):
                 if name.endswith("num_batches_tracked"):
                     buffer.fill_(batches)
             traced.save(path)
-            outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
+            outcome = self.env.run(path, data, config, self.env.run_dir(), 1, 1)
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertNotIn("cumulative", outcome.text)
 
@@ -239,7 +276,7 @@ class State(CaseTest):
     def test_what_no_checkpoint_keeps_is_named(self):
         path = self.env.path("counting.pt")
         torch.jit.script(Counting([model_cases.Block(), model_cases.Block()])).save(path)
-        outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1))
+        outcome = self.env.run(path, self.data("plain"), config_of("plain"), self.env.run_dir(), 1, 1)
         self.assertIn("attributes that are not tensors, so checkpoints do not store them and evaluations do not restore "
                       "them: calls, seen. Use buffers for state that matters", outcome.text)
         _, text = self.run_case("buffers", config_of("buffers"), steps=1)
@@ -252,7 +289,7 @@ class Dropped(CaseTest):
         torch.jit.script(Tables(1.0)).save(bound)
         torch.jit.script(Tables(None)).save(free)
         for path, found in ((bound, True), (free, False)):
-            outcome = harness.run(self.env.command(path, self.data("tied"), config_of("tied"), self.env.run_dir(), 1, 1))
+            outcome = self.env.run(path, self.data("tied"), config_of("tied"), self.env.run_dir(), 1, 1)
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertEqual("scripting drops max_norm of embeddings, so their rows are not renormalised: one, two"
                              in outcome.text, found, str(outcome))
@@ -318,8 +355,8 @@ class Half(CaseTest):
         path = self.env.path("forked_mask.pt")
         torch.manual_seed(0)
         torch.jit.script(ForkedMask([model_cases.Block()])).save(path)
-        outcome = harness.run(self.env.command(path, self.data("plain"), config_of("plain", bf16={"enabled": True}),
-                                                 self.env.run_dir(), 2, 3))
+        outcome = self.env.run(path, self.data("plain"), config_of("plain", bf16={"enabled": True}),
+                                                 self.env.run_dir(), 2, 3)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("1 constants of its graphs (minima of masks) are out of range for bf16", outcome.text)
 
@@ -335,7 +372,7 @@ class ForkedMask(model_cases.Regression):
 
 
 class UnusualModels(CaseTest):
-    """Modules of this file, trained with the real programs and as plain modules."""
+    """Modules of this file, trained by ranks and as plain modules."""
 
     def file_of(self, make, form="script"):
         path = self.env.path(f"{make.__name__}.pt")
@@ -348,7 +385,7 @@ class UnusualModels(CaseTest):
 
     def run_module(self, make, config, world=2, steps=STEPS, folder=None, extra=()):
         folder = folder or self.env.run_dir()
-        outcome = harness.run(self.env.command(self.file_of(make), self.data("plain"), config, folder, world, steps, extra))
+        outcome = self.env.run(self.file_of(make), self.data("plain"), config, folder, world, steps, extra)
         self.assertEqual(outcome.code, 0, str(outcome))
         return harness.read_metrics(folder), folder
 
@@ -475,7 +512,7 @@ class UnusualModels(CaseTest):
             wrong = {key: tensor.clone() for key, tensor in arrays.items()}
             wrong[array][row] = value
             tensor_file.write(data, wrong)
-            outcome = harness.run(self.env.command(path, data, config, self.env.run_dir(), 1, 1))
+            outcome = self.env.run(path, data, config, self.env.run_dir(), 1, 1)
             self.assertEqual(outcome.code, 65, str(outcome))
             self.assertIn(f"array '{array}' of the data, sample 5", outcome.text)
             self.assertIn(f"the value {value} is out of range", outcome.text)
@@ -768,7 +805,7 @@ class Refused(CaseTest):
         module = torch.jit.trace(make(), model_cases.example_of("plain")) if trace else torch.jit.script(make())
         module.save(path)
         config = config_of("plain", gradient_accumulation_steps=1, checkpoint={"at_end": saves}, **changes)
-        outcome = harness.run(self.env.command(path, self.data("plain"), config, self.env.run_dir(), 1, 1))
+        outcome = self.env.run(path, self.data("plain"), config, self.env.run_dir(), 1, 1)
         self.assertEqual(outcome.code, code, str(outcome))
         self.assertIn(text, outcome.text)
         self.assertNotIn("step 1", outcome.text)
@@ -823,7 +860,7 @@ class Refused(CaseTest):
         path = self.env.path("penalty.pt")
         torch.jit.script(Penalty()).save(path)
         config = config_of("plain", data={"shuffle": False, "eval": self.data("plain")})
-        outcome = harness.run(self.env.command(path, self.data("plain"), config, self.env.run_dir(), 1, 1))
+        outcome = self.env.run(path, self.data("plain"), config, self.env.run_dir(), 1, 1)
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("An evaluation computes without gradients", outcome.text)
 
