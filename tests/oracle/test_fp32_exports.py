@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import fp32_exports  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 
 STEPS, ROWS = 6, 24
 # In a trace in fp32 several uses of a value share one upcast, and their gradients are added up in fp32.
@@ -26,7 +27,7 @@ def config_of(**changes):
             "zero_optimization": {"stage": 2}, "data": {"shuffle": False}, "checkpoint": {"at_end": False}, **changes}
 
 
-class ExportTest(harness.TrainingTest):
+class ExportTest(PooledTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -39,7 +40,7 @@ class ExportTest(harness.TrainingTest):
     def run_with(self, model, world=2, extra=(), **changes):
         """(rows of metrics, all text)"""
         folder = self.env.run_dir()
-        outcome = harness.run(self.env.command(model, self.data, config_of(**changes), folder, world, STEPS, extra))
+        outcome = self.env.run(model, self.data, config_of(**changes), folder, world, STEPS, extra)
         self.assertEqual(outcome.code, 0, str(outcome))
         return harness.read_metrics(folder), outcome.text
 
@@ -92,6 +93,16 @@ class SameGraph(ExportTest):
                             {"activation_checkpointing": {"enabled": True}}):
                 found, _ = self.losses(self.rotary, **half, **changes)
                 self.assertEqual(found, expected, str(changes))
+
+    def test_a_program_s_run_is_a_pool_s(self):
+        folder = self.env.run_dir()
+        outcome = harness.run(self.env.command(self.rotary, self.data, config_of(**BF16), folder, 2, STEPS))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        found, text = self.losses(self.rotary, **BF16)
+        self.assertEqual([row["loss"] for row in harness.read_metrics(folder)], found)
+        said = re.findall(r"fp32 export: .*", text)
+        self.assertTrue(said)
+        self.assertEqual(re.findall(r"fp32 export: .*", outcome.text), said)
 
     def test_verify(self):
         rows, text = self.run_with(self.rotary, extra=("--verify", "3"), **BF16)
