@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checkpoints through the real programs: any world, stage and precision loads any other's; what --resume PATH takes of
+"""Checkpoints through pools (pooled.py) and programs: any world, stage and precision loads any other's; what --resume PATH takes of
 one; torn ones; whole weights beside the shards. The oracle is plain PyTorch (one_process.py) or the uninterrupted run."""
 import contextlib
 import glob
@@ -18,13 +18,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import one_process  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 from test_oracle import OracleTest  # noqa: E402
 from harness import base_config  # noqa: E402
 
 BOUND = 1e-6  # relative, fp32: another world or stage adds in another order
 
 
-class Changes(OracleTest):
+class Changes(PooledTest, OracleTest):
     """The trajectory does not notice what changes in mid-run."""
 
     def through(self, kind, segments, last_config=None):
@@ -66,7 +67,7 @@ class Changes(OracleTest):
         self.assertNotEqual(whole[11]["loss"], rows[11]["loss"], "bf16 was not in effect")
 
 
-class Loading(OracleTest):
+class Loading(PooledTest, OracleTest):
     """What --resume PATH takes of a checkpoint."""
 
     def setUp(self):
@@ -81,8 +82,8 @@ class Loading(OracleTest):
         """(metrics, what the program said); `load` is the config's section."""
         config = {**self.config, "checkpoint": {"load": load}}
         folder = self.env.run_dir()
-        outcome = harness.run(self.env.command(model or self.model, self.data, config, folder, world, steps,
-                                                 ["--resume", checkpoint]))
+        outcome = self.env.run(model or self.model, self.data, config, folder, world, steps,
+                                                 ["--resume", checkpoint])
         return outcome, harness.read_metrics(folder) if outcome.code == 0 else None
 
     def test_without_the_moments_the_optimizer_starts_afresh_and_the_schedule_goes_on(self):
@@ -163,7 +164,15 @@ class Loading(OracleTest):
         self.assertEqual([row["step"] for row in rows], [4, 5])
 
 
-class Torn(OracleTest):
+def flip_a_bit(path):
+    with open(path, "r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-3, os.SEEK_END)
+        file.write(bytes([byte ^ 16]))
+
+
+class Torn(PooledTest, OracleTest):
     """The newest sound one is taken, and the others are named."""
 
     def setUp(self):
@@ -173,17 +182,10 @@ class Torn(OracleTest):
         self.newest = os.path.join(self.folder, "checkpoints/step_00000012")
 
     def resume(self, how="auto", steps=14):
-        return harness.run(self.env.command(self.model, self.data, self.config, self.folder, 2, steps, ["--resume", how]))
-
-    def flip_a_bit(self, path):
-        with open(path, "r+b") as file:
-            file.seek(-3, os.SEEK_END)
-            byte = file.read(1)[0]
-            file.seek(-3, os.SEEK_END)
-            file.write(bytes([byte ^ 16]))
+        return self.env.run(self.model, self.data, self.config, self.folder, 2, steps, ["--resume", how])
 
     def test_a_flipped_bit_sends_auto_back_loudly_and_ends_a_named_one(self):
-        self.flip_a_bit(os.path.join(self.newest, "rank_00001.safetensors"))
+        flip_a_bit(os.path.join(self.newest, "rank_00001.safetensors"))
         named = self.resume(self.newest)
         self.assertEqual(named.code, 65, str(named))
         self.assertIn("rank_00001.safetensors has the hash", named.text)
@@ -208,7 +210,7 @@ class Torn(OracleTest):
 
     def test_when_all_are_damaged_nothing_starts_afresh(self):
         for path in glob.glob(os.path.join(self.folder, "checkpoints/*/rank_00000.safetensors")):
-            self.flip_a_bit(path)
+            flip_a_bit(path)
         outcome = self.resume()
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("no checkpoint in", outcome.text)
@@ -216,21 +218,42 @@ class Torn(OracleTest):
 
     def test_the_stall_of_every_save_is_told(self):
         shutil.rmtree(self.folder)
-        outcome = harness.run(self.env.command(self.model, self.data, self.config, self.folder, 2, 12))
+        outcome = self.env.run(self.model, self.data, self.config, self.folder, 2, 12)
         self.assertEqual(outcome.text.count("training blocked for"), 4, str(outcome))  # three saves and the sum
-
-    def test_a_quiet_run_tells_neither_saves_nor_where_it_goes_on(self):
-        for steps in (12, 13):
-            shown = harness.run(self.env.command(self.model, self.data, self.config, self.folder, 2, steps,
-                                                   ("--quiet", "--resume", "auto")))
-            self.assertEqual((shown.code, shown.text), (0, ""), str(shown))
 
     def test_a_save_that_is_waited_for_is_told_as_waiting(self):
         config = {**self.config, "checkpoint": {"interval": 4, "async": False}}
-        outcome = harness.run(self.env.command(self.model, self.data, config, self.env.run_dir(), 2, 8))
+        outcome = self.env.run(self.model, self.data, config, self.env.run_dir(), 2, 8)
         waited = [float(ms) for ms in re.findall(r"([\d.]+) waiting for files", outcome.text)]
         self.assertEqual(len(waited), 2, str(outcome))
         self.assertGreater(min(waited), 0.0, str(outcome))
+
+
+class Programs(OracleTest):
+    """What stands on the console, and the exit code."""
+
+    def setUp(self):
+        self.config = base_config("gpt", zero_optimization={"stage": 1}, checkpoint={"interval": 4, "keep_last": 3})
+        self.model, self.data = self.env.model("gpt"), self.env.data("gpt")
+
+    def test_a_quiet_run_tells_neither_saves_nor_where_it_goes_on(self):
+        folder = self.env.run_dir()
+        for steps in (12, 13):
+            shown = harness.run(self.env.command(self.model, self.data, self.config, folder, 2, steps,
+                                                 ("--quiet", "--resume", "auto")))
+            self.assertEqual((shown.code, shown.text), (0, ""), str(shown))
+
+    def test_a_damaged_checkpoint_sends_auto_back_loudly_and_ends_a_named_one(self):
+        _, folder = self.env.train(self.model, self.data, self.config, 2, 12)
+        newest = os.path.join(folder, "checkpoints/step_00000012")
+        flip_a_bit(os.path.join(newest, "rank_00001.safetensors"))
+        named, auto = (harness.run(self.env.command(self.model, self.data, self.config, folder, 2, 14, ["--resume", how]))
+                       for how in (newest, "auto"))
+        self.assertEqual(named.code, 65, str(named))
+        self.assertIn("rank_00001.safetensors has the hash", named.text)
+        self.assertEqual(auto.code, 0, str(auto))
+        for word in ("FALLING BACK to", "resumed from", "step_00000008"):
+            self.assertIn(word, auto.text)
 
 
 class Stopped(OracleTest):
@@ -246,7 +269,7 @@ class Stopped(OracleTest):
         self.assertNotIn("state saved", text)
 
 
-class TwoJobs(OracleTest):
+class TwoJobs(PooledTest, OracleTest):
     def test_a_folder_of_checkpoints_takes_one_job_at_a_time(self):
         """checkpoint.dir outside of the run folders, which are two."""
         folder = self.env.run_dir()
@@ -267,7 +290,7 @@ class TwoJobs(OracleTest):
         self.env.train(model, data, config, 2, 5)
 
 
-class Killed(OracleTest):
+class Killed(PooledTest, OracleTest):
     """A rank that is killed in the middle of a save, again and again: the run that goes on is the uninterrupted one."""
 
     def kill_in_a_save(self, command, folder, rank):
@@ -297,7 +320,7 @@ class Killed(OracleTest):
                 whole, _ = self.env.train(model, data, config, world, 30)
                 folder = self.env.run_dir()
                 command = self.env.command(model, data, config, folder, world, 30, ["--resume", "auto"])
-                for rank in (0, world - 1, 0):
+                for rank in (0, world - 1):
                     self.assertEqual(self.kill_in_a_save(command, folder, rank), 137)
                 outcome = harness.run(command)
                 self.assertEqual(outcome.code, 0, str(outcome))
@@ -305,7 +328,7 @@ class Killed(OracleTest):
                 self.assert_same(whole, harness.read_metrics(folder))
 
 
-class GoneBack(OracleTest):
+class GoneBack(PooledTest, OracleTest):
     def test_a_run_that_went_back_goes_on_from_there(self):
         """It ended before it saved again: the later checkpoints in its folder are those that it turned away from."""
         config = base_config("mlp", checkpoint={"interval": 2, "keep_last": 9})
@@ -330,7 +353,7 @@ class GoneBack(OracleTest):
         self.assertFalse(os.path.exists(named + ".replaced"))
 
 
-class Restarted(OracleTest):
+class Restarted(PooledTest, OracleTest):
     """--max_restarts before the job has saved anything: it begins again where it began."""
 
     def setUp(self):
@@ -362,8 +385,8 @@ class Restarted(OracleTest):
         self.assert_same(whole, self.restarted())
 
 
-class RestartedOnDamage(OracleTest):
-    """What a rank of a restart does, started by hand: it takes what its job saved, or begins where the job began."""
+class RestartedOnDamage(PooledTest, OracleTest):
+    """What a rank of a restart does: it takes what its job saved, or begins where the job began."""
 
     def setUp(self):
         self.model, self.data, self.saves = self.env.model("mlp"), self.env.data("mlp"), self.env.run_dir()
@@ -373,9 +396,7 @@ class RestartedOnDamage(OracleTest):
 
     def attempt(self, job, steps, *options):
         folder = self.env.run_dir()
-        command = [harness.program("dsworker"), "train", "--device", "cpu", "--config", self.env.config(self.config),
-                   "--data", self.data, "--run_dir", folder, "--steps", str(steps), *options, self.model]
-        outcome = harness.run(command, env=harness.environment(DSLAUNCH_JOB_ID=job))
+        outcome = self.env.run(self.model, self.data, self.config, folder, 1, steps, ["--job", job, *options])
         self.assertEqual(outcome.code, 0, str(outcome))
         return outcome.text, harness.read_metrics(folder)
 
@@ -398,21 +419,14 @@ class RestartedOnDamage(OracleTest):
         self.assertIn("skipping", text)
 
     def test_its_own_that_are_damaged_send_it_back_to_where_it_began(self):
-        def flip(file):
-            file.seek(-3, os.SEEK_END)
-            byte = file.read(1)[0]
-            file.seek(-3, os.SEEK_END)
-            file.write(bytes([byte ^ 16]))
-
         shard = os.path.join(self.saves, "step_00000007/rank_00000.safetensors")
         for begin_from in ("", self.path):
             _, whole = self.restart("whole", begin_from)
-            for harm, told in ((flip, "has the hash"), (lambda file: file.truncate(1000), "has 1000 bytes")):
+            for harm, told in ((flip_a_bit, "has the hash"), (lambda path: os.truncate(path, 1000), "has 1000 bytes")):
                 with self.subTest(begin_from=begin_from, told=told):
                     shutil.rmtree(self.saves, ignore_errors=True)
                     self.attempt("mine", 7)
-                    with open(shard, "r+b") as file:
-                        harm(file)
+                    harm(shard)
                     text, rows = self.restart("mine", begin_from)
                     self.assert_same(whole, rows)
                     self.assertIn(told, text)
@@ -455,7 +469,7 @@ class RunFolderRemoved(OracleTest):
             self.assertEqual(file.read().strip(), "step_00000600")
 
 
-class WholeWeights(OracleTest):
+class WholeWeights(PooledTest, OracleTest):
     def test_beside_every_checkpoint_in_the_compute_type(self):
         for precision, dtype in ({"enabled": True}, torch.bfloat16), ({"enabled": False}, torch.float32):
             with self.subTest(dtype=dtype):
