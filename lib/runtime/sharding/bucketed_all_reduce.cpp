@@ -5,7 +5,6 @@
 #include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/segment_locations.hpp"
-#include "runtime/sharding/side_stream.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -13,20 +12,20 @@ namespace {
 class BucketedAllReduce final : public GradientReduction {
  public:
   BucketedAllReduce(const ParameterTable& table, std::span<const FlatGroup> groups, GradientSink& sink,
-                    const ShardingOptions& options, comm::Communicator& data_group)
+                    const ShardingOptions& options, StepStreams& streams, comm::Communicator& data_group)
       : groups_(groups),
         sink_(sink),
         options_(options),
+        streams_(streams),
         data_group_(data_group),
         locations_(locate_parameters(table, groups)),
         groups_of_unit_(groups_by_unit(table, groups)),
         buffers_(groups.size()),
-        open_calls_(table.units.size()),
-        side_(options.device, options.overlap_communication) {}
+        open_calls_(table.units.size()) {}
 
   void begin_accumulation_step(bool is_last) override {
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
-    reduces_as_ready_ = is_last && side_.overlaps();
+    reduces_as_ready_ = is_last && streams_.overlaps();
     next_unit_ = static_cast<int>(groups_of_unit_.size()) - 1;
   }
 
@@ -51,18 +50,12 @@ class BucketedAllReduce final : public GradientReduction {
   void finish() override {
     reduces_as_ready_ = false;
     for (; next_unit_ >= 0; --next_unit_) reduce_unit(next_unit_);
-    wait_on_current_stream(reduced_, options_.device);
+    streams_.wait(reduced_);
   }
 
   void release() override {
     for (auto& buffer : buffers_) buffer = {};
   }
-
-  void wait_all_streams() override {
-    wait_on_current_stream(reduced_, options_.device);
-    clear_marks();
-  }
-  void clear_marks() override { reduced_ = nullptr; }
 
  private:
   struct Buffer {                      // of a group; empty until its first gradient
@@ -99,8 +92,8 @@ class BucketedAllReduce final : public GradientReduction {
 
   void reduce_unit(int unit) {
     for (int group : groups_of_unit_[unit]) buffer_of_group(group);  // also those without any gradient
-    side_.wait(mark_current_stream(options_.device));
-    reduced_ = side_.run([&] {
+    streams_.wait(SideStream::kReduction, streams_.mark());
+    reduced_ = streams_.run(SideStream::kReduction, [&] {
       for (int group : groups_of_unit_[unit]) reduce_group(group);
     });
   }
@@ -129,6 +122,7 @@ class BucketedAllReduce final : public GradientReduction {
   const std::span<const FlatGroup> groups_;
   GradientSink& sink_;
   const ShardingOptions& options_;
+  StepStreams& streams_;
   comm::Communicator& data_group_;
   const std::vector<std::vector<SegmentLocation>> locations_;
   const std::vector<std::vector<int>> groups_of_unit_;
@@ -136,7 +130,6 @@ class BucketedAllReduce final : public GradientReduction {
   std::vector<int> open_calls_;  // by unit: calls whose gradients have not arrived yet
   int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
   bool reduces_as_ready_ = false;
-  SideStream side_;
   StreamMark reduced_;
 };
 
@@ -144,9 +137,9 @@ class BucketedAllReduce final : public GradientReduction {
 
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups, GradientSink& sink,
-                                                            const ShardingOptions& options,
+                                                            const ShardingOptions& options, StepStreams& streams,
                                                             comm::Communicator& data_group) {
-  return std::make_unique<BucketedAllReduce>(table, groups, sink, options, data_group);
+  return std::make_unique<BucketedAllReduce>(table, groups, sink, options, streams, data_group);
 }
 
 }  // namespace dslaunch::runtime

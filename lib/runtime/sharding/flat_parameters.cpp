@@ -28,10 +28,11 @@ PartitionOptions partition_options(const ShardingOptions& options, int num_shard
 
 }  // namespace
 
-FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions options, comm::Communicator& data_group,
-                               comm::Communicator& gather_group)
+FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions options, StepStreams& streams,
+                               comm::Communicator& data_group, comm::Communicator& gather_group)
     : table_(table),
       options_(std::move(options)),
+      streams_(streams),
       data_group_(data_group),
       num_shards_(options_.stage >= 1 ? data_group.size() : 1),
       shard_index_(options_.stage >= 1 ? data_group.rank() : 0),
@@ -41,7 +42,6 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       is_sharded_frozen_(table.parameters.size()),
       resident_(groups_.size()),
       resident_ready_(groups_.size()),
-      side_(options_.device, options_.overlap_communication),
       collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
   std::vector<at::Tensor> at_rest;
@@ -53,12 +53,13 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
     own_ranges.push_back(own_range(i));
     num_trained_ += 1;
   }
-  gathered_ = std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, gather_group);
+  gathered_ =
+      std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, streams_, gather_group);
   // Stages 0 and 1 add up micro batches themselves.
   const auto sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
   sink_ = make_device_gradients(std::move(own_ranges), state_, sum_dtype, options_.device);
-  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(table_, trained_groups(),
-                                                                                         *sink_, options_, data_group_);
+  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
+      table_, trained_groups(), *sink_, options_, streams_, data_group_);
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -148,7 +149,7 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
     if (!locations_[unit].empty()) gradients_->expect(unit);
   }
   for (const auto& location : locations_[unit]) {
-    wait_on_current_stream(resident_ready_[location.group], options_.device);
+    streams_.wait(resident_ready_[location.group]);
   }
   UnitValues out = views_of(unit);
   for (auto* views : {&out.parameters, &out.frozen}) {
@@ -240,7 +241,7 @@ void FlatParameters::reduce_gradients() {
   sink_->finish();
   // Units that this step did not run have not waited for their gather, and the optimizer is about to overwrite its
   // input.
-  for (const auto& ready : resident_ready_) wait_on_current_stream(ready, options_.device);
+  for (const auto& ready : resident_ready_) streams_.wait(ready);
 }
 
 void FlatParameters::release_gradients() {
@@ -251,25 +252,24 @@ void FlatParameters::release_gradients() {
 void FlatParameters::gather_parameters() {
   gathered_->shards_changed();
   if (num_shards_ == 1) return;
-  side_.wait(mark_current_stream(options_.device));
+  streams_.wait(SideStream::kPublication, streams_.mark());
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i].is_gathered) continue;
     const Range own = own_range(i);
     const at::Tensor at_rest = resident_[i].narrow(0, own.begin, own.size());
-    resident_ready_[i] =
-        side_.run([&] { gather_from_owners(at_rest, resident_[i], data_group_, options_.use_all_gather); });
+    resident_ready_[i] = streams_.run(SideStream::kPublication, [&] {
+      gather_from_owners(at_rest, resident_[i], data_group_, options_.use_all_gather);
+    });
   }
 }
 
-void FlatParameters::wait_all_streams() {
-  for (auto& ready : resident_ready_) wait_on_current_stream(std::exchange(ready, nullptr), options_.device);
-  gathered_->wait_all_streams();
-  gradients_->wait_all_streams();
+// An evaluation may have left a secondary copy, which no replay would renew.
+void FlatParameters::begin_capture() {
+  gathered_->forget_secondary();
 }
 
 void FlatParameters::abandon_pass() {
-  gathered_->clear_marks();
-  gradients_->clear_marks();
+  gathered_->forget_secondary();
   gathered_->end_pass();
   release_gradients();
   in_training_pass_ = false;

@@ -23,17 +23,18 @@
 #include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/state_arrays.hpp"
+#include "runtime/state/step_streams.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime {
 
 class FlatParameters : public UnitParameters {
  public:
-  // The groups must outlive this object. Stage 3 gathers use `gather_group`; reductions and everything else use
-  // `data_group`: two communicators of the same ranks, so that on a device neither waits for the other. On host memory
-  // they may be the same object.
-  FlatParameters(const ParameterTable& table, ShardingOptions options, comm::Communicator& data_group,
-                 comm::Communicator& gather_group);
+  // The streams and the groups must outlive this object. Stage 3 gathers use `gather_group`; reductions and everything
+  // else use `data_group`: two communicators of the same ranks, so that on a device neither waits for the other. On
+  // host memory they may be the same object.
+  FlatParameters(const ParameterTable& table, ShardingOptions options, StepStreams& streams,
+                 comm::Communicator& data_group, comm::Communicator& gather_group);
 
   // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
@@ -53,12 +54,10 @@ class FlatParameters : public UnitParameters {
   void release_gradients();                    // after their use: the next step starts from zero
   void gather_parameters();                    // after the optimizer has written the state
 
-  // For a step that is captured on a device (engine/step/step_graph.hpp): a point in a stream belongs either to the
-  // capture or to work outside it, and the other side must not wait for it. Outside an accumulation step.
-  //
-  // The current stream waits for all communication in flight; afterwards no one waits for that communication again.
-  void wait_all_streams();
-  // A capture was aborted, possibly in the middle of an accumulation step: nothing of it has run.
+  // The next passes run as a graph, many times (engine/step/captured_pass.hpp): they must gather all that they use.
+  void begin_capture();
+  // A capture of the pass was aborted, possibly in the middle of an accumulation step: nothing of it has run, and
+  // StepStreams::discard() has been called.
   void abandon_pass();
 
   // What the optimizer works on: this rank's part of every trained group, cut by optimizer group, without moments. The
@@ -98,6 +97,7 @@ class FlatParameters : public UnitParameters {
   // fixed after construction
   const ParameterTable& table_;
   const ShardingOptions options_;
+  StepStreams& streams_;
   comm::Communicator& data_group_;
   int num_shards_ = 1, shard_index_ = 0;
   std::vector<FlatGroup> groups_;  // trained ones, then frozen ones, as frozen_shards_
@@ -110,7 +110,6 @@ class FlatParameters : public UnitParameters {
   std::vector<StreamMark> resident_ready_;  // by group: the end of the last gather after a step
   std::vector<SpanState> state_;            // by group, then by range
   std::vector<FrozenShard> frozen_shards_;
-  SideStream side_;                               // gathers after a step
   std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks
   std::unique_ptr<GradientSink> sink_;
   std::unique_ptr<GradientReduction> gradients_;  // delivers to the sink

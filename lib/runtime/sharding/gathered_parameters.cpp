@@ -27,13 +27,13 @@ int64_t bytes_of(const FlatGroup& group) {
 
 GatheredParameters::GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
                                        std::vector<at::Tensor> at_rest, const ShardingOptions& options,
-                                       comm::Communicator& group)
+                                       StepStreams& streams, comm::Communicator& group)
     : table_(table),
       groups_(groups),
       at_rest_(std::move(at_rest)),
       options_(options),
-      group_(group),
-      side_(options.device, options.overlap_communication) {
+      streams_(streams),
+      group_(group) {
   lay_out_units();
   choose_slots();
 }
@@ -71,7 +71,7 @@ void GatheredParameters::choose_slots() {
   }
   for (int64_t bytes : num_bytes) {
     const auto on_device = at::TensorOptions().device(options_.device).dtype(at::kByte);
-    slots_.push_back(std::make_shared<SlotBuffer>(SlotBuffer{at::empty({bytes}, on_device), -1, nullptr}));
+    slots_.push_back(std::make_shared<SlotBuffer>(SlotBuffer{at::empty({bytes}, on_device), -1, {}}));
   }
   unit_in_slot_.assign(slots_.size(), -1);
 }
@@ -120,15 +120,15 @@ void GatheredParameters::gather(int index) {
   // This frees a private buffer, whose memory the next computation may reuse. First wait until the side stream has
   // finished a gather into the buffer that no one has waited for.
   if (unit.buffer && unit.buffer != buffer && unit.buffer != slots_[unit.slot]) {
-    wait_on_current_stream(unit.ready, options_.device);
+    streams_.wait(unit.ready);
   }
   unit.buffer = std::move(buffer);
   unit_in_slot_[unit.slot] = index;
   unit.buffer->unit = index;
-  if (!changed_) changed_ = mark_current_stream(options_.device);
-  side_.wait(changed_);
-  side_.wait(unit.buffer->last_use);
-  unit.ready = side_.run([&] {
+  if (!streams_.is_pending(changed_)) changed_ = streams_.mark();
+  streams_.wait(SideStream::kUnshard, changed_);
+  streams_.wait(SideStream::kUnshard, unit.buffer->last_use);
+  unit.ready = streams_.run(SideStream::kUnshard, [&] {
     if (unit.secondary_is_current) {
       gather_from_host(unit);
     } else {
@@ -186,14 +186,14 @@ std::shared_ptr<GatheredParameters::SlotBuffer> GatheredParameters::buffer_for(i
   }
   // The memory may have been in use until just now: the gather waits for the computation enqueued so far.
   const at::Tensor bytes = at::empty({unit.num_bytes}, slots_[0]->bytes.options());
-  return std::make_shared<SlotBuffer>(SlotBuffer{bytes, -1, mark_current_stream(options_.device)});
+  return std::make_shared<SlotBuffer>(SlotBuffer{bytes, -1, streams_.mark()});
 }
 
 void GatheredParameters::hold(int index) {
   Unit& unit = units_[index];
   if (unit.groups.empty()) return;
   unit.pins += 1;
-  wait_on_current_stream(unit.ready, options_.device);
+  streams_.wait(unit.ready);
 }
 
 void GatheredParameters::release(int index) {
@@ -201,7 +201,7 @@ void GatheredParameters::release(int index) {
   if (unit.groups.empty()) return;
   DSL_CHECK(unit.pins > 0, fmt::format("unit '{}' was not held", table_.units[index].name));
   unit.pins -= 1;
-  unit.buffer->last_use = mark_current_stream(options_.device);
+  unit.buffer->last_use = streams_.mark();
 }
 
 void GatheredParameters::backward_done(int index) {
@@ -229,8 +229,8 @@ void GatheredParameters::end_pass() {
   for (Unit& unit : units_) {
     // Also for gathers that no call here has waited for (a prefetch, or another rank's gather): their memory may be
     // freed now, and their input may be overwritten.
-    if (unit.buffer) wait_on_current_stream(unit.ready, options_.device);
-    if (unit.buffer && unit.pins > 0) unit.buffer->last_use = mark_current_stream(options_.device);
+    if (unit.buffer) streams_.wait(unit.ready);
+    if (unit.buffer && unit.pins > 0) unit.buffer->last_use = streams_.mark();
     unit.pins = unit.open_calls = 0;
     unit.buffer = nullptr;
   }
@@ -239,25 +239,12 @@ void GatheredParameters::end_pass() {
 }
 
 void GatheredParameters::shards_changed() {
-  changed_ = mark_current_stream(options_.device);
+  changed_ = streams_.mark();
+  forget_secondary();
+}
+
+void GatheredParameters::forget_secondary() {
   for (Unit& unit : units_) unit.secondary_is_current = false;
-}
-
-void GatheredParameters::wait_all_streams() {
-  for (const Unit& unit : units_) wait_on_current_stream(unit.ready, options_.device);
-  for (const auto& slot : slots_) wait_on_current_stream(slot->last_use, options_.device);
-  wait_on_current_stream(changed_, options_.device);
-  clear_marks();
-}
-
-// Without marks the next gathers wait for everything on the current stream, as after shards_changed().
-void GatheredParameters::clear_marks() {
-  for (Unit& unit : units_) {
-    unit.ready = nullptr;
-    unit.secondary_is_current = false;
-  }
-  for (auto& slot : slots_) slot->last_use = nullptr;
-  changed_ = nullptr;
 }
 
 }  // namespace dslaunch::runtime

@@ -18,9 +18,9 @@
 
 #include "comm/communicator.hpp"
 #include "runtime/sharding/sharding_options.hpp"
-#include "runtime/sharding/side_stream.hpp"
 #include "runtime/sharding/unit_order.hpp"
 #include "runtime/state/parameter_table.hpp"
+#include "runtime/state/step_streams.hpp"
 
 namespace dslaunch::runtime {
 
@@ -29,7 +29,7 @@ class GatheredParameters {
   // `at_rest`: by group, this rank's slice (for frozen groups see FrozenShard); read at every gather. All arguments
   // except `at_rest` must outlive this object. Groups that are not gathered are ignored.
   GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<at::Tensor> at_rest,
-                     const ShardingOptions& options, comm::Communicator& group);
+                     const ShardingOptions& options, StepStreams& streams, comm::Communicator& group);
 
   bool has(int unit) const { return !units_[unit].groups.empty(); }
   // Issues the gather that this event needs, if any, and those of upcoming units in `ahead`.
@@ -50,9 +50,8 @@ class GatheredParameters {
   void end_pass();
   // The shards have been written on the current stream: later gathers wait for that.
   void shards_changed();
-  // See FlatParameters::wait_all_streams() and abandon_pass(); between passes.
-  void wait_all_streams();
-  void clear_marks();
+  // The next gathers are over all ranks, whatever this host has already.
+  void forget_secondary();
   int num_slots() const { return static_cast<int>(unit_in_slot_.size()) - 1; }
 
  private:
@@ -90,14 +89,14 @@ class GatheredParameters {
   const std::vector<FlatGroup>& groups_;
   const std::vector<at::Tensor> at_rest_;
   const ShardingOptions& options_;
+  StepStreams& streams_;
   comm::Communicator& group_;
   // the thread at work
   std::vector<Unit> units_;
   std::vector<std::shared_ptr<SlotBuffer>> slots_;  // the last one is the root's
   std::vector<int> unit_in_slot_;                   // by slot: the unit that the order of events put there, or -1
   int last_slot_ = -1;  // of the last unit other than the root that was reached in this pass
-  SideStream side_;
-  StreamMark changed_;  // empty: before anything that the current stream does now
+  StreamMark changed_;  // void: before anything that the current stream does now
 };
 
 }  // namespace dslaunch::runtime

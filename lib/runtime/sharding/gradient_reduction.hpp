@@ -18,6 +18,7 @@
 #include "runtime/sharding/gradient_sink.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"
+#include "runtime/state/step_streams.hpp"
 
 namespace dslaunch::runtime {
 
@@ -35,9 +36,6 @@ class GradientReduction {
   virtual void finish() = 0;
   // The next step's gradients start from zero. Before the sink's release().
   virtual void release() = 0;
-  // See FlatParameters::wait_all_streams() and abandon_pass().
-  virtual void wait_all_streams() = 0;
-  virtual void clear_marks() = 0;
 };
 
 // All arguments must outlive the result. `groups`: the trained ones.
@@ -46,12 +44,12 @@ class GradientReduction {
 // once (with overlap: while the last backward runs, from the last unit to the root).
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups, GradientSink& sink,
-                                                            const ShardingOptions& options,
+                                                            const ShardingOptions& options, StepStreams& streams,
                                                             comm::Communicator& data_group);
 // Stages 2 and 3: the gradients of each call are reduced at once from a small bucket and delivered.
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
                                                           std::span<const FlatGroup> groups, GradientSink& sink,
-                                                          const ShardingOptions& options,
+                                                          const ShardingOptions& options, StepStreams& streams,
                                                           comm::Communicator& data_group);
 
 }  // namespace dslaunch::runtime

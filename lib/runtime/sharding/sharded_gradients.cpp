@@ -10,7 +10,6 @@
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/quantized_collectives.hpp"
 #include "runtime/sharding/segment_locations.hpp"
-#include "runtime/sharding/side_stream.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -18,16 +17,16 @@ namespace {
 class ShardedGradients final : public GradientReduction {
  public:
   ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, GradientSink& sink,
-                   const ShardingOptions& options, comm::Communicator& data_group)
+                   const ShardingOptions& options, StepStreams& streams, comm::Communicator& data_group)
       : groups_(groups),
         sink_(sink),
         options_(options),
+        streams_(streams),
         data_group_(data_group),
         locations_(locate_parameters(table, groups)),
         groups_of_unit_(groups_by_unit(table, groups)),
         is_delivered_(groups.size()),
-        open_calls_(table.units.size()),
-        side_(options.device, options.overlap_communication) {
+        open_calls_(table.units.size()) {
     int64_t largest = 0;
     for (const auto& group : groups_) {
       largest = std::max(largest, num_bytes(group));
@@ -62,14 +61,6 @@ class ShardedGradients final : public GradientReduction {
     std::fill(is_delivered_.begin(), is_delivered_.end(), false);
   }
 
-  void wait_all_streams() override {
-    wait_for_buckets();
-    clear_marks();
-  }
-  void clear_marks() override {
-    for (auto& bucket : buckets_) bucket.is_free = nullptr;
-  }
-
  private:
   struct Bucket {
     at::Tensor bytes;
@@ -85,7 +76,7 @@ class ShardedGradients final : public GradientReduction {
   }
 
   void wait_for_buckets() const {
-    for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
+    for (const auto& bucket : buckets_) streams_.wait(bucket.is_free);
   }
 
   void reduce_unit(int unit, const std::vector<at::Tensor>& gradients, bool others_may_follow) {
@@ -97,15 +88,16 @@ class ShardedGradients final : public GradientReduction {
     const FlatGroup& group = groups_[index];
     Bucket& bucket = buckets_[next_bucket_];
     next_bucket_ = (next_bucket_ + 1) % buckets_.size();
-    wait_on_current_stream(bucket.is_free, options_.device);
+    streams_.wait(bucket.is_free);
     const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group));
     fill(wire, group, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
     const bool is_first = !is_delivered_[index];
     is_delivered_[index] = true;
     sink_.prepare(index, /*room=*/{});
-    side_.wait(mark_current_stream(options_.device));
-    bucket.is_free = side_.run([&] { sink_.deliver(index, reduced(index, wire), is_first, is_last); });
+    streams_.wait(SideStream::kReduction, streams_.mark());
+    bucket.is_free =
+        streams_.run(SideStream::kReduction, [&] { sink_.deliver(index, reduced(index, wire), is_first, is_last); });
   }
 
   // This rank's slice of the sum over the ranks.
@@ -139,6 +131,7 @@ class ShardedGradients final : public GradientReduction {
   const std::span<const FlatGroup> groups_;
   GradientSink& sink_;
   const ShardingOptions& options_;
+  StepStreams& streams_;
   comm::Communicator& data_group_;
   const std::vector<std::vector<SegmentLocation>> locations_;
   const std::vector<std::vector<int>> groups_of_unit_;
@@ -148,16 +141,15 @@ class ShardedGradients final : public GradientReduction {
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
   std::array<Bucket, 2> buckets_;
   size_t next_bucket_ = 0;
-  SideStream side_;
 };
 
 }  // namespace
 
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
                                                           std::span<const FlatGroup> groups, GradientSink& sink,
-                                                          const ShardingOptions& options,
+                                                          const ShardingOptions& options, StepStreams& streams,
                                                           comm::Communicator& data_group) {
-  return std::make_unique<ShardedGradients>(table, groups, sink, options, data_group);
+  return std::make_unique<ShardedGradients>(table, groups, sink, options, streams, data_group);
 }
 
 }  // namespace dslaunch::runtime

@@ -25,7 +25,6 @@ struct ShardingOptions {
   double predivide = 1.0;                             // gradients are divided by it before they are summed
   bool use_reduce_scatter = true;                     // false: all-reduce, then each rank takes its slice
   bool use_all_gather = true;                         // false: every owner broadcasts its slice
-  bool overlap_communication = false;                 // device only: collectives overlap computation
 
   // Stage 3, in elements.
   int64_t persistence_threshold = 100'000;

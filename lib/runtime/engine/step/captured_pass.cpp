@@ -20,8 +20,14 @@ Result<> check_capturable(const config::JobConfig& config, at::Device device, bo
   return {};
 }
 
-CapturedPass::CapturedPass(GradientPass& pass, FlatParameters& parameters, comm::Communicator& world, at::Device device)
-    : pass_(pass), parameters_(parameters), world_(world), device_(device), graph_(std::in_place, device) {}
+CapturedPass::CapturedPass(GradientPass& pass, FlatParameters& parameters, StepStreams& streams,
+                           comm::Communicator& world, at::Device device)
+    : pass_(pass),
+      parameters_(parameters),
+      streams_(streams),
+      world_(world),
+      device_(device),
+      graph_(std::in_place, device) {}
 
 // Ranks capture and replay the same steps: NCCL needs all ranks of a collective to capture it, or none.
 bool CapturedPass::enable(const Result<>& own) {
@@ -38,7 +44,7 @@ void CapturedPass::compute(const std::function<MicroBatch()>& next, int64_t step
   if (!graph_ || (!graph_->is_captured() && !graph_->begin_step())) return pass_.compute(next);
   std::vector<MicroBatch> batches;
   while (std::ssize(batches) < pass_.num_micro_batches()) batches.push_back(next());
-  parameters_.wait_all_streams();
+  streams_.join();
   if (!graph_->is_captured()) capture(batches, step);
   if (!graph_) return pass_.compute(iterate(batches));
   take_results(graph_->replay(batches));
@@ -47,9 +53,10 @@ void CapturedPass::compute(const std::function<MicroBatch()>& next, int64_t step
 // If any rank cannot capture the step, no further step is captured.
 void CapturedPass::capture(const std::vector<MicroBatch>& batches, int64_t step) {
   world_.wait_for_completion();
+  parameters_.begin_capture();
   const Result<> captured = graph_->capture(batches, [this](const std::vector<MicroBatch>& fixed) {
     pass_.compute(iterate(fixed));
-    parameters_.wait_all_streams();
+    streams_.join();
     std::vector<at::Tensor> results{pass_.sums().loss};
     for (const auto& [span, arrays] : parameters_.state()) results.push_back(arrays.gradient);
     return results;
@@ -57,6 +64,7 @@ void CapturedPass::capture(const std::vector<MicroBatch>& batches, int64_t step)
   if (captured.ok()) {
     log::debug("step {}: captured as a graph", step);
   } else {
+    streams_.discard();
     parameters_.abandon_pass();
   }
   parameters_.release_gradients();

@@ -20,7 +20,8 @@ namespace dslaunch::runtime {
 class CapturedPass {
  public:
   // The references must outlive this object. All ranks of the world capture and replay together.
-  CapturedPass(GradientPass& pass, FlatParameters& parameters, comm::Communicator& world, at::Device device);
+  CapturedPass(GradientPass& pass, FlatParameters& parameters, StepStreams& streams, comm::Communicator& world,
+               at::Device device);
 
   // Collective: whether all ranks can capture. If a rank cannot (`own`), rank 0 says why.
   bool enable(const Result<>& own);
@@ -33,6 +34,7 @@ class CapturedPass {
 
   GradientPass& pass_;
   FlatParameters& parameters_;
+  StepStreams& streams_;
   comm::Communicator& world_;
   const at::Device device_;
   std::optional<StepGraph> graph_;  // empty: steps are not captured

@@ -16,15 +16,16 @@ Engine::Engine(Model& model, const config::JobConfig& config, EngineOptions opti
       config_(config),
       options_(options),
       groups_(groups),
-      optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
       forward_loss_(model, make_loss(config.loss, options.device, config.loss_average, config.kernels), options.device,
                     precision::to_torch(config.autocast)),
+      optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
+      streams_(options.device, config.zero.overlap_comm),
       times_(options_.phases),
       rates_(config.scheduler, optimizer_groups_, options.total_steps),
       loss_scaling_(config.loss_scale, options.device) {
   auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data);
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
-  parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), groups.data,
+  parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
                                                  options.gather_group != nullptr ? *options.gather_group : groups.data);
   parameters_->load(read);
   move_model_to_device(read);
@@ -72,7 +73,7 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
 std::unique_ptr<CapturedPass> Engine::make_captured_pass() {
   Result<> capturable = check_capturable(config_, options_.device, options_.phases.is_observed());
   if (capturable.ok()) capturable = forward_loss_.check_capturable();
-  auto captured = std::make_unique<CapturedPass>(*pass_, *parameters_, groups_.world, options_.device);
+  auto captured = std::make_unique<CapturedPass>(*pass_, *parameters_, streams_, groups_.world, options_.device);
   return captured->enable(capturable) ? std::move(captured) : nullptr;
 }
 

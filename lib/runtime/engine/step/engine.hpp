@@ -122,8 +122,9 @@ class Engine {
   const config::JobConfig& config_;
   EngineOptions options_;
   const comm::Groups groups_;
-  const optim::OptimizerGroups optimizer_groups_;
   ForwardLoss forward_loss_;
+  const optim::OptimizerGroups optimizer_groups_;
+  StepStreams streams_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   std::unique_ptr<GradientPass> pass_;

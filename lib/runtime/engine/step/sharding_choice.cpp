@@ -63,7 +63,6 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.predivide = predivide(config, out, data_ranks);
   out.use_reduce_scatter = zero.reduce_scatter;
   out.use_all_gather = zero.allgather_partitions;
-  out.overlap_communication = zero.overlap_comm;
   out.persistence_threshold = *zero.param_persistence_threshold;
   out.model_persistence_threshold = zero.model_persistence_threshold;
   out.prefetch_numel = *zero.prefetch_bucket_size;

@@ -32,6 +32,7 @@ ShardingOptions replicated() {
 // A model of one weight in place of a traced one: the loss is the sum of weight * input, so the input is the gradient.
 struct Fake {
   ParameterTable table = one_weight();
+  StepStreams streams{at::kCPU, false};
   FlatParameters parameters;
   precision::LossScaling loss_scaling;
   StepPhases phases;
@@ -39,7 +40,7 @@ struct Fake {
   std::vector<std::string> order;
 
   explicit Fake(comm::Communicator& group, const config::LossScale& scale = {})
-      : parameters(table, replicated(), group, group), loss_scaling(scale, at::kCPU) {
+      : parameters(table, replicated(), streams, group, group), loss_scaling(scale, at::kCPU) {
     parameters.load([](int, int64_t, at::Tensor out) { out.fill_(1); });
   }
 

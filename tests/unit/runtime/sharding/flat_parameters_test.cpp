@@ -59,21 +59,24 @@ void run_up_to_gradients(FlatParameters& parameters, bool is_last) {
 }
 
 // A micro step that a device began to record, and could not: in the middle of its backward.
-void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, int rank) {
-  parameters.wait_all_streams();
+void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, StepStreams& streams, int rank) {
+  streams.join();
+  parameters.begin_capture();
   run_up_to_gradients(parameters, true);
   parameters.take_gradients(1, {gradient_of(table, 2, rank, 7), at::Tensor(), gradient_of(table, 4, rank, 7)});
+  streams.discard();
   parameters.abandon_pass();
 }
 
 // Two micro steps on every rank; collects the reduced gradients that the shards own and checks the parameters after an
 // update of the masters and a gather.
 void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome) {
-  FlatParameters parameters(table, options, group, group);
+  StepStreams streams(at::kCPU, false);
+  FlatParameters parameters(table, options, streams, group, group);
   parameters.load(read_initial);
   for (int step = 0; step < 2; ++step) {  // the second step must not see gradients from before it
     parameters.release_gradients();
-    if (step == 1) break_off_a_step(table, parameters, group.rank());
+    if (step == 1) break_off_a_step(table, parameters, streams, group.rank());
     for (const auto& [span, arrays] : parameters.state()) {  // their memory is given back
       std::lock_guard lock(outcome.mutex);
       CHECK_FALSE(arrays.gradient.defined());
@@ -153,7 +156,8 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   ShardingOptions options;
   options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
-  FlatParameters parameters(table, options, alone, alone);
+  StepStreams streams(at::kCPU, false);
+  FlatParameters parameters(table, options, streams, alone, alone);
   parameters.load([](int, int64_t begin, at::Tensor out) {
     for (int64_t i = 0; i < out.numel(); ++i) out[i].fill_(1.0 + 0.001 * static_cast<double>(begin + i));
   });
@@ -192,7 +196,8 @@ TEST_CASE("ranks that load meet after their reading and before the first collect
         ShardingOptions options;
         options.stage = stage;
         options.compute_dtypes.assign(table.parameters.size(), at::kFloat);
-        FlatParameters parameters(table, options, communicator, communicator);
+        StepStreams streams(at::kCPU, false);
+        FlatParameters parameters(table, options, streams, communicator, communicator);
         int num_reads = 0, reads_then = -1, collectives_then = -1;
         parameters.load(
             [&](int parameter, int64_t begin, at::Tensor out) {
@@ -227,7 +232,8 @@ TEST_CASE("a rank reads only the elements of its shards, and all parameters are 
   for (int rank = 0; rank < 4; ++rank) {
     threads.emplace_back([&, rank] {
       test::ThreadCommunicator group(shared, rank);
-      FlatParameters parameters(table, options, group, group);
+      StepStreams streams(at::kCPU, false);
+      FlatParameters parameters(table, options, streams, group, group);
       parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
         read_initial(parameter, begin, out);
         std::lock_guard lock(mutex);
@@ -295,7 +301,8 @@ TEST_CASE("at stage 3 frozen parameters are sharded: a rank holds and reads its 
   std::mutex mutex;
   std::vector<int64_t> num_read(table.parameters.size()), num_held(static_cast<size_t>(count));
   on_ranks(count, [&](comm::Communicator& group) {
-    FlatParameters parameters(table, options, group, group);
+    StepStreams streams(at::kCPU, false);
+    FlatParameters parameters(table, options, streams, group, group);
     parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
       read_initial(parameter, begin, out);
       std::lock_guard lock(mutex);
@@ -343,7 +350,8 @@ TEST_CASE("frozen parameters that rest as 8-bit integers come back within half a
   options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
   std::mutex mutex;
   on_ranks(2, [&](comm::Communicator& group) {
-    FlatParameters parameters(table, options, group, group);
+    StepStreams streams(at::kCPU, false);
+    FlatParameters parameters(table, options, streams, group, group);
     parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
       out.copy_((at::arange(begin, begin + out.numel(), at::kFloat) * 0.37 + parameter).sin());
     });

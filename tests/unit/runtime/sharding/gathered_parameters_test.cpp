@@ -62,7 +62,7 @@ struct Bench {
     options.prefetch_numel = prefetch_numel;
     options.max_live_numel = max_live_numel;
     options.secondary_group = host;
-    gathered = std::make_unique<GatheredParameters>(table, groups, at_rest, options, communicator);
+    gathered = std::make_unique<GatheredParameters>(table, groups, at_rest, options, streams, communicator);
   }
   void unshard(int unit, std::vector<UnitEvent> ahead = {}) { gathered->unshard(unit, ahead); }
   double value(int unit) { return gathered->full_parameters(unit - 1)[0].item<double>(); }
@@ -75,6 +75,7 @@ struct Bench {
   std::vector<FlatGroup> groups;
   std::vector<at::Tensor> at_rest;
   ShardingOptions options;
+  StepStreams streams{at::kCPU, false};
   CountingCommunicator communicator;
   std::unique_ptr<GatheredParameters> gathered;
 };

@@ -42,6 +42,7 @@ struct Example {
   std::vector<FlatGroup> groups;
   ShardingOptions options;
   test::ThreadCommunicator alone{std::make_shared<test::ThreadGroup>(1), 0};
+  StepStreams streams{at::kCPU, false};
   RecordingSink sink;
 
   explicit Example(int stage) {
@@ -56,7 +57,7 @@ struct Example {
 
   std::unique_ptr<GradientReduction> reduction() {
     return (options.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(table, groups, sink, options,
-                                                                                    alone);
+                                                                                    streams, alone);
   }
 };
 
