@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""--verify N with the real programs: a run that is right is said to be, on 1 to 4 ranks, at every stage, in fp32 and
-bf16, with dropout and BatchNorm, resumed, with evaluations in between, and its numbers are those of a run without; a
-run that is not one with its replica ends with 76 and names step and parameter."""
+"""--verify N, most in the grid's pools (pooled.py): a run that is right is said to be, on 1 to 4 ranks, at every stage, in
+fp32 and bf16, with dropout and BatchNorm, resumed, with evaluations in between, and its numbers are those of a run without;
+a run that is not one with its replica ends with 76 and names step and parameter."""
 import json
 import os
 import re
@@ -13,6 +13,7 @@ import torch
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 from harness import base_config, program, run  # noqa: E402
 
 
@@ -53,15 +54,14 @@ class VerifyTest(harness.TrainingTest):
     def verified(self, model, data, config, world, steps, verify, extra=(), run_dir=None):
         """(metrics, what was said) of a run that agrees with its replica."""
         run_dir = run_dir or self.env.run_dir()
-        outcome = run(self.env.command(model, data, config, run_dir, world, steps, ["--verify", str(verify), *extra]),
-                      timeout=120)
+        outcome = self.env.run(model, data, config, run_dir, world, steps, ["--verify", str(verify), *extra])
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(re.findall(r"--verify: \d+ steps? agrees?", outcome.text)), 1, str(outcome))
         self.assertRegex(outcome.text, r"--verify: the unsharded replica uses [\d.]+ GiB on rank 0")
         return harness.read_metrics(run_dir), outcome
 
 
-class Agreement(VerifyTest):
+class Agreement(PooledTest, VerifyTest):
     def test_worlds_stages_accumulation_and_precision(self):
         cases = [(1, 0, 3, "fp32", "mlp"), (2, 0, 1, "fp32", "gpt"), (3, 1, 3, "fp32", "mlp"), (2, 2, 1, "bf16", "gpt"),
                  (4, 3, 1, "fp32", "gpt"), (2, 1, 1, "bf16", "mlp"), (3, 2, 3, "bf16", "gpt"), (4, 3, 3, "bf16", "gpt"),
@@ -127,13 +127,13 @@ class Agreement(VerifyTest):
         self.assertIn("--verify: 3 steps agree", outcome.text)
 
 
-class Difference(VerifyTest):
+class Difference(PooledTest, VerifyTest):
     def test_a_run_that_differs_from_its_replica(self):
         for stage in (0, 3):
             with self.subTest(stage=stage):
                 config = base_config("mlp", zero_optimization={"stage": stage, "stage3_param_persistence_threshold": 0})
-                outcome = run(self.env.command(self.scripted(Forgetful), self.env.data("mlp"), config,
-                                                self.env.run_dir(), 2, 10, ["--verify", "5"]))
+                outcome = self.env.run(self.scripted(Forgetful), self.env.data("mlp"), config,
+                                       self.env.run_dir(), 2, 10, ["--verify", "5"])
                 self.assertEqual(outcome.code, 76, str(outcome))
                 self.assertRegex(outcome.text, r"--verify: at step 1 the run differs from an unsharded replica: the loss is")
                 self.assertRegex(outcome.text, r"first difference: parameter 'layer.weight' \(")
@@ -157,6 +157,12 @@ class Options(VerifyTest):
         for value in ("0", "-3", "many", ""):
             with self.subTest(value=value):
                 self.refused("--verify", value)
+
+    def test_a_run_that_differs_from_its_replica_ends_with_76(self):
+        outcome = run(self.env.command(self.scripted(Forgetful), self.env.data("mlp"), base_config("mlp"),
+                                       self.env.run_dir(), 2, 10, ["--verify", "5"]))
+        self.assertEqual(outcome.code, 76, str(outcome))
+        self.assertIn("--verify: at step 1 the run differs from an unsharded replica", outcome.text)
 
     def test_with_eval_only(self):
         self.assertIn("--eval_only", self.refused("--verify", "3", "--eval_only").text)
