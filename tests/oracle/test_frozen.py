@@ -34,8 +34,7 @@ class FrozenTest(test_model_cases.CaseTest):
         """(metrics, run folder, all text)"""
         world = min(world, MAX_RANKS)
         folder = folder or self.env.run_dir()
-        outcome = harness.run(self.env.command(model or self.model("lora"), self.data("lora"), config, folder, world, steps,
-                                                 extra))
+        outcome = self.env.run(model or self.model("lora"), self.data("lora"), config, folder, world, steps, extra)
         self.assertEqual(outcome.code, 0, str(outcome))
         return harness.read_metrics(folder), folder, outcome.text
 
@@ -107,6 +106,12 @@ class EightBits(FrozenTest):
 
 
 class InsideAHost(FrozenTest):
+    """With programs, which make the groups of a host's ranks."""
+
+    @classmethod
+    def make_env(cls):
+        return harness.TrainingEnv()
+
     def test_gathers_inside_a_host_change_no_bit(self):
         """Of the second micro step on, in forward as well."""
         for more in ({}, {"zero_quantized_nontrainable_weights": True}):
@@ -124,8 +129,7 @@ class Evaluation(FrozenTest):
         torch.jit.script(model).save(path)
         folder = self.env.run_dir()
         config = {"zero_optimization": STAGE_3, "train_micro_batch_size_per_gpu": 4}
-        done = harness.run([*self.env.launcher(min(3, MAX_RANKS)), "--config", self.env.config(config), "--data",
-                             self.data("lora"), "--run_dir", folder, "--eval_only", path])
+        done = self.env.run(path, self.data("lora"), config, folder, min(3, MAX_RANKS), None, ["--eval_only"])
         self.assertEqual(done.code, 0, str(done))
         arrays = tensor_file.read(self.data("lora"))
         with torch.no_grad():
@@ -150,6 +154,12 @@ class Wide(nn.Module):
 
 
 class Memory(FrozenTest):
+    """Of fresh programs."""
+
+    @classmethod
+    def make_env(cls):
+        return harness.TrainingEnv()
+
     def test_a_rank_reads_and_holds_its_part(self):
         """Of 16 M frozen elements on 4 ranks; in bf16, so that what is held is no page of the file."""
         model, data = self.env.path("wide.pt"), self.env.path("wide.safetensors")
@@ -201,7 +211,7 @@ class HiddenWays(FrozenTest):
         tensor_file.write(data, model_cases.regression(64))
         for stage in (2, 3):
             config = {"train_batch_size": 8, "checkpoint": {"at_end": False}, "zero_optimization": {**STAGE_3, "stage": stage}}
-            outcome = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 3))
+            outcome = self.env.run(model, data, config, self.env.run_dir(), 2, 3)
             self.assertEqual(outcome.code, 65 if stage == 3 else 0, str(outcome))
             if stage == 3:
                 self.assertIn("unit 'blocks.0' has frozen parameters", outcome.text)
@@ -237,7 +247,7 @@ class FewSlots(FrozenTest):
         rows, _ = self.env.train(model, data, config, 2, 3)
         self.assert_close(expected, rows, test_model_cases.BOUND, "slope")
         config = self.config({**STAGE_3, "stage3_prefetch_bucket_size": 0, "stage3_max_live_parameters": 0})
-        outcome = harness.run(self.env.command(model, data, config, self.env.run_dir(), 2, 3))
+        outcome = self.env.run(model, data, config, self.env.run_dir(), 2, 3)
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("unit 'blocks.0' is needed for backward in memory where unit 'blocks.1' is still running", outcome.text)
         self.assertIn("stage3_max_live_parameters", outcome.text)
