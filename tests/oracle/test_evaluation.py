@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evaluation during and after training and alone, by the real programs on 1 to 4 CPU ranks: the mean loss is that of
+"""Evaluation during and after training and alone, on 1 to 4 CPU ranks, most in the grid's pools: the mean loss is that of
 plain PyTorch in evaluation mode over every sample once, however the samples divide among ranks and micro batches, and
 training goes on as if it had not been."""
 import json
@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import one_process  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 from harness import BATCH, base_config, program, run  # noqa: E402
 
 STAGES = (0, 1, 2, 3)
@@ -59,7 +60,7 @@ class MaskedMean(torch.nn.Module):
         return -(picked * counts).sum() / counts.sum()
 
 
-class EvaluationTest(harness.TrainingTest):
+class EvaluationTest(PooledTest):
     def samples_file(self, kind, count):
         """Samples that training does not see, `count` of them."""
         tensors = {name: array[-count:] for name, array in harness.samples_of(kind).items()}
@@ -89,11 +90,10 @@ class EvaluationTest(harness.TrainingTest):
     def consolidated(self, folder):
         return torch.jit.load(self.env.consolidate(folder, "whole.pt"))
 
-    def evaluate_only(self, model, config, world, *extra, run_dir=None):
+    def evaluate_only(self, model, config, world, *extra, run_dir=None, data=None):
         """(line of metrics.jsonl, outcome) of a run with --eval_only."""
         run_dir = run_dir or self.env.run_dir()
-        outcome = run([*self.env.launcher(world), "--config", self.env.config(config), "--run_dir",
-                       run_dir, "--eval_only", *extra, model])
+        outcome = self.env.run(model, data, config, run_dir, world, None, ["--eval_only", *extra])
         self.assertEqual(outcome.code, 0, str(outcome))
         return harness.read_metrics(run_dir)[-1], outcome
 
@@ -269,7 +269,7 @@ class Alone(EvaluationTest):
         self.assertEqual([r["step"] for r in again if "loss" in r], list(range(1, 9)))
 
     def test_without_evaluation_data_it_looks_at_the_training_data(self):
-        row, _ = self.evaluate_only(self.env.model("mlp"), base_config("mlp"), 2, "--data", self.env.data("mlp"))
+        row, _ = self.evaluate_only(self.env.model("mlp"), base_config("mlp"), 2, data=self.env.data("mlp"))
         expected = plain_mean(torch.jit.load(self.env.model("mlp")), harness.samples_of("mlp"))
         self.assert_near(row["eval_loss"], expected)
 
@@ -282,8 +282,11 @@ class Alone(EvaluationTest):
 
     def test_one_document(self):
         path, _ = self.samples_file("mlp", 5)
-        row, outcome = self.evaluate_only(self.env.model("mlp"), {"data": {"eval": path}}, 2, "--json", "--quiet")
-        self.assertEqual(json.loads(outcome.out)["last_metrics"], row)
+        folder = self.env.run_dir()
+        outcome = run(self.env.command(self.env.model("mlp"), None, {"data": {"eval": path}}, folder, 2, None,
+                                       ["--eval_only", "--json", "--quiet"]))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(json.loads(outcome.out)["last_metrics"], harness.read_metrics(folder)[-1])
 
 
 class ByLabels(EvaluationTest):
@@ -376,7 +379,7 @@ class ByLabels(EvaluationTest):
                 config = base_config("gpt", loss_average="tokens", gradient_accumulation_steps=accumulation,
                                      zero_optimization={"stage": stage})
                 run_dir = self.env.run_dir()
-                outcome = run(self.env.command(model, data, config, run_dir, world, 10))
+                outcome = self.env.run(model, data, config, run_dir, world, 10)
                 self.assertEqual(outcome.code, 0, str(outcome))
                 for want, got in zip(expected, harness.read_metrics(run_dir)):
                     for key in ("loss", "grad_norm"):
@@ -392,9 +395,9 @@ class ByLabels(EvaluationTest):
         self.assert_near(row["eval_loss"], expected)
 
     def test_labels_that_nobody_names_cannot_be_counted(self):
-        outcome = run(self.env.command(self.env.model("mlp"), self.env.data("mlp"),
+        outcome = self.env.run(self.env.model("mlp"), self.env.data("mlp"),
                                         base_config("mlp", loss_average="tokens", data={"shuffle": False, "inputs": ["x", "y"]}),
-                                        self.env.run_dir(), 2))
+                                        self.env.run_dir(), 2)
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("set data.labels", outcome.text)
 
