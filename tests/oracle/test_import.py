@@ -22,6 +22,7 @@ import torch
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 
 DATA = os.path.join(harness.ROOT, "tests/data/deepspeed_checkpoints")
 sys.path.insert(0, DATA)
@@ -228,7 +229,7 @@ class Wrapper(torch.nn.Module):
         return self.inner(tokens, labels)
 
 
-class Continuation(ImportTest):
+class Continuation(PooledTest, ImportTest):
     """Losses of the 5 steps after the checkpoint."""
 
     def config_of(self, case, values):
