@@ -20,6 +20,7 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "multiproc"), os.path.join(TESTS, "support/python")]
 import gpu_harness
 import model_cases
+import pooled
 import test_checkpoints
 import test_evaluation
 import test_frozen
@@ -35,15 +36,15 @@ import harness
 # fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
 BOUND = 1e-4
 SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.SameNumbers, test_recomputation.Settings,
-          test_recomputation.Refused, test_oracle.Recipes, test_oracle.ZeroPlusPlus, test_evaluation.DuringTraining,
-          test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite, test_verify.Agreement,
-          test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading, test_checkpoints.Torn,
-          test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits, test_frozen.Evaluation,
-          test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs)
+          test_recomputation.Refused, test_oracle.Programs, test_oracle.Recipes, test_oracle.ZeroPlusPlus,
+          test_evaluation.DuringTraining, test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite,
+          test_verify.Agreement, test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading,
+          test_checkpoints.Torn, test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits,
+          test_frozen.Evaluation, test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs)
 
 
 def put_on_gpus():
-    harness.TrainingEnv = gpu_harness.DeterministicTrainingEnv
+    harness.TrainingEnv = pooled.PoolEnv = gpu_harness.DeterministicTrainingEnv
     harness.environment = gpu_harness.environment
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND
