@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """tools/export and tools/tokenize: what they write, and what they say to a user who slips."""
+import contextlib
+import io
 import os
 import resource
 import subprocess
@@ -33,6 +35,17 @@ class ToolTest(harness.TrainingTest):
 
 
 class Export(ToolTest):
+    def outcome_of(self, *arguments):
+        """What the program says and ends with, inside this process; in the tests' folder."""
+        said, code = io.StringIO(), 0
+        with contextlib.redirect_stderr(said), contextlib.chdir(self.env.folder):
+            try:
+                self.env.tool.main(list(arguments))
+            except self.env.tool.Failure as failure:
+                print(failure, file=said)
+                code = failure.code
+        return harness.Outcome(["tools/export", *arguments], code, "", said.getvalue(), 0.0)
+
     def export(self, *arguments):
         """Runs the tool inside this process: a new PyTorch for each case would be most of the time."""
         path = self.env.path(f"m{len(os.listdir(self.env.folder))}.pt")
@@ -89,7 +102,7 @@ class Net(torch.nn.Module):
         for extra in ([], ["--empty"]):
             model = torch.jit.load(self.export("--recipe", self.env.path("own.py") + ":Net", "--args", '{"width": 3}', *extra))
             self.assertEqual(model.a.weight.data_ptr(), model.b.weight.data_ptr())
-        self.assert_refused(self.run_tool(EXPORT, "--recipe", "own.py:Net", "--args", "[2]", "--trace", "x.pt"), 65,
+        self.assert_refused(self.outcome_of("--recipe", "own.py:Net", "--args", "[2]", "--trace", "x.pt"), 65,
                             "example_inputs")
 
     def test_masks_that_no_trace_can_record(self):
@@ -105,7 +118,7 @@ class Net(torch.nn.Linear):
         with TransformGetItemToIndex():
             return super().forward(x[torch.tensor(0), torch.arange(3)])
 """)
-        self.assert_refused(self.run_tool(EXPORT, "--recipe", "masked.py:Net", "--trace", "x.pt"), 65,
+        self.assert_refused(self.outcome_of("--recipe", "masked.py:Net", "--trace", "x.pt"), 65,
                             "pip install 'transformers>=5'")
 
     def test_only_what_matches_is_trained(self):
@@ -129,7 +142,8 @@ class Net(torch.nn.Linear):
                 (73, ["cannot write"], ["mlp", "no/folder/x.pt"])):
             with self.subTest(arguments=arguments):
                 self.file("own.py", b"")
-                self.assert_refused(self.run_tool(EXPORT, *arguments), code, *words)
+                self.assert_refused(self.outcome_of(*arguments), code, *words)
+        self.assert_refused(self.run_tool(EXPORT, "gpd", "x.pt"), 64, "tools/export: no recipe 'gpd'; did you mean 'gpt'?")
 
     def test_a_full_disk_differs_from_a_missing_directory(self):
         """A limit of file sizes stands for the disk."""
@@ -137,7 +151,7 @@ class Net(torch.nn.Linear):
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
         self.assertEqual((outcome.returncode, "Traceback" in outcome.stderr), (74, False), outcome.stderr)
         self.assertIn("File too large", outcome.stderr)
-        self.assert_refused(self.run_tool(EXPORT, "mlp", self.env.path("nowhere/full.pt")), 73, "nowhere/full.pt")
+        self.assert_refused(self.outcome_of("mlp", self.env.path("nowhere/full.pt")), 73, "nowhere/full.pt")
         self.assertFalse(os.path.exists(self.env.path("full.pt")) or os.path.exists(self.env.path("full.pt.part")))
 
     def test_hugging_face_without_transformers_says_what_to_install(self):
@@ -145,7 +159,7 @@ class Net(torch.nn.Linear):
             import transformers  # noqa: F401
             self.skipTest("transformers is installed here")
         except ImportError:
-            self.assert_refused(self.run_tool(EXPORT, "--hf", "gpt2", "x.pt"), 69, "pip install transformers")
+            self.assert_refused(self.outcome_of("--hf", "gpt2", "x.pt"), 69, "pip install transformers")
 
 
 class Tokenize(ToolTest):
