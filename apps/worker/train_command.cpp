@@ -145,7 +145,7 @@ void set_log_level(const TrainOptions& options) {
 void notify_peers(const std::exception& error, rendezvous::Store& store, WatchedGroups& groups) {
   if (groups.watch) groups.watch->end();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
-  const auto reason = is_ours ? error.what() : runtime::cause_of(error);
+  const auto reason = is_ours ? error.what() : runtime::model::cause_of(error);
   store.report_failure(reason);
   groups.abort(reason);
 }

@@ -13,9 +13,9 @@
 
 namespace {
 
-using dslaunch::runtime::fused_cross_entropy;
-using dslaunch::runtime::fused_layer_norm;
-using dslaunch::runtime::fused_linear;
+using dslaunch::runtime::model::fused::fused_cross_entropy;
+using dslaunch::runtime::model::fused::fused_layer_norm;
+using dslaunch::runtime::model::fused::fused_linear;
 using dslaunch::test::has_device;
 using Tensors = std::vector<at::Tensor>;
 using Operator = std::function<at::Tensor(const Tensors&)>;

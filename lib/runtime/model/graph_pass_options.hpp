@@ -4,7 +4,7 @@
 
 #include "config/job_config.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 struct GraphPassOptions {
   config::Kernels kernels;
@@ -12,4 +12,4 @@ struct GraphPassOptions {
   at::ScalarType compute_dtype = at::kFloat;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

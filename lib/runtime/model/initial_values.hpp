@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 // Whether all elements of the tensor share one place in memory: a parameter that was exported without values.
 bool is_stride_zero(const at::Tensor& value);
@@ -23,4 +23,4 @@ class InitialValues {
   std::vector<at::Tensor> values_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

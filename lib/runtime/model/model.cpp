@@ -2,7 +2,7 @@
 
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 namespace {
 
 // fp16 or bf16 if any parameter has it in this run.
@@ -36,4 +36,4 @@ void Model::to_device(at::Device device, const DtypeOf& dtype_of, const std::vec
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

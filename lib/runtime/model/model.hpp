@@ -9,7 +9,7 @@
 #include "runtime/model/model_tensors.hpp"
 #include "runtime/model/runnable_model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 struct Model {
   ModelFacts facts;
@@ -22,4 +22,4 @@ struct Model {
   void to_device(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded);
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

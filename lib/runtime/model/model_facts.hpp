@@ -11,7 +11,7 @@
 #include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 // A part of an integer input that must stay below a bound: ids of an embedding, class labels.
 struct IndexLimit {
@@ -39,4 +39,4 @@ struct ModelFacts {
   std::vector<std::string> notes;  // about the file, for the user, one line each
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

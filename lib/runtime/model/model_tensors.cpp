@@ -5,7 +5,7 @@
 #include "runtime/model/tensor_identity.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 ModelTensors::ModelTensors(std::vector<HeldTensor> buffers, std::vector<HeldTensor> mutable_parameters,
                            std::vector<std::vector<ParameterLocation>> parameters, std::set<std::string> fp32_buffers)
@@ -51,4 +51,4 @@ void ModelTensors::buffers_to_device(at::Device device, const DtypeOf& dtype_of)
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

@@ -11,7 +11,7 @@
 
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 // From a tensor's name and its own dtype to the dtype in which this run computes with it.
 using DtypeOf = std::function<at::ScalarType(const std::string& name, at::ScalarType own)>;
@@ -45,4 +45,4 @@ class ModelTensors {
   std::set<std::string> fp32_buffers_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

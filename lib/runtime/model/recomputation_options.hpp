@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 struct RecomputationOptions {
   std::optional<int64_t> number_checkpoints;  // number of recomputed units, from the first; empty: all
@@ -16,4 +16,4 @@ struct RecomputationOptions {
   c10::Device device = c10::kCPU;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

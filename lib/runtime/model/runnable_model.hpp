@@ -10,7 +10,7 @@
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 // The result of forward: a tensor, or the tensors of a tuple or dict.
 struct ForwardResult {
@@ -50,4 +50,4 @@ class RunnableModel {
   virtual ForwardResult forward(const std::vector<at::Tensor>& inputs) = 0;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

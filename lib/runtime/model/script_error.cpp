@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 namespace {
 
 // The rest of the line from the first character of `text` at or after `begin` that is not a space.
@@ -37,4 +37,4 @@ std::string parse_error_in(const std::string& text) {
   return line_at(text, 0) + " " + line_at(text, text.rfind('\n', end_of_code - 1) + 1);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

@@ -3,7 +3,7 @@
 #include <exception>
 #include <string>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 // For an exception from LibTorch or TorchScript. TorchScript puts the cause last, after the traceback of the script and
 // the source that follows the location; a plain operator error puts it first. Exceptions that a model itself raises
@@ -12,4 +12,4 @@ std::string cause_of(const std::exception& error);
 // The error in the source of a file, and the source line that is marked as its location.
 std::string parse_error_in(const std::string& text);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

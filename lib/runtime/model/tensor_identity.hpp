@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model {
 
 inline bool has_bytes(const at::Tensor& value) {
   return value.defined() && value.layout() == at::kStrided && value.has_storage() && value.numel() > 0;
@@ -19,4 +19,4 @@ inline TensorIdentity identity_of(const at::Tensor& value) {
   return {value.data_ptr(), value.sizes().vec(), value.strides().vec(), value.scalar_type()};
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model

@@ -24,7 +24,7 @@ struct StepStart {
 };
 
 struct FailedRun {
-  Model& model;
+  model::Model& model;
   Engine& engine;
   const TrainingData& data;
   const config::JobConfig& config;

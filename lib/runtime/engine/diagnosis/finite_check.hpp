@@ -11,7 +11,7 @@
 
 namespace dslaunch::runtime {
 
-class FiniteCheck : public UnitParameters, public UnitObserver {
+class FiniteCheck : public UnitParameters, public model::UnitObserver {
  public:
   // Passes the values of `inner` on to the model.
   FiniteCheck(const ParameterTable& table, UnitParameters& inner) : table_(table), inner_(inner) {}

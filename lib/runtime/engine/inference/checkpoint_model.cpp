@@ -21,7 +21,7 @@ std::string require_skeleton(CheckpointReader& reader) {
 class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
  public:
   explicit LoadedCheckpoint(const std::string& path)
-      : reader_(path), model_(load_script_model(require_skeleton(reader_), {})) {
+      : reader_(path), model_(model::script::load_script_model(require_skeleton(reader_), {})) {
     const auto& table = model_->facts.table;
     for (size_t i = 0; i < table.parameters.size(); ++i) {
       const auto& parameter = table.parameters[i];
@@ -40,7 +40,7 @@ class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
     model_->runnable->set_unit_parameters(this);
   }
 
-  Model& model() override { return *model_; }
+  model::Model& model() override { return *model_; }
 
   UnitValues acquire(int unit, UnitCall) override {
     UnitValues out;
@@ -53,7 +53,7 @@ class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
 
  private:
   CheckpointReader reader_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
   std::vector<at::Tensor> values_;
 };
 

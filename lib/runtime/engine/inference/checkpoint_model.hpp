@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 class CheckpointModel {
  public:
   virtual ~CheckpointModel() = default;
-  virtual Model& model() = 0;
+  virtual model::Model& model() = 0;
 };
 
 // `path`: a checkpoint, or a directory of checkpoints (the newest is taken). On the host, in the model's own dtypes.

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kNumBytes = 256;
 
 // Finds [batch, positions, classes] in forward's result.
-at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
+at::Tensor find_logits(const model::ForwardResult& result, int64_t positions) {
   auto fits = [&](const at::Tensor& t) {
     return t.is_floating_point() && t.dim() >= 2 && t.size(-1) >= kNumBytes && t.numel() / t.size(-1) == positions;
   };
@@ -28,7 +28,7 @@ at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
 
 // A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
 // forward rejects inputs that are too long.
-bool accepts(Model& model, int64_t length) {
+bool accepts(model::Model& model, int64_t length) {
   try {
     at::Tensor ids = at::zeros({1, length}, at::kLong);
     model.runnable->forward(std::vector<at::Tensor>(model.facts.inputs.num_required, ids));
@@ -38,7 +38,7 @@ bool accepts(Model& model, int64_t length) {
   }
 }
 
-int64_t find_context(Model& model) {
+int64_t find_context(model::Model& model) {
   constexpr int64_t kMaxLength = 4096;
   int64_t good = 1;
   while (good < kMaxLength && accepts(model, good * 2)) good *= 2;
@@ -61,7 +61,7 @@ int64_t pick(const at::Tensor& logits, double temperature) {
 
 }  // namespace
 
-void generate(Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte) {
+void generate(model::Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte) {
   if (options.prompt.empty()) throw UserError(ExitCode::kUsage, "the prompt is empty; pass --prompt TEXT");
   at::NoGradGuard no_grad;
   model.runnable->train(false);

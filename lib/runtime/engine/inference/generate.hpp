@@ -18,6 +18,6 @@ struct GenerateOptions {
 
 // Calls `on_byte` for every new byte, in order. Throws UserError(65) when the model does not return logits of at least
 // 256 classes for every position.
-void generate(Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte);
+void generate(model::Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte);
 
 }  // namespace dslaunch::runtime

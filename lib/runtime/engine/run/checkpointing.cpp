@@ -89,8 +89,8 @@ DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions&
 
 }  // namespace
 
-Checkpointing::Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, const comm::Groups& groups,
-                             rendezvous::Store& store, at::Device device)
+Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, Engine& engine,
+                             const comm::Groups& groups, rendezvous::Store& store, at::Device device)
     : options_(std::move(options)),
       model_(model),
       engine_(engine),
@@ -189,7 +189,7 @@ std::string Checkpointing::skeleton() {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) throw SystemError("create directory", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
-  write_model_skeleton(options_.model_path, directory + "/model_skeleton.pt");
+  model::script::write_model_skeleton(options_.model_path, directory + "/model_skeleton.pt");
   skeleton_ = directory + "/model_skeleton.pt";
   return skeleton_;
 }

@@ -51,7 +51,7 @@ class Checkpointing : private EngineObserver {
  public:
   // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
   // rank that leads the saves when another job saves there.
-  Checkpointing(CheckpointingOptions options, Model& model, Engine& engine, const comm::Groups& groups,
+  Checkpointing(CheckpointingOptions options, model::Model& model, Engine& engine, const comm::Groups& groups,
                 rendezvous::Store& store, at::Device device);
 
   // `from`: "" starts from scratch. "auto": the run's newest intact checkpoint, or from scratch if there is none. A
@@ -88,7 +88,7 @@ class Checkpointing : private EngineObserver {
   void report_loaded(const Restored& restored, const config::CheckpointLoad& load_options) const;
 
   const CheckpointingOptions options_;
-  Model& model_;
+  model::Model& model_;
   Engine& engine_;
   const comm::Groups groups_;
   rendezvous::Store& store_;

@@ -21,7 +21,7 @@ namespace dslaunch::runtime {
 namespace {
 
 // The value of a parameter or buffer in the model file.
-at::Tensor value_in(const Model& model, const std::string& name) {
+at::Tensor value_in(const model::Model& model, const std::string& name) {
   const auto& parameters = model.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].name != name) continue;
@@ -48,7 +48,7 @@ class TemporarySkeleton {
 
   void write(const std::string& model) const {
     make_parent();
-    write_model_skeleton(model, path_);
+    model::script::write_model_skeleton(model, path_);
   }
 
  private:
@@ -123,10 +123,10 @@ ImportReport import_checkpoint(const ImportRequest& request) {
             "'{}' has a checkpoint of DeepSpeed, whose 'latest' would be overwritten; choose another directory for OUT",
             request.out));
   }
-  std::unique_ptr<Model> model;
+  std::unique_ptr<model::Model> model;
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {
-    model = load_script_model(request.model, {});
+    model = model::script::load_script_model(request.model, {});
     tensors = saved_tensors_of(*model);
   }
   auto state =

@@ -70,7 +70,7 @@ comm::Groups StepMonitors::observe(const comm::Groups& inner) {
           named(inner.tied, "tied")};
 }
 
-void StepMonitors::watch_model(const ModelFacts& model) {
+void StepMonitors::watch_model(const model::ModelFacts& model) {
   model_ = &model;
   if (!flops_ && !trace_) return;
   const auto modules = model.modules;

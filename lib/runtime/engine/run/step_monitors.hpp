@@ -44,7 +44,7 @@ class StepMonitors {
   comm::Communicator& observe(comm::Communicator& inner, const std::string& group);
   comm::Groups observe(const comm::Groups& inner);
   // The model whose modules the reports name; must outlive this object. Call before the first step.
-  void watch_model(const ModelFacts& model);
+  void watch_model(const model::ModelFacts& model);
   // Notified of the current phase of each step.
   const StepPhases& phases() const { return phases_; }
 
@@ -60,7 +60,7 @@ class StepMonitors {
 
   const config::JobConfig& config_;
   const StepMonitorOptions options_;
-  const ModelFacts* model_ = nullptr;
+  const model::ModelFacts* model_ = nullptr;
   std::optional<StepTimes> times_;
   std::optional<MemoryBreakdown> memory_;
   std::optional<FlopsProfiler> flops_;

@@ -331,7 +331,7 @@ class Training {
   StepMonitors monitors_;
   const comm::Groups groups_;                            // wrapped by the monitors
   comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
   precision::PrecisionChoice precision_;
   precision::ModelDtypes dtypes_;
   TrainingData data_;

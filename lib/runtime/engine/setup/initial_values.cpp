@@ -20,8 +20,8 @@ void require_init(const std::optional<config::Init>& init, const std::string& pa
 
 }  // namespace
 
-void require_trainable(const ModelFacts& model, const std::string& path) {
-  refuse_inference_file(path);
+void require_trainable(const model::ModelFacts& model, const std::string& path) {
+  model::file::refuse_inference_file(path);
   if (model.table.num_trainable() > 0) return;
   const bool none = model.table.parameters.empty();
   throw UserError(
@@ -33,7 +33,7 @@ void require_trainable(const ModelFacts& model, const std::string& path) {
                : "all parameters are frozen"));
 }
 
-FlatParameters::ReadElements initial_values(const Model& model, std::optional<config::Init> init,
+FlatParameters::ReadElements initial_values(const model::Model& model, std::optional<config::Init> init,
                                             const std::string& path) {
   return [&model, init, path](int parameter, int64_t begin, at::Tensor out) {
     const auto& info = model.facts.table.parameters[parameter];
@@ -46,7 +46,7 @@ FlatParameters::ReadElements initial_values(const Model& model, std::optional<co
   };
 }
 
-std::string note_on_init(const Model& model, const std::optional<config::Init>& init, const std::string& path) {
+std::string note_on_init(const model::Model& model, const std::optional<config::Init>& init, const std::string& path) {
   if (!init) return {};
   for (size_t i = 0; i < model.facts.table.parameters.size(); ++i) {
     if (model.initial.is_empty(static_cast<int>(i))) return {};

@@ -5,9 +5,9 @@
 
 namespace dslaunch::runtime {
 
-std::unique_ptr<Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
+std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
-  return load_script_model(path, config.units, {config.kernels, precision.compute_dtype});
+  return model::script::load_script_model(path, config.units, {config.kernels, precision.compute_dtype});
 }
 
 }  // namespace dslaunch::runtime

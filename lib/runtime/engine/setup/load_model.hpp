@@ -11,6 +11,6 @@
 namespace dslaunch::runtime {
 
 // `device`: on which the model will run.
-std::unique_ptr<Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
+std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
 
 }  // namespace dslaunch::runtime

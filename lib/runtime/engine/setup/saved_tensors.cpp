@@ -2,7 +2,7 @@
 
 namespace dslaunch::runtime {
 
-std::vector<SavedTensor> saved_tensors_of(const Model& model) {
+std::vector<SavedTensor> saved_tensors_of(const model::Model& model) {
   std::vector<SavedTensor> out;
   for (const auto& parameter : model.facts.table.parameters) {
     out.push_back({.name = parameter.name,

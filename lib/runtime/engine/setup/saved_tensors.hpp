@@ -7,6 +7,6 @@
 
 namespace dslaunch::runtime {
 
-std::vector<SavedTensor> saved_tensors_of(const Model& model);
+std::vector<SavedTensor> saved_tensors_of(const model::Model& model);
 
 }  // namespace dslaunch::runtime

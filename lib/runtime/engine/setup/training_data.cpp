@@ -17,7 +17,8 @@ bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
 }
 
 // Bounds found in the model's graph, by the array that feeds the argument.
-std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelFacts& model, const config::JobConfig& config,
+std::map<std::string, std::vector<ArrayLimit>> limits_of(const model::ModelFacts& model,
+                                                         const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,
                                                          const ArraySelection& selection) {
   std::vector<size_t> arguments = selection.inputs;
@@ -90,7 +91,7 @@ void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelect
 
 }  // namespace
 
-TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
+TrainingData open_training_data(const model::ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
                                 int rank, at::ScalarType compute_dtype, bool pin) {
   const ForwardArguments forward{model.inputs.names, model.inputs.num_required, config.loss.empty()};
   TrainingData out;

@@ -22,7 +22,7 @@ struct TrainingData {
 
 // Loaders of the samples of `rank`'s data rank: the ranks of one model read the same batches. Rank 0 logs how arrays
 // are used.
-TrainingData open_training_data(const ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
+TrainingData open_training_data(const model::ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
                                 int rank, at::ScalarType compute_dtype, bool pin);
 
 // Steps of the whole run. If steps and epochs are both given, the smaller limit applies; an endless pass has no epoch

@@ -20,7 +20,7 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    const auto cause = cause_of(error);
+    const auto cause = model::cause_of(error);
     throw_if_resource_failed(cause, "backward");
     throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause));
   }

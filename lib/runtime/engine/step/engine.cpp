@@ -10,7 +10,7 @@
 
 namespace dslaunch::runtime {
 
-Engine::Engine(Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
+Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
                const FlatParameters::ReadElements& read)
     : model_(model),
       config_(config),

@@ -61,7 +61,7 @@ class Engine {
  public:
   // Moves the model to the device. The model and the communicators must outlive the engine. `read`: reads initial
   // elements of a parameter (also for models exported without values).
-  Engine(Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
+  Engine(model::Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
          const FlatParameters::ReadElements& read);
 
   // One optimizer step over `accumulation` micro batches from `next`. On a device it returns the previous step's result
@@ -118,7 +118,7 @@ class Engine {
   void compute_gradients(const std::function<MicroBatch()>& next);
 
   // fixed after construction
-  Model& model_;
+  model::Model& model_;
   const config::JobConfig& config_;
   EngineOptions options_;
   const comm::Groups groups_;

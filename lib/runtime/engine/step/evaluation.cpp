@@ -19,7 +19,7 @@ constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange t
 // data rank 0.
 class EvaluationMode {
  public:
-  EvaluationMode(Model& model, comm::Communicator& data_group, at::Device device)
+  EvaluationMode(model::Model& model, comm::Communicator& data_group, at::Device device)
       : model_(model), device_(device), random_state_(save_random_state(device)) {
     for (const auto& [name, buffer] : model_.tensors.buffers()) own_buffers_.push_back(buffer.clone());
     if (data_group.size() > 1) broadcast_buffers(data_group);
@@ -47,7 +47,7 @@ class EvaluationMode {
     }
   }
 
-  Model& model_;
+  model::Model& model_;
   const at::Device device_;
   const at::Tensor random_state_;
   std::vector<at::Tensor> own_buffers_;  // in the model's order
@@ -66,7 +66,8 @@ bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& world
 
 }  // namespace
 
-EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, const comm::Groups& groups, at::Device device) {
+EvaluationResult evaluate(model::Model& model, const EvaluationInputs& inputs, const comm::Groups& groups,
+                          at::Device device) {
   at::NoGradGuard no_grad;
   EvaluationMode mode(model, groups.data, device);
   Sums sums;

@@ -37,6 +37,7 @@ struct EvaluationInputs {
 
 // Collective over the world. All data ranks evaluate with the buffers of data rank 0 (running statistics of BatchNorm),
 // which are also the buffers that a checkpoint stores.
-EvaluationResult evaluate(Model& model, const EvaluationInputs& inputs, const comm::Groups& groups, at::Device device);
+EvaluationResult evaluate(model::Model& model, const EvaluationInputs& inputs, const comm::Groups& groups,
+                          at::Device device);
 
 }  // namespace dslaunch::runtime

@@ -10,7 +10,8 @@ namespace dslaunch::runtime {
 class ForwardLoss {
  public:
   // The model must outlive this object.
-  ForwardLoss(Model& model, std::unique_ptr<Loss> loss, at::Device device, std::optional<at::ScalarType> autocast)
+  ForwardLoss(model::Model& model, std::unique_ptr<Loss> loss, at::Device device,
+              std::optional<at::ScalarType> autocast)
       : model_(model), loss_(std::move(loss)), device_(device), autocast_(autocast) {}
 
   // 0-dim: the loss that make_loss() describes.
@@ -19,7 +20,7 @@ class ForwardLoss {
   Result<> check_capturable() const;
 
  private:
-  Model& model_;
+  model::Model& model_;
   const std::unique_ptr<Loss> loss_;
   const at::Device device_;
   const std::optional<at::ScalarType> autocast_;

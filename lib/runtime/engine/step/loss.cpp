@@ -29,7 +29,7 @@ at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
 class ModelsOwnLoss : public Loss {
  public:
   bool takes_labels() const override { return false; }
-  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>&) override {
+  at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>&) override {
     if (result.named_loss.defined()) return require_scalar(result.named_loss, "forward");
     if (result.is_dict) {
       throw UserError(ExitCode::kBadInput,
@@ -42,7 +42,7 @@ class ModelsOwnLoss : public Loss {
 
  private:
   // (outputs, loss): with one sample and one output, the outputs are a single number as well.
-  static void require_no_other_scalar(const ForwardResult& result) {
+  static void require_no_other_scalar(const model::ForwardResult& result) {
     if (result.first.dim() == 0) return;
     for (const auto& other : result.others) {
       if (other.dim() > 0 || !other.is_floating_point()) continue;
@@ -63,7 +63,7 @@ class LabelledLoss : public Loss {
 
   bool takes_labels() const override { return true; }
   Result<> check_capturable() const override { return capturable_; }
-  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+  at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>& labels) override {
     if (labels.size() != 1) {
       throw UserError(ExitCode::kBadInput,
                       fmt::format("loss '{}' takes one array of labels, but the data names {}; set "
@@ -77,7 +77,7 @@ class LabelledLoss : public Loss {
     } catch (const std::exception& error) {
       const auto what = fmt::format("loss '{}' of outputs {} and labels {}", name_, type_and_shape(result.first),
                                     type_and_shape(labels[0]));
-      const auto cause = cause_of(error);
+      const auto cause = model::cause_of(error);
       throw_if_resource_failed(cause, what);
       throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
     }
@@ -103,7 +103,7 @@ class SummedLoss : public Loss {
     const at::Tensor& own = labels.at(0);
     return {at::where(which_count(own).any(), own, at::zeros_like(own))};
   }
-  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+  at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>& labels) override {
     return (*mean_)(result, usable(labels)).to(at::kFloat) * which_count(labels.at(0)).sum().to(at::kFloat);
   }
 
@@ -139,8 +139,8 @@ class CrossEntropy {
  private:
   at::Tensor in_float(const at::Tensor& outputs, const at::Tensor& labels) const {
     if (!own_kernels_) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction_);
-    return fused_cross_entropy(outputs, labels, {}, reduction_, kIgnoredLabel, /*label_smoothing=*/0.0,
-                               /*in_float=*/true);
+    return model::fused::fused_cross_entropy(outputs, labels, {}, reduction_, kIgnoredLabel, /*label_smoothing=*/0.0,
+                                             /*in_float=*/true);
   }
 
   int64_t reduction_;
@@ -173,14 +173,14 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
     return std::make_unique<SummedLoss>(std::move(mean));
   };
   if (name.empty()) return weighed(std::make_unique<ModelsOwnLoss>());
-  auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
+  auto module = std::make_shared<torch::jit::Module>(model::file::load_mapped_module(name));
   module->to(device);
-  run_loss_passes(*module, kernels, device);
+  model::script::run_loss_passes(*module, kernels, device);
   const auto call = [module](const at::Tensor& outputs, const at::Tensor& labels) {
-    const PlainExecution plain;
+    const model::script::PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();
   };
-  return weighed(std::make_unique<LabelledLoss>(name, call, check_capturable(*module)));
+  return weighed(std::make_unique<LabelledLoss>(name, call, model::analysis::check_capturable(*module)));
 }
 
 }  // namespace dslaunch::runtime

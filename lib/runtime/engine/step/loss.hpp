@@ -21,7 +21,7 @@ class Loss {
   // Converts labels to the form that forward, or the loss, takes.
   virtual std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const { return labels; }
   // Returns a 0-dim floating-point tensor. Throws UserError(65) naming the shapes when outputs and labels do not match.
-  virtual at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) = 0;
+  virtual at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>& labels) = 0;
 };
 
 // `name`: "" (forward returns the loss), "cross_entropy", "mse" or the path of a TorchScript file called as

@@ -41,7 +41,7 @@ Result<> StepGraph::capture(const std::vector<MicroBatch>& batches, const Step& 
   graph_ = std::move(graph);
   return {};
 } catch (const std::exception& error) {  // LibTorch throws at work that a graph cannot hold
-  return Failure{cause_of(error)};
+  return Failure{model::cause_of(error)};
 }
 
 const std::vector<at::Tensor>& StepGraph::replay(const std::vector<MicroBatch>& batches) {

@@ -52,7 +52,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
 }
 
 // A checkpoint may have set other values than those in the file.
-void Replica::take_frozen(const Model& of_run) {
+void Replica::take_frozen(const model::Model& of_run) {
   for (size_t i = 0; i < model_->facts.table.parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
     if (model_->facts.table.parameters[i].trainable) continue;
@@ -157,7 +157,7 @@ Replica::State Replica::state() {
   return out;
 }
 
-int64_t replica_bytes(const Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
+int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
   int64_t bytes = 0, num_trainable = 0;
   for (const auto& parameter : model.facts.table.parameters) {
     const auto own = static_cast<int64_t>(c10::elementSize(parameter.dtype));

@@ -23,7 +23,7 @@ namespace dslaunch::runtime {
 
 // The run to replicate; the references must outlive the replica.
 struct ReplicatedRun {
-  const Model& model;  // for its current buffers
+  const model::Model& model;  // for its current buffers
   std::string model_path;
   const config::JobConfig& config;
   EngineOptions engine;
@@ -64,7 +64,7 @@ class Replica : private EngineObserver {
     at::Tensor random;
     std::vector<at::Tensor> buffers;
   };
-  void take_frozen(const Model& of_run);
+  void take_frozen(const model::Model& of_run);
   void open_ranks(const ReplicatedRun& run);
   MicroBatch next_micro_batch();
   void enter(RankState& rank);
@@ -77,7 +77,7 @@ class Replica : private EngineObserver {
   const at::Device device_;
   const GradientBound bound_;
   config::JobConfig config_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<model::Model> model_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GradientMagnitudes> magnitudes_;
   std::map<std::string, int> parameter_of_;  // by name
@@ -90,6 +90,6 @@ class Replica : private EngineObserver {
 };
 
 // Bytes of device memory that a replica of `model` needs in addition to the run, without activations.
-int64_t replica_bytes(const Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
+int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
 
 }  // namespace dslaunch::runtime

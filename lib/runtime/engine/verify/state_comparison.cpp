@@ -14,8 +14,8 @@
 
 namespace dslaunch::runtime {
 
-StateComparison::StateComparison(Engine& engine, const Model& model, comm::Communicator& world, at::Device device,
-                                 const VerificationBounds& bounds)
+StateComparison::StateComparison(Engine& engine, const model::Model& model, comm::Communicator& world,
+                                 at::Device device, const VerificationBounds& bounds)
     : engine_(engine), model_(model), world_(world), device_(device), bounds_(bounds) {
   exchange_layout();
 }

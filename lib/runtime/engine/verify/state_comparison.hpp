@@ -17,7 +17,7 @@ namespace dslaunch::runtime {
 class StateComparison {
  public:
   // Collective: every rank learns which rank owns which piece. The references must outlive this object.
-  StateComparison(Engine& engine, const Model& model, comm::Communicator& world, at::Device device,
+  StateComparison(Engine& engine, const model::Model& model, comm::Communicator& world, at::Device device,
                   const VerificationBounds& bounds);
 
   // Collective; `replica`: on rank 0, null elsewhere. The error, on rank 0 only, describes the first difference in
@@ -50,7 +50,7 @@ class StateComparison {
 
   // fixed after construction
   Engine& engine_;
-  const Model& model_;
+  const model::Model& model_;
   comm::Communicator& world_;
   const at::Device device_;
   const VerificationBounds bounds_;

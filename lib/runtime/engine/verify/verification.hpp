@@ -45,7 +45,7 @@ class Verification {
 
   // fixed after construction
   Engine& engine_;
-  const Model& model_;
+  const model::Model& model_;
   comm::Communicator& world_;
   const at::Device device_;
   const VerificationBounds bounds_;

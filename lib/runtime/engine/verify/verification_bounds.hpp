@@ -20,7 +20,7 @@ struct VerificationBounds {
 };
 
 // Throws UserError(65) for a run with quantized communication: it differs by design.
-VerificationBounds bounds_of(const Model& model, const config::JobConfig& config, const EngineOptions& engine,
+VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine,
                              int num_ranks);
 
 }  // namespace dslaunch::runtime

@@ -8,7 +8,7 @@
 #include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Node;
@@ -55,7 +55,7 @@ HostState find_host_state(const torch::jit::Module& module, const ForwardEffects
     for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
       const bool is_written = effects.written.count({part.value._ivalue().get(), slot}) > 0;
       if (!is_written || type->getAttribute(slot)->isSubtypeOf(*c10::TensorType::get())) continue;
-      state.changed.push_back(join_path(part.name, type->getAttributeName(slot)));
+      state.changed.push_back(file::join_path(part.name, type->getAttributeName(slot)));
     }
   }
   return state;
@@ -77,4 +77,4 @@ Result<> check_capturable(const torch::jit::Module& model, const HostState& stat
   return {};
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

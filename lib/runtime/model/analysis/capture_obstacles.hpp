@@ -9,7 +9,7 @@
 #include "base/result.hpp"
 #include "runtime/model/analysis/mutation_analysis.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 
 // State that forward changes and that is not a tensor, so it is on the host.
 struct HostState {
@@ -26,4 +26,4 @@ HostState find_host_state(const torch::jit::Module& module, const ForwardEffects
 // Random numbers drawn on the host, and tensors read back from the device, are detected during capture.
 Result<> check_capturable(const torch::jit::Module& model, const HostState& state = {});
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

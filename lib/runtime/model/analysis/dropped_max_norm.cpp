@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Block;
@@ -55,4 +55,4 @@ std::vector<std::string> find_dropped_max_norm(const torch::jit::Module& model) 
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -6,7 +6,7 @@
 
 #include "runtime/model/units/unit_forwards.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Block;
@@ -20,7 +20,7 @@ class NodeVisitor {
     for (const auto& module : model.modules()) {
       if (!seen_.insert(module.type().get()).second) continue;
       for (auto* method : module.type()->methods()) visit(*method);
-      if (const auto forward = unit_forward(*module.type())) visit(forward->original.graph()->block());
+      if (const auto forward = units::unit_forward(*module.type())) visit(forward->original.graph()->block());
     }
   }
 
@@ -52,4 +52,4 @@ void for_every_node(const torch::jit::Module& model, const std::function<void(No
   NodeVisitor(change).visit(model);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -13,7 +13,7 @@
 
 #include "runtime/model/analysis/inlined_graph.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Block;
@@ -302,4 +302,4 @@ IndexUse scan_index_use(const torch::jit::Module& model) {
   return IndexUseScan(model).run();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -8,7 +8,7 @@
 
 #include "runtime/model/model_facts.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 
 struct IndexUse {
   std::vector<IndexLimit> limits;
@@ -16,4 +16,4 @@ struct IndexUse {
 };
 IndexUse scan_index_use(const torch::jit::Module& model);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

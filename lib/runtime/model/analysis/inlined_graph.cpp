@@ -4,7 +4,7 @@
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Block;
@@ -43,4 +43,4 @@ std::shared_ptr<torch::jit::Graph> inlined_forward(const torch::jit::Module& mod
   return graph;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -6,7 +6,7 @@
 #include <memory>
 #include <unordered_map>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 
 // The values of a graph that are known modules (or other objects).
 using ObjectOfValue = std::unordered_map<const torch::jit::Value*, c10::intrusive_ptr<c10::ivalue::Object>>;
@@ -18,4 +18,4 @@ void bind_attribute(const torch::jit::Node* node, ObjectOfValue& objects);
 // never runs. Calls that cannot be inlined (through an interface) stay.
 std::shared_ptr<torch::jit::Graph> inlined_forward(const torch::jit::Module& module);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -12,7 +12,7 @@
 
 #include "runtime/model/analysis/inlined_graph.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Block;
@@ -103,4 +103,4 @@ UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<
   return UnitUseScan(unit_of).run(model);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -9,7 +9,7 @@
 
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 
 struct UnitUse {
   std::vector<ObjectKey> call_order;  // units whose forward is called, by first call
@@ -21,4 +21,4 @@ struct UnitUse {
 // `unit_of`: every object inside a candidate (itself included) -> the candidate.
 UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<ObjectKey, ObjectKey>& unit_of);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -8,7 +8,7 @@
 
 #include "runtime/model/analysis/inlined_graph.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Block;
@@ -227,4 +227,4 @@ ForwardEffects scan_forward_effects(const torch::jit::Module& module) {
   return EffectScan(module).run();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

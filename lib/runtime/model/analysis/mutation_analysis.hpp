@@ -8,7 +8,7 @@
 
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 
 struct ForwardEffects {
   bool is_analyzable = true;     // false: it calls code that the analysis cannot follow (an interface, another thread)
@@ -22,4 +22,4 @@ struct ForwardEffects {
 // Inlines the calls below `module`'s forward, which caches graphs: pass a separately loaded copy that never runs.
 ForwardEffects scan_forward_effects(const torch::jit::Module& module);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -9,7 +9,7 @@
 #include "runtime/model/file/parameter_slots.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 namespace {
 
 using torch::jit::Module;
@@ -20,8 +20,8 @@ bool can_be_sharded(const ParameterInfo& frozen) {
 
 class Assignment {
  public:
-  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates, const BoundUnit::Locations& locations,
-             ParameterTable& table)
+  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates,
+             const units::BoundUnit::Locations& locations, ParameterTable& table)
       : locations_(locations), table_(table) {
     for (const auto& candidate : candidates) {
       const ObjectKey key = candidate.module._ivalue().get();
@@ -77,17 +77,17 @@ class Assignment {
     return unit == unit_of_.end() ? 0 : unit->second;
   }
 
-  BoundUnit bound_to(int unit, const Module& module) const {
+  units::BoundUnit bound_to(int unit, const Module& module) const {
     std::unordered_set<ObjectKey> inside;
     for (const auto& inner : module.modules()) inside.insert(inner._ivalue().get());
-    BoundUnit out = bound(unit, inside);
-    out.state = find_tensor_state(module, parameter_slots_);
+    units::BoundUnit out = bound(unit, inside);
+    out.state = file::find_tensor_state(module, parameter_slots_);
     return out;
   }
 
-  BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
+  units::BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
     const auto& members = table_.units[static_cast<size_t>(unit)];
-    BoundUnit out;
+    units::BoundUnit out;
     out.unit = unit;
     out.name = members.name;
     for (int parameter : members.parameters) out.locations.push_back(locations_[parameter]);
@@ -104,7 +104,7 @@ class Assignment {
     return out;
   }
 
-  const BoundUnit::Locations& locations_;
+  const units::BoundUnit::Locations& locations_;
   ParameterTable& table_;
   std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of_;
   std::unordered_map<ObjectKey, ObjectKey> candidate_by_object_;  // every object inside a candidate -> the candidate
@@ -116,8 +116,8 @@ class Assignment {
 }  // namespace
 
 UnitAssignment assign_units(const Module& model, const std::vector<UnitCandidate>& candidates,
-                            const BoundUnit::Locations& locations, ParameterTable& table) {
+                            const units::BoundUnit::Locations& locations, ParameterTable& table) {
   return Assignment(model, candidates, locations, table).run();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -11,16 +11,16 @@
 #include "runtime/model/units/bound_unit.hpp"
 #include "runtime/state/parameter_table.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::analysis {
 
 struct UnitModule {
-  BoundUnit unit;
+  units::BoundUnit unit;
   torch::jit::Module module;
   bool is_block = true;  // false: a single large layer
 };
 
 struct UnitAssignment {
-  BoundUnit root;
+  units::BoundUnit root;
   std::vector<UnitModule> others;  // those with parameters, in order of use
   // False: modules are called through an interface or on another thread, so the root is the only unit.
   bool is_analyzable = true;
@@ -28,6 +28,6 @@ struct UnitAssignment {
 
 // Fills the table's units and the unit of each of its parameters. `locations`: by parameter.
 UnitAssignment assign_units(const torch::jit::Module& model, const std::vector<UnitCandidate>& candidates,
-                            const BoundUnit::Locations& locations, ParameterTable& table);
+                            const units::BoundUnit::Locations& locations, ParameterTable& table);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::analysis

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 namespace {
 
 using torch::jit::Node;
@@ -179,4 +179,4 @@ std::vector<Operand> operands_of(Node* node) {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

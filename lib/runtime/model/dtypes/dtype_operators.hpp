@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 
 enum class TypeRole {
   kElements,    // selects, moves or joins elements: a view, a slice, cat, dropout
@@ -53,4 +53,4 @@ struct Operand {
 };
 std::vector<Operand> operands_of(torch::jit::Node* node);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

@@ -9,7 +9,7 @@
 #include "runtime/model/dtypes/dtype_reach.hpp"
 #include "runtime/model/dtypes/dtype_values.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 namespace {
 
 using torch::jit::Node;
@@ -316,4 +316,4 @@ DtypePlan plan_dtypes(torch::jit::Graph& graph, const torch::jit::Module& model)
   return Planner(graph, model).plan();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

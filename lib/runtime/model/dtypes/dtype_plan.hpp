@@ -14,7 +14,7 @@
 
 #include "runtime/model/dtypes/dtype_operators.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 
 // Nodes of the flat graph.
 struct DtypePlan {
@@ -33,4 +33,4 @@ struct DtypePlan {
 // `graph`: the inlined forward of `model`, without calls.
 DtypePlan plan_dtypes(torch::jit::Graph& graph, const torch::jit::Module& model);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

@@ -7,7 +7,7 @@
 
 #include "runtime/model/dtypes/dtype_values.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 namespace {
 
 using torch::jit::Node;
@@ -214,4 +214,4 @@ Border border_of(Value* value, const TypesInRun& types) {
   return BorderFinder(types).find(value);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

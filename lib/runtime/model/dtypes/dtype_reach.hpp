@@ -4,7 +4,7 @@
 
 #include "runtime/model/dtypes/dtype_operators.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 
 // What is known about the types of operands in the run.
 class TypesInRun {
@@ -51,4 +51,4 @@ struct Border {
 };
 Border border_of(torch::jit::Value* value, const TypesInRun& types);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

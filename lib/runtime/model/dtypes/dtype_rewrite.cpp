@@ -16,7 +16,7 @@
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 namespace {
 
 using torch::jit::Block;
@@ -61,7 +61,7 @@ const auto kNumber = c10::Symbol::attr("dslaunch_number");  // of a node, in the
 
 std::vector<Node*> all_nodes(const torch::jit::Module& model) {
   std::vector<Node*> out;
-  for_every_node(model, [&](Node* node) { out.push_back(node); });
+  analysis::for_every_node(model, [&](Node* node) { out.push_back(node); });
   return out;
 }
 
@@ -186,7 +186,7 @@ DtypeRewrite follow_from_fp32(const torch::jit::Module& model, const torch::jit:
                               at::ScalarType dtype) {
   int64_t number = 0;
   for (Node* node : all_nodes(scratch)) node->i_(kNumber, number++);
-  const auto flat = inlined_forward(scratch);
+  const auto flat = analysis::inlined_forward(scratch);
   if (has_calls(flat->block())) return {};
   const DtypePlan plan = plan_dtypes(*flat, scratch);
   GraphEditor editor(all_nodes(model), *flat, dtype);
@@ -222,11 +222,11 @@ DtypeRewrite follow_from_half(const torch::jit::Module& model, at::ScalarType fr
 }  // namespace
 
 DtypeRewrite follow_dtype(const torch::jit::Module& model, const torch::jit::Module& scratch, at::ScalarType dtype) {
-  if (!is_half(dtype) || !is_trace(model)) return {};
+  if (!is_half(dtype) || !rewrites::is_trace(model)) return {};
   const auto from = export_dtype(model);
   if (!from || *from == dtype) return {};
   if (*from == at::kFloat) return follow_from_fp32(model, scratch, dtype);
   return is_half(*from) ? follow_from_half(model, *from, dtype) : DtypeRewrite{};
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

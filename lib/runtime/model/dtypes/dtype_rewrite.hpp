@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 
 struct DtypeRewrite {
   std::set<std::string> fp32_buffers;  // names of buffers that stay fp32
@@ -20,4 +20,4 @@ struct DtypeRewrite {
 // that is a half-precision type and the model was exported in another.
 DtypeRewrite follow_dtype(const torch::jit::Module& model, const torch::jit::Module& scratch, at::ScalarType dtype);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

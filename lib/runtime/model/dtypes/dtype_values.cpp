@@ -8,7 +8,7 @@
 #include "runtime/model/analysis/inlined_graph.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 namespace {
 
 using torch::jit::Block;
@@ -110,10 +110,10 @@ void ValueOrigins::collect(Block* block) {
 void ValueOrigins::bind_attributes(torch::jit::Graph& graph, const torch::jit::Module& model) {
   std::map<const void*, std::vector<std::string>> paths;
   for (const auto& module : model.named_modules()) paths[module.value._ivalue().get()].push_back(module.name);
-  ObjectOfValue objects{{graph.inputs().at(0), model._ivalue()}};
+  analysis::ObjectOfValue objects{{graph.inputs().at(0), model._ivalue()}};
   const auto bind = [&](Node* node) {
     if (node->kind() != c10::prim::GetAttr) return;
-    bind_attribute(node, objects);
+    analysis::bind_attribute(node, objects);
     const auto owner = objects.find(node->input(0));
     if (owner == objects.end()) return;
     const auto& type = *owner->second->type();
@@ -127,7 +127,8 @@ void ValueOrigins::bind_attributes(torch::jit::Graph& graph, const torch::jit::M
       parameters_.insert(node->output());
       dependent_.insert(node->output());
     } else if (type.is_buffer(slot)) {
-      for (const auto& path : paths[owner->second.get()]) buffers_[node->output()].push_back(join_path(path, name));
+      for (const auto& path : paths[owner->second.get()])
+        buffers_[node->output()].push_back(file::join_path(path, name));
     }
   };
   const std::function<void(Block*)> visit = [&](Block* block) {
@@ -192,4 +193,4 @@ bool ValueOrigins::follow(Node* node) {
   return changed;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

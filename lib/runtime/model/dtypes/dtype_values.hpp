@@ -12,7 +12,7 @@
 
 #include "runtime/model/dtypes/dtype_operators.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::dtypes {
 
 // The operand at which `operand`'s value entered the outermost tuple that brought it there; without tuples itself.
 Operand entry_of(Operand operand);
@@ -51,4 +51,4 @@ class ValueOrigins {
   std::unordered_map<const torch::jit::Value*, std::vector<std::string>> buffers_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::dtypes

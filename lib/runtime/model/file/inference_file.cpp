@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 namespace {
 
 struct Preparation {
@@ -56,4 +56,4 @@ void refuse_inference_file(const std::string& path) {
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 
 // Describes the file as the end of a sentence, with what to save instead; empty for all others, also damaged ones.
 std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& reader);
@@ -14,4 +14,4 @@ std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& read
 // wrong ones.
 void refuse_inference_file(const std::string& path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

@@ -20,7 +20,7 @@
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 namespace {
 
 using caffe2::serialize::PyTorchStreamReader;
@@ -218,4 +218,4 @@ torch::jit::Module load_mapped_module(const std::string& path) {
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

@@ -5,11 +5,11 @@
 
 #include <string>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 
 // Throws UserError: 66 when the file cannot be read; 65 when the file is not TorchScript, saying what it looks like (a
 // state-dict, a .pt2 export, Python source, a truncated archive) and what to do instead.
 // TorchScript's autocast pass leaves the module's functions alone.
 torch::jit::Module load_mapped_module(const std::string& path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

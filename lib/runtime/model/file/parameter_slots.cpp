@@ -8,7 +8,7 @@
 #include "base/format.hpp"
 #include "runtime/model/tensor_identity.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 namespace {
 
 using torch::jit::Module;
@@ -161,4 +161,4 @@ std::vector<HeldParameter> find_parameters(const Module& model) {
   return ParameterSearch(model).take();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

@@ -8,7 +8,7 @@
 
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 
 // One parameter: its first name and value, its other names, and every slot that holds it.
 struct HeldParameter {
@@ -29,4 +29,4 @@ std::vector<ParameterLocation> find_tensor_state(const torch::jit::Module& modul
 // "blocks.0" + "weight"
 std::string join_path(const std::string& parent, const std::string& child);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

@@ -6,7 +6,7 @@
 #include "runtime/model/file/parameter_slots.hpp"
 #include "runtime/state/output_file.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 
 void write_skeleton_file(const torch::jit::Module& module, const std::string& path) {
   for (const auto& held : find_parameters(module)) {
@@ -26,4 +26,4 @@ void write_skeleton_file(const torch::jit::Module& module, const std::string& pa
   file.finish(/*sync=*/false);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::file {
 
 // Empties the parameters of `module`. Throws SystemError when the file cannot be written.
 void write_skeleton_file(const torch::jit::Module& module, const std::string& path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::file

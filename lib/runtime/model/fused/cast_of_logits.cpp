@@ -7,7 +7,7 @@
 
 #include "runtime/model/passes/pattern.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 namespace {
 
 using torch::jit::Block;
@@ -15,8 +15,8 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 // A cast to fp32, also before operators whose output elements are unchanged elements of the first input.
-const Pattern& cast_to_float() {
-  static const Pattern pattern{
+const passes::Pattern& cast_to_float() {
+  static const passes::Pattern pattern{
       .operators = {"aten::to"},
       .operands = {{"dtype", {.constant = static_cast<int64_t>(at::kFloat)}}},
       .through = {"aten::view", "aten::reshape", "aten::contiguous", "aten::slice", "aten::flatten", "aten::squeeze"}};
@@ -55,7 +55,7 @@ bool may_write_between(const Node* first, const Node* last) {
 }
 
 // Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
-bool has_other_users(const Match& chain, const Node* user) {
+bool has_other_users(const passes::Match& chain, const Node* user) {
   return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
     const auto& uses = node->output()->uses();
     return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
@@ -75,7 +75,7 @@ void redirect_shape_reads(Value* from, Value* to) {
 }  // namespace
 
 bool remove_cast(Node* user) {
-  const Match chain = match(user->input(0), user->owningBlock(), cast_to_float());
+  const passes::Match chain = passes::match(user->input(0), user->owningBlock(), cast_to_float());
   if (chain.empty() || has_other_users(chain, user) || may_write_between(chain.front(), user)) return false;
   Value* value = chain.front()->input(0);
   for (Node* node : chain) {
@@ -93,4 +93,4 @@ bool remove_cast(Node* user) {
   return true;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

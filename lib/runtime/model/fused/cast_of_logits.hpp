@@ -3,11 +3,11 @@
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 
 // If the first input of `user` is a cast to fp32, possibly reshaped, replaces that input by the uncast tensor in the
 // same shape and removes the cast. Returns false and changes nothing if there is no such cast, if other nodes need its
 // elements too, or if a node in between may write to tensors.
 bool remove_cast(torch::jit::Node* user);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -8,7 +8,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -74,4 +74,4 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
   return FusedCrossEntropy::apply(logits.contiguous(), labels.contiguous(), reduction, ignore_index);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -8,7 +8,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -80,4 +80,4 @@ at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_
   return at::layer_norm(input, normalized_shape, weight, bias, eps);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -6,7 +6,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -61,4 +61,4 @@ at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const
   return at::linear(input, weight, bias);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

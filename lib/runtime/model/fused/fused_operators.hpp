@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 
 // at::cross_entropy_loss; with `in_float` of the logits in fp32, without copying them. One kernel each for forward and
 // backward for logits [rows, classes] in fp32 (with `in_float` also bf16 and fp16) and labels int64 [rows], with mean
@@ -24,4 +24,4 @@ at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_
 // at::linear; the gradient of its bias takes two kernels. Used if both weight and bias are trained.
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -2,11 +2,11 @@
 
 #include "comm/modules.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 
 const LayerFunctions& layer_functions() {
   static const LayerFunctions& functions = comm::cuda_module().table<LayerFunctions>(kLayerFunctionsSymbol);
   return functions;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

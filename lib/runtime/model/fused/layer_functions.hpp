@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 
 // Statistics of a layer norm's rows, fp32 [rows].
 struct RowStatistics {
@@ -48,4 +48,4 @@ inline constexpr const char* kLayerFunctionsSymbol = "dslaunch_cuda_layer_functi
 // Any thread. Throws UserError 69 when there is no CUDA module to load.
 const LayerFunctions& layer_functions();
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -9,7 +9,7 @@
 #include "runtime/model/fused/cast_of_logits.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 namespace {
 
 using torch::jit::Block;
@@ -78,7 +78,7 @@ bool has_cross_entropy(const Block* block) {
 }  // namespace
 
 void inline_cross_entropy(const torch::jit::Module& model) {
-  for_every_node(model, [](Node* node) {
+  analysis::for_every_node(model, [](Node* node) {
     if (node->kind() != c10::prim::CallFunction) return;
     auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
     if (!function->isGraphFunction()) return;
@@ -104,4 +104,4 @@ void fuse_linear(Node* node) {
   replace(node, kLinear);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -4,7 +4,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 
 // F.cross_entropy is a TorchScript function: inlining brings the cast before its call next to the operator in it.
 void inline_cross_entropy(const torch::jit::Module& model);
@@ -14,4 +14,4 @@ void fuse_cross_entropy(torch::jit::Node* node);
 void fuse_layer_norm(torch::jit::Node* node);
 void fuse_linear(torch::jit::Node* node);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused

@@ -3,12 +3,12 @@
 #include "base/log.hpp"
 #include "runtime/model/analysis/every_node.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::passes {
 namespace {
 
 void run(const NodeRewrite& rewrite, const GraphPass& pass, PassContext& context) {
   int count = 0;
-  for_every_node(context.module, [&](torch::jit::Node* node) {
+  analysis::for_every_node(context.module, [&](torch::jit::Node* node) {
     if (match(node, rewrite.pattern).empty()) return;
     rewrite.rewrite(node);
     count += 1;
@@ -31,4 +31,4 @@ void run_passes(const std::vector<GraphPass>& passes, PassNeeds needs, PassTarge
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::passes

@@ -13,7 +13,7 @@
 #include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/passes/pattern.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::passes {
 
 // What a pass works on, and what it leaves.
 struct PassContext {
@@ -55,4 +55,4 @@ struct GraphPass {
 // Runs the rows with these needs, in their order. A row whose target is kModel does not run on a loss.
 void run_passes(const std::vector<GraphPass>& passes, PassNeeds needs, PassTarget target, PassContext& context);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::passes

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::passes {
 namespace {
 
 using torch::jit::Block;
@@ -69,4 +69,4 @@ Match match(const Value* value, const Block* block, const Pattern& pattern) {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::passes

@@ -5,7 +5,7 @@
 
 #include "runtime/state/random_state.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 struct ForwardContext::Autocast {
   struct OfDevice {
@@ -67,4 +67,4 @@ ForwardContext::Restore::~Restore() {
   current_->autocast_->apply(current_->autocast_->cache);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

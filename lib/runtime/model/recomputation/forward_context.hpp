@@ -8,7 +8,7 @@
 
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 class ForwardContext {
  public:
@@ -44,4 +44,4 @@ class ForwardContext {
   std::vector<c10::IValue> values_;  // of the state
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

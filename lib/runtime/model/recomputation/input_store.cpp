@@ -6,7 +6,7 @@
 
 #include "runtime/state/pinned_memory.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 namespace {
 
 constexpr int64_t kAlignment = 256;  // bytes, of a piece of the buffer
@@ -95,4 +95,4 @@ at::Tensor InputStore::allocate_in_buffer(const at::Tensor& tensor) {
       .as_strided(tensor.sizes(), tensor.strides());
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 class InputStore : public std::enable_shared_from_this<InputStore> {
  public:
@@ -44,4 +44,4 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   int64_t num_pieces_ = 0;     // live pieces that were meant for the buffer
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

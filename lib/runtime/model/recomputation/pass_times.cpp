@@ -6,7 +6,7 @@
 
 #include "base/format.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 std::string PassTimes::take_line() {
   if (!profile_) return {};
@@ -20,4 +20,4 @@ void PassTimes::wait_for_device() const {
   guard.getStream(device_).synchronize();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

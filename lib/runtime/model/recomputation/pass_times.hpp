@@ -7,7 +7,7 @@
 #include <exception>
 #include <string>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 // Accumulates the times since the last take_line().
 class PassTimes {
@@ -57,4 +57,4 @@ class PassTimes {
   int64_t num_calls_ = 0;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

@@ -13,7 +13,7 @@
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/unit_parameters_scope.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 namespace {
 
 // The first forward: runs without history, saves what the recomputation needs, gives its outputs a history of one node.
@@ -24,7 +24,7 @@ class RecomputeForward {
       : call_(std::move(call)),
         store_(store),
         node_(std::make_shared<RecomputeNode>(std::move(times))),
-        given_(tensors_in_all(arguments)),
+        given_(units::tensors_in_all(arguments)),
         external_(call_->unit.external_values()) {
     call_->arguments = map_tensors(arguments, [](const at::Tensor&) { return placeholder(); });
     passed_ = call_->recomputed.copies_arguments
@@ -34,7 +34,7 @@ class RecomputeForward {
 
   c10::IValue run() {
     collect_edges();
-    const auto passed = tensors_in_all(passed_);
+    const auto passed = units::tensors_in_all(passed_);
     std::vector<int64_t> versions;
     for (const auto& tensor : passed) versions.push_back(static_cast<int64_t>(tensor._version()));
     c10::IValue result = run_without_history();
@@ -74,7 +74,7 @@ class RecomputeForward {
   c10::IValue run_without_history() {
     at::NoGradGuard no_grad;
     const auto& unit = call_->unit;
-    UnitParametersScope scope(call_->parameters, unit, UnitCall::kTraining);
+    units::UnitParametersScope scope(call_->parameters, unit, UnitCall::kTraining);
     UnitValues& own = scope.values();
     // Some operators compute differently with a weight that does not require a gradient (matmul may or may not fold
     // dims): the results must be bitwise those of a call with history.
@@ -83,19 +83,19 @@ class RecomputeForward {
     c10::IValue result = call_->body(passed_);
     // Clones outputs that view memory that does not stay (parameters, state) or is not theirs (arguments). Not integers
     // of the state, which get no history: a trace continues to count in a BatchNorm counter that a call returned.
-    std::vector<at::Tensor> others = tensors_in_all(passed_), state;
+    std::vector<at::Tensor> others = units::tensors_in_all(passed_), state;
     for (const auto* more : {&own.parameters, &own.frozen, &external_})
       others.insert(others.end(), more->begin(), more->end());
     for (const auto& location : call_->recomputed.state) {
-      const auto held = tensors_in(location.object->getSlot(location.slot));
+      const auto held = units::tensors_in(location.object->getSlot(location.slot));
       state.insert(state.end(), held.begin(), held.end());
     }
-    const auto passed = tensors_in_all(passed_);
+    const auto passed = units::tensors_in_all(passed_);
     result = map_tensors(result, [&](const at::Tensor& tensor) {
       const bool is_argument =
           std::any_of(passed.begin(), passed.end(), [&](const auto& t) { return t.is_same(tensor); });
-      const bool is_external_view =
-          shares_storage({tensor}, others) || (is_differentiable(tensor) && shares_storage({tensor}, state));
+      const bool is_external_view = units::shares_storage({tensor}, others) ||
+                                    (is_differentiable(tensor) && units::shares_storage({tensor}, state));
       return !is_argument && is_external_view ? tensor.clone() : tensor;
     });
     scope.release({});
@@ -109,7 +109,7 @@ class RecomputeForward {
       at::Tensor tensor = is_argument ? given_[i] : external_[i - given_.size()];
       if (is_argument && is_changed[i]) tensor = tensor.detach().clone();  // the caller's tensor will change
       // Parameters may be gathered again before backward, which does not count as a change.
-      const bool is_parameter = !is_argument || is_gathered(tensor);
+      const bool is_parameter = !is_argument || units::is_gathered(tensor);
       if (is_parameter) tensor = tensor.variable_data();
       input.stored = store_.save(tensor, !is_parameter && input.requires_grad);
     }
@@ -151,7 +151,7 @@ class RecomputeForward {
   void record_overlapping(const std::vector<at::Tensor>& outputs) {
     for (const auto& one : outputs) {
       const bool overlaps = std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& other) {
-        return !other.is_same(one) && shares_storage({one}, {other}) && may_overlap(one, other);
+        return !other.is_same(one) && units::shares_storage({one}, {other}) && may_overlap(one, other);
       });
       const auto& version = one.unsafeGetTensorImpl()->version_counter();
       if (overlaps) call_->overlapping.emplace_back(version, version.current_version());
@@ -180,8 +180,8 @@ Recomputation::Recomputation(RecomputationOptions options)
 
 Recomputation::~Recomputation() = default;
 
-c10::IValue Recomputation::call(const BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
-                                const torch::jit::Stack& arguments, UnitBody body) {
+c10::IValue Recomputation::call(const units::BoundUnit& unit, const RecomputedUnit& recomputed,
+                                UnitParameters& parameters, const torch::jit::Stack& arguments, UnitBody body) {
   auto timer = times_->time_forward();
   auto call = std::make_unique<SavedCall>(unit, recomputed, parameters, std::move(body), options_.device);
   return RecomputeForward(std::move(call), arguments, *store_, times_).run();
@@ -191,4 +191,4 @@ std::string Recomputation::take_profile() {
   return times_->take_line();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

@@ -16,7 +16,7 @@
 #include "runtime/model/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 // What a recomputation must know about a unit besides its parameters.
 struct RecomputedUnit {
@@ -41,7 +41,7 @@ class Recomputation {
   // One call with gradients on. `unit`, `recomputed` and `parameters` must outlive its backward. Backward throws
   // UserError(65) when a saved input was changed in place or the recomputation takes another path than the first
   // forward.
-  c10::IValue call(const BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
+  c10::IValue call(const units::BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
                    const torch::jit::Stack& arguments, UnitBody body);
 
   // With `profile`: the times of both passes since the last call of this function, as one line; else empty.
@@ -53,4 +53,4 @@ class Recomputation {
   std::shared_ptr<PassTimes> times_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

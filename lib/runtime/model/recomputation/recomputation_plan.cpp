@@ -7,7 +7,7 @@
 #include "base/result.hpp"
 #include "runtime/model/analysis/mutation_analysis.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 namespace {
 
 using torch::jit::Module;
@@ -28,7 +28,7 @@ void match_objects(const Module& model, const Module& scratch, ModulePair& out) 
   }
 }
 
-Result<> check_recomputable(const ForwardEffects& effects) {
+Result<> check_recomputable(const analysis::ForwardEffects& effects) {
   if (!effects.is_analyzable) return Failure{"it calls code that cannot be analyzed (an interface, another thread)"};
   if (effects.changes_containers) return Failure{"it changes a list or dict argument"};
   if (effects.calls_autograd) return Failure{"it computes gradients itself"};
@@ -44,11 +44,11 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   RecomputationPlan plan;
   std::string obstacles;
   // Backward then reaches a block twice: for those gradients, and for all gradients.
-  const bool model_calls_autograd = scan_forward_effects(scratch).calls_autograd;
+  const bool model_calls_autograd = analysis::scan_forward_effects(scratch).calls_autograd;
   const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
   for (const auto& candidate : candidates) {
     if (plan.units.size() >= wanted) break;
-    const auto effects = scan_forward_effects(pair.scratch_of.at(candidate.module._ivalue().get()));
+    const auto effects = analysis::scan_forward_effects(pair.scratch_of.at(candidate.module._ivalue().get()));
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
     Result<> recomputable = check_recomputable(effects);
     if (recomputable.ok() && model_calls_autograd)
@@ -75,4 +75,4 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   return plan;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

@@ -10,7 +10,7 @@
 
 #include "runtime/model/recomputation/recomputation.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 struct RecomputationCandidate {
   int unit = 0;
@@ -28,4 +28,4 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
                                      const torch::jit::Module& model, const torch::jit::Module& scratch,
                                      std::optional<int64_t> number_checkpoints);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

@@ -9,7 +9,7 @@
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/unit_parameters_scope.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 namespace {
 
 using torch::autograd::variable_list;
@@ -49,7 +49,7 @@ std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector
 
 // Recomputes the outputs of the node, this time with their history.
 std::vector<at::Tensor> recompute(SavedCall& call, const std::vector<at::Tensor>& leaves,
-                                  const std::shared_ptr<CallInBackward>& in_backward) {
+                                  const std::shared_ptr<units::CallInBackward>& in_backward) {
   at::AutoGradMode with_gradients(true);
   ForwardContext::Restore restored(call.context);
   const size_t num_tensors = leaves.size() - call.unit.external.size();
@@ -59,12 +59,12 @@ std::vector<at::Tensor> recompute(SavedCall& call, const std::vector<at::Tensor>
   }
   size_t next = 0;
   torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
-  UnitParametersScope own(call.parameters, call.unit, UnitCall::kRecompute);
-  attach_gather_node(own.values().parameters, in_backward);
+  units::UnitParametersScope own(call.parameters, call.unit, UnitCall::kRecompute);
+  units::attach_gather_node(own.values().parameters, in_backward);
   own.set();
   ExternalParametersScope external_scope(call.unit,
                                          {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
-  return outputs_of_node(call, tensors_in(call.body(std::move(arguments))), given);
+  return outputs_of_node(call, units::tensors_in(call.body(std::move(arguments))), given);
 }
 
 void differentiate(const std::vector<at::Tensor>& outputs, const variable_list& gradients) {
@@ -85,8 +85,8 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   const auto call = std::move(call_);
   auto timer = times_->time_recomputation();
   const auto leaves = leaves_of(*call);
-  auto in_backward = std::make_shared<CallInBackward>(
-      CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
+  auto in_backward = std::make_shared<units::CallInBackward>(
+      units::CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
   differentiate(recompute(*call, leaves, in_backward), gradients);
   // A call whose results do not depend on its parameters has no gradients, and reports that.
   if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.locations.size()));
@@ -97,4 +97,4 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

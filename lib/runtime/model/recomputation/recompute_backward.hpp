@@ -9,7 +9,7 @@
 #include "runtime/model/recomputation/pass_times.hpp"
 #include "runtime/model/recomputation/recomputed_call.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 // Recomputes a call and differentiates it. Its inputs are the gradients of the first forward's outputs; its outputs are
 // the gradients of the inputs that require one.
@@ -27,4 +27,4 @@ class RecomputeNode : public torch::autograd::Node {
   std::unique_ptr<SavedCall> call_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

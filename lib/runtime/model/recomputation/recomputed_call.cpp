@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 namespace {
 
 struct Step {
@@ -81,4 +81,4 @@ void refuse(const SavedCall& call, const std::string& what) {
                                                    call.recomputed.name, what));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

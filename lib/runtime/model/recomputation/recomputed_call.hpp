@@ -18,7 +18,7 @@
 #include "runtime/model/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::recomputation {
 
 bool is_differentiable(const at::Tensor& tensor);
 
@@ -30,7 +30,7 @@ torch::jit::Stack map_tensors(const torch::jit::Stack& values,
 // Parameters of other units that this unit uses, set into their slots for one pass.
 class ExternalParametersScope {
  public:
-  ExternalParametersScope(const BoundUnit& unit, const std::vector<at::Tensor>& values)
+  ExternalParametersScope(const units::BoundUnit& unit, const std::vector<at::Tensor>& values)
       : unit_(unit), before_(unit.external_values()) {
     set(values);
   }
@@ -44,7 +44,7 @@ class ExternalParametersScope {
       for (const auto& location : unit_.external[i]) location.set(values[i]);
     }
   }
-  const BoundUnit& unit_;
+  const units::BoundUnit& unit_;
   std::vector<at::Tensor> before_;
 };
 
@@ -61,15 +61,15 @@ struct SavedCall {
     bool requires_grad = false;
   };
 
-  SavedCall(const BoundUnit& unit_, const RecomputedUnit& recomputed_, UnitParameters& parameters_, UnitBody body_,
-            at::Device device)
+  SavedCall(const units::BoundUnit& unit_, const RecomputedUnit& recomputed_, UnitParameters& parameters_,
+            UnitBody body_, at::Device device)
       : unit(unit_),
         recomputed(recomputed_),
         parameters(parameters_),
         body(std::move(body_)),
         context(recomputed_.state, device) {}
 
-  const BoundUnit& unit;
+  const units::BoundUnit& unit;
   const RecomputedUnit& recomputed;
   UnitParameters& parameters;
   UnitBody body;
@@ -87,4 +87,4 @@ struct SavedCall {
 // Throws UserError(65), which says that the unit cannot be recomputed, and what to do.
 [[noreturn]] void refuse(const SavedCall& call, const std::string& what);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::recomputation

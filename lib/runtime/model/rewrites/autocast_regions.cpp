@@ -8,7 +8,7 @@
 
 #include "runtime/model/analysis/every_node.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::rewrites {
 namespace {
 
 using torch::jit::Node;
@@ -67,7 +67,7 @@ const torch::jit::RegisterOperators kRegistration(
 }  // namespace
 
 void apply_autocast_regions(const torch::jit::Module& model) {
-  for_every_node(model, [](Node* node) {
+  analysis::for_every_node(model, [](Node* node) {
     const bool enters = node->kind() == c10::prim::Enter;
     if (!enters && node->kind() != c10::prim::Exit) return;
     const auto region = node->input(0)->type()->cast<c10::ClassType>();
@@ -84,4 +84,4 @@ AutocastRegionsScope::~AutocastRegionsScope() {
   while (entered_regions().size() > depth_) restore_innermost();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::rewrites

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::rewrites {
 
 // Call before units are intercepted: interception copies their graphs.
 void apply_autocast_regions(const torch::jit::Module& model);
@@ -24,4 +24,4 @@ class AutocastRegionsScope {
   const size_t depth_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::rewrites

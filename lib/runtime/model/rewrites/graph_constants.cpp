@@ -11,14 +11,14 @@
 #include "runtime/model/analysis/every_node.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::rewrites {
 namespace {
 
 using torch::jit::AttributeKind;
 using torch::jit::Node;
 
 void for_every_constant(const torch::jit::Module& model, const std::function<void(Node*)>& change) {
-  for_every_node(model, [&](Node* node) {
+  analysis::for_every_node(model, [&](Node* node) {
     if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value)) change(node);
   });
 }
@@ -83,4 +83,4 @@ void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::v
                   changed, dtype == at::kHalf ? "fp16" : "bf16", fitted(-std::numeric_limits<double>::max(), dtype)));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::rewrites

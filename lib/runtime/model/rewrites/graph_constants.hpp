@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::rewrites {
 
 // Replaces devices by `device`; constant tensors move there. Includes the units' own graphs.
 void rewrite_device_constants(const torch::jit::Module& model, at::Device device);
@@ -20,4 +20,4 @@ void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::v
 // the file. Call after the other two.
 void restore_numbers(const torch::jit::Module& model);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::rewrites

@@ -9,7 +9,7 @@
 #include <set>
 #include <string_view>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::rewrites {
 namespace {
 
 using torch::jit::Block;
@@ -230,4 +230,4 @@ void drop_history(const std::vector<ParameterLocation>& state) {
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::rewrites

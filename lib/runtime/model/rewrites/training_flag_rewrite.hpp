@@ -10,7 +10,7 @@
 
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::rewrites {
 
 // Module paths; an empty path: the model itself.
 struct TracedModes {
@@ -34,4 +34,4 @@ std::vector<ParameterLocation> find_traced_state(const torch::jit::Module& model
 // Call after a forward: detaches the values that it left in `state`.
 void drop_history(const std::vector<ParameterLocation>& state);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::rewrites

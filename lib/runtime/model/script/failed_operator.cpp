@@ -18,7 +18,7 @@
 #include "runtime/model/script_error.hpp"
 #include "runtime/model/units/unit_forwards.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
 using torch::jit::Block;
@@ -81,7 +81,7 @@ Node* node_at(Block* block, const Frame& frame) {
 }
 
 Node* node_at(const torch::jit::Module& module, const Frame& frame) {
-  if (const auto forward = unit_forward(*module.type())) {
+  if (const auto forward = units::unit_forward(*module.type())) {
     if (Node* node = node_at(forward->original.graph()->block(), frame)) return node;
   }
   for (auto* method : module.type()->methods()) {
@@ -96,7 +96,7 @@ std::string path_of(const Value* value) {
   std::string path;
   for (; value->node()->kind() == c10::prim::GetAttr; value = value->node()->input(0)) {
     const auto& name = value->node()->s(c10::attr::name);
-    path = path.empty() ? name : join_path(name, path);
+    path = path.empty() ? name : file::join_path(name, path);
   }
   return path;
 }
@@ -123,7 +123,7 @@ std::optional<FailedOperator> locate(const torch::jit::Module& model, const std:
     if (node->kind() == c10::prim::CallMethod) {
       const std::string child = path_of(node->input(0));
       module = submodule(module, child);
-      path = child.empty() ? path : path.empty() ? child : join_path(path, child);
+      path = child.empty() ? path : path.empty() ? child : file::join_path(path, child);
     } else if (node->kind() == c10::prim::CallFunction) {
       auto* callee = node->input(0)->type()->expect<c10::FunctionType>()->function();
       if (!callee->isGraphFunction()) return std::nullopt;
@@ -169,9 +169,9 @@ std::string describe_type_mismatch(const torch::jit::Module& model, const std::e
   const auto failed =
       locate(model, traceback_in(of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what()));
   if (!failed) return {};
-  std::string_view name = operator_name(failed->node);
+  std::string_view name = dtypes::operator_name(failed->node);
   if (const auto space = name.rfind("::"); space != std::string_view::npos) name.remove_prefix(space + 2);
   return fmt::format("{}: {} takes operands of one type, and got {} and {}", failed->module, name, types[0], types[1]);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -10,7 +10,7 @@
 
 #include "base/format.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
 // Whether PyTorch's message names an integer or boolean type: "expected scalar type Long but found Float", "Input type
@@ -87,4 +87,4 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   return "";
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
 // Undefined in a plain tuple, and in a NamedTuple without such a field.
@@ -53,4 +53,4 @@ ForwardResult unpack_result(const c10::IValue& value) {
   return result;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -4,9 +4,9 @@
 
 #include "runtime/model/runnable_model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 // Throws UserError(65) for a value without tensors.
 ForwardResult unpack_result(const c10::IValue& value);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -9,8 +9,15 @@
 #include "runtime/model/script/training_modes.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
+
+using passes::GraphPass;
+using passes::NodeRewrite;
+using passes::PassContext;
+using passes::PassNeeds;
+using passes::PassTarget;
+using passes::Pattern;
 
 void add_notes(PassContext& context, const std::vector<std::string>& notes) {
   context.notes.insert(context.notes.end(), notes.begin(), notes.end());
@@ -19,13 +26,13 @@ void add_notes(PassContext& context, const std::vector<std::string>& notes) {
 void follow_compute_dtype(PassContext& context) {
   const auto dtype = context.options.compute_dtype;
   if (!is_half(dtype)) return;
-  auto rewrite = follow_dtype(context.module, context.load_copy(), dtype);
+  auto rewrite = dtypes::follow_dtype(context.module, context.load_copy(), dtype);
   context.fp32_buffers = std::move(rewrite.fp32_buffers);
   add_notes(context, rewrite.notes);
 }
 
 void rewrite_training_flags(PassContext& context) {
-  add_notes(context, describe_traced_modes(bind_training_flag(context.module)));
+  add_notes(context, describe_traced_modes(rewrites::bind_training_flag(context.module)));
 }
 
 }  // namespace
@@ -39,20 +46,21 @@ const std::vector<GraphPass>& graph_passes() {
       {"compute_dtype", nullptr, kUnchanged, kModel, follow_compute_dtype},
       {"plain_forks", nullptr, kGraphs, kModel, [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
       {"autocast_regions", nullptr, kGraphs, kModelAndLoss,
-       [](PassContext& run) { apply_autocast_regions(run.module); }},
+       [](PassContext& run) { rewrites::apply_autocast_regions(run.module); }},
       {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
-       [](PassContext& run) { inline_cross_entropy(run.module); }},
+       [](PassContext& run) { fused::inline_cross_entropy(run.module); }},
       {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
-       NodeRewrite{over("aten::cross_entropy_loss"), fuse_cross_entropy}},
+       NodeRewrite{over("aten::cross_entropy_loss"), fused::fuse_cross_entropy}},
       {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss,
-       NodeRewrite{over("aten::layer_norm"), fuse_layer_norm}},
-      {"fused_linear", &Kernels::bias_gradient, kGraphs, kModelAndLoss, NodeRewrite{over("aten::linear"), fuse_linear}},
+       NodeRewrite{over("aten::layer_norm"), fused::fuse_layer_norm}},
+      {"fused_linear", &Kernels::bias_gradient, kGraphs, kModelAndLoss,
+       NodeRewrite{over("aten::linear"), fused::fuse_linear}},
       {"training_flag", nullptr, kGraphs, kModel, rewrite_training_flags},
       {"device_constants", nullptr, kDevice, kModelAndLoss,
-       [](PassContext& run) { rewrite_device_constants(run.module, run.device); }},
+       [](PassContext& run) { rewrites::rewrite_device_constants(run.module, run.device); }},
       {"mask_minima", nullptr, kDevice, kModel,
-       [](PassContext& run) { fit_constants(run.module, run.smallest_dtype, run.notes); }},
-      {"numbers", nullptr, kDevice, kModelAndLoss, [](PassContext& run) { restore_numbers(run.module); }},
+       [](PassContext& run) { rewrites::fit_constants(run.module, run.smallest_dtype, run.notes); }},
+      {"numbers", nullptr, kDevice, kModelAndLoss, [](PassContext& run) { rewrites::restore_numbers(run.module); }},
   };
   return passes;
 }
@@ -60,8 +68,8 @@ const std::vector<GraphPass>& graph_passes() {
 void run_loss_passes(const torch::jit::Module& loss, const config::Kernels& kernels, at::Device device) {
   PassContext context{.module = loss, .options = {kernels}, .device = device};
   for (const auto needs : {PassNeeds::kGraphs, PassNeeds::kDevice}) {
-    run_passes(graph_passes(), needs, PassTarget::kModelAndLoss, context);
+    passes::run_passes(graph_passes(), needs, PassTarget::kModelAndLoss, context);
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

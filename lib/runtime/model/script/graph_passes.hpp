@@ -4,11 +4,11 @@
 
 #include "runtime/model/passes/graph_pass.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
-const std::vector<GraphPass>& graph_passes();
+const std::vector<passes::GraphPass>& graph_passes();
 
 // The passes on a loss from a file.
 void run_loss_passes(const torch::jit::Module& loss, const config::Kernels& kernels, at::Device device);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -18,15 +18,16 @@
 #include "runtime/model/script/training_modes.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
 using torch::jit::Module;
 
-PassContext rewrite_graphs(const Module& module, const std::string& path, const GraphPassOptions& options) {
-  PassContext context{.module = module, .options = options, .load_copy = [&path] { return load_mapped_module(path); }};
-  for (const auto needs : {PassNeeds::kUnchangedGraphs, PassNeeds::kGraphs}) {
-    run_passes(graph_passes(), needs, PassTarget::kModel, context);
+passes::PassContext rewrite_graphs(const Module& module, const std::string& path, const GraphPassOptions& options) {
+  passes::PassContext context{
+      .module = module, .options = options, .load_copy = [&path] { return file::load_mapped_module(path); }};
+  for (const auto needs : {passes::PassNeeds::kUnchangedGraphs, passes::PassNeeds::kGraphs}) {
+    passes::run_passes(graph_passes(), needs, passes::PassTarget::kModel, context);
   }
   return context;
 }
@@ -59,20 +60,21 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
 
 std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes) {
-  const auto module = load_mapped_module(path);
+  const auto module = file::load_mapped_module(path);
   require_forward(module, path);
   auto rewrite = rewrite_graphs(module, path, passes);
-  auto analysis = analyze_model(load_mapped_module(path), path);
+  auto analysis = analyze_model(file::load_mapped_module(path), path);
   auto modes = find_training_modes(module);
   auto binding = bind_parameters(module, analysis.mutable_parameters);
-  auto units = assign_units(module, find_unit_candidates(module, unit_names), binding.locations, binding.table);
+  auto units = analysis::assign_units(module, analysis::find_unit_candidates(module, unit_names), binding.locations,
+                                      binding.table);
 
   ModelFacts facts{.table = std::move(binding.table),
                    .inputs = signature_of(module),
                    .index_limits = std::move(analysis.index_use.limits),
                    .num_output_classes = analysis.index_use.num_output_classes,
-                   .modules = module_tree(module),
-                   .capturable = check_capturable(module, analysis.host_state),
+                   .modules = analysis::module_tree(module),
+                   .capturable = analysis::check_capturable(module, analysis.host_state),
                    .notes = std::move(rewrite.notes)};
   for (const auto& more : {analysis.notes, modes.notes}) append(facts.notes, more);
   if (!units.is_analyzable) {
@@ -87,9 +89,9 @@ std::unique_ptr<Model> load_script_model(const std::string& path, const std::vec
 }
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
-  const auto module = load_mapped_module(model_path);
-  bind_training_flag(module);  // so that eval() works on the model in the checkpoint
-  write_skeleton_file(module, out_path);
+  const auto module = file::load_mapped_module(model_path);
+  rewrites::bind_training_flag(module);  // so that eval() works on the model in the checkpoint
+  file::write_skeleton_file(module, out_path);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -8,7 +8,7 @@
 #include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 // `unit_names`: class names or module paths; empty: repeated blocks and large leaf modules. Throws UserError: 66 when
 // the file cannot be read, 65 when it is not a model that can be run or trained.
@@ -18,4 +18,4 @@ std::unique_ptr<Model> load_script_model(const std::string& path, const std::vec
 // Writes the model's code and buffers with all parameters emptied (skeleton_file.hpp).
 void write_model_skeleton(const std::string& model_path, const std::string& out_path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

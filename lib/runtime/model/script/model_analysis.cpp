@@ -10,13 +10,13 @@
 #include "runtime/model/initial_values.hpp"
 #include "runtime/model/script/module_notes.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
-std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch, const ForwardEffects& effects,
-                                              const std::string& path) {
+std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch,
+                                              const analysis::ForwardEffects& effects, const std::string& path) {
   std::set<std::string> out;
-  for (const auto& held : find_parameters(scratch)) {
+  for (const auto& held : file::find_parameters(scratch)) {
     const bool is_written =
         std::any_of(held.locations.begin(), held.locations.end(), [&](const ParameterLocation& location) {
           return effects.written.count({location.object.get(), location.slot}) > 0;
@@ -37,12 +37,12 @@ std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch,
 
 ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string& path) {
   ModelAnalysis out;
-  add_note(out.notes, find_dropped_max_norm(scratch),  // first: the other scans inline calls
+  add_note(out.notes, analysis::find_dropped_max_norm(scratch),  // first: the other scans inline calls
            "scripting drops max_norm of embeddings, so their rows are not renormalised: {}");
-  out.index_use = scan_index_use(scratch);
-  const auto effects = scan_forward_effects(scratch);
+  out.index_use = analysis::scan_index_use(scratch);
+  const auto effects = analysis::scan_forward_effects(scratch);
   out.mutable_parameters = find_mutable_parameters(scratch, effects, path);
-  out.host_state = find_host_state(scratch, effects);
+  out.host_state = analysis::find_host_state(scratch, effects);
   if (!out.host_state.changed.empty()) {
     out.notes.push_back(
         fmt::format("forward changes attributes that are not tensors, so checkpoints do not store them and evaluations "
@@ -52,4 +52,4 @@ ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

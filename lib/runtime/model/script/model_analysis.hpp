@@ -9,11 +9,11 @@
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/analysis/index_bounds_analysis.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 struct ModelAnalysis {
-  IndexUse index_use;
-  HostState host_state;                      // that forward changes
+  analysis::IndexUse index_use;
+  analysis::HostState host_state;            // that forward changes
   std::set<std::string> mutable_parameters;  // names of frozen parameters that forward itself writes to
   std::vector<std::string> notes;            // for the user
 };
@@ -22,4 +22,4 @@ struct ModelAnalysis {
 // graphs that unit interception replaces. Throws UserError(65) when forward writes to a trained parameter.
 ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string& path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -7,7 +7,7 @@
 
 #include "base/format.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 // Adds a note unless `modules` (paths) is empty. `text` has a placeholder for their names.
 inline void add_note(std::vector<std::string>& notes, std::vector<std::string> modules,
@@ -17,4 +17,4 @@ inline void add_note(std::vector<std::string>& notes, std::vector<std::string> m
   notes.push_back(fmt::format(text, fmt::format("{}", fmt::join(modules, ", "))));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -5,11 +5,11 @@
 
 #include "runtime/model/file/parameter_slots.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 ParameterBinding bind_parameters(const torch::jit::Module& module, const std::set<std::string>& mutable_parameters) {
   ParameterBinding out;
-  for (auto& held : find_parameters(module)) {
+  for (auto& held : file::find_parameters(module)) {
     if (mutable_parameters.count(held.name)) {
       out.mutable_parameters.push_back({std::move(held.name), std::move(held.locations)});
       continue;
@@ -36,4 +36,4 @@ std::vector<HeldTensor> find_buffers(const torch::jit::Module& module) {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -10,12 +10,12 @@
 #include "runtime/model/units/bound_unit.hpp"
 #include "runtime/state/parameter_table.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 struct ParameterBinding {
   ParameterTable table;                        // without units
   std::vector<at::Tensor> values;              // by parameter, mapped
-  BoundUnit::Locations locations;              // by parameter
+  units::BoundUnit::Locations locations;       // by parameter
   std::vector<HeldTensor> mutable_parameters;  // not in the table
 };
 
@@ -25,4 +25,4 @@ ParameterBinding bind_parameters(const torch::jit::Module& module, const std::se
 // In module tree order.
 std::vector<HeldTensor> find_buffers(const torch::jit::Module& module);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

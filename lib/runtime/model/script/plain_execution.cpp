@@ -5,7 +5,7 @@
 
 #include "runtime/model/analysis/every_node.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
 using torch::jit::Graph;
@@ -24,7 +24,7 @@ Node* new_switch(Graph& graph) {
 }  // namespace
 
 void disable_optimizer_in_forks(const torch::jit::Module& model) {
-  for_every_node(model, [](Node* node) {
+  analysis::for_every_node(model, [](Node* node) {
     if (node->kind() == c10::prim::fork) {
       auto forked = node->g(c10::attr::Subgraph);
       forked->prependNode(new_switch(*forked));
@@ -34,4 +34,4 @@ void disable_optimizer_in_forks(const torch::jit::Module& model) {
   });
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

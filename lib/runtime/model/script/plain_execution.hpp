@@ -7,7 +7,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 // The optimiser is off on this thread during the lifetime of this object.
 class PlainExecution {
@@ -18,4 +18,4 @@ class PlainExecution {
 // intercepted: interception copies their graphs.
 void disable_optimizer_in_forks(const torch::jit::Module& model);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -17,13 +17,13 @@
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 ScriptModel::ScriptModel(Parts parts)
     : path_(std::move(parts.path)),
       module_(std::move(parts.module)),
       frozen_in_eval_(std::move(parts.frozen_in_eval)),
-      traced_state_(find_traced_state(module_)),
+      traced_state_(rewrites::find_traced_state(module_)),
       is_half_file_(parts.is_half_file),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
@@ -34,14 +34,15 @@ ScriptModel::ScriptModel(Parts parts)
 
 std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarType dtype) {
   device_ = device;
-  PassContext context{.module = module_, .device = device, .smallest_dtype = dtype};
-  run_passes(graph_passes(), PassNeeds::kDevice, PassTarget::kModel, context);
+  passes::PassContext context{.module = module_, .device = device, .smallest_dtype = dtype};
+  passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   return std::move(context.notes);
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {
-  auto plan = plan_recomputation(blocks_, module_, load_mapped_module(path_), options.number_checkpoints);
-  interception_.recompute(options, [&](int unit) -> std::optional<RecomputedUnit> {
+  auto plan =
+      recomputation::plan_recomputation(blocks_, module_, file::load_mapped_module(path_), options.number_checkpoints);
+  interception_.recompute(options, [&](int unit) -> std::optional<recomputation::RecomputedUnit> {
     auto found = plan.units.find(unit);
     return found == plan.units.end() ? std::nullopt : std::optional(found->second);
   });
@@ -59,7 +60,7 @@ ForwardResult ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
   const torch::jit::Stack arguments(inputs.begin(), inputs.end());
   c10::IValue output;
   const PlainExecution plain;
-  const AutocastRegionsScope regions;
+  const rewrites::AutocastRegionsScope regions;
   try {
     output = interception_.call(root_, arguments, [&](torch::jit::Stack given) { return module_.forward(given); });
   } catch (const Error&) {
@@ -68,7 +69,7 @@ ForwardResult ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
     interception_.throw_failure();
     refuse_inputs(inputs, error);
   }
-  drop_history(traced_state_);
+  rewrites::drop_history(traced_state_);
   return unpack_result(output);
 }
 
@@ -81,4 +82,4 @@ void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const std
                                                    forward_advice(cause, inputs, is_half_file_, device_.type())));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -10,14 +10,14 @@
 #include "runtime/model/runnable_model.hpp"
 #include "runtime/model/script/unit_interception.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 class ScriptModel : public RunnableModel {
  public:
   struct Parts {
     std::string path;  // of the file
     torch::jit::Module module;
-    UnitAssignment units;
+    analysis::UnitAssignment units;
     std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train
     bool is_half_file = false;                       // the file has parameters in half precision
   };
@@ -41,11 +41,11 @@ class ScriptModel : public RunnableModel {
   std::vector<torch::jit::Module> frozen_in_eval_;
   const std::vector<ParameterLocation> traced_state_;
   const bool is_half_file_;
-  BoundUnit root_;
-  std::vector<RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
+  units::BoundUnit root_;
+  std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model
   at::Device device_ = at::kCPU;
   UnitInterception interception_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

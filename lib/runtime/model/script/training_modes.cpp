@@ -3,7 +3,7 @@
 #include "base/format.hpp"
 #include "runtime/model/script/module_notes.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 TrainingModes find_training_modes(const torch::jit::Module& model) {
   TrainingModes out;
@@ -24,7 +24,7 @@ TrainingModes find_training_modes(const torch::jit::Module& model) {
   return out;
 }
 
-std::vector<std::string> describe_traced_modes(const TracedModes& modes) {
+std::vector<std::string> describe_traced_modes(const rewrites::TracedModes& modes) {
   std::vector<std::string> out;
   add_note(out, modes.dropout_off,
            "traced in eval mode, so their dropout is lost: {}; trace the model in train mode to train with dropout");
@@ -42,4 +42,4 @@ std::vector<std::string> describe_traced_modes(const TracedModes& modes) {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

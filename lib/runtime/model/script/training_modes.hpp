@@ -9,7 +9,7 @@
 
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 
 struct TrainingModes {
   std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train
@@ -18,6 +18,6 @@ struct TrainingModes {
 
 TrainingModes find_training_modes(const torch::jit::Module& module);
 // What a trace has lost, for the user, one line each.
-std::vector<std::string> describe_traced_modes(const TracedModes& modes);
+std::vector<std::string> describe_traced_modes(const rewrites::TracedModes& modes);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

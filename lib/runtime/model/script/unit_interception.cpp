@@ -16,16 +16,16 @@
 #include "runtime/model/units/unit_forwards.hpp"
 #include "runtime/model/units/unit_parameters_scope.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::script {
 namespace {
 
 // Backward reaches a call of such a unit only on the way to the call's inputs. The root encloses all other units.
-bool is_frozen(const BoundUnit& unit) {
+bool is_frozen(const units::BoundUnit& unit) {
   return unit.locations.empty() && unit.unit != 0;
 }
 
-std::vector<at::Tensor> inputs_of(const BoundUnit& unit, const torch::jit::Stack& arguments) {
-  auto out = tensors_in_all(arguments);
+std::vector<at::Tensor> inputs_of(const units::BoundUnit& unit, const torch::jit::Stack& arguments) {
+  auto out = units::tensors_in_all(arguments);
   for (auto& value : unit.external_values()) out.push_back(std::move(value));
   return out;
 }
@@ -36,10 +36,10 @@ bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
 
 // Frozen parameters are gathered again when backward reaches the call's outputs. A path that bypasses the unit's
 // outputs would read another unit's parameters from this slot.
-void reject_side_channel_gradients(const BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
+void reject_side_channel_gradients(const units::BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
   std::vector<at::Tensor> seen = without_backward;
   for (const auto& location : unit.state) {
-    for (auto& tensor : tensors_in(location.object->getSlot(location.slot))) seen.push_back(std::move(tensor));
+    for (auto& tensor : units::tensors_in(location.object->getSlot(location.slot))) seen.push_back(std::move(tensor));
   }
   if (!at::GradMode::is_enabled() || !any_requires_grad(seen)) return;
   throw UserError(ExitCode::kBadInput,
@@ -51,14 +51,14 @@ void reject_side_channel_gradients(const BoundUnit& unit, const std::vector<at::
 
 struct Interceptor {
   const UnitInterception* owner = nullptr;
-  BoundUnit unit;
-  std::optional<RecomputedUnit> recomputed;
+  units::BoundUnit unit;
+  std::optional<recomputation::RecomputedUnit> recomputed;
 };
 
 }  // namespace
 
-struct UnitInterception::UnitClass : UnitForward {
-  using UnitForward::UnitForward;
+struct UnitInterception::UnitClass : units::UnitForward {
+  using units::UnitForward::UnitForward;
   // By instance. Refers to objects that refer to the class, so its owner empties it.
   std::unordered_map<ObjectKey, Interceptor> interceptors;
 
@@ -69,7 +69,7 @@ namespace {
 
 torch::jit::Operation run_unit_operation(const torch::jit::Node* node) {
   // As no other forward is put into such a node.
-  auto unit_class = c10::static_intrusive_pointer_cast<UnitInterception::UnitClass>(unit_forward(*node));
+  auto unit_class = c10::static_intrusive_pointer_cast<UnitInterception::UnitClass>(units::unit_forward(*node));
   return [unit_class, count = node->inputs().size()](torch::jit::Stack& stack) { unit_class->run(stack, count); };
 }
 
@@ -108,19 +108,19 @@ UnitInterception::~UnitInterception() {
   for (const auto& unit_class : classes_) unit_class->interceptors.clear();
 }
 
-void UnitInterception::intercept(const torch::jit::Module& module, BoundUnit unit) {
-  auto unit_class = c10::static_intrusive_pointer_cast<UnitClass>(unit_forward(*module.type()));
+void UnitInterception::intercept(const torch::jit::Module& module, units::BoundUnit unit) {
+  auto unit_class = c10::static_intrusive_pointer_cast<UnitClass>(units::unit_forward(*module.type()));
   if (unit_class == nullptr) {
     unit_class = c10::make_intrusive<UnitClass>(*module.type());
-    replace_forward(*module.type(), unit_class);
+    units::replace_forward(*module.type(), unit_class);
     classes_.push_back(unit_class);
   }
   unit_class->interceptors[module._ivalue().get()] = {this, std::move(unit), {}};
 }
 
 void UnitInterception::recompute(const RecomputationOptions& options,
-                                 const std::function<std::optional<RecomputedUnit>(int)>& choose) {
-  recomputation_ = std::make_unique<Recomputation>(options);
+                                 const std::function<std::optional<recomputation::RecomputedUnit>(int)>& choose) {
+  recomputation_ = std::make_unique<recomputation::Recomputation>(options);
   for (const auto& unit_class : classes_) {
     for (auto& [object, interceptor] : unit_class->interceptors) {
       interceptor.recomputed = choose(interceptor.unit.unit);
@@ -128,8 +128,9 @@ void UnitInterception::recompute(const RecomputationOptions& options,
   }
 }
 
-c10::IValue UnitInterception::call_in_graph(const BoundUnit& unit, const torch::jit::Stack& arguments,
-                                            const UnitBody& body, const RecomputedUnit* recomputed) const {
+c10::IValue UnitInterception::call_in_graph(const units::BoundUnit& unit, const torch::jit::Stack& arguments,
+                                            const recomputation::UnitBody& body,
+                                            const recomputation::RecomputedUnit* recomputed) const {
   try {
     return call(unit, arguments, body, recomputed);
   } catch (const Error&) {
@@ -142,21 +143,23 @@ void UnitInterception::throw_failure() {
   if (const auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
 }
 
-c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& arguments, const UnitBody& body) const {
+c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& arguments,
+                                       const recomputation::UnitBody& body) const {
   if (!observer_) return body(arguments);
   std::vector<at::Tensor> inputs;
   for (const auto& argument : arguments) {
-    const auto tensors = tensors_in(argument);
+    const auto tensors = units::tensors_in(argument);
     inputs.insert(inputs.end(), tensors.begin(), tensors.end());
   }
   observer_->on_enter(unit, inputs);
   auto result = body(arguments);
-  observer_->on_exit(unit, tensors_in(result));
+  observer_->on_exit(unit, units::tensors_in(result));
   return result;
 }
 
-c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
-                                   const RecomputedUnit* recomputed) const {
+c10::IValue UnitInterception::call(const units::BoundUnit& unit, const torch::jit::Stack& arguments,
+                                   const recomputation::UnitBody& body,
+                                   const recomputation::RecomputedUnit* recomputed) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
   const auto inputs = inputs_of(unit, arguments);
   const bool trains =
@@ -166,18 +169,18 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stac
       return recomputation_->call(unit, *recomputed, *parameters_, given, body);
     });
   }
-  UnitParametersScope scope(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
-  auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
-  if (trains) end_at_inputs(inputs, call);
-  if (trains) attach_gather_node(scope.values().parameters, call);
-  EntryNodes entries(arguments);
+  units::UnitParametersScope scope(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
+  auto call = std::make_shared<units::CallInBackward>(units::CallInBackward{parameters_, unit.unit});
+  if (trains) units::end_at_inputs(inputs, call);
+  if (trains) units::attach_gather_node(scope.values().parameters, call);
+  units::EntryNodes entries(arguments);
   scope.set();
   auto result = observed(unit.unit, arguments, body);
-  const auto outputs = tensors_in(result);
+  const auto outputs = units::tensors_in(result);
   if (trains) entries.hook(outputs, call);
   if (!scope.values().frozen.empty()) reject_side_channel_gradients(unit, trains ? std::vector<at::Tensor>() : outputs);
   scope.release(outputs);
   return result;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

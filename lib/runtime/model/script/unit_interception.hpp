@@ -16,9 +16,11 @@
 #include "runtime/model/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
-
+namespace dslaunch::runtime::model {
 class UnitObserver;
+}
+
+namespace dslaunch::runtime::model::script {
 
 class UnitInterception {
  public:
@@ -29,18 +31,20 @@ class UnitInterception {
 
   // Call before the first run of any graph. One object intercepts all units of a loaded model. From then on every call
   // of module.forward goes through call(unit).
-  void intercept(const torch::jit::Module& module, BoundUnit unit);
+  void intercept(const torch::jit::Module& module, units::BoundUnit unit);
   void set_unit_parameters(UnitParameters* parameters) { parameters_ = parameters; }
   void set_unit_observer(UnitObserver* observer) { observer_ = observer; }
   // From now on recomputes in backward the units for which `choose` (by unit) returns a description.
-  void recompute(const RecomputationOptions& options, const std::function<std::optional<RecomputedUnit>(int)>& choose);
+  void recompute(const RecomputationOptions& options,
+                 const std::function<std::optional<recomputation::RecomputedUnit>(int)>& choose);
   // Runs `body` on `arguments` with the unit's parameters in their slots and returns its result. An argument that
   // `body` changes in place counts as an output. `recomputed`: not null if the unit is recomputed.
-  c10::IValue call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
-                   const RecomputedUnit* recomputed = nullptr) const;
+  c10::IValue call(const units::BoundUnit& unit, const torch::jit::Stack& arguments,
+                   const recomputation::UnitBody& body,
+                   const recomputation::RecomputedUnit* recomputed = nullptr) const;
   // The same as call(), for use inside an operator of a graph.
-  c10::IValue call_in_graph(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
-                            const RecomputedUnit* recomputed) const;
+  c10::IValue call_in_graph(const units::BoundUnit& unit, const torch::jit::Stack& arguments,
+                            const recomputation::UnitBody& body, const recomputation::RecomputedUnit* recomputed) const;
   // TorchScript turns exceptions thrown inside a graph into errors of its own. Throws the original error of a unit
   // call, if it was a dslaunch error, and clears it.
   void throw_failure();
@@ -49,13 +53,13 @@ class UnitInterception {
   struct UnitClass;  // of the units: its original forward and its instances
 
  private:
-  c10::IValue observed(int unit, const torch::jit::Stack& arguments, const UnitBody& body) const;
+  c10::IValue observed(int unit, const torch::jit::Stack& arguments, const recomputation::UnitBody& body) const;
 
   UnitParameters* parameters_ = nullptr;
   UnitObserver* observer_ = nullptr;
   std::vector<c10::intrusive_ptr<UnitClass>> classes_;
-  std::unique_ptr<Recomputation> recomputation_;
+  std::unique_ptr<recomputation::Recomputation> recomputation_;
   mutable std::exception_ptr failure_;  // the first failure since throw_failure()
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::script

@@ -6,7 +6,7 @@
 #include "runtime/state/parameter_location.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 
 struct BoundUnit {
   using Locations = std::vector<std::vector<ParameterLocation>>;
@@ -43,4 +43,4 @@ struct BoundUnit {
   }
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

@@ -3,7 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 namespace {
 
 using torch::autograd::Node;
@@ -66,4 +66,4 @@ void end_at_inputs(const std::vector<at::Tensor>& inputs, const std::shared_ptr<
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

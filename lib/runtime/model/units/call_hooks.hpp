@@ -19,7 +19,7 @@ namespace torch::autograd {
 struct Node;
 }
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 
 // The nodes through which backward enters a call: the nodes of its outputs, and of results that the call left in its
 // arguments (changed in place, or added to a list, a dict or an object). Construct before the call runs; `arguments`
@@ -38,4 +38,4 @@ class EntryNodes {
 // the call creates any node.
 void end_at_inputs(const std::vector<at::Tensor>& inputs, const std::shared_ptr<CallInBackward>& call);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 namespace {
 
 struct GatherNode : torch::autograd::Node {
@@ -99,4 +99,4 @@ bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::T
   });
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

@@ -12,7 +12,7 @@ namespace torch::autograd {
 struct Node;
 }
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 
 // One call of a unit during backward.
 struct CallInBackward {
@@ -43,4 +43,4 @@ std::vector<at::Tensor> tensors_reached_from(at::ArrayRef<c10::IValue> values);
 
 bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 namespace {
 
 using torch::jit::Graph;
@@ -52,4 +52,4 @@ c10::intrusive_ptr<UnitForward> unit_forward(const c10::ClassType& type) {
   return first->kind() == kRunUnit ? unit_forward(*first) : c10::intrusive_ptr<UnitForward>();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

@@ -4,7 +4,7 @@
 #pragma once
 #include <torch/csrc/jit/api/function_impl.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 
 struct UnitForward : torch::CustomClassHolder {
   explicit UnitForward(const c10::ClassType& type);
@@ -19,4 +19,4 @@ c10::intrusive_ptr<UnitForward> unit_forward(const torch::jit::Node& node);
 // Of a class; null: it was never intercepted.
 c10::intrusive_ptr<UnitForward> unit_forward(const c10::ClassType& type);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

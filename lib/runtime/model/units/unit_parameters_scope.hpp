@@ -7,7 +7,7 @@
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::units {
 
 class UnitParametersScope {
  public:
@@ -37,4 +37,4 @@ class UnitParametersScope {
   UnitValues values_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::units

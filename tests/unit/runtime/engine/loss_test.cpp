@@ -62,7 +62,7 @@ TEST_CASE("a forward that returns no scalar is told how to name a loss", "[runti
 
 TEST_CASE("a dict's loss is the one named so, never whatever stands first", "[runtime][loss]") {
   auto loss = make_loss("", at::kCPU);
-  ForwardResult result{at::ones({}), {}};
+  model::ForwardResult result{at::ones({}), {}};
   CHECK((*loss)(result, {}).item<double>() == 1);
   result.is_dict = true;
   CHECK_THROWS_WITH((*loss)(result, {}), Catch::Contains("named \"loss\""));
@@ -72,7 +72,7 @@ TEST_CASE("a dict's loss is the one named so, never whatever stands first", "[ru
 
 TEST_CASE("outputs of one number are not taken for the loss that stands behind them", "[runtime][loss]") {
   auto loss = make_loss("", at::kCPU);
-  ForwardResult result{at::ones({1, 1}), {at::full({}, 2.0)}};
+  model::ForwardResult result{at::ones({1, 1}), {at::full({}, 2.0)}};
   CHECK_THROWS_WITH((*loss)(result, {}),
                     Catch::Contains("Float[1, 1] first") && Catch::Contains("must be the first element"));
   result.named_loss = result.others[0];

@@ -7,6 +7,8 @@
 #include <string>
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using namespace dslaunch::runtime::model::analysis;
 using torch::jit::Module;
 
 namespace {

@@ -12,6 +12,9 @@
 #include "runtime/model/analysis/inlined_graph.hpp"
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using namespace dslaunch::runtime::model::analysis;
+using namespace dslaunch::runtime::model::dtypes;
 using torch::jit::Module;
 
 namespace {

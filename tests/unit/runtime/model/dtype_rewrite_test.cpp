@@ -12,6 +12,9 @@
 #include "runtime/model/script/plain_execution.hpp"
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using namespace dslaunch::runtime::model::dtypes;
+using namespace dslaunch::runtime::model::script;
 using torch::jit::Module;
 
 namespace {

@@ -13,6 +13,9 @@
 #include <map>
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using namespace dslaunch::runtime::model::passes;
+using namespace dslaunch::runtime::model::script;
 using torch::jit::Module;
 using torch::jit::Node;
 

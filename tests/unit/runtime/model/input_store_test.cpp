@@ -6,6 +6,8 @@
 #include <vector>
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using namespace dslaunch::runtime::model::recomputation;
 
 TEST_CASE("a kept tensor tells when it was changed in place", "[runtime][input_store]") {
   auto store = std::make_shared<InputStore>(false, false);

@@ -12,7 +12,7 @@
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
-using dslaunch::runtime::load_mapped_module;
+using dslaunch::runtime::model::file::load_mapped_module;
 
 namespace {
 
@@ -178,7 +178,7 @@ TEST_CASE("a damaged archive is refused, never a crash", "[runtime][model_file]"
     INFO("byte " << at << " of " << whole.size());
     try {
       load_mapped_module(folder / "damaged.pt");
-      runtime::refuse_inference_file(folder / "damaged.pt");
+      runtime::model::file::refuse_inference_file(folder / "damaged.pt");
     } catch (const UserError& error) {
       num_refused += 1;
       CHECK(error.code() == ExitCode::kBadInput);

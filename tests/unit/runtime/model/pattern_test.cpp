@@ -6,6 +6,8 @@
 #include <catch2/catch.hpp>
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using namespace dslaunch::runtime::model::passes;
 using torch::jit::Graph;
 using torch::jit::Node;
 

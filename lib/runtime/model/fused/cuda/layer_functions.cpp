@@ -12,7 +12,7 @@
 #include "kernels/layer_norm.h"
 #include "runtime/state/cuda/launch.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::model::fused {
 namespace {
 
 kernels::CrossEntropyArguments arguments_of(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index) {
@@ -117,11 +117,11 @@ void column_sums_on_device(const at::Tensor& values, const at::Tensor& sums) {
 }
 
 }  // namespace
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::fused
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::LayerFunctions*
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::model::fused::LayerFunctions*
 dslaunch_cuda_layer_functions() {
-  using namespace dslaunch::runtime;
+  using namespace dslaunch::runtime::model::fused;
   static const LayerFunctions functions{cross_entropy_on_device,       cross_entropy_gradient_on_device,
                                         layer_norm_fits_on_device,     layer_norm_on_device,
                                         layer_norm_gradient_on_device, column_sums_on_device};
