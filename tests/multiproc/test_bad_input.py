@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import tensor_file  # noqa: E402
 import pace  # noqa: E402
 import harness  # noqa: E402
+from pooled import PooledTest  # noqa: E402
 from harness import base_config, program, run  # noqa: E402
 
 FORBIDDEN = ("Traceback", "terminate called", "what():", "core dumped", "Segmentation fault", "c10::Error", "std::")
@@ -74,8 +75,11 @@ class BadInputTest(harness.TrainingTest):
         return self.env.command(model or self.env.model(kind), data or self.env.data(kind), config or base_config(kind),
                                  run_dir or self.env.run_dir(), world, steps, extra)
 
+    def outcome_of(self, command, env):
+        return run(command, env=env)
+
     def assert_refused(self, command, code, *words, env=None):
-        outcome = run(command, env=env)
+        outcome = self.outcome_of(command, env)
         codes = code if isinstance(code, tuple) else (code,)
         self.assertIn(outcome.code, codes, str(outcome))
         self.assert_clean(outcome)
@@ -88,6 +92,18 @@ class BadInputTest(harness.TrainingTest):
     def assert_clean(self, outcome):
         for word in FORBIDDEN:
             self.assertNotIn(word, outcome.text, str(outcome))
+
+
+class PooledInput(PooledTest, BadInputTest):
+    """What ranks refuse, in the grid's pools."""
+
+    def start(self, kind="mlp", model=None, data=None, config=None, world=2, steps=5):
+        """The arguments of a good run, one part replaced by a bad one."""
+        return (model or self.env.model(kind), data or self.env.data(kind), config or base_config(kind), self.env.run_dir(),
+                world, steps)
+
+    def outcome_of(self, command, env):
+        return self.env.run(*command) if isinstance(command, tuple) else super().outcome_of(command, env)
 
 
 class CommandLine(BadInputTest):
@@ -293,7 +309,12 @@ class CommandLine(BadInputTest):
         self.assertGreater(enough, least + 4, "no limit between too little for the libraries and enough")
 
 
-class Models(BadInputTest):
+class Models(PooledInput):
+    def test_a_program_ends_as_a_pool_does(self):
+        command = self.env.command(self.file("none.pt", "I am no model\n"), self.env.data("mlp"), base_config("mlp"),
+                                   self.env.run_dir(), 2, 5)
+        self.assert_refused(command, 65, "none.pt", "TorchScript")
+
     def refused(self, path, code, *words):
         self.assert_refused(self.start(model=path), code, os.path.basename(path), *words)
 
@@ -434,7 +455,13 @@ class Models(BadInputTest):
         self.refused(self.path("folder.pt"), (65, 66))
 
 
-class Data(BadInputTest):
+class Data(PooledInput):
+    def test_a_program_ends_as_a_pool_does(self):
+        config = base_config("mlp")
+        for data, code in ((self.path("nowhere.safetensors"), 66), (self.file("no.safetensors", "not tensors at all"), 65)):
+            command = self.env.command(self.env.model("mlp"), data, config, self.env.run_dir(), 2, 5)
+            self.assert_refused(command, code, os.path.basename(data))
+
     def data_file(self, name, **tensors):
         tensor_file.write(self.path(name), tensors)
         return self.path(name)
@@ -464,7 +491,8 @@ class Data(BadInputTest):
             with self.subTest(shape=shape):
                 arrays = {"x": {"shape": shape, "dtype": "float32"}, "y": {"shape": [1], "dtype": "float32"}}
                 config = base_config("mlp", data={"train": "synthetic", "synthetic": arrays})
-                self.assert_refused(self.start(config=config, data="synthetic"), code, "memory")
+                command = self.env.command(self.env.model("mlp"), "synthetic", config, self.env.run_dir(), 2, 5)
+                self.assert_refused(command, code, "memory")
 
     def test_two_files_concatenated(self):
         """With `cat`; the second's samples would be missed by nobody."""
