@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime::model::file {
 namespace {
@@ -49,11 +50,18 @@ std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& read
   return {};  // a damaged file does not show how it was made
 }
 
+// LibTorch may accept a damaged file once and refuse it the next time: it reads past the end of a short version record.
 void refuse_inference_file(const std::string& path) {
-  caffe2::serialize::PyTorchStreamReader reader(path);
-  if (const std::string what = describe_inference_file(reader); !what.empty()) {
-    throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be trained: it {}", path, what));
+  std::string what;
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    what = describe_inference_file(reader);
+  } catch (const std::exception& error) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("cannot read model '{}': it is damaged: {}", path, cause_of(error)));
   }
+  if (!what.empty())
+    throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be trained: it {}", path, what));
 }
 
 }  // namespace dslaunch::runtime::model::file
