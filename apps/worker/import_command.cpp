@@ -14,7 +14,7 @@
 namespace dslaunch::worker {
 namespace {
 
-void print_json(const runtime::ImportReport& report) {
+void print_json(const runtime::engine::run::ImportReport& report) {
   nlohmann::ordered_json json{{"source", report.source},
                               {"tag", report.tag},
                               {"deepspeed_version", report.version},
@@ -33,7 +33,7 @@ void print_json(const runtime::ImportReport& report) {
   std::puts(dump_json(json, 1).c_str());
 }
 
-void print_text(const runtime::ImportReport& report, bool has_model) {
+void print_text(const runtime::engine::run::ImportReport& report, bool has_model) {
   log::info("read {}: DeepSpeed {}, ZeRO stage {}, {} rank{}, step {}{}", report.source, report.version, report.stage,
             report.world_size, report.world_size == 1 ? "" : "s", report.step,
             report.skipped_steps ? fmt::format(" ({} skipped)", report.skipped_steps) : "");
@@ -63,7 +63,7 @@ int import_command(const std::vector<std::string>& arguments) {
   line.flag("--skip_checksums", skip_checksums, "for files saved by torch with CRC32 off");
   if (!line.parse(arguments)) return 0;
   const auto report =
-      runtime::import_checkpoint({source, out, tag, model, !skip_checksums, overwrite, remove_when_ended});
+      runtime::engine::run::import_checkpoint({source, out, tag, model, !skip_checksums, overwrite, remove_when_ended});
   print_text(report, !model.empty());
   if (json) print_json(report);
   return 0;

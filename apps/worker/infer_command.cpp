@@ -11,7 +11,7 @@ namespace dslaunch::worker {
 
 int infer_command(const std::vector<std::string>& arguments) {
   std::string path;
-  runtime::GenerateOptions generate;
+  runtime::engine::inference::GenerateOptions generate;
   CommandLine line("infer", "infer --checkpoint CKPT --prompt TEXT [options]",
                    "infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'");
   line.text("--checkpoint", path, "a checkpoint, or the directory that holds them", "CKPT")->required();
@@ -23,9 +23,9 @@ int infer_command(const std::vector<std::string>& arguments) {
                   "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
   if (!line.parse(arguments)) return 0;
 
-  auto checkpoint = runtime::load_checkpoint_model(path);
+  auto checkpoint = runtime::engine::inference::load_checkpoint_model(path);
   bool has_begun = false;  // the prompt waits for the first byte: an error then has its own line
-  runtime::generate(checkpoint->model(), generate, [&](char byte) {
+  runtime::engine::inference::generate(checkpoint->model(), generate, [&](char byte) {
     if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);
     std::fputc(byte, stdout);
     std::fflush(stdout);

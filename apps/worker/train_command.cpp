@@ -96,9 +96,10 @@ std::chrono::milliseconds hang_limit_of(const TrainOptions& options) {
                   fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is not a number of minutes above 0", text));
 }
 
-runtime::TrainRequest request_of(const TrainOptions& options, const config::LoadResult& config,
-                                 const rendezvous::LaunchEnv& env, at::Device device, const WatchedGroups& groups) {
-  runtime::TrainRequest request;
+runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const config::LoadResult& config,
+                                              const rendezvous::LaunchEnv& env, at::Device device,
+                                              const WatchedGroups& groups) {
+  runtime::engine::run::TrainRequest request;
   request.model_path = options.model;
   request.run_dir = options.run_dir;
   request.config = config.config;
@@ -150,8 +151,8 @@ void notify_peers(const std::exception& error, rendezvous::Store& store, Watched
   groups.abort(reason);
 }
 
-int exit_code_of(runtime::TrainOutcome outcome) {
-  if (outcome == runtime::TrainOutcome::kFinished) return to_int(ExitCode::kSuccess);
+int exit_code_of(runtime::engine::run::TrainOutcome outcome) {
+  if (outcome == runtime::engine::run::TrainOutcome::kFinished) return to_int(ExitCode::kSuccess);
   return to_int(stop_signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kRunAgain);
 }
 
@@ -190,7 +191,7 @@ int train_command(const std::vector<std::string>& arguments) {
     auto request = request_of(options, config, env, device, groups);
     request.hang_limit = hang_limit;
     request.timings = timings ? &*timings : nullptr;
-    const auto outcome = runtime::train(request, groups.mesh.groups(), *store);
+    const auto outcome = runtime::engine::run::train(request, groups.mesh.groups(), *store);
     groups.mesh.world->barrier();
     groups.watch.reset();
     store->leave();

@@ -15,6 +15,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::step;
 
 namespace {
 

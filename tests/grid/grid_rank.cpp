@@ -48,14 +48,14 @@ void set_log_level(const Json& grid_case) {
   log::set_level(grid_case.value("shows", false) ? log::Level::kInfo : log::Level::kWarning);
 }
 
-runtime::TrainRequest request_of(const Json& grid_case, const rendezvous::LaunchEnv& env) {
+runtime::engine::run::TrainRequest request_of(const Json& grid_case, const rendezvous::LaunchEnv& env) {
   const auto steps = grid_case.at("steps").get<int64_t>();
   const std::vector<config::Override> overrides{{"train.steps", std::to_string(steps), "the case"}};
   const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
                                         overrides, {env.world_size});
   config::throw_if_bad(loaded);
   for (const auto& note : loaded.notes) log::info("note: {}", note);
-  runtime::TrainRequest request;
+  runtime::engine::run::TrainRequest request;
   request.model_path = grid_case.at("model").get<std::string>();
   request.run_dir = grid_case.at("run_dir").get<std::string>();
   request.config = loaded.config;
@@ -119,7 +119,7 @@ GridRank::Ending GridRank::run_case(const std::string& text) {
     CaseStore store(*store_, key("run/"));
     const Json grid_case = Json::parse(text);
     set_log_level(grid_case);
-    runtime::train(request_of(grid_case, env_), comm::Groups::of_data_ranks(*world_), store);
+    runtime::engine::run::train(request_of(grid_case, env_), comm::Groups::of_data_ranks(*world_), store);
     return {};
   } catch (const std::exception& error) {
     const DescribedError end = described(error);

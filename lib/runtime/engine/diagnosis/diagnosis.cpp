@@ -12,7 +12,7 @@
 #include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/state/random_state.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::diagnosis {
 namespace {
 
 // Reads the samples of one rank's micro batches again, with their indices.
@@ -61,7 +61,7 @@ class SampleReplay {
     }
   }
 
-  const TrainingData& data_;
+  const setup::TrainingData& data_;
   TrainingPlanner planner_;
   BatchAssembler assembler_;
   MicroBatchPlan plan_;
@@ -93,7 +93,8 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     in_model.reset();
     Batch batch = samples.next();
     samples.check(in_data, batch);
-    const at::Tensor loss = run.engine.recompute_loss(on_device(std::move(batch), run.device), in_model, in_backward);
+    const at::Tensor loss =
+        run.engine.recompute_loss(setup::on_device(std::move(batch), run.device), in_model, in_backward);
     if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss is not affected
     in_model.check("the loss, computed from finite values,", loss);
     if (in_model.finding().empty()) continue;
@@ -118,4 +119,4 @@ std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_
                         : "every loss is finite when the step is computed again: the computation is not deterministic";
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::diagnosis

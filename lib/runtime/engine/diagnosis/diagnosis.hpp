@@ -14,7 +14,7 @@
 #include "runtime/model/model.hpp"
 #include "runtime/state/data_position.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::diagnosis {
 
 // The state at the beginning of a step.
 struct StepStart {
@@ -25,8 +25,8 @@ struct StepStart {
 
 struct FailedRun {
   model::Model& model;
-  Engine& engine;
-  const TrainingData& data;
+  step::Engine& engine;
+  const setup::TrainingData& data;
   const config::JobConfig& config;
   const comm::Groups& groups;
   at::Device device;
@@ -36,4 +36,4 @@ struct FailedRun {
 // Collective. `loss_is_finite`: the gradient is the cause. If nothing is found, the text says so.
 std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::diagnosis

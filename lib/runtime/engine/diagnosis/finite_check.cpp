@@ -5,7 +5,7 @@
 #include "base/format.hpp"
 #include "runtime/state/tensor_text.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::diagnosis {
 namespace {
 
 // "element [2, 0] is nan": describes the first element of `values` for which `mask` is set.
@@ -95,4 +95,4 @@ void FiniteCheck::on_exit(int unit, const std::vector<at::Tensor>& outputs) {
   if (unit != 0) last_finite_unit_ = fmt::format(" after {}, which returned finite values", unit_name(unit));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::diagnosis

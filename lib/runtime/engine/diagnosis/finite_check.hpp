@@ -9,7 +9,7 @@
 #include "runtime/model/model.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::diagnosis {
 
 class FiniteCheck : public UnitParameters, public model::UnitObserver {
  public:
@@ -40,4 +40,4 @@ class FiniteCheck : public UnitParameters, public model::UnitObserver {
   std::string last_finite_unit_;  // the last unit that returned finite values
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::diagnosis

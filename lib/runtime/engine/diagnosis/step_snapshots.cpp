@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "runtime/state/random_state.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::diagnosis {
 
 StepSnapshots::StepSnapshots(const FailedRun& run, const DataPosition& position) : run_(run), position_(position) {
   run_.engine.observe(*this);
@@ -19,7 +19,7 @@ void StepSnapshots::begin_step(int64_t step) {
   starts_.push_back({step, position_, save_random_state(run_.device)});
 }
 
-void StepSnapshots::explain(const StepResult& result) const {
+void StepSnapshots::explain(const step::StepResult& result) const {
   const bool loss_is_finite = std::isfinite(result.loss);
   const auto start =
       std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });
@@ -31,4 +31,4 @@ void StepSnapshots::explain(const StepResult& result) const {
                               diagnose(run_, *start, loss_is_finite)));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::diagnosis

@@ -8,7 +8,7 @@
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/write_buffer.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::inference {
 namespace {
 
 std::string require_skeleton(CheckpointReader& reader) {
@@ -63,4 +63,4 @@ std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path) 
   return std::make_unique<LoadedCheckpoint>(path);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::inference

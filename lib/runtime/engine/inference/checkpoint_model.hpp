@@ -5,7 +5,7 @@
 
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::inference {
 
 class CheckpointModel {
  public:
@@ -16,4 +16,4 @@ class CheckpointModel {
 // `path`: a checkpoint, or a directory of checkpoints (the newest is taken). On the host, in the model's own dtypes.
 std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::inference

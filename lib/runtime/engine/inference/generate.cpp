@@ -6,7 +6,7 @@
 #include "base/format.hpp"
 #include "runtime/state/random_state.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::inference {
 namespace {
 
 constexpr int64_t kNumBytes = 256;
@@ -79,4 +79,4 @@ void generate(model::Model& model, const GenerateOptions& options, const std::fu
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::inference

@@ -6,7 +6,7 @@
 
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::inference {
 
 struct GenerateOptions {
   std::string prompt;  // at least one byte
@@ -20,4 +20,4 @@ struct GenerateOptions {
 // 256 classes for every position.
 void generate(model::Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::inference

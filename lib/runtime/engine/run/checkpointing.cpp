@@ -17,7 +17,7 @@
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 // Allows for a rank whose host reads the model from cold storage; as long as the timeout of collectives.
@@ -89,7 +89,7 @@ DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions&
 
 }  // namespace
 
-Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, Engine& engine,
+Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, step::Engine& engine,
                              const comm::Groups& groups, rendezvous::Store& store, at::Device device)
     : options_(std::move(options)),
       model_(model),
@@ -97,7 +97,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, 
       groups_(groups),
       store_(store),
       device_(device),
-      timeout_(time_for_checkpoint(saved_tensors_of(model))),
+      timeout_(time_for_checkpoint(setup::saved_tensors_of(model))),
       copies_(device) {
   if (saves_anything(options_)) require_savable(metadata({}));  // now, not after the training
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
@@ -211,7 +211,7 @@ std::vector<StatePiece> Checkpointing::pieces() {
 
 // The frozen parameters that this rank saves: its parts of the sharded ones; where it owns replicas, also all
 // unsharded ones.
-std::vector<FrozenPart> Checkpointing::owned_frozen() const {
+std::vector<step::FrozenPart> Checkpointing::owned_frozen() const {
   auto out = engine_.owned_frozen();
   if (!groups_.owns_replicas()) return out;
   const auto& parameters = model_.facts.table.parameters;
@@ -224,7 +224,7 @@ std::vector<FrozenPart> Checkpointing::owned_frozen() const {
 }
 
 // In the dtype of the model file or the checkpoint; this run may compute in a shorter dtype.
-at::Tensor Checkpointing::frozen_part(const FrozenPart& part) const {
+at::Tensor Checkpointing::frozen_part(const step::FrozenPart& part) const {
   if (const auto loaded = loaded_frozen_.find({part.parameter, part.begin}); loaded != loaded_frozen_.end()) {
     return loaded->second;
   }
@@ -232,7 +232,7 @@ at::Tensor Checkpointing::frozen_part(const FrozenPart& part) const {
     return model_.initial.value(part.parameter).reshape({-1}).narrow(0, part.begin, part.count);
   }
   at::Tensor values = at::empty({part.count}, at::kFloat);
-  initial_values(model_, options_.init, options_.model_path)(part.parameter, part.begin, values);
+  setup::initial_values(model_, options_.init, options_.model_path)(part.parameter, part.begin, values);
   return values.to(model_.facts.table.parameters[part.parameter].dtype);
 }
 
@@ -243,8 +243,8 @@ CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   out.scalars = engine_.scalars();
   out.config = options_.resolved_config;
   out.job = options_.job;
-  out.parameters = saved_tensors_of(model_);
+  out.parameters = setup::saved_tensors_of(model_);
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

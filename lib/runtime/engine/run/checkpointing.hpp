@@ -22,8 +22,10 @@
 #include "runtime/state/data_position.hpp"
 
 namespace dslaunch::runtime {
-
 struct NameMatch;
+}
+
+namespace dslaunch::runtime::engine::run {
 
 struct CheckpointingOptions {
   std::string run_dir;
@@ -47,11 +49,11 @@ struct SaveStalls {
   double copying_ms = 0;
 };
 
-class Checkpointing : private EngineObserver {
+class Checkpointing : private step::EngineObserver {
  public:
   // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
   // rank that leads the saves when another job saves there.
-  Checkpointing(CheckpointingOptions options, model::Model& model, Engine& engine, const comm::Groups& groups,
+  Checkpointing(CheckpointingOptions options, model::Model& model, step::Engine& engine, const comm::Groups& groups,
                 rendezvous::Store& store, at::Device device);
 
   // `from`: "" starts from scratch. "auto": the run's newest intact checkpoint, or from scratch if there is none. A
@@ -68,12 +70,12 @@ class Checkpointing : private EngineObserver {
 
  private:
   // The copies of a save that is still in progress are taken before the state changes.
-  void before_update(std::span<const SpanState>, const ApplyUpdate&) override { copies_.block_current_stream(); }
+  void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override { copies_.block_current_stream(); }
   void prepare_copies();
   std::vector<StatePiece> pieces();
   CheckpointMetadata metadata(const DataPosition& position) const;
-  at::Tensor frozen_part(const FrozenPart& part) const;
-  std::vector<FrozenPart> owned_frozen() const;
+  at::Tensor frozen_part(const step::FrozenPart& part) const;
+  std::vector<step::FrozenPart> owned_frozen() const;
   std::string skeleton();
   void wait_for_writer();
   void start_writing(CheckpointPart part);
@@ -81,7 +83,7 @@ class Checkpointing : private EngineObserver {
   void resize_buffers(RestoreSource& source);
   void load(RestoreSource& source, const config::CheckpointLoad& load_options);
   void restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options, const NameMatch& match);
-  const at::Tensor& read_frozen(RestoreSource& source, const FrozenPart& part);
+  const at::Tensor& read_frozen(RestoreSource& source, const step::FrozenPart& part);
   void restore_frozen(RestoreSource& source, const NameMatch& match);
   void restore_buffers(RestoreSource& source, const NameMatch& match);
   void continue_from(const Restored& restored) const;
@@ -89,7 +91,7 @@ class Checkpointing : private EngineObserver {
 
   const CheckpointingOptions options_;
   model::Model& model_;
-  Engine& engine_;
+  step::Engine& engine_;
   const comm::Groups groups_;
   rendezvous::Store& store_;
   const at::Device device_;
@@ -107,4 +109,4 @@ class Checkpointing : private EngineObserver {
   SaveStalls stalls_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

@@ -14,7 +14,7 @@
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 using Names = std::set<std::string>;
@@ -101,7 +101,7 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
                                    const NameMatch& match) {
   const bool fresh_moments = load_options.weights_only || !load_options.optimizer_states;
   const Names absent = names_missing_in_checkpoint(match);
-  const auto initial = initial_values(model_, options_.init, options_.model_path);
+  const auto initial = setup::initial_values(model_, options_.init, options_.model_path);
   std::map<std::string, int> indices;
   for (size_t i = 0; i < model_.facts.table.parameters.size(); ++i) {
     indices[model_.facts.table.parameters[i].name] = static_cast<int>(i);
@@ -129,7 +129,7 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
   }
 }
 
-const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const FrozenPart& part) {
+const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const step::FrozenPart& part) {
   const auto& info = model_.facts.table.parameters[part.parameter];
   at::Tensor& values = loaded_frozen_[{part.parameter, part.begin}];
   values = at::empty({part.count}, info.dtype);
@@ -175,4 +175,4 @@ void Checkpointing::report_loaded(const Restored& restored, const config::Checkp
             load_options.optimizer_states ? "" : ", with fresh moments");
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

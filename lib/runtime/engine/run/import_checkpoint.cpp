@@ -17,7 +17,7 @@
 #include "runtime/engine/setup/saved_tensors.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 // The value of a parameter or buffer in the model file.
@@ -127,7 +127,7 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {
     model = model::script::load_script_model(request.model, {});
-    tensors = saved_tensors_of(*model);
+    tensors = setup::saved_tensors_of(*model);
   }
   auto state =
       deepspeed::read_checkpoint(request.source, {request.tag, request.check_sums, model ? &tensors : nullptr});
@@ -154,4 +154,4 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   return report;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

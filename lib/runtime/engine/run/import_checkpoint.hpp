@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 struct ImportRequest {
   std::string source;  // the directory passed to save_checkpoint(), or a tag's directory in it
@@ -33,4 +33,4 @@ struct ImportReport {
 // Throws UserError 64, 65, 66, 73; SystemError 73, 74.
 ImportReport import_checkpoint(const ImportRequest& request);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

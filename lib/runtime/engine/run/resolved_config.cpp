@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -26,4 +26,4 @@ std::string with_solved_settings(const std::string& resolved, const SolvedSettin
   return config.dump(2);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

@@ -8,7 +8,7 @@
 
 #include "config/job_config.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 struct SolvedSettings {
   at::ScalarType compute_dtype = at::kFloat;
@@ -19,4 +19,4 @@ struct SolvedSettings {
 // `resolved`: the result of config::resolved_json(). Values that are already set stay unchanged.
 std::string with_solved_settings(const std::string& resolved, const SolvedSettings& solved);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

@@ -6,10 +6,11 @@
 #include "base/log.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
-RunEvaluation::RunEvaluation(const TrainingData& data, const config::Data& config, Engine& engine, RunLog& log,
-                             comm::Communicator& world, at::Device device, std::function<bool()> stop_requested)
+RunEvaluation::RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine,
+                             RunLog& log, comm::Communicator& world, at::Device device,
+                             std::function<bool()> stop_requested)
     : data_(data),
       config_(config),
       engine_(engine),
@@ -22,11 +23,11 @@ bool RunEvaluation::run() {
   const bool own = data_.eval != nullptr;
   EvaluationLoader loader(own ? data_.eval : data_.train, own ? data_.eval_arrays : data_.train_arrays, config_,
                           own ? data_.eval_loader : data_.loader);
-  auto next = [&]() -> std::optional<EvaluationBatch> {
+  auto next = [&]() -> std::optional<step::EvaluationBatch> {
     auto batch = loader.next();
     if (!batch) return std::nullopt;
     const int64_t samples = batch->num_samples;
-    return EvaluationBatch{on_device(std::move(*batch), device_), samples};
+    return step::EvaluationBatch{setup::on_device(std::move(*batch), device_), samples};
   };
   const auto result = engine_.evaluate(next, stop_requested_);
   evaluated_step_ = engine_.steps_done();
@@ -51,4 +52,4 @@ bool RunEvaluation::decision_of_rank_0(bool decision) {
   return gather_values(world_, device_, decision ? 1 : 0).front() == 1;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

@@ -10,12 +10,12 @@
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 class RunEvaluation {
  public:
   // All references must outlive this object.
-  RunEvaluation(const TrainingData& data, const config::Data& config, Engine& engine, RunLog& log,
+  RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine, RunLog& log,
                 comm::Communicator& world, at::Device device, std::function<bool()> stop_requested);
 
   // Evaluates the parameters as they are after the engine's last step, and reports the result. Returns true when a rank
@@ -32,9 +32,9 @@ class RunEvaluation {
  private:
   bool decision_of_rank_0(bool decision);
 
-  const TrainingData& data_;
+  const setup::TrainingData& data_;
   const config::Data& config_;
-  Engine& engine_;
+  step::Engine& engine_;
   RunLog& log_;
   comm::Communicator& world_;
   const at::Device device_;
@@ -42,4 +42,4 @@ class RunEvaluation {
   int64_t evaluated_step_ = -1;  // the last step that was followed by an evaluation
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

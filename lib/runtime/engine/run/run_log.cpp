@@ -12,7 +12,7 @@
 #include "runtime/telemetry/memory_breakdown.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 void write_config(const std::string& path, const std::string& text) {
@@ -42,7 +42,7 @@ std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
 
 // The points of a step that DeepSpeed's monitors get: the loss at the sample count where the step began; at the sample
 // count where it ended, the learning rate and loss scale of the next step, and the times.
-std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
+std::vector<ScalarEvent> monitor_events(const step::StepResult& result, int64_t train_batch, bool is_fp16,
                                         const std::optional<StepBreakdown>& times) {
   const int64_t after = result.step * train_batch;
   std::vector<ScalarEvent> events{{"Train/Samples/train_loss", result.loss, after - train_batch},
@@ -73,7 +73,7 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
   monitors_ = make_monitors(config.tensorboard, config.csv_monitor);
 }
 
-StepMetrics RunLog::metrics_of(const StepResult& result, const StepReport& report) const {
+StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport& report) const {
   const double seconds = result.step_ms / 1e3;
   StepMetrics metrics;
   metrics.step = result.step;
@@ -92,7 +92,7 @@ StepMetrics RunLog::metrics_of(const StepResult& result, const StepReport& repor
   return metrics;
 }
 
-void RunLog::report_step(const StepResult& result, const StepReport& report) {
+void RunLog::report_step(const step::StepResult& result, const StepReport& report) {
   if (!writes()) return;
   write_pending();
   const StepMetrics metrics = metrics_of(result, report);
@@ -109,7 +109,7 @@ void RunLog::report_step(const StepResult& result, const StepReport& report) {
   if (!evaluation_follows) write_pending();
 }
 
-void RunLog::show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
+void RunLog::show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
   const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
                         metrics.step == options_.total_steps;
   if (is_shown) print(format_progress(metrics, options_.total_steps));
@@ -124,7 +124,7 @@ void RunLog::show(const StepResult& result, const StepMetrics& metrics, const St
   print(report.lines);
 }
 
-void RunLog::show_deepspeed_lines(const StepResult& result, const StepReport& report) const {
+void RunLog::show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const {
   if (!config_.deepspeed_lines || result.step % config_.steps_per_print != 0) return;
   print(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
   const DeviceMemory memory = read_device_memory(device_);
@@ -133,7 +133,7 @@ void RunLog::show_deepspeed_lines(const StepResult& result, const StepReport& re
   if (config_.throughput_timer && !line.empty()) print(line);
 }
 
-void RunLog::report_evaluation(int64_t step, const EvaluationResult& result) {
+void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& result) {
   if (!writes()) return;
   if (pending_ && pending_->step == step) {
     pending_->eval_loss = result.loss;
@@ -176,4 +176,4 @@ void RunLog::write_pending() {
   pending_is_written_ = false;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

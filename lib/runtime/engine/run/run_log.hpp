@@ -16,7 +16,7 @@
 #include "runtime/telemetry/monitor.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 struct RunLogOptions {
   std::string run_dir;
@@ -35,9 +35,9 @@ class RunLog {
   // Creates the run directory. `config` must outlive this object. Throws SystemError (73, 74).
   RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
 
-  void report_step(const StepResult& result, const StepReport& report);
+  void report_step(const step::StepResult& result, const StepReport& report);
   // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
-  void report_evaluation(int64_t step, const EvaluationResult& result);
+  void report_evaluation(int64_t step, const step::EvaluationResult& result);
   // Call before a checkpoint of the last step: a run that resumes from that checkpoint does not repeat the step.
   void write_last_step();
   // Rank 0: whether the evaluation after `step` has been reported, possibly by an earlier start.
@@ -49,9 +49,9 @@ class RunLog {
 
  private:
   bool writes() const { return file_.has_value(); }
-  StepMetrics metrics_of(const StepResult& result, const StepReport& report) const;
-  void show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
-  void show_deepspeed_lines(const StepResult& result, const StepReport& report) const;
+  StepMetrics metrics_of(const step::StepResult& result, const StepReport& report) const;
+  void show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
+  void show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const;
   void write_pending();
 
   const RunLogOptions options_;
@@ -64,4 +64,4 @@ class RunLog {
   bool pending_is_written_ = false;     // its line is written, without the evaluation
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

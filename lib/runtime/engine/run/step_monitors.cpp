@@ -8,7 +8,7 @@
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/flops_report.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 void write_file(const std::string& path, const std::string& text) {
@@ -139,4 +139,4 @@ std::vector<std::string> StepMonitors::finish() {
   return lines;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

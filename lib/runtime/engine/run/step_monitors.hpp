@@ -16,7 +16,7 @@
 #include "runtime/telemetry/step_times.hpp"
 #include "runtime/telemetry/step_trace.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 struct StepMonitorOptions {
   int rank = 0;  // of the world
@@ -72,4 +72,4 @@ class StepMonitors {
   bool has_profile_ = false, has_trace_ = false;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

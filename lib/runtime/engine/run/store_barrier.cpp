@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "base/result.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{500};
@@ -53,4 +53,4 @@ void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

@@ -8,7 +8,7 @@
 #include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 // Returns when all `world_size` ranks have reached the event in this step. The wait is slightly shorter than `limit`,
 // the timeout of the collective in which ranks without this event are waiting, so that a rank that is alone at the
@@ -21,4 +21,4 @@ void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const
 // rank 0 before the step's row is written. Waits at most ten seconds: a missing rank reports its own error.
 void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

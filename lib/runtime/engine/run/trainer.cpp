@@ -27,7 +27,7 @@
 #include "runtime/engine/verify/verification.hpp"
 #include "runtime/state/random_state.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 namespace {
 
 std::vector<std::string> names_of(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
@@ -48,7 +48,7 @@ class Training {
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        model_(load_model(request.model_path, config_, device_)),
+        model_(setup::load_model(request.model_path, config_, device_)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->tensors.buffers())) {
     prepare_model();
@@ -82,7 +82,7 @@ class Training {
 
  private:
   void prepare_model() {
-    if (!request_.eval_only) require_trainable(model_->facts, request_.model_path);
+    if (!request_.eval_only) setup::require_trainable(model_->facts, request_.model_path);
     ended("reading the model");
     monitors_.watch_model(model_->facts);
     log::debug("model read: {} parameters in {} units", model_->facts.table.num_elements(),
@@ -96,27 +96,28 @@ class Training {
   }
 
   void open_data() {
-    data_ = open_training_data(model_->facts, config_, groups_.mesh, groups_.world.rank(), precision_.compute_dtype,
-                               /*pin=*/!device_.is_cpu());
-    require_same_data(data_, groups_.world, device_);
-    if (request_.eval_only) require_evaluation_data(data_, config_.data);
-    total_steps_ = count_steps(data_, config_);
+    data_ =
+        setup::open_training_data(model_->facts, config_, groups_.mesh, groups_.world.rank(), precision_.compute_dtype,
+                                  /*pin=*/!device_.is_cpu());
+    setup::require_same_data(data_, groups_.world, device_);
+    if (request_.eval_only) setup::require_evaluation_data(data_, config_.data);
+    total_steps_ = setup::count_steps(data_, config_);
     resolved_config_ = with_solved_settings(request_.resolved_config, solved_settings());
     ended("opening the data");
     log::debug("data open");
   }
 
   void build_engine() {
-    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), groups_,
-                                       initial_values(*model_, config_.init, request_.model_path));
+    engine_ = std::make_unique<step::Engine>(*model_, config_, engine_options(), groups_,
+                                             setup::initial_values(*model_, config_.init, request_.model_path));
     ended("setting up parameters and optimizer");
     if (groups_.world.rank() == 0) {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
-      if (const auto note = note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
+      if (const auto note = setup::note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
         log::warning("{}", note);
       }
     }
-    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, groups_, device_}, position_);
+    starts_.emplace(diagnosis::FailedRun{*model_, *engine_, data_, config_, groups_, device_}, position_);
     log::debug("engine ready");
   }
 
@@ -161,7 +162,7 @@ class Training {
     const int64_t step = engine_->steps_done() + 1;
     const auto next_batch = [&] {
       is_at("the data of step {}", step);
-      auto batch = on_device(loader.next(), device_);
+      auto batch = setup::on_device(loader.next(), device_);
       is_at("step {}", step);
       return batch;
     };
@@ -189,7 +190,7 @@ class Training {
 
   // Logs a step; ends the run when its loss is not finite and no loss scale handles that as an overflow. All ranks
   // reach the same verdict.
-  bool take(const StepResult& result) {
+  bool take(const step::StepResult& result) {
     if (request_.watchdog) {
       request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
     }
@@ -246,19 +247,19 @@ class Training {
   void begin_verification() {
     if (request_.verify == 0) return;
     const bool is_resumed = engine_->steps_done() > 0;
-    const ReplicatedRun replicated{.model = *model_,
-                                   .model_path = request_.model_path,
-                                   .config = config_,
-                                   .engine = engine_options(),
-                                   .data = data_,
-                                   .position = position_,
-                                   .num_data_ranks = groups_.mesh.data,
-                                   .random_states = {}};  // Verification gathers them
-    verification_ = std::make_unique<Verification>(*engine_, replicated, groups_, store_, is_resumed);
+    const verify::ReplicatedRun replicated{.model = *model_,
+                                           .model_path = request_.model_path,
+                                           .config = config_,
+                                           .engine = engine_options(),
+                                           .data = data_,
+                                           .position = position_,
+                                           .num_data_ranks = groups_.mesh.data,
+                                           .random_states = {}};  // Verification gathers them
+    verification_ = std::make_unique<verify::Verification>(*engine_, replicated, groups_, store_, is_resumed);
     engine_->restart_clock();
   }
 
-  void verify(const StepResult& result) {
+  void verify(const step::StepResult& result) {
     is_at("the comparison of step {}", result.step);
     verification_->compare(result);
     if (verification_->steps_compared() == request_.verify) end_verification();
@@ -303,7 +304,7 @@ class Training {
 
   SolvedSettings solved_settings() const {
     SolvedSettings out{precision_.compute_dtype, config_.zero, total_steps_};
-    solve_auto_sizes(model_->facts.table, out.zero);
+    step::solve_auto_sizes(model_->facts.table, out.zero);
     return out;
   }
 
@@ -311,8 +312,8 @@ class Training {
   std::optional<at::ScalarType> float_dtype() const {
     return precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype);
   }
-  EngineOptions engine_options() {
-    EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
+  step::EngineOptions engine_options() {
+    step::EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.for_evaluation = request_.eval_only;
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
@@ -334,17 +335,17 @@ class Training {
   std::unique_ptr<model::Model> model_;
   precision::PrecisionChoice precision_;
   precision::ModelDtypes dtypes_;
-  TrainingData data_;
+  setup::TrainingData data_;
   int64_t total_steps_ = 0;
   std::string resolved_config_;
   bool is_first_step_ = true;  // of this process
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<step::Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;
   DataPosition position_;
   std::unique_ptr<RunLog> log_;
   std::optional<RunEvaluation> evaluation_;
-  std::unique_ptr<Verification> verification_;  // until it has ended
-  std::optional<StepSnapshots> starts_;
+  std::unique_ptr<verify::Verification> verification_;  // until it has ended
+  std::optional<diagnosis::StepSnapshots> starts_;
 };
 
 }  // namespace
@@ -353,4 +354,4 @@ TrainOutcome train(const TrainRequest& request, const comm::Groups& groups, rend
   return Training(request, groups, store).run();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

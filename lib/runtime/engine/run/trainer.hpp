@@ -12,7 +12,7 @@
 #include "runtime/checkpoint/placement.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::run {
 
 struct TrainRequest {
   std::string model_path;
@@ -44,4 +44,4 @@ enum class TrainOutcome { kFinished, kStopped };
 // All ranks of the world call it. Throws typed errors.
 TrainOutcome train(const TrainRequest& request, const comm::Groups& groups, rendezvous::Store& store);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::run

@@ -7,7 +7,7 @@
 #include "runtime/model/file/inference_file.hpp"
 #include "runtime/state/element_init.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 namespace {
 
 void require_init(const std::optional<config::Init>& init, const std::string& path) {
@@ -56,4 +56,4 @@ std::string note_on_init(const model::Model& model, const std::optional<config::
       path);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

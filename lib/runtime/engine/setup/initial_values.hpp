@@ -7,7 +7,7 @@
 #include "runtime/model/model.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 
 // Throws UserError(65) for a model without trainable parameters (all frozen, or none at all), and for a model exported
 // for inference (quantized, for example), whose parameters would get wrong gradients.
@@ -21,4 +21,4 @@ FlatParameters::ReadElements initial_values(const model::Model& model, std::opti
 // A one-line note about "init" for the user; empty: none.
 std::string note_on_init(const model::Model& model, const std::optional<config::Init>& init, const std::string& path);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

@@ -8,9 +8,9 @@
 #include "config/job_config.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 
 // `device`: on which the model will run.
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 
 struct MicroBatch {
   std::vector<at::Tensor> inputs;
@@ -14,4 +14,4 @@ struct MicroBatch {
   int64_t num_labels = 0;  // labels that count: with cross_entropy all but ignored labels (-100)
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

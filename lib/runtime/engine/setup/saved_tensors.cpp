@@ -1,6 +1,6 @@
 #include "runtime/engine/setup/saved_tensors.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 
 std::vector<SavedTensor> saved_tensors_of(const model::Model& model) {
   std::vector<SavedTensor> out;
@@ -22,4 +22,4 @@ std::vector<SavedTensor> saved_tensors_of(const model::Model& model) {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

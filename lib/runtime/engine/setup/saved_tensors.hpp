@@ -5,8 +5,8 @@
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 
 std::vector<SavedTensor> saved_tensors_of(const model::Model& model);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

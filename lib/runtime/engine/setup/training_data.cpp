@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 namespace {
 
 // The graph shows how many classes the last dim of the outputs can hold. If the labels' last dim has the same length,
@@ -176,4 +176,4 @@ void require_same_data(const TrainingData& data, comm::Communicator& world, at::
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

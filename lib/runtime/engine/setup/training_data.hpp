@@ -11,7 +11,7 @@
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/model/model_facts.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::setup {
 
 struct TrainingData {
   std::shared_ptr<const SampleSource> train, eval;  // null if the config does not name them
@@ -38,4 +38,4 @@ MicroBatch on_device(Batch batch, at::Device device);
 // hosts): some ranks would reach the end while others still wait for them. Collective.
 void require_same_data(const TrainingData& data, comm::Communicator& world, at::Device device);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::setup

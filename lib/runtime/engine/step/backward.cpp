@@ -10,7 +10,7 @@
 #include "base/resource_error.hpp"
 #include "runtime/model/script_error.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients) {
   try {
@@ -26,4 +26,4 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -4,11 +4,11 @@
 
 #include <vector>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 // Backward from `outputs` with their gradients; `gradients` may be empty when every output is a scalar: they are 1.
 // dslaunch errors pass through unchanged; an error from autograd or an operator becomes a UserError (65: the model
 // cannot be trained this way; 69: out of memory).
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients = {});
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -3,10 +3,10 @@
 #include "base/log.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
-std::function<MicroBatch()> iterate(const std::vector<MicroBatch>& batches) {
+std::function<setup::MicroBatch()> iterate(const std::vector<setup::MicroBatch>& batches) {
   return [&batches, next = size_t{0}]() mutable { return batches.at(next++); };
 }
 
@@ -40,9 +40,9 @@ bool CapturedPass::enable(const Result<>& own) {
   return true;
 }
 
-void CapturedPass::compute(const std::function<MicroBatch()>& next, int64_t step) {
+void CapturedPass::compute(const std::function<setup::MicroBatch()>& next, int64_t step) {
   if (!graph_ || (!graph_->is_captured() && !graph_->begin_step())) return pass_.compute(next);
-  std::vector<MicroBatch> batches;
+  std::vector<setup::MicroBatch> batches;
   while (std::ssize(batches) < pass_.num_micro_batches()) batches.push_back(next());
   streams_.join();
   if (!graph_->is_captured()) capture(batches, step);
@@ -51,10 +51,10 @@ void CapturedPass::compute(const std::function<MicroBatch()>& next, int64_t step
 }
 
 // If any rank cannot capture the step, no further step is captured.
-void CapturedPass::capture(const std::vector<MicroBatch>& batches, int64_t step) {
+void CapturedPass::capture(const std::vector<setup::MicroBatch>& batches, int64_t step) {
   world_.wait_for_completion();
   parameters_.begin_capture();
-  const Result<> captured = graph_->capture(batches, [this](const std::vector<MicroBatch>& fixed) {
+  const Result<> captured = graph_->capture(batches, [this](const std::vector<setup::MicroBatch>& fixed) {
     pass_.compute(iterate(fixed));
     streams_.join();
     std::vector<at::Tensor> results{pass_.sums().loss};
@@ -78,4 +78,4 @@ void CapturedPass::take_results(const std::vector<at::Tensor>& results) {
   for (size_t i = 0; i < state.size(); ++i) state[i].arrays.gradient = results[i + 1];
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

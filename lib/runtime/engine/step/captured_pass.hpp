@@ -15,7 +15,7 @@
 #include "runtime/engine/step/step_graph.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class CapturedPass {
  public:
@@ -26,10 +26,10 @@ class CapturedPass {
   // Collective: whether all ranks can capture. If a rank cannot (`own`), rank 0 says why.
   bool enable(const Result<>& own);
   // As GradientPass::compute(), of step `step`; `next` fetches the step's micro batches.
-  void compute(const std::function<MicroBatch()>& next, int64_t step);
+  void compute(const std::function<setup::MicroBatch()>& next, int64_t step);
 
  private:
-  void capture(const std::vector<MicroBatch>& batches, int64_t step);
+  void capture(const std::vector<setup::MicroBatch>& batches, int64_t step);
   void take_results(const std::vector<at::Tensor>& results);
 
   GradientPass& pass_;
@@ -43,4 +43,4 @@ class CapturedPass {
 // Whether a run of this configuration allows capture; `is_observed`: phase by phase.
 Result<> check_capturable(const config::JobConfig& config, at::Device device, bool is_observed);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class DeviceGraph {
  public:
@@ -32,4 +32,4 @@ inline constexpr const char* kGraphFunctionsSymbol = "dslaunch_cuda_graph_functi
 // Throws UserError 69 when there is no CUDA module to load.
 std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -8,7 +8,7 @@
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/optim/moments.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
                const FlatParameters::ReadElements& read)
@@ -66,8 +66,8 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
   pass.accumulation = config_.batch.accumulation;
   pass.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   return std::make_unique<GradientPass>(
-      std::move(pass), [this](const MicroBatch& batch) { return forward_loss_(batch); }, *parameters_, loss_scaling_,
-      times_);
+      std::move(pass), [this](const setup::MicroBatch& batch) { return forward_loss_(batch); }, *parameters_,
+      loss_scaling_, times_);
 }
 
 std::unique_ptr<CapturedPass> Engine::make_captured_pass() {
@@ -90,7 +90,7 @@ std::unique_ptr<StepVerdict> Engine::make_verdict() {
   return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, groups_.world);
 }
 
-std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
+std::optional<StepResult> Engine::train_step(const std::function<setup::MicroBatch()>& next, bool stop_requested) {
   times_.begin_step(steps_done_ + 1);
   for (auto* observer : observers_) observer->begin_step(steps_done_ + 1);
   compute_gradients(next);
@@ -108,7 +108,7 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   return verdict_->publish({.step = steps_done_, .lr = lr, .num_tokens = pass_->sums().num_tokens});
 }
 
-void Engine::compute_gradients(const std::function<MicroBatch()>& next) {
+void Engine::compute_gradients(const std::function<setup::MicroBatch()>& next) {
   pass_->begin();
   const auto fetch = [&] { return pass_->fetch(next); };
   if (captured_pass_) {
@@ -118,7 +118,7 @@ void Engine::compute_gradients(const std::function<MicroBatch()>& next) {
   }
 }
 
-at::Tensor Engine::recompute_loss(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
+at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
   model_.runnable->set_unit_parameters(&parameters);
   const ScopeExit restore_parameters([this] { model_.runnable->set_unit_parameters(parameters_.get()); });
   return pass_->recompute_loss(batch, with_gradients);
@@ -128,10 +128,10 @@ EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBa
                                   const std::function<bool()>& stop_requested) {
   EvaluationInputs inputs;
   inputs.next = next;
-  inputs.loss_of = [this](const MicroBatch& batch) { return forward_loss_(batch); };
+  inputs.loss_of = [this](const setup::MicroBatch& batch) { return forward_loss_(batch); };
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
-  return runtime::evaluate(model_, inputs, groups_, options_.device);
+  return step::evaluate(model_, inputs, groups_, options_.device);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

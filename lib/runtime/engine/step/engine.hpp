@@ -28,7 +28,7 @@
 #include "runtime/sharding/flat_parameters.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 struct EngineOptions {
   at::Device device = at::kCPU;
@@ -66,7 +66,7 @@ class Engine {
 
   // One optimizer step over `accumulation` micro batches from `next`. On a device it returns the previous step's result
   // (empty at the first call): metrics are read one step late so that the host never waits for the device.
-  std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
+  std::optional<StepResult> train_step(const std::function<setup::MicroBatch()>& next, bool stop_requested);
   // The result that is still in flight, if any.
   std::optional<StepResult> finish() { return verdict_->finish(); }
   // The mean loss over the batches of all data ranks (evaluation.hpp). Training continues as if it had not happened.
@@ -75,7 +75,7 @@ class Engine {
   // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
   // computes the loss of a micro batch again, with backward if `with_gradients`. The model gets its parameters from
   // `parameters`, which forwards to unit_parameters(). Collective at stage 3. Training cannot continue afterwards.
-  at::Tensor recompute_loss(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
+  at::Tensor recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
   // The state that this rank owns; views, valid until the next step. Each element has one owner: what data ranks hold
@@ -115,7 +115,7 @@ class Engine {
   std::unique_ptr<GradientPass> make_pass();
   std::unique_ptr<CapturedPass> make_captured_pass();
   std::unique_ptr<StepVerdict> make_verdict();
-  void compute_gradients(const std::function<MicroBatch()>& next);
+  void compute_gradients(const std::function<setup::MicroBatch()>& next);
 
   // fixed after construction
   model::Model& model_;
@@ -139,4 +139,4 @@ class Engine {
   int64_t steps_done_ = 0;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

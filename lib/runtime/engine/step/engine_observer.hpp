@@ -6,7 +6,7 @@
 
 #include "runtime/state/state_arrays.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 // The current step's update, with its learning rates and gradient factor, of all spans of this rank or copies of them.
 using ApplyUpdate = std::function<void(std::span<SpanState>)>;
@@ -21,4 +21,4 @@ class EngineObserver {
   virtual void before_update(std::span<const SpanState> /*state*/, const ApplyUpdate& /*update*/) {}
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

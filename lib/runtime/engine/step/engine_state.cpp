@@ -7,7 +7,7 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/state/saved_scalars.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
 constexpr char kScheduleOffset[] = "schedule_offset";
@@ -94,4 +94,4 @@ void Engine::restore(int64_t steps_done, const std::map<std::string, double>& sc
   update_->round_masters(parameters_->state());
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -10,7 +10,7 @@
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/write_buffer.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
 constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange that waits for the device
@@ -97,4 +97,4 @@ EvaluationResult evaluate(model::Model& model, const EvaluationInputs& inputs, c
   return {total.weight > 0 ? total.loss / total.weight : nothing, total.num_samples, stopped};
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -13,10 +13,10 @@
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 struct EvaluationBatch {
-  MicroBatch batch;
+  setup::MicroBatch batch;
   int64_t num_samples = 0;  // samples that count; 0: a padding batch
 };
 
@@ -27,8 +27,8 @@ struct EvaluationResult {
 };
 
 struct EvaluationInputs {
-  std::function<std::optional<EvaluationBatch>()> next;  // as many batches as on every other rank
-  std::function<at::Tensor(const MicroBatch&)> loss_of;  // 0-dim
+  std::function<std::optional<EvaluationBatch>()> next;         // as many batches as on every other rank
+  std::function<at::Tensor(const setup::MicroBatch&)> loss_of;  // 0-dim
   // false: loss_of returns the mean over the batch's samples. true: loss_of returns the sum over the labels that count,
   // and the result is the mean over all labels that count ("loss_average": "tokens").
   bool sums_over_labels = false;
@@ -40,4 +40,4 @@ struct EvaluationInputs {
 EvaluationResult evaluate(model::Model& model, const EvaluationInputs& inputs, const comm::Groups& groups,
                           at::Device device);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -4,9 +4,9 @@
 
 #include "runtime/precision/autocast_scope.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
-at::Tensor ForwardLoss::operator()(const MicroBatch& batch) {
+at::Tensor ForwardLoss::operator()(const setup::MicroBatch& batch) {
   const precision::AutocastScope autocast(device_, autocast_);
   std::vector<at::Tensor> arguments = batch.inputs;
   if (!loss_->takes_labels()) {
@@ -20,4 +20,4 @@ Result<> ForwardLoss::check_capturable() const {
   return model.ok() ? loss_->check_capturable() : model;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

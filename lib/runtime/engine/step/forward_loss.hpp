@@ -5,7 +5,7 @@
 #include "runtime/engine/step/loss.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class ForwardLoss {
  public:
@@ -15,7 +15,7 @@ class ForwardLoss {
       : model_(model), loss_(std::move(loss)), device_(device), autocast_(autocast) {}
 
   // 0-dim: the loss that make_loss() describes.
-  at::Tensor operator()(const MicroBatch& batch);
+  at::Tensor operator()(const setup::MicroBatch& batch);
   // Whether the model and the loss allow capture, as far as is known before they run.
   Result<> check_capturable() const;
 
@@ -26,4 +26,4 @@ class ForwardLoss {
   const std::optional<at::ScalarType> autocast_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -8,10 +8,10 @@
 #include "base/error.hpp"
 #include "runtime/engine/step/backward.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
-int64_t num_all_labels(const MicroBatch& batch) {
+int64_t num_all_labels(const setup::MicroBatch& batch) {
   return std::max<int64_t>(1, batch.labels.at(0).numel());
 }
 
@@ -41,8 +41,8 @@ GradientPass::GradientPass(Options options, LossOf loss_of, FlatParameters& para
       num_micro_batches_(count_forwards(options_.actions)) {}
 
 // Without per-token averaging, labels are not counted.
-MicroBatch GradientPass::fetch(const std::function<MicroBatch()>& next) {
-  MicroBatch batch = next();
+setup::MicroBatch GradientPass::fetch(const std::function<setup::MicroBatch()>& next) {
+  setup::MicroBatch batch = next();
   sums_.num_tokens += batch.num_tokens;
   if (options_.sums_over_labels) {
     sums_.label_weight += static_cast<double>(batch.num_labels) / static_cast<double>(num_all_labels(batch));
@@ -50,7 +50,7 @@ MicroBatch GradientPass::fetch(const std::function<MicroBatch()>& next) {
   return batch;
 }
 
-void GradientPass::compute(const std::function<MicroBatch()>& next) {
+void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
   sums_.loss = at::Tensor();
   std::vector<at::Tensor> open(static_cast<size_t>(num_micro_batches_));  // losses between forward and backward
   for (const auto& [kind, micro_batch] : options_.actions) {
@@ -64,7 +64,7 @@ void GradientPass::compute(const std::function<MicroBatch()>& next) {
   parameters_.reduce_gradients();
 }
 
-at::Tensor GradientPass::forward(const MicroBatch& batch, bool is_last) {
+at::Tensor GradientPass::forward(const setup::MicroBatch& batch, bool is_last) {
   parameters_.begin_accumulation_step(is_last);
   at::Tensor loss = loss_of_(batch);
   if (options_.sums_over_labels) {
@@ -91,7 +91,7 @@ void GradientPass::backward(const at::Tensor& loss) {
   sums_.loss = sums_.loss.defined() ? sums_.loss + value : value;
 }
 
-at::Tensor GradientPass::recompute_loss(const MicroBatch& batch, bool with_gradients) {
+at::Tensor GradientPass::recompute_loss(const setup::MicroBatch& batch, bool with_gradients) {
   if (!with_gradients) {
     const at::NoGradGuard no_grad;
     return loss_of_(batch).detach();
@@ -104,4 +104,4 @@ at::Tensor GradientPass::recompute_loss(const MicroBatch& batch, bool with_gradi
   return loss.detach();
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

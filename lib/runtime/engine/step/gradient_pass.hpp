@@ -12,7 +12,7 @@
 #include "runtime/sharding/flat_parameters.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 struct PassAction {
   enum class Kind : uint8_t { kForward, kBackward };
@@ -41,7 +41,7 @@ class GradientPass {
     // all labels; the remaining factor is the same for all ranks (StepVerdict).
     bool sums_over_labels = false;
   };
-  using LossOf = std::function<at::Tensor(const MicroBatch&)>;  // 0-dim, with a graph to the parameters
+  using LossOf = std::function<at::Tensor(const setup::MicroBatch&)>;  // 0-dim, with a graph to the parameters
 
   // The references must outlive the pass. `phases` is notified of the end of every forward and backward.
   GradientPass(Options options, LossOf loss_of, FlatParameters& parameters, const precision::LossScaling& loss_scaling,
@@ -50,19 +50,19 @@ class GradientPass {
   // At the beginning of a step: its sums are zero.
   void begin() { sums_ = {}; }
   // Takes a micro batch of the step from `next` and counts it.
-  MicroBatch fetch(const std::function<MicroBatch()>& next);
+  setup::MicroBatch fetch(const std::function<setup::MicroBatch()>& next);
   // Runs the actions on micro batches from `next`, which have been fetched, and reduces the gradients: the state has
   // them. Throws UserError(65) when the loss has no graph.
-  void compute(const std::function<MicroBatch()>& next);
+  void compute(const std::function<setup::MicroBatch()>& next);
   // The loss of one micro batch outside a step, with backward if `with_gradients`; its gradients are dropped.
-  at::Tensor recompute_loss(const MicroBatch& batch, bool with_gradients);
+  at::Tensor recompute_loss(const setup::MicroBatch& batch, bool with_gradients);
 
   int64_t num_micro_batches() const { return num_micro_batches_; }
   // A step that is replayed instead of computed has its loss written here.
   PassSums& sums() { return sums_; }
 
  private:
-  at::Tensor forward(const MicroBatch& batch, bool is_last);
+  at::Tensor forward(const setup::MicroBatch& batch, bool is_last);
   void backward(const at::Tensor& loss);
 
   // fixed after construction
@@ -75,4 +75,4 @@ class GradientPass {
   PassSums sums_;  // of this step
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

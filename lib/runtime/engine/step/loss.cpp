@@ -15,7 +15,7 @@
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
 at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
@@ -183,4 +183,4 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   return weighed(std::make_unique<LabelledLoss>(name, call, model::analysis::check_capturable(*module)));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -9,7 +9,7 @@
 #include "config/job_config.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class Loss {
  public:
@@ -31,4 +31,4 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
                                 config::LossAverage average = config::LossAverage::kMicroBatches,
                                 const config::Kernels& kernels = {});
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -3,7 +3,7 @@
 #include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class RateSchedule {
  public:
@@ -29,4 +29,4 @@ class RateSchedule {
   int64_t offset_ = 0;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

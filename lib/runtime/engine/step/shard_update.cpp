@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 ShardUpdate::ShardUpdate(const optim::FlatOptimizer& optimizer, const precision::LossScaling& loss_scaling,
                          const RateSchedule& rates, bool keeps_masters)
@@ -36,4 +36,4 @@ void ShardUpdate::round_masters(std::span<SpanState> state) const {
   }
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -8,7 +8,7 @@
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class ShardUpdate {
  public:
@@ -31,4 +31,4 @@ class ShardUpdate {
   const bool keeps_masters_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -7,7 +7,7 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/state/parameter_table.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
 std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
@@ -83,4 +83,4 @@ void solve_auto_sizes(const ParameterTable& table, config::Zero& zero) {
   if (!zero.param_persistence_threshold) zero.param_persistence_threshold = 10 * width;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

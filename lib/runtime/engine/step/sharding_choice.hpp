@@ -4,7 +4,7 @@
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 struct EngineOptions;
 
@@ -16,4 +16,4 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
 // weights (else of its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.
 void solve_auto_sizes(const ParameterTable& table, config::Zero& zero);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -1,6 +1,6 @@
 #include "runtime/engine/step/step_clock.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 StepClock::StepClock(at::Device device) : device_(device) {
   last_.host = std::chrono::steady_clock::now();
@@ -16,4 +16,4 @@ double StepClock::milliseconds_until(Mark end) {
   return elapsed;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -3,7 +3,7 @@
 #pragma once
 #include "runtime/telemetry/time_mark.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class StepClock {
  public:
@@ -22,4 +22,4 @@ class StepClock {
   Mark last_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -5,10 +5,10 @@
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/random_state.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
-std::vector<at::Tensor> tensors_of(const std::vector<MicroBatch>& batches) {
+std::vector<at::Tensor> tensors_of(const std::vector<setup::MicroBatch>& batches) {
   std::vector<at::Tensor> out;
   for (const auto& batch : batches) {
     out.insert(out.end(), batch.inputs.begin(), batch.inputs.end());
@@ -17,7 +17,7 @@ std::vector<at::Tensor> tensors_of(const std::vector<MicroBatch>& batches) {
   return out;
 }
 
-std::vector<MicroBatch> copy_of(std::vector<MicroBatch> batches) {
+std::vector<setup::MicroBatch> copy_of(std::vector<setup::MicroBatch> batches) {
   for (auto& batch : batches) {
     for (auto* tensors : {&batch.inputs, &batch.labels}) {
       for (auto& tensor : *tensors) tensor = tensor.clone(at::MemoryFormat::Contiguous);
@@ -28,7 +28,7 @@ std::vector<MicroBatch> copy_of(std::vector<MicroBatch> batches) {
 
 }  // namespace
 
-Result<> StepGraph::capture(const std::vector<MicroBatch>& batches, const Step& step) try {
+Result<> StepGraph::capture(const std::vector<setup::MicroBatch>& batches, const Step& step) try {
   auto graph = make_device_graph(device_);
   batches_ = copy_of(batches);
   const at::Tensor random = save_random_state(at::kCPU);
@@ -44,11 +44,11 @@ Result<> StepGraph::capture(const std::vector<MicroBatch>& batches, const Step& 
   return Failure{model::cause_of(error)};
 }
 
-const std::vector<at::Tensor>& StepGraph::replay(const std::vector<MicroBatch>& batches) {
+const std::vector<at::Tensor>& StepGraph::replay(const std::vector<setup::MicroBatch>& batches) {
   const auto from = tensors_of(batches), to = tensors_of(batches_);
   for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
   graph_->replay();
   return results_;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

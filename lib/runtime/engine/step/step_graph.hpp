@@ -15,7 +15,7 @@
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/engine/step/device_graph.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 class StepGraph {
  public:
@@ -28,10 +28,10 @@ class StepGraph {
   // `step` runs the given micro batches, which are at the addresses that every replay reads, and returns the tensors
   // that the rest of the step needs. Nothing runs during capture. After a failure begin_step() never returns true
   // again.
-  using Step = std::function<std::vector<at::Tensor>(const std::vector<MicroBatch>& batches)>;
-  Result<> capture(const std::vector<MicroBatch>& batches, const Step& step);
+  using Step = std::function<std::vector<at::Tensor>(const std::vector<setup::MicroBatch>& batches)>;
+  Result<> capture(const std::vector<setup::MicroBatch>& batches, const Step& step);
   // The results of `step` for these batches, which must have the captured batches' shapes; valid until the next replay.
-  const std::vector<at::Tensor>& replay(const std::vector<MicroBatch>& batches);
+  const std::vector<at::Tensor>& replay(const std::vector<setup::MicroBatch>& batches);
 
  private:
   // Warm-up: libraries choose algorithms and allocate memory, and ranks learn the order of their collectives.
@@ -39,9 +39,9 @@ class StepGraph {
 
   at::Device device_;
   int64_t num_steps_ = 0;
-  std::unique_ptr<DeviceGraph> graph_;  // null until captured
-  std::vector<MicroBatch> batches_;     // inputs of the graph
-  std::vector<at::Tensor> results_;     // outputs of the graph
+  std::unique_ptr<DeviceGraph> graph_;      // null until captured
+  std::vector<setup::MicroBatch> batches_;  // inputs of the graph
+  std::vector<at::Tensor> results_;         // outputs of the graph
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

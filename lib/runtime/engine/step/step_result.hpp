@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 struct StepResult {
   int64_t step = 0;             // 1-based
@@ -24,4 +24,4 @@ struct StepResult {
   std::optional<std::string> diagnosis;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -9,7 +9,7 @@
 #include "runtime/sharding/flat_collectives.hpp"
 #include "runtime/state/pinned_memory.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
 // Indices in the small tensor that a step sums over its ranks. The report of the loss scale follows these entries.
@@ -118,4 +118,4 @@ void StepVerdict::follow_loss_scale(StepResult& result, const float* report) {
     result.diagnosis = explain_minimum(loss_scaling_.state(), result.step);
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -16,7 +16,7 @@
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/state/state_arrays.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 
 // Of one step, the same on all ranks; scalars on the device.
 struct Verdict {
@@ -76,4 +76,4 @@ class StepVerdict {
   std::optional<InFlight> in_flight_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
 GradientMagnitudes::GradientMagnitudes(const ParameterTable& table, UnitParameters& parameters)
     : table_(table), parameters_(parameters), sums_(table.parameters.size()) {}
@@ -27,4 +27,4 @@ void GradientMagnitudes::take_gradients(int unit, std::vector<at::Tensor> gradie
   parameters_.take_gradients(unit, std::move(gradients));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

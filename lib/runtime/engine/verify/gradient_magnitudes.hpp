@@ -9,7 +9,7 @@
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
 class GradientMagnitudes : public UnitParameters {
  public:
@@ -31,4 +31,4 @@ class GradientMagnitudes : public UnitParameters {
   std::vector<at::Tensor> sums_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

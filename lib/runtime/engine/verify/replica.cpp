@@ -10,7 +10,7 @@
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 namespace {
 
 config::JobConfig unsharded(config::JobConfig config) {
@@ -34,14 +34,14 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
     : device_(run.engine.device),
       bound_(bound),
       config_(unsharded(run.config)),
-      model_(load_model(run.model_path, config_, device_)) {
-  EngineOptions options = run.engine;
+      model_(setup::load_model(run.model_path, config_, device_)) {
+  step::EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;
   options.barrier = {};
   options.phases = {};
   options.replicated_ranks = run.num_data_ranks;
-  engine_ = std::make_unique<Engine>(*model_, config_, options, comm::Groups::of_data_ranks(single_rank_group),
-                                     initial_values(*model_, config_.init, run.model_path));
+  engine_ = std::make_unique<step::Engine>(*model_, config_, options, comm::Groups::of_data_ranks(single_rank_group),
+                                           setup::initial_values(*model_, config_.init, run.model_path));
   engine_->observe(*this);
   take_frozen(run.model);
   magnitudes_ = std::make_unique<GradientMagnitudes>(model_->facts.table, engine_->unit_parameters());
@@ -78,7 +78,7 @@ void Replica::open_ranks(const ReplicatedRun& run) {
   }
 }
 
-StepResult Replica::step() {
+step::StepResult Replica::step() {
   const at::Tensor of_this_process = save_random_state(device_);
   const at::Tensor before = ranks_.front().random;
   micro_batches_ = 0;
@@ -93,11 +93,11 @@ StepResult Replica::step() {
 }
 
 // In the order in which the data is dealt out: slice by slice, rank by rank.
-MicroBatch Replica::next_micro_batch() {
+setup::MicroBatch Replica::next_micro_batch() {
   if (micro_batches_ > 0) leave(ranks_[(micro_batches_ - 1) % ranks_.size()]);
   RankState& rank = ranks_[micro_batches_++ % ranks_.size()];
   enter(rank);
-  return on_device(rank.loader->next(), device_);
+  return setup::on_device(rank.loader->next(), device_);
 }
 
 void Replica::enter(RankState& rank) {
@@ -113,7 +113,7 @@ void Replica::leave(RankState& rank) {
 }
 
 // Updates copies with gradients that are wrong by the bound, in both directions.
-void Replica::before_update(std::span<const SpanState> states, const ApplyUpdate& update) {
+void Replica::before_update(std::span<const SpanState> states, const step::ApplyUpdate& update) {
   const double model_size = std::sqrt(mean_square(states));
   for (auto* bound : {&lower_, &upper_}) {
     bound->clear();
@@ -175,4 +175,4 @@ int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& d
   return bytes + num_trainable * 4 * (1 + num_moments);  // broadcasts from the ranks
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

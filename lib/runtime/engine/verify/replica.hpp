@@ -19,36 +19,36 @@
 #include "runtime/engine/verify/verification_bounds.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
 // The run to replicate; the references must outlive the replica.
 struct ReplicatedRun {
   const model::Model& model;  // for its current buffers
   std::string model_path;
   const config::JobConfig& config;
-  EngineOptions engine;
-  const TrainingData& data;
+  step::EngineOptions engine;
+  const setup::TrainingData& data;
   DataPosition position;
   int num_data_ranks = 1;
   std::vector<std::string> random_states;  // of each data rank, as save_random_state() gives them
 };
 
-class Replica : private EngineObserver {
+class Replica : private step::EngineObserver {
  public:
   // `single_rank_group`: a communicator of one rank; must outlive the replica.
   Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group, const GradientBound& bound);
 
   // The next step over the whole global batch. Leaves this process's random number generators unchanged.
-  StepResult step();
+  step::StepResult step();
 
   // Whole parameters and moments, as views. `lower` and `upper`, in the order of `values`, bound the result of the last
   // step for any gradient error within the bound; before the first step they are empty.
   struct State {
-    std::vector<OwnedState> values, lower, upper;
+    std::vector<step::OwnedState> values, lower, upper;
   };
   State state();
   // Call after writing the run's values to those of state(): the replica then has the state of `run`.
-  void load_state(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
+  void load_state(const step::Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
 
   // For a frozen parameter that no rank of the run holds whole.
   void set_frozen(int parameter, const at::Tensor& value) { model_->tensors.set_frozen_value(parameter, value); }
@@ -66,10 +66,10 @@ class Replica : private EngineObserver {
   };
   void take_frozen(const model::Model& of_run);
   void open_ranks(const ReplicatedRun& run);
-  MicroBatch next_micro_batch();
+  setup::MicroBatch next_micro_batch();
   void enter(RankState& rank);
   void leave(RankState& rank);
-  void before_update(std::span<const SpanState> states, const ApplyUpdate& update) override;
+  void before_update(std::span<const SpanState> states, const step::ApplyUpdate& update) override;
   at::Tensor gradient_errors(const SpanState& state, double model_size) const;
   at::Tensor magnitudes(const SpanState& state) const;
 
@@ -78,7 +78,7 @@ class Replica : private EngineObserver {
   const GradientBound bound_;
   config::JobConfig config_;
   std::unique_ptr<model::Model> model_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<step::Engine> engine_;
   std::unique_ptr<GradientMagnitudes> magnitudes_;
   std::map<std::string, int> parameter_of_;  // by name
   // changes with every step
@@ -92,4 +92,4 @@ class Replica : private EngineObserver {
 // Bytes of device memory that a replica of `model` needs in addition to the run, without activations.
 int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

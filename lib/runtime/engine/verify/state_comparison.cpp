@@ -12,9 +12,9 @@
 #include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
-StateComparison::StateComparison(Engine& engine, const model::Model& model, comm::Communicator& world,
+StateComparison::StateComparison(step::Engine& engine, const model::Model& model, comm::Communicator& world,
                                  at::Device device, const VerificationBounds& bounds)
     : engine_(engine), model_(model), world_(world), device_(device), bounds_(bounds) {
   exchange_layout();
@@ -105,7 +105,7 @@ at::Tensor largest_change(const Replica::State& replica_state, size_t index) {
 std::optional<StateComparison::Difference> StateComparison::compare_piece(const Replica::State& replica_state,
                                                                           size_t index, const PieceLocation& location,
                                                                           int rank, const at::Tensor& run_values) {
-  auto part = [&](const std::vector<OwnedState>& state) {
+  auto part = [&](const std::vector<step::OwnedState>& state) {
     return state.at(index).values.narrow(0, location.begin, location.count);
   };
   if (location.count == 0) return std::nullopt;
@@ -160,4 +160,4 @@ std::string coordinates(int64_t element, const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(out, ", "));
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

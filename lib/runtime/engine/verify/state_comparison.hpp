@@ -12,12 +12,12 @@
 #include "runtime/engine/verify/replica.hpp"
 #include "runtime/engine/verify/verification_bounds.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
 class StateComparison {
  public:
   // Collective: every rank learns which rank owns which piece. The references must outlive this object.
-  StateComparison(Engine& engine, const model::Model& model, comm::Communicator& world, at::Device device,
+  StateComparison(step::Engine& engine, const model::Model& model, comm::Communicator& world, at::Device device,
                   const VerificationBounds& bounds);
 
   // Collective; `replica`: on rank 0, null elsewhere. The error, on rank 0 only, describes the first difference in
@@ -49,7 +49,7 @@ class StateComparison {
   std::string describe(const Difference& difference) const;
 
   // fixed after construction
-  Engine& engine_;
+  step::Engine& engine_;
   const model::Model& model_;
   comm::Communicator& world_;
   const at::Device device_;
@@ -65,4 +65,4 @@ class StateComparison {
 std::string describe_parameter(const ParameterTable& table, int parameter);
 std::string coordinates(int64_t element, const std::vector<int64_t>& shape);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

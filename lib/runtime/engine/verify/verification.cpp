@@ -15,7 +15,7 @@
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 namespace {
 
 comm::CommunicatorOptions group_of_one(at::Device device) {
@@ -47,8 +47,8 @@ at::Tensor as_bytes(const at::Tensor& values) {
 
 }  // namespace
 
-Verification::Verification(Engine& engine, ReplicatedRun run, const comm::Groups& groups, rendezvous::Store& store,
-                           bool is_resumed)
+Verification::Verification(step::Engine& engine, ReplicatedRun run, const comm::Groups& groups,
+                           rendezvous::Store& store, bool is_resumed)
     : engine_(engine),
       model_(run.model),
       world_(groups.world),
@@ -90,8 +90,8 @@ void Verification::require_memory(const ReplicatedRun& run) {
   }
 }
 
-void Verification::compare(const StepResult& run) {
-  std::optional<StepResult> replica;
+void Verification::compare(const step::StepResult& run) {
+  std::optional<step::StepResult> replica;
   if (replica_) replica = replica_->step();
   const bool comparable = !replica || !overflows_apart(run, *replica);
   std::vector<std::string> differences;
@@ -109,14 +109,14 @@ void Verification::compare(const StepResult& run) {
 }
 
 // The run sums gradients of ranks in fp16, where a sum may overflow although the replica's does not.
-bool Verification::overflows_apart(const StepResult& run, const StepResult& replica) {
+bool Verification::overflows_apart(const step::StepResult& run, const step::StepResult& replica) {
   if (!run.overflow || replica.overflow) return false;
   log::info("--verify: step {} overflowed where the run adds up gradients in fp16 and was skipped; nothing to compare",
             run.step);
   return true;
 }
 
-std::vector<std::string> Verification::compare_numbers(const StepResult& run, const StepResult& replica) {
+std::vector<std::string> Verification::compare_numbers(const step::StepResult& run, const step::StepResult& replica) {
   if (replica.overflow && !run.overflow) return {"the step overflowed in the replica but not in the run"};
   if (run.overflow) return {};  // losses and norms of skipped steps are meaningless
   const double loss = relative(run.loss, replica.loss), norm = relative(run.grad_norm, replica.grad_norm);
@@ -228,4 +228,4 @@ std::string Verification::report() const {
   return out;
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

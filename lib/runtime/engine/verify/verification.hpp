@@ -16,18 +16,18 @@
 #include "runtime/engine/verify/state_comparison.hpp"
 #include "runtime/engine/verify/verification_bounds.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
 class Verification {
  public:
   // The engine of `run` is at the step where training starts or resumes. Throws on all ranks: UserError(69) with the
   // numbers when the replica does not fit in memory beside the run, UserError(76) when a fresh start already differs.
-  Verification(Engine& engine, ReplicatedRun run, const comm::Groups& groups, rendezvous::Store& store,
+  Verification(step::Engine& engine, ReplicatedRun run, const comm::Groups& groups, rendezvous::Store& store,
                bool is_resumed);
 
   // Call after a step of the run and before the next one. Throws UserError(76) on all ranks, naming the first parameter
   // that differs, in model order.
-  void compare(const StepResult& run);
+  void compare(const step::StepResult& run);
 
   // "verify: 20 steps agree with an unsharded replica (...)"
   std::string report() const;
@@ -35,8 +35,8 @@ class Verification {
 
  private:
   void require_memory(const ReplicatedRun& run);
-  bool overflows_apart(const StepResult& run, const StepResult& replica);
-  std::vector<std::string> compare_numbers(const StepResult& run, const StepResult& replica);
+  bool overflows_apart(const step::StepResult& run, const step::StepResult& replica);
+  std::vector<std::string> compare_numbers(const step::StepResult& run, const step::StepResult& replica);
   Result<> compare_unit(int unit, const std::vector<at::Tensor>& own);
   void for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit);
   void share_frozen();
@@ -44,7 +44,7 @@ class Verification {
   void agree(int64_t step, const Result<>& own);
 
   // fixed after construction
-  Engine& engine_;
+  step::Engine& engine_;
   const model::Model& model_;
   comm::Communicator& world_;
   const at::Device device_;
@@ -57,4 +57,4 @@ class Verification {
   double largest_loss_error_ = 0, largest_norm_error_ = 0;  // relative
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 namespace {
 
 double unit_roundoff(at::ScalarType type) {
@@ -25,7 +25,8 @@ double largest_model_error(const model::Model& model, const precision::ModelDtyp
   return error;
 }
 
-double error_of_gradients(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine) {
+double error_of_gradients(const model::Model& model, const config::JobConfig& config,
+                          const step::EngineOptions& engine) {
   double error = largest_model_error(model, engine.dtypes);
   for (const auto& type : {config.communication_data_type, config.grad_accum_dtype, config.autocast}) {
     if (type) error = std::max(error, error_of(precision::to_torch(*type)));
@@ -34,7 +35,7 @@ double error_of_gradients(const model::Model& model, const config::JobConfig& co
 }
 
 // Different lengths use different instructions; and "amp" O3, which keeps only 16 bits, rounds masters to 16 bits.
-double rounding_of(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine) {
+double rounding_of(const model::Model& model, const config::JobConfig& config, const step::EngineOptions& engine) {
   return config.fp32_master ? 1e-6 : largest_model_error(model, engine.dtypes);
 }
 
@@ -42,7 +43,8 @@ at::ScalarType coarser(at::ScalarType a, at::ScalarType b) {
   return unit_roundoff(a) < unit_roundoff(b) ? b : a;
 }
 
-at::ScalarType wire_dtype(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine) {
+at::ScalarType wire_dtype(const model::Model& model, const config::JobConfig& config,
+                          const step::EngineOptions& engine) {
   if (config.communication_data_type) return precision::to_torch(*config.communication_data_type);
   at::ScalarType out = at::kFloat;
   for (const auto& parameter : model.facts.table.parameters) {
@@ -65,8 +67,8 @@ double smallest_error(at::ScalarType wire, int64_t num_ranks, int64_t accumulati
   return 0x1p-25 * static_cast<double>(num_ranks * num_ranks * accumulation);
 }
 
-GradientBound gradient_bound(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine,
-                             int num_ranks) {
+GradientBound gradient_bound(const model::Model& model, const config::JobConfig& config,
+                             const step::EngineOptions& engine, int num_ranks) {
   const auto wire = wire_dtype(model, config, engine);
   const auto sums = config.grad_accum_dtype ? precision::to_torch(*config.grad_accum_dtype) : at::kFloat;
   const int64_t accumulation = config.batch.accumulation;
@@ -84,12 +86,12 @@ void refuse_quantized(const config::Zero& zero) {
 
 }  // namespace
 
-VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine,
-                             int num_ranks) {
+VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config,
+                             const step::EngineOptions& engine, int num_ranks) {
   refuse_quantized(config.zero);
   return {.gradient = gradient_bound(model, config, engine, num_ranks),
           .rounding = rounding_of(model, config, engine),
           .is_spread = config.optimizer.type == config::OptimizerType::kMuon};
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

@@ -5,7 +5,7 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/model/model.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::verify {
 
 // Bound for an element of the summed gradient: relative to the size of the element and its unit, relative to the sum of
 // its parts' sizes, and absolute near the smallest numbers of the dtype.
@@ -20,7 +20,7 @@ struct VerificationBounds {
 };
 
 // Throws UserError(65) for a run with quantized communication: it differs by design.
-VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config, const EngineOptions& engine,
-                             int num_ranks);
+VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config,
+                             const step::EngineOptions& engine, int num_ranks);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::verify

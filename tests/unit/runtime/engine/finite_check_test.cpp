@@ -7,6 +7,7 @@
 #include <limits>
 
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::diagnosis;
 
 namespace {
 

@@ -13,6 +13,8 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::setup;
+using namespace dslaunch::runtime::engine::step;
 
 namespace {
 

@@ -15,6 +15,8 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::setup;
+using namespace dslaunch::runtime::engine::step;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::script;
 using torch::jit::Module;

@@ -7,6 +7,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::run;
 
 namespace {
 

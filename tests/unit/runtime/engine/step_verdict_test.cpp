@@ -13,6 +13,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::step;
 
 namespace {
 

@@ -8,6 +8,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::run;
 using namespace std::chrono_literals;
 
 namespace {

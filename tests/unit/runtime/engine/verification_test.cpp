@@ -18,6 +18,9 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::setup;
+using namespace dslaunch::runtime::engine::step;
+using namespace dslaunch::runtime::engine::verify;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::script;
 using torch::jit::Module;

@@ -12,7 +12,7 @@
 #include <exception>
 #include <optional>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::engine::step {
 namespace {
 
 class CudaGraph final : public DeviceGraph {
@@ -85,9 +85,9 @@ constexpr GraphFunctions kFunctions{
     .make = [](c10::Device device) -> std::unique_ptr<DeviceGraph> { return std::make_unique<CudaGraph>(device); }};
 
 }  // namespace
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::engine::step
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::GraphFunctions*
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::engine::step::GraphFunctions*
 dslaunch_cuda_graph_functions() {
-  return &dslaunch::runtime::kFunctions;
+  return &dslaunch::runtime::engine::step::kFunctions;
 }
