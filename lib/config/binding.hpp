@@ -52,11 +52,11 @@ const Struct& default_constructed() {
 template <auto kFirst, auto... kRest, class Struct>
 const auto& find_member(const Struct& root) {
   const auto& member = root.*kFirst;
-  using Member = std::remove_cvref_t<decltype(member)>;
+  using Reached = std::remove_cvref_t<decltype(member)>;
   if constexpr (sizeof...(kRest) == 0) {
     return member;
-  } else if constexpr (kIsOptional<Member>) {
-    return find_member<kRest...>(member ? *member : default_constructed<typename Member::value_type>());
+  } else if constexpr (kIsOptional<Reached>) {
+    return find_member<kRest...>(member ? *member : default_constructed<typename Reached::value_type>());
   } else {
     return find_member<kRest...>(member);
   }
