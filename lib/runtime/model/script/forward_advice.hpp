@@ -7,7 +7,7 @@
 
 namespace dslaunch::runtime::model::script {
 
-// A sentence to append to `cause`; empty if there is no advice. `inputs`: the inputs of forward. `is_half_file`: the
+// A sentence to append to `cause`; empty without advice. `inputs`: the inputs of forward. `is_half_file`: the
 // model's file has parameters in half precision. Uses this thread's current autocast state for `device`.
 std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, bool is_half_file,
                            at::DeviceType device);

@@ -62,7 +62,7 @@ TEST_CASE("a pattern matches operators with their operands and constants", "[mod
   CHECK(match(find(graph, "aten::select"), kRoot).empty());
 }
 
-TEST_CASE("another operator between, or another constant, is no match", "[model][pattern]") {
+TEST_CASE("another operator between, or another constant, does not match", "[model][pattern]") {
   auto between = parse(root_of("  %last : Tensor = aten::relu(%row)\n"));
   CHECK(match(find(between, "aten::rsqrt"), kRoot).empty());
   auto constant = parse(root_of("  %last : Tensor = aten::view(%row, %dims)\n", "0"));

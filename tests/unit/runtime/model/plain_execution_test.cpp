@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "runtime/model/script/load_script_model.hpp"
+#include "support/initial_parameters.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -64,27 +65,17 @@ std::unique_ptr<Model> load(const test::TempDir& folder, bool forks) {
   return load_script_model(folder / "net.pt", {});
 }
 
-// Gives out the parameters as they stand in the file and keeps the gradients of a step, by name.
-class Parameters : public UnitParameters {
+// Keeps the gradients of a step, by name.
+class Parameters : public test::InitialParameters {
  public:
-  explicit Parameters(Model& model) : model_(model) { model.runnable->set_unit_parameters(this); }
-  UnitValues acquire(int unit, UnitCall) override {
-    UnitValues out;
-    for (int p : model_.facts.table.units[unit].parameters)
-      out.parameters.push_back(model_.initial.value(p).variable_data());
-    return out;
-  }
-  void release(int) override {}
-  void prepare_backward(int) override {}
+  explicit Parameters(Model& model) : InitialParameters(model) { model.runnable->set_unit_parameters(this); }
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
-    const auto& parameters = model_.facts.table.units[unit].parameters;
-    for (size_t i = 0; i < gradients.size(); ++i)
-      gradients_[model_.facts.table.parameters[parameters[i]].name] = gradients[i];
+    const auto& parameters = parameters_of(unit);
+    for (size_t i = 0; i < gradients.size(); ++i) gradients_[name_of(parameters[i])] = gradients[i];
   }
   std::map<std::string, at::Tensor> take() { return std::exchange(gradients_, {}); }
 
  private:
-  const Model& model_;
   std::map<std::string, at::Tensor> gradients_;
 };
 

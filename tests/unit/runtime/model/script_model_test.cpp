@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/script/load_script_model.hpp"
+#include "support/initial_parameters.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -62,35 +63,29 @@ Module make_net() {
   return net;
 }
 
-// Gives out the initial values and adds up gradients.
-class PlainParameters : public UnitParameters {
+// Counts the calls and adds up gradients.
+class PlainParameters : public test::InitialParameters {
  public:
-  explicit PlainParameters(const Model& model) : model_(model) {}
-  UnitValues acquire(int unit, UnitCall) override {
-    UnitValues out;
-    for (int p : model_.facts.table.units[unit].parameters)
-      out.parameters.push_back(model_.initial.value(p).variable_data());
+  using InitialParameters::InitialParameters;
+  UnitValues acquire(int unit, UnitCall call) override {
     calls[unit] += 1;
-    return out;
+    return InitialParameters::acquire(unit, call);
   }
   void release(int unit) override { released[unit] += 1; }
   void prepare_backward(int unit) override { prepared[unit] += 1; }
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
     reduced[unit] += 1;
     CHECK(prepared[unit] == reduced[unit]);  // before its backward, and only then
-    const auto& parameters = model_.facts.table.units[unit].parameters;
+    const auto& parameters = parameters_of(unit);
     REQUIRE(gradients.size() == parameters.size());
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
-      auto& sum = gradient[model_.facts.table.parameters[parameters[i]].name];
+      auto& sum = gradient[name_of(parameters[i])];
       sum = sum.defined() ? sum + gradients[i] : gradients[i].clone();
     }
   }
   std::map<int, int> calls, released, prepared, reduced;
   std::map<std::string, at::Tensor> gradient;
-
- private:
-  const Model& model_;
 };
 
 int unit_called(const ParameterTable& table, const std::string& name) {
@@ -129,23 +124,12 @@ TEST_CASE("what a unit's parameters throw in the middle of a graph keeps its typ
   }
 }
 
-// Gives out the initial values and keeps the last gradients; checks nothing, so any thread may use it.
-class LastGradients : public UnitParameters {
+// Keeps the last gradients; checks nothing, so any thread may use it.
+class LastGradients : public test::InitialParameters {
  public:
-  explicit LastGradients(const Model& model) : model_(model) {}
-  UnitValues acquire(int unit, UnitCall) override {
-    UnitValues out;
-    for (int p : model_.facts.table.units[unit].parameters)
-      out.parameters.push_back(model_.initial.value(p).variable_data());
-    return out;
-  }
-  void release(int) override {}
-  void prepare_backward(int) override {}
+  using InitialParameters::InitialParameters;
   void take_gradients(int unit, std::vector<at::Tensor> of_unit) override { gradients[unit] = std::move(of_unit); }
   std::map<int, std::vector<at::Tensor>> gradients;
-
- private:
-  const Model& model_;
 };
 
 // The loss, then the gradients of all units.
