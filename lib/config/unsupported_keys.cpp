@@ -158,7 +158,7 @@ constexpr KeySpec kTrainingKeys[] = {
     no_counterpart("zero_optimization.pipeline_loading_checkpoint", kBool, "false",
                    "checkpoints are mapped, not loaded"),
     no_counterpart("zero_optimization.override_module_apply", kBool, "true", "patches a method of Python's modules"),
-    no_counterpart("zero_optimization.log_trace_cache_warnings", kBool, "false", "there is no trace cache"),
+    no_counterpart("zero_optimization.log_trace_cache_warnings", kBool, "false", "dslaunch has no trace cache"),
     no_counterpart("zero_optimization.enable_sanity_checks", kBool, "false", "checks are always on"),
     no_counterpart("zero_optimization.grad_hooks", kAny, "null", "documented by DeepSpeed, rejected by its code"),
     no_counterpart("zero_optimization.cpu_offload_use_pin_memory", kBool, "null", "deprecated, without effect"),

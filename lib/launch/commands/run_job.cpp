@@ -83,7 +83,7 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   std::error_code error, ignored;
   if (std::filesystem::exists(resume, error) || std::filesystem::is_directory(beside, ignored)) return;
   throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run directory",
-                                                  resume, error ? error.message() : "there is no such checkpoint"));
+                                                  resume, error ? error.message() : "it does not exist"));
 }
 
 std::string content_to_send(const std::string& path) {
