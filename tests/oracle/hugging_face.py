@@ -1,9 +1,18 @@
+#!/usr/bin/env python3
 """Tiny models of transformers and peft, with random weights from their configs, as users wrap them for a trace; and
-data for them. Needs transformers and peft beside torch."""
+data for them. Needs transformers and peft beside torch (model_packages.py).
+
+    hugging_face.py        makes the traces that several tests share, in shared_folder(), where they are not there yet"""
+import hashlib
+import importlib.metadata
 import os
+import sys
 import warnings
 
 import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import model_packages  # noqa: E402
 
 VOCABULARY, LENGTH, ROWS = 64, 12, 24
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,10 +38,16 @@ CONFIGS = {
     "gpt_neox": dict(TEXT, hidden_dropout=0.0),
     "phi3": dict(GROUPED, resid_pdrop=0.0, embd_pdrop=0.0),
     "lora": GROUPED,  # a llama with adapters
+    "opt": dict(vocab_size=VOCABULARY, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4,
+                max_position_embeddings=32, word_embed_proj_dim=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                dropout=0.0, attention_dropout=0.0),
+    "roberta": dict(TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
 }
 NAMES = tuple(CONFIGS)
+# One of each kind of attention, norm, position and head: those that every test run compares with PyTorch.
+PROBED = ("gpt2", "llama", "qwen2", "mistral", "gpt_neox", "opt", "t5", "bert", "roberta", "vit", "lora")
 HEADS = {"t5": "AutoModelForSeq2SeqLM", "vit": "AutoModelForImageClassification", "bert": "AutoModelForMaskedLM",
-         "whisper": "AutoModelForSpeechSeq2Seq"}
+         "roberta": "AutoModelForMaskedLM", "whisper": "AutoModelForSpeechSeq2Seq"}
 
 
 class Wrapped(torch.nn.Module):
@@ -106,3 +121,33 @@ def export(name, masked, dtype, folder):
         torch.jit.save(trace(name, masked, DTYPES[dtype]), path + ".part")
         os.replace(path + ".part", path)
     return path
+
+
+def is_masked(name):
+    """Whether the tests that have one of both give the model a mask: every second one."""
+    return NAMES.index(name) % 2 == 0 and name != "vit"
+
+
+def shared_folder():
+    """Of traces that all tests of a build may use: named after all that decides what is in them. None by hand."""
+    root = os.environ.get("DSL_TEST_FIXTURES")
+    if not root:
+        return None
+    with open(__file__, "rb") as file:
+        made_by = file.read() + repr([importlib.metadata.version(name) for name in ("torch", "transformers", "peft")]).encode()
+    return os.path.join(root, "hugging_face-" + hashlib.sha256(made_by).hexdigest()[:12])
+
+
+def main():
+    if model_packages.WHY_NOT:
+        print(f"skipped: {model_packages.WHY_NOT}")
+        return 77
+    folder = shared_folder() or sys.exit("DSL_TEST_FIXTURES has to name a folder")
+    os.makedirs(folder, exist_ok=True)
+    for name in PROBED:
+        export(name, is_masked(name), "fp32", folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

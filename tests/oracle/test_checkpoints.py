@@ -292,6 +292,7 @@ class TwoJobs(PooledTest, OracleTest):
 
 class Killed(PooledTest, OracleTest):
     """A rank that is killed in the middle of a save, again and again: the run that goes on is the uninterrupted one."""
+    KILLS, STEPS = 2, 30
 
     def kill_in_a_save(self, command, folder, rank):
         """Starts the job and kills one rank as soon as a save is under way; its exit code."""
@@ -317,15 +318,21 @@ class Killed(PooledTest, OracleTest):
             with self.subTest(world=world, stage=stage, in_background=in_background):
                 config = base_config("gpt", zero_optimization={"stage": stage},
                                      checkpoint={"interval": 1, "async": in_background})
-                whole, _ = self.env.train(model, data, config, world, 30)
+                whole, _ = self.env.train(model, data, config, world, self.STEPS)
                 folder = self.env.run_dir()
-                command = self.env.command(model, data, config, folder, world, 30, ["--resume", "auto"])
-                for rank in (0, world - 1):
+                command = self.env.command(model, data, config, folder, world, self.STEPS, ["--resume", "auto"])
+                for kill in range(self.KILLS):
+                    rank = 0 if kill % 2 == 0 else world - 1
                     self.assertEqual(self.kill_in_a_save(command, folder, rank), 137)
                 outcome = harness.run(command)
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assertIn("resumed from", outcome.text)
                 self.assert_same(whole, harness.read_metrics(folder))
+
+
+class KilledOften(Killed):
+    """A thousand kills (scripts/test --slow)."""
+    KILLS, STEPS = 500, 4000  # each start comes a few steps further
 
 
 class GoneBack(PooledTest, OracleTest):
