@@ -33,6 +33,15 @@ class Entries(unittest.TestCase):
                   "class Model(nn.Module):\n def test_c(self): pass\n")
         self.assertEqual(test_classes.classes_with_tests(source), ["Lists", "FilledLater", "Base", "Derived"])
 
+    def test_classes_share_entries(self):
+        classes = {"a": ["One", "Two", "Slow", "Four"], "b": ["One"]}
+        self.assertEqual(test_classes.entries(classes, ["a:Two", "a:*"], ["a.Slow"]),
+                         {"a.Two": ("a", ["Two"]), "a": ("a", ["One", "Four"]), "a.Slow": ("a", ["Slow"]), "b.One": ("b", ["One"])})
+        self.assertEqual(list(test_classes.entries(classes, ["a:One+Four"], [])), ["a.One-Four", "a.Two", "a.Slow", "b.One"])
+        for group in ("a:Three", "c:*", "a:"):
+            with self.assertRaises(ValueError):
+                test_classes.entries(classes, [group], [])
+
     def test_every_class_with_tests_is_in_one_entry(self):
         listing = subprocess.run(["ctest", "--test-dir", BUILD, "-C", "slow", "--show-only=json-v1"], capture_output=True,
                                  check=True).stdout

@@ -61,8 +61,11 @@ class ExternallyStartedNodes(LauncherTest):
 
     def test_every_node_has_its_host_name(self):
         host = socket.gethostname()
-        other = self.node(1, "echo at $DSLAUNCH_HOST; exit $RANK", "--run_dir", self.path("run"))
-        first = self.finish(self.node(0, "echo at $DSLAUNCH_HOST; exit $RANK", "--run_dir", self.path("run"), "--json"))
+        # Rank 1 fails when rank 0 has said its word: a failure ends the others at once.
+        script = (f"echo at $DSLAUNCH_HOST; [ $RANK = 1 ] || : > {self.path('said')}; "
+                  f"while [ ! -e {self.path('said')} ]; do sleep 0.05; done; exit $RANK")
+        other = self.node(1, script, "--run_dir", self.path("run"))
+        first = self.finish(self.node(0, script, "--run_dir", self.path("run"), "--json"))
         self.assertEqual((first.code, self.finish(other).code), (1, 1), str(first))
         report = json.loads(first.out)
         self.assertEqual([rank["host"] for rank in report["ranks"]], [host, host], str(first))

@@ -332,7 +332,7 @@ class Killed(PooledTest, OracleTest):
 
 class KilledOften(Killed):
     """A thousand kills (scripts/test --slow)."""
-    KILLS, STEPS = 500, 4000  # each start comes a few steps further
+    KILLS, STEPS = 500, 1000  # each start comes a step or two further
 
 
 class GoneBack(PooledTest, OracleTest):

@@ -2,7 +2,7 @@
 """Models of transformers and peft. Probe: on two ranks they train as plain PyTorch trains the model itself, which never
 was a trace. Types (slow): models that were exported in fp32 train in bf16 as their exports in bf16 do; which casts follow
 is read off the trace in bf16, where casts back have that type, and upcasts have fp32. The complete list of types and
-stages: bench/hugging_face_types.py. Skipped where transformers and peft are not installed (scripts/setup does that).
+stages: bench/hugging_face_types.py. Skipped where transformers and peft are not installed (scripts/setup --tests does that).
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_hugging_face.py [Probe.test_gpt2...]"""
 import json

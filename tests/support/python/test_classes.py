@@ -2,8 +2,11 @@
 """Names the classes of tests of Python files, without importing them: CMake makes a ctest entry of each
 (cmake/PythonTests.cmake). tests/layering/test_entries.py compares that with what unittest itself finds.
 
-    test_classes.py FILE...        prints FILE:CLASS lines, in the order of the sources"""
+    test_classes.py FILE... [--together GROUP...] [--alone FILE.CLASS...]
+        prints a line for each entry: its name, the file without test_ and .py, the classes"""
+import argparse
 import ast
+import os
 import sys
 
 
@@ -31,11 +34,36 @@ def classes_with_tests(source):
             and (node.name not in derived_from or any(map(is_test_method, node.body)))]
 
 
+def entries(classes, together, alone):
+    """{name: (file, its classes)}, where `classes` has those of every file. Groups are FILE:CLASS+CLASS, or FILE:* for all
+    that are left of a file but those that are to be alone (FILE.CLASS)."""
+    left, found = {file: list(names) for file, names in classes.items()}, {}
+    for group in together:
+        file, _, words = group.partition(":")
+        taken = words.split("+") if words != "*" else [name for name in left.get(file, []) if f"{file}.{name}" not in alone]
+        missing = [name for name in taken if name not in left.get(file, [])]
+        if missing or not taken:
+            raise ValueError(f"TOGETHER {group}: test_{file}.py has no class {' or '.join(missing)} that is left")
+        found[file if words == "*" else f"{file}.{'-'.join(taken)}"] = file, taken
+        left[file] = [name for name in left[file] if name not in taken]
+    return found | {f"{file}.{name}": (file, [name]) for file, names in left.items() for name in names}
+
+
 def main():
-    for path in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--together", nargs="*", default=[], metavar="GROUP")
+    parser.add_argument("--alone", nargs="*", default=[], metavar="FILE.CLASS")
+    args = parser.parse_args()
+    classes = {}
+    for path in args.files:
         with open(path, encoding="utf-8") as file:
-            for name in classes_with_tests(file.read()):
-                print(f"{path}:{name}")
+            classes[os.path.basename(path)[len("test_"):-len(".py")]] = classes_with_tests(file.read())
+    try:
+        for name, (file, members) in entries(classes, args.together, args.alone).items():
+            print(name, file, *members)
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
