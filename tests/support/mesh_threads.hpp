@@ -1,6 +1,7 @@
 // The ranks of a mesh as threads of this process, each with its groups.
 #pragma once
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +26,10 @@ class ThreadGroups {
     const auto position = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return std::make_unique<ThreadCommunicator>(known.group, static_cast<int>(position));
   }
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [name, known] : groups_) known.group->meet.abort();
+  }
 
  private:
   struct Known {
@@ -35,18 +40,41 @@ class ThreadGroups {
   std::map<std::string, Known> groups_;
 };
 
-// Runs `body` once for each rank, all at the same time. It must not throw: the other ranks would wait for ever.
-inline void run_mesh(const comm::Mesh& mesh, const std::function<void(const comm::Groups&)>& body) {
+// Runs `body` once for each rank, all at the same time. When a rank throws, the collectives of the others throw
+// PeerError. Returns what each rank threw, in rank order; null: nothing.
+inline std::vector<std::exception_ptr> end_mesh(const comm::Mesh& mesh,
+                                                const std::function<void(const comm::Groups&)>& body) {
   ThreadGroups groups;
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(mesh.size()));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < mesh.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      comm::OwnedGroups own;
-      own.open(mesh, rank, [&](const auto& name, const auto& ranks) { return groups.join(name, ranks, rank); });
-      body(own.groups());
+      try {
+        comm::OwnedGroups own;
+        own.open(mesh, rank, [&](const auto& name, const auto& ranks) { return groups.join(name, ranks, rank); });
+        body(own.groups());
+      } catch (...) {
+        failures[static_cast<size_t>(rank)] = std::current_exception();
+        groups.abort();
+      }
     });
   }
   for (auto& thread : threads) thread.join();
+  return failures;
+}
+
+// As end_mesh(), but throws what a rank threw, rather the cause than its echo on another rank.
+inline void run_mesh(const comm::Mesh& mesh, const std::function<void(const comm::Groups&)>& body) {
+  std::exception_ptr echo;
+  for (const auto& failure : end_mesh(mesh, body)) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const PeerError&) {
+      echo = failure;
+    }
+  }
+  if (echo) std::rethrow_exception(echo);
 }
 
 }  // namespace dslaunch::test

@@ -1,21 +1,57 @@
 // A communicator whose ranks are threads of this process: collectives on host memory for tests of what stands above.
 #pragma once
 #include <algorithm>
-#include <barrier>
+#include <bit>
+#include <cmath>
+#include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <vector>
 
+#include "base/error.hpp"
+#include "base/half_float.hpp"
 #include "comm/communicator.hpp"
 
 namespace dslaunch::test {
+
+// A barrier that ends for good when a rank gives up, so that a rank that fails does not leave the others waiting.
+class RankBarrier {
+ public:
+  explicit RankBarrier(int ranks) : ranks_(ranks) {}
+  void arrive_and_wait() {
+    std::unique_lock lock(mutex_);
+    const int64_t round = round_;
+    if (!is_aborted_ && ++num_arrived_ == ranks_) {
+      num_arrived_ = 0;
+      round_ += 1;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round_ != round || is_aborted_; });
+    if (round_ == round) throw PeerError(-1, "this process", "a collective", "another rank has failed");
+  }
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    is_aborted_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const int ranks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int num_arrived_ = 0;
+  int64_t round_ = 0;
+  bool is_aborted_ = false;
+};
 
 class ThreadGroup {
  public:
   explicit ThreadGroup(int ranks) : size(ranks), meet(ranks), slots(ranks) {}
   const int size;
-  std::barrier<> meet;
+  RankBarrier meet;
   std::vector<const void*> slots;  // what each rank brings to the collective at hand
 };
 
@@ -33,13 +69,11 @@ class ThreadCommunicator : public comm::Communicator {
       group_->meet.arrive_and_wait();
       return;
     }
-    auto sum = sum_of_all(buffer, op, 0, buffer.count);
-    copy(buffer.data, sum.data(), sum.size() * sizeof(float));
+    store(sum_of_all(buffer, op, 0, buffer.count), buffer);
     group_->meet.arrive_and_wait();
   }
   void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) override {
-    auto sum = sum_of_all(in, op, rank_ * out.count, out.count);
-    copy(out.data, sum.data(), sum.size() * sizeof(float));
+    store(sum_of_all(in, op, rank_ * out.count, out.count), out);
     group_->meet.arrive_and_wait();
   }
   void all_gather(comm::ConstBuffer in, comm::Buffer out) override {
@@ -71,7 +105,7 @@ class ThreadCommunicator : public comm::Communicator {
   void barrier() override { group_->meet.arrive_and_wait(); }
   void wait_for_completion() override {}
   void wait_until(const std::function<bool()>&) override { throw std::logic_error("not used here"); }
-  void abort(const std::string&) override {}
+  void abort(const std::string&) override { group_->meet.abort(); }
 
  private:
   static size_t bytes(size_t count, comm::DType dtype) { return count * comm::size_of(dtype); }
@@ -81,15 +115,39 @@ class ThreadCommunicator : public comm::Communicator {
     if (num_bytes > 0) std::memcpy(to, from, num_bytes);
   }
 
-  // Of the elements from `begin` on. Everybody leaves only after all have read (the callers' second meeting).
+  static float from_float16(uint16_t bits) {
+    const int exponent = (bits >> 10) & 31;
+    const float fraction = static_cast<float>(bits & 1023);
+    const float magnitude = exponent == 0    ? std::ldexp(fraction, -24)
+                            : exponent == 31 ? (fraction == 0 ? INFINITY : NAN)
+                                             : std::ldexp(1024 + fraction, exponent - 25);
+    return std::copysign(magnitude, (bits & 0x8000) != 0 ? -1.0F : 1.0F);
+  }
+
+  static float value_at(comm::ConstBuffer buffer, size_t i) {
+    if (buffer.dtype == comm::DType::kFloat32) return static_cast<const float*>(buffer.data)[i];
+    const uint16_t bits = static_cast<const uint16_t*>(buffer.data)[i];
+    return buffer.dtype == comm::DType::kFloat16 ? from_float16(bits) : std::bit_cast<float>(uint32_t{bits} << 16);
+  }
+
+  static void store(const std::vector<float>& values, comm::Buffer out) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (out.dtype == comm::DType::kFloat32) static_cast<float*>(out.data)[i] = values[i];
+      if (out.dtype == comm::DType::kFloat16) static_cast<uint16_t*>(out.data)[i] = float16_bits(values[i]);
+      if (out.dtype == comm::DType::kBFloat16) static_cast<uint16_t*>(out.data)[i] = bfloat16_bits(values[i]);
+    }
+  }
+
+  // Of the elements from `begin` on, in fp32. Everybody leaves only after all have read (the callers' second meeting).
   std::vector<float> sum_of_all(comm::ConstBuffer own, comm::ReduceOp op, size_t begin, size_t count) {
-    if (own.dtype != comm::DType::kFloat32 || op != comm::ReduceOp::kSum) throw std::logic_error("sums of fp32 only");
+    const bool is_float = own.dtype != comm::DType::kInt64 && own.dtype != comm::DType::kUInt8;
+    if (!is_float || op != comm::ReduceOp::kSum) throw std::logic_error("sums of floating point only");
     group_->slots[rank_] = own.data;
     group_->meet.arrive_and_wait();
     std::vector<float> sum(count, 0.0F);
     for (int r = 0; r < size(); ++r) {
-      const float* theirs = static_cast<const float*>(group_->slots[r]) + begin;
-      for (size_t i = 0; i < count; ++i) sum[i] += theirs[i];
+      const comm::ConstBuffer theirs{group_->slots[r], own.count, own.dtype};
+      for (size_t i = 0; i < count; ++i) sum[i] += value_at(theirs, begin + i);
     }
     group_->meet.arrive_and_wait();
     return sum;
