@@ -1,0 +1,85 @@
+// Whole runs of the trainer on ranks that are threads of this process, and what they leave behind.
+#pragma once
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/report.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/engine/run/trainer.hpp"
+#include "support/job_files.hpp"
+#include "support/job_rank.hpp"
+#include "support/memory_store.hpp"
+#include "support/mesh_threads.hpp"
+
+namespace dslaunch::test {
+
+using runtime::engine::run::TrainOutcome;
+using runtime::engine::run::TrainRequest;
+
+struct JobRun {
+  std::string model;
+  std::string run_dir;
+  json config;
+  int ranks = 1;
+  // Further settings of a rank's request.
+  std::function<void(TrainRequest& request)> prepare = [](TrainRequest&) {};
+
+  JobRun with_changes(const json& changes) const {
+    JobRun out = *this;
+    out.config = with(config, changes);
+    return out;
+  }
+};
+
+// Throws what a rank threw. All ranks end alike.
+inline TrainOutcome run_job(const JobRun& job) {
+  MemoryStore store;
+  std::vector<TrainOutcome> outcomes(static_cast<size_t>(job.ranks));
+  run_mesh({.data = job.ranks}, [&](const comm::Groups& groups) {
+    const auto loaded = load_config(job.config, job.ranks);
+    const int rank = groups.world.rank();
+    TrainRequest request;
+    request.model_path = job.model;
+    request.run_dir = job.run_dir;
+    request.config = loaded.config;
+    request.resolved_config = config::resolved_json(loaded);
+    request.placement = {rank, job.ranks, rank, 0, 1, "this host"};
+    request.quiet = true;
+    request.hang_limit = std::chrono::seconds(20);
+    job.prepare(request);
+    outcomes[static_cast<size_t>(rank)] = runtime::engine::run::train(request, groups, store);
+  });
+  if (std::count(outcomes.begin(), outcomes.end(), outcomes.front()) != std::ssize(outcomes)) {
+    throw std::logic_error("ranks end differently");
+  }
+  return outcomes.front();
+}
+
+inline std::vector<json> metrics_of(const std::string& run_dir) {
+  std::vector<json> out;
+  std::ifstream in(run_dir + "/metrics.jsonl");
+  for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
+  return out;
+}
+
+// All states in a checkpoint, whole, in the types in which they are compared: fp32 for weights and moments.
+inline States states_of(const std::string& checkpoint) {
+  runtime::CheckpointReader reader(checkpoint);
+  States out;
+  for (const auto& tensor : reader.metadata().parameters) {
+    for (const char* state : {"master", "exp_avg", "exp_avg_sq", "momentum", "frozen", "buffer"}) {
+      if (!reader.has(tensor.name, state)) continue;
+      at::Tensor values = at::empty({tensor.numel()}, at::kFloat);
+      reader.read_into(tensor.name, state, 0, values);
+      out[{tensor.name, state}] = values;
+    }
+  }
+  return out;
+}
+
+}  // namespace dslaunch::test
