@@ -1,0 +1,144 @@
+// Which arrays of the data feed which argument, which bounds they get from the model, and how long a run is.
+#include "runtime/engine/setup/training_data.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+#include "runtime/engine/setup/load_model.hpp"
+#include "support/expect_error.hpp"
+#include "support/job_files.hpp"
+#include "support/job_rank.hpp"
+#include "support/mesh_threads.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::setup;
+using test::expect_error;
+using test::json;
+
+namespace {
+
+// Words of 7, classes 9.
+torch::jit::Module make_words() {
+  return test::compile(
+      {"Words",
+       "def forward(self, ids):\n    return torch.linear(torch.embedding(self.table, ids), self.head)\n",
+       {{"table", test::random_weight({7, 5}, 1)}, {"head", test::random_weight({9, 5}, 2)}}});
+}
+
+struct Opened {
+  test::TempDir folder;
+  config::JobConfig config;
+  std::unique_ptr<model::Model> model;
+  TrainingData data;
+
+  Opened(const test::NamedTensors& arrays, const json& changes, int rank = 0, int ranks = 1,
+         const test::NamedTensors& eval = {}) {
+    log::set_level(log::Level::kError);
+    make_words().save(folder / "words.pt");
+    test::write_samples(folder / "data.safetensors", arrays);
+    json text{{"train_batch_size", 4},
+              {"optimizer", {{"type", "SGD"}, {"params", {{"lr", 0.1}}}}},
+              {"data", {{"train", folder / "data.safetensors"}, {"shuffle", false}, {"num_workers", 0}}},
+              {"loss", "cross_entropy"}};
+    if (!eval.empty()) {
+      test::write_samples(folder / "eval.safetensors", eval);
+      text["data"]["eval"] = folder / "eval.safetensors";
+    }
+    config = test::load_config(test::with(text, changes), ranks).config;
+    model = load_model(folder / "words.pt", config, at::kCPU);
+    data = open_training_data(model->facts, config, {.data = ranks}, rank, at::kFloat, /*pin=*/false);
+  }
+  Batch first_batch() const {
+    return BatchLoader(data.train, data.train_arrays, config.data, data.loader, DataPosition{}).next();
+  }
+};
+
+test::NamedTensors words(int64_t samples = 10) {
+  const at::Tensor ids = at::arange(samples * 3).reshape({samples, 3}) % 7;
+  return {{"ids", ids}, {"labels", (ids * 2) % 9}};
+}
+
+}  // namespace
+
+TEST_CASE("arrays feed the arguments of their names, the rest are labels", "[runtime][engine][training_data]") {
+  const Opened opened(words(), json::object(), /*rank=*/1, /*ranks=*/2);
+  const Batch batch = opened.first_batch();
+  REQUIRE((batch.inputs.size() == 1 && batch.labels.size() == 1));
+  const auto arrays = words();
+  CHECK(batch.inputs[0].equal(arrays[0].second.narrow(0, 2, 2)));  // rank 1 has the second half of the batch of 4
+  CHECK(batch.labels[0].equal(arrays[1].second.narrow(0, 2, 2)));
+}
+
+TEST_CASE("ids and labels beyond what the model holds are refused", "[runtime][engine][training_data]") {
+  auto arrays = words();
+  arrays[0].second[1][2] = 7;
+  expect_error(ExitCode::kBadInput, {"'ids'", "7"}, [&] { Opened(arrays, json::object()).first_batch(); });
+  arrays = words();
+  arrays[1].second[2][0] = 9;
+  expect_error(ExitCode::kBadInput, {"'labels'", "9"}, [&] { Opened(arrays, json::object()).first_batch(); });
+  arrays[1].second[2][0] = -100;  // not counted
+  CHECK(Opened(arrays, json::object()).first_batch().num_labels == 4 * 3 - 1);
+}
+
+TEST_CASE("a run's length in steps", "[runtime][engine][training_data]") {
+  const auto steps = [](const json& train) {
+    const Opened opened(words(), {{"train", train}});
+    return count_steps(opened.data, opened.config);
+  };
+  CHECK(steps({{"steps", 9}}) == 9);
+  CHECK(steps(json::object()) == 2);  // one epoch of 10 samples in batches of 4; the last 2 are dropped
+  CHECK(steps({{"epochs", 3}}) == 6);
+  CHECK(steps({{"epochs", 3}, {"steps", 5}}) == 5);
+  CHECK(steps({{"epochs", 3}, {"steps", 50}}) == 6);
+}
+
+TEST_CASE("losses by tokens need one array of labels", "[runtime][engine][training_data]") {
+  auto arrays = words();
+  CHECK_NOTHROW(Opened(arrays, {{"loss_average", "tokens"}}));
+  arrays.emplace_back("weights", at::ones({10, 3}));
+  expect_error(ExitCode::kBadInput, {"counts the labels of one array", "data.labels"}, [&] {
+    Opened(arrays, {{"loss_average", "tokens"}, {"data", {{"inputs", {"ids"}}, {"labels", {"labels", "weights"}}}}});
+  });
+}
+
+TEST_CASE("evaluation data must have samples", "[runtime][engine][training_data]") {
+  expect_error(ExitCode::kBadInput, {"evaluation data", "has no samples"}, [&] {
+    Opened(words(), json::object(), 0, 1,
+           {{"ids", at::zeros({0, 3}, at::kLong)}, {"labels", at::zeros({0, 3}, at::kLong)}});
+  });
+  const Opened with_eval(words(), json::object(), 0, 1, words(5));
+  CHECK(with_eval.data.eval->num_samples() == 5);
+  CHECK_NOTHROW(require_evaluation_data(with_eval.data, with_eval.config.data));
+  CHECK_NOTHROW(require_evaluation_data(Opened(words(), json::object()).data, {}));
+  expect_error(ExitCode::kBadInput, {"--eval_only needs data"}, [&] { require_evaluation_data({}, {}); });
+  config::Data synthetic;
+  synthetic.synthetic_train = true;
+  expect_error(ExitCode::kBadInput, {"synthetic data is endless"}, [&] {
+    require_evaluation_data(with_eval.data.eval ? TrainingData{with_eval.data.train} : TrainingData{}, synthetic);
+  });
+}
+
+TEST_CASE("ranks that found different data say so, all of them", "[runtime][engine][training_data]") {
+  const Opened ten(words(10), json::object()), nine(words(9), json::object()),
+      eval(words(10), json::object(), 0, 1, words(3));
+  const auto errors_of = [](const TrainingData& on_rank_0, const TrainingData& on_rank_1) {
+    std::vector<std::string> errors(2);
+    test::run_mesh({.data = 2}, [&](const comm::Groups& groups) {
+      const int rank = groups.world.rank();
+      try {
+        require_same_data(rank == 0 ? on_rank_0 : on_rank_1, groups.world, at::kCPU);
+      } catch (const UserError& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+    CHECK(errors[0] == errors[1]);
+    return errors[0];
+  };
+  CHECK(errors_of(ten.data, ten.data).empty());
+  CHECK_THAT(errors_of(ten.data, nine.data),
+             Catch::Contains("rank 0 found 10 samples of training data and rank 1 found 9"));
+  CHECK_THAT(errors_of(ten.data, eval.data),
+             Catch::Contains("rank 0 found 0 samples of evaluation data and rank 1 found 3"));
+}
