@@ -3,15 +3,14 @@
 #include "runtime/model/script/plain_execution.hpp"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/script.h>
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <thread>
-#include <unordered_map>
 
 #include "runtime/model/script/load_script_model.hpp"
+#include "script_fixtures.hpp"
 #include "support/initial_parameters.hpp"
 #include "support/temp_dir.hpp"
 
@@ -31,24 +30,6 @@ Module make_block() {
   return block;
 }
 
-// Another thread computes the call of a method: its place is taken by a fork and a wait.
-void fork_first_call(torch::jit::Graph& graph) {
-  auto call = graph.nodes().begin();
-  while (call->kind() != c10::prim::CallMethod) ++call;
-  auto forked = std::make_shared<torch::jit::Graph>();
-  std::unordered_map<torch::jit::Value*, torch::jit::Value*> inside;
-  for (auto* input : call->inputs()) inside[input] = forked->addInput()->setType(input->type());
-  auto* inner = forked->appendNode(forked->createClone(*call, [&](torch::jit::Value* v) { return inside.at(v); }));
-  forked->registerOutput(inner->output());
-  auto* fork = graph.create(c10::prim::fork, call->inputs(), 1)->insertBefore(*call);
-  fork->g_(c10::attr::Subgraph, forked);
-  fork->output()->setType(c10::FutureType::create(call->output()->type()));
-  auto* wait = graph.create(c10::aten::wait, {fork->output()}, 1)->insertBefore(*call);
-  wait->output()->setType(call->output()->type());
-  call->output()->replaceAllUsesWith(wait->output());
-  call.destroyCurrent();
-}
-
 std::unique_ptr<Model> load(const test::TempDir& folder, bool forks) {
   torch::manual_seed(3);
   Module net("Net");
@@ -60,7 +41,7 @@ std::unique_ptr<Model> load(const test::TempDir& folder, bool forks) {
         x = x + self.one.forward(x)
         return (x + self.two.forward(x)).mean()
   )");
-  if (forks) fork_first_call(*net.get_method("forward").graph());
+  if (forks) test::fork_first_call(*net.get_method("forward").graph());
   net.save(folder / "net.pt");
   return load_script_model(folder / "net.pt", {});
 }
