@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/sharding/quantized_codec.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace dslaunch;
@@ -207,4 +208,154 @@ TEST_CASE("with hpZ the first gather of a step is over all ranks, later ones sta
     CHECK(own.inside_host == 2);
     CHECK(own.among_all_after_step == 1);
   }
+}
+
+TEST_CASE("a unit that was not held cannot be released", "[runtime][sharding][gathered]") {
+  Bench bench(1, 0, 1);
+  bench.unshard(1);
+  CHECK_THROWS_WITH(bench.gathered->release(1), Catch::Contains("unit 'u1' was not held"));
+  bench.gathered->release(0);  // the root has nothing to gather here
+}
+
+TEST_CASE("a unit that is held twice keeps its place until both have released it", "[runtime][sharding][gathered]") {
+  Bench bench(2, 0, 1);  // one slot
+  bench.unshard(1);
+  bench.gathered->hold(1);
+  bench.gathered->hold(1);
+  bench.gathered->release(1);
+  bench.unshard(2);
+  CHECK(bench.is_whole(1));
+  CHECK(bench.is_whole(2));
+  bench.gathered->release(1);
+}
+
+TEST_CASE("a unit that is still in its slot is not gathered again, after the pass it is",
+          "[runtime][sharding][gathered]") {
+  Bench bench(2, 0, 1'000'000);
+  bench.unshard(1);
+  bench.gathered->hold(1);
+  bench.gathered->release(1);
+  bench.unshard(1);
+  CHECK(bench.communicator.num_gathers == 1);
+  bench.gathered->end_pass();
+  CHECK(bench.gathered->address(1) == nullptr);
+  bench.unshard(1);
+  CHECK(bench.communicator.num_gathers == 2);
+}
+
+TEST_CASE("a gather reads the slices as they are now", "[runtime][sharding][gathered]") {
+  Bench bench(1, 0, 1);
+  bench.unshard(1);
+  bench.gathered->end_pass();
+  bench.at_rest[0].add_(1000);
+  bench.gathered->shards_changed();
+  bench.unshard(1);
+  CHECK(bench.value(1) == 1001);
+}
+
+TEST_CASE("a prefetch ends where the next unit needs the slot of one before it", "[runtime][sharding][gathered]") {
+  Bench bench(4, 1'000'000, 300);  // two slots
+  REQUIRE(bench.gathered->num_slots() == 2);
+  bench.unshard(1, {forward(2), forward(3), forward(4)});
+  CHECK(bench.communicator.num_gathers == 2);
+  CHECK(bench.is_whole(1));
+  CHECK(bench.is_whole(2));
+  bench.unshard(2, {forward(3), forward(4)});
+  CHECK(bench.communicator.num_gathers == 3);  // 3 takes the place of 1; 2 is there
+  CHECK(bench.is_whole(2));
+  CHECK(bench.is_whole(3));
+}
+
+namespace {
+
+// One unit with a parameter of each dtype, and its values whole on a rank after a gather.
+std::vector<at::Tensor> gathered_whole(int ranks_of_world, const ShardingOptions& given, bool frozen) {
+  ParameterTable table;
+  table.units = {{"", {}}, {"u", frozen ? std::vector<int>{} : std::vector<int>{0, 1}}};
+  if (frozen) table.units[1].frozen = {0, 1};
+  table.parameters.push_back({"wide", {300}, 300, at::kFloat, !frozen, 1, {}});
+  table.parameters.push_back({"half", {100}, 100, at::kBFloat16, !frozen, 1, {}});
+  PartitionOptions partition;
+  partition.compute_dtypes = {at::kFloat, at::kBFloat16};
+  partition.num_shards = ranks_of_world;
+  partition.gathers = true;
+  partition.persistence_threshold = 0;
+  const auto groups = plan_flat_groups(table, partition);
+  const auto world = ranks(ranks_of_world);
+  std::vector<std::vector<at::Tensor>> found(static_cast<size_t>(ranks_of_world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks_of_world; ++rank) {
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator communicator(world, rank);
+      std::vector<at::Tensor> at_rest;
+      for (const auto& group : groups) {
+        const Range own = shard_range(group, rank, ranks_of_world);
+        const auto values = (at::arange(own.begin, own.end, at::kFloat) / 64).to(group.dtype);
+        at_rest.push_back(frozen && given.quantized_frozen ? quantize(values, kWeightWire) : values);
+      }
+      ShardingOptions options = given;
+      options.stage = 3;
+      StepStreams streams(at::kCPU, false);
+      GatheredParameters gathered(table, groups, at_rest, options, streams, communicator);
+      gathered.unshard(1, {});
+      gathered.hold(1);
+      for (size_t i = 0; i < groups.size(); ++i) {
+        found[static_cast<size_t>(rank)].push_back(gathered.full_parameters(static_cast<int>(i)).to(at::kFloat));
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& of_rank : found) {
+    REQUIRE(of_rank.size() == groups.size());
+    for (size_t i = 0; i < groups.size(); ++i) CHECK(at::equal(of_rank[i], found[0][i]));
+  }
+  return found[0];
+}
+
+void check_close(const std::vector<at::Tensor>& found, double tolerance) {
+  REQUIRE(found.size() == 2);
+  for (const auto& whole : found) {
+    const auto expected = at::arange(whole.numel(), at::kFloat) / 64;
+    CHECK((whole - expected).abs().max().item<double>() <= tolerance);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a unit of several dtypes is whole on every rank, however it is gathered", "[runtime][sharding][gathered]") {
+  for (const int ranks_of_world : {1, 2, 3}) {
+    for (const bool fused : {true, false}) {
+      ShardingOptions options;
+      options.use_all_gather = fused;
+      check_close(gathered_whole(ranks_of_world, options, false), 1.0 / 128);  // bf16 rounds the larger ones
+      check_close(gathered_whole(ranks_of_world, options, true), 1.0 / 128);
+    }
+  }
+}
+
+TEST_CASE("a gather in 8 bits is within half a step of a block", "[runtime][sharding][gathered]") {
+  ShardingOptions weights, frozen;
+  weights.quantized_weights = true;
+  frozen.quantized_frozen = true;
+  for (const int ranks_of_world : {1, 2}) {
+    const double tolerance = 384.0 / 64 / 127;  // of the largest value
+    check_close(gathered_whole(ranks_of_world, weights, false), tolerance);
+    check_close(gathered_whole(ranks_of_world, frozen, true), tolerance);
+  }
+}
+
+TEST_CASE("secondary parts that were forgotten are gathered from all ranks again", "[runtime][sharding][gathered]") {
+  const auto world = ranks(1);
+  CountingCommunicator host(ranks(1), 0);
+  Bench bench(1, 0, 1, world, 0, &host);
+  bench.unshard(1);
+  bench.gathered->end_pass();
+  bench.unshard(1);
+  CHECK(host.num_gathers == 1);
+  bench.gathered->end_pass();
+  bench.gathered->forget_secondary();
+  bench.unshard(1);
+  CHECK(host.num_gathers == 1);
+  CHECK(bench.communicator.num_gathers == 2);
+  CHECK(bench.is_whole(1));
 }
