@@ -1,4 +1,4 @@
-// Catch2 checks that an expression throws our typed error with a code and a message that holds all given parts.
+// Catch2 checks of the typed error that an expression throws: its code, and parts of its message or all of it.
 #pragma once
 #include <catch2/catch.hpp>
 #include <string>
@@ -19,6 +19,23 @@ void expect_error(ExitCode code, const std::vector<std::string>& parts, Call&& c
     return;
   }
   FAIL_CHECK("no error was thrown; expected code " << to_int(code));
+}
+
+// The whole message, with each `path` in it replaced by DIR.
+template <class Call>
+std::string message_of(ExitCode code, const std::string& path, Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    std::string message = error.what();
+    CAPTURE(message);
+    CHECK(to_int(error.code()) == to_int(code));
+    for (size_t at = 0; !path.empty() && (at = message.find(path, at)) != message.npos;) {
+      message.replace(at, path.size(), "DIR");
+    }
+    return message;
+  }
+  return "no error was thrown";
 }
 
 }  // namespace dslaunch::test
