@@ -36,4 +36,10 @@ std::vector<std::string> command_names() {
   return names;
 }
 
+int dispatch(const std::vector<std::string>& words) {
+  if (words.empty()) return short_help();
+  const Arguments arguments = split_arguments(words);
+  return find_command(arguments.command)(arguments);
+}
+
 }  // namespace dslaunch::launcher

@@ -14,6 +14,8 @@ using Command = int (*)(const Arguments&);
 Command find_command(std::string_view name);
 // The commands intended for users.
 std::vector<std::string> command_names();
+// Executes the command that `words`, argv without the program's name, begin with; without words, short_help().
+int dispatch(const std::vector<std::string>& words);
 
 int run_command(const Arguments& arguments);
 int exec_command(const Arguments& arguments);

@@ -1,11 +1,9 @@
-// dslaunch: from one command to a running job. Every command is a function of commands.hpp; this file selects it.
+// dslaunch: from one command to a running job. Every command is a function of commands.hpp; dispatch() selects it.
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
-#include <vector>
 
-#include "arguments.hpp"
 #include "base/described_error.hpp"
 #include "base/log.hpp"
 #include "base/standard_streams.hpp"
@@ -13,12 +11,6 @@
 
 namespace dslaunch::launcher {
 namespace {
-
-int dispatch(const std::vector<std::string>& words) {
-  if (words.empty()) return short_help();
-  const Arguments arguments = split_arguments(words);
-  return find_command(arguments.command)(arguments);
-}
 
 int report(ExitCode code, const std::string& message) {
   log::write(log::Level::kError, message);

@@ -12,4 +12,7 @@ int infer_command(const std::vector<std::string>& arguments);
 int consolidate_command(const std::vector<std::string>& arguments);
 int import_command(const std::vector<std::string>& arguments);
 
+// Executes the command that `words`, argv without the program's name, begin with, or prints help.
+int dispatch(const std::vector<std::string>& words);
+
 }  // namespace dslaunch::worker
