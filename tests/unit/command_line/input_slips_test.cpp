@@ -1,0 +1,134 @@
+// Wrong input files: the launcher, which checks before it removes anything for a run, and a rank give the same answer.
+#include <sys/stat.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <ATen/ops/ones.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "base/format.hpp"
+#include "launch/plan/input_files.hpp"
+#include "runtime/data/sample_source.hpp"
+#include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/step/loss.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+#include "unit/runtime/checkpoint/torch_file_writer.hpp"
+
+using namespace dslaunch;
+using test::message_of;
+
+namespace {
+
+const std::string kAdvice = " Save the module itself with torch.jit.script(module).save(PATH), or use tools/export.";
+
+std::string saved_model(const test::TempDir& dir) {
+  torch::jit::Module model("__torch__.Net");
+  model.register_parameter("w", at::ones({64}), false);
+  model.define("def forward(self, x):\n    return (x * self.w).sum()\n");
+  model.save(dir / "whole.pt");
+  return test::read_file(dir / "whole.pt");
+}
+
+// The files of all rows; returns the size of the model that the cut ones are cut from.
+size_t make_files(const test::TempDir& dir) {
+  const std::string whole = saved_model(dir);
+  for (const int percent : {1, 50, 99}) {
+    dir.write("cut" + std::to_string(percent) + ".pt",
+              whole.substr(0, whole.size() * static_cast<size_t>(percent) / 100));
+  }
+  dir.write("text.pt", "I am no model\n");
+  dir.write("empty.pt", "");
+  dir.write("old.pt", "\x80\x02}q.");
+  dir.write("data.safetensors", "");
+  std::filesystem::create_directory(dir / "folder.pt");
+  ::mkfifo((dir / "pipe.npz").c_str(), 0600);
+  test::TorchFileWriter weights;
+  weights.write(dir / "weights.pt", test::pickled::Dict{{"w", weights.tensor(at::ones({2}))}}.object());
+  test::TorchFileWriter::write_records(dir / "archive.pt", {{"readme.txt", "nothing here"}});
+  // The records that torch.export.save writes.
+  test::TorchFileWriter::write_records(dir / "disguised.pt", {{"models/model.json", "{}"},
+                                                              {"data/weights/weight_0", "1234"},
+                                                              {"data/sample_inputs/model.pt", ""},
+                                                              {"archive_format", "pt2"}});
+  return whole.size();
+}
+
+struct Slip {
+  std::string file;
+  ExitCode code;
+  std::string answer;  // of a model's file, and of a loss's
+};
+
+std::vector<Slip> wrong_models(size_t whole) {
+  const auto cut = [&](const std::string& percent) {
+    const size_t size = whole * std::stoul(percent) / 100;
+    return Slip{"cut" + percent + ".pt", ExitCode::kBadInput,
+                fmt::format("model 'DIR/cut{}.pt' is truncated: a zip archive of {} bytes without a central directory; "
+                            "copy it again.{}",
+                            percent, size, kAdvice)};
+  };
+  return {
+      {"nowhere.pt", ExitCode::kNoInput, "cannot read model 'DIR/nowhere.pt': No such file or directory"},
+      {"folder.pt", ExitCode::kNoInput,
+       "model 'DIR/folder.pt' is a directory, not a file; name the files in it, or a glob"},
+      {"pipe.npz", ExitCode::kNoInput, "model 'DIR/pipe.npz' is a device or pipe, not a file"},
+      {"text.pt", ExitCode::kBadInput, "model 'DIR/text.pt' is not TorchScript (no zip archive)." + kAdvice},
+      {"empty.pt", ExitCode::kBadInput, "model 'DIR/empty.pt' is empty (0 bytes)"},
+      {"old.pt", ExitCode::kBadInput,
+       "model 'DIR/old.pt' is a pickle of the old torch.save, not TorchScript." + kAdvice},
+      {"archive.pt", ExitCode::kBadInput, "model 'DIR/archive.pt' is a zip archive, but not TorchScript." + kAdvice},
+      {"disguised.pt", ExitCode::kBadInput,
+       "model 'DIR/disguised.pt' is a torch.export archive (.pt2), not TorchScript." + kAdvice},
+      {"weights.pt", ExitCode::kBadInput,
+       "model 'DIR/weights.pt' is not TorchScript: it holds tensors or a state-dict of torch.save but no code, so it "
+       "cannot be run." +
+           kAdvice},
+      cut("1"),
+      cut("50"),
+      cut("99")};
+}
+
+}  // namespace
+
+TEST_CASE("a file that is not a model is refused by the launcher and by a rank alike", "[input_slips]") {
+  const test::TempDir dir;
+  const size_t whole = make_files(dir);
+  config::JobConfig config;
+  CHECK_NOTHROW(launch::check_model_archive(dir / "whole.pt"));
+  CHECK_NOTHROW(runtime::engine::setup::load_model(dir / "whole.pt", config, at::kCPU));
+  for (const auto& [file, code, answer] : wrong_models(whole)) {
+    CAPTURE(file);
+    const std::string path = dir / file;
+    CHECK(message_of(code, dir.path(), [&] { launch::check_model_archive(path); }) == answer);
+    CHECK(message_of(code, dir.path(), [&] { runtime::engine::setup::load_model(path, config, at::kCPU); }) == answer);
+    config.loss = path;
+    CHECK(message_of(code, dir.path(), [&] { launch::check_named_files(config, dir.path()); }) == answer);
+    CHECK(message_of(code, dir.path(), [&] { runtime::engine::step::make_loss(path, at::kCPU); }) == answer);
+    config.loss = "";
+  }
+}
+
+TEST_CASE("data that cannot be opened is refused by the launcher and by a rank alike", "[input_slips]") {
+  const test::TempDir dir;
+  make_files(dir);
+  const std::vector<Slip> slips{
+      {"nowhere.npz", ExitCode::kNoInput, "cannot read data file 'DIR/nowhere.npz': No such file or directory"},
+      {"nowhere*.npz", ExitCode::kNoInput, "no data file matches 'DIR/nowhere*.npz'"},
+      {"folder.pt", ExitCode::kNoInput,
+       "data file 'DIR/folder.pt' is a directory, not a file; name the files in it, or a glob"},
+      {"pipe.npz", ExitCode::kNoInput, "data file 'DIR/pipe.npz' is a device or pipe, not a file"}};
+  for (const auto& [file, code, answer] : slips) {
+    CAPTURE(file);
+    config::JobConfig train, eval;
+    train.data.train = {dir / file};
+    eval.data.eval = {dir / file};
+    CHECK(message_of(code, dir.path(), [&] { runtime::open_train_samples(train.data); }) == answer);
+    CHECK(message_of(code, dir.path(), [&] { runtime::open_eval_samples(eval.data); }) == answer);
+    train.data.train = {dir / "data.safetensors", dir / file};  // one of several
+    for (const auto& config : {train, eval}) {
+      CHECK(message_of(code, dir.path(), [&] { launch::check_named_files(config, dir.path()); }) == answer);
+    }
+  }
+}

@@ -1,0 +1,197 @@
+// What dslaunch's command line refuses: the words as a user types them, and the whole answer. Each goes through
+// dispatch(), which main() calls.
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "apps/launcher/commands.hpp"
+#include "support/captured_output.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using test::message_of;
+
+namespace {
+
+struct Slip {
+  std::vector<std::string> words;
+  std::string answer;
+};
+
+const std::vector<Slip>& slips() {
+  static const std::vector<Slip> all{
+      {{"train.py"}, "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py'?"},
+      {{"--num_gpus", "2", "train.py", "--lr-decay", "1e-4"},
+       "train.py is a Python program, not a model: did you mean 'dslaunch exec --num_gpus 2 -- python train.py "
+       "--lr-decay 1e-4'?"},
+      {{"train.py", "an arg"},
+       "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py 'an arg''?"},
+      {{"--config=ds.json", "--num_gpus", "2", "train.py", "--data", "x"},
+       "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py --data x'?"},
+      {{"run", "go.sh", "--steps", "many", "--", "x"},
+       "go.sh is a script, not a model: did you mean 'dslaunch exec -- sh go.sh --steps many x'?"},
+      {{"infer", "m.pt"},
+       "infer from a model file is not supported yet ('m.pt'); with a checkpoint it continues a text: dslaunch "
+       "infer --checkpoint CKPT --prompt TEXT"},
+      {{"infer", "m.pt", "--data", "x.npz"},
+       "infer from a model file is not supported yet ('m.pt'); with a checkpoint it continues a text: dslaunch "
+       "infer --checkpoint CKPT --prompt TEXT"},
+      {{"infer", "--checkpoint", "c", "--prompt", "To", "be"}, "unexpected argument 'be'; see 'dslaunch infer --help'"},
+      {{"bench", "comm"}, "the command 'bench' is not supported yet"},
+      {{"--num_gpu", "2", "m.pt"}, "unknown option --num_gpu (did you mean '--num_gpus'?); see 'dslaunch --help'"},
+      {{"--rdzv-endpoint=a:1", "m.pt"},
+       "--rdzv_endpoint of torchrun is called --master_addr A --master_port P in dslaunch; see 'dslaunch --help'"},
+      {{"--deepspeed_config", "ds.json", "m.pt"},
+       "--deepspeed_config of deepspeed is called --config F in dslaunch; see 'dslaunch --help'"},
+      {{"hsots"}, "unknown command 'hsots' (did you mean 'hosts'?); see 'dslaunch --help'"},
+      {{"--verify", "0", "m.pt"}, "--verify 0: expected at least 1"},
+      {{"--verify", "-3", "m.pt"}, "--verify -3: expected at least 1"},
+      {{"--verify", "many", "m.pt"}, "--verify: 'many' is not a whole number; see 'dslaunch --help'"},
+      {{"--verify", "", "m.pt"}, "--verify: needs a number; see 'dslaunch --help'"},
+      {{"--verify", "3", "--eval_only", "m.pt"}, "--verify compares training steps, and --eval_only takes none"},
+      {{"--eval_only", "--overwrite", "m.pt"},
+       "--eval_only adds to a run directory; --overwrite would discard the run that it holds"},
+      {{"--eval_only", "--trace", "1", "m.pt"}, "--trace shows a training step, and --eval_only takes none"},
+      {{"--trace", "0", "m.pt"}, "--trace 0: expected at least 1"},
+      {{"--trace", "three", "m.pt"}, "--trace: 'three' is not a whole number; see 'dslaunch --help'"},
+      {{"--stages", "2", "m.pt"}, "--stages 2 is not supported yet (pipeline parallelism)"},
+      {{"--tp=2", "m.pt"}, "--tp 2 is not supported yet (tensor parallelism)"},
+      {{"--config", "ds.json"},
+       "MODEL.pt is missing: dslaunch [options] MODEL.pt [--config FILE]; see 'dslaunch --help'"},
+      {{"m.pt", "n.pt"}, "unexpected argument 'n.pt'; see 'dslaunch --help'"},
+      {{"--steps", "many", "m.pt"}, "--steps: 'many' is not a whole number; see 'dslaunch --help'"},
+      {{"--steps", "1e3", "m.pt"}, "--steps: '1e3' is not a whole number; see 'dslaunch --help'"},
+      {{"--steps", "99999999999999999999", "m.pt"},
+       "--steps: '99999999999999999999' is not between -9223372036854775808 and 9223372036854775807; see "
+       "'dslaunch --help'"},
+      {{"exec", "--master_port", "65536", "--", "x"},
+       "--master_port: '65536' is not between 0 and 65535; see 'dslaunch exec --help'"},
+      {{"exec", "--master_port", "", "--", "x"}, "--master_port: needs a number; see 'dslaunch exec --help'"},
+      {{"--seed", "-1", "m.pt"}, "--seed -1: expected at least 0"},
+      {{"--seed", "18446744073709551615", "m.pt"},
+       "--seed: '18446744073709551615' is not between -9223372036854775808 and 9223372036854775807; see 'dslaunch "
+       "--help'"},
+      {{"exec", "--hostfile", "", "--", "true"},
+       "--hostfile: the value is empty (is a shell variable not set?); omit the option; see 'dslaunch exec --help'"},
+      {{"exec", "--hostfile=", "--", "true"},
+       "--hostfile: the value is empty (is a shell variable not set?); omit the option; see 'dslaunch exec --help'"},
+      {{"--resume", "", "m.pt"},
+       "--resume: the value is empty (is a shell variable not set?); omit the option; see 'dslaunch --help'"},
+      {{"--run_dir=", "m.pt"},
+       "--run_dir: the value is empty (is a shell variable not set?); omit the option; see 'dslaunch --help'"},
+      {{"exec", "--num_gpus", "1", "--num_gpus", "2", "--", "x"},
+       "--num_gpus is given more than once; see 'dslaunch exec --help'"},
+      {{"exec", "--num_gpus", "--", "x"}, "--num_gpus needs a value; see 'dslaunch exec --help'"},
+      {{"--device", "tpu", "m.pt"}, "--device tpu: expected auto, cpu or cuda"},
+      {{"exec", "--timeout", "soon", "--", "true"},
+       "--timeout: 'soon' is not a duration; write 90, 90s, 10m, 2h or 500ms, up to 10000d"},
+      {{"exec", "--timeout", "10001d", "--", "true"},
+       "--timeout: '10001d' is not a duration; write 90, 90s, 10m, 2h or 500ms, up to 10000d"},
+      {{"exec", "--timeout", "110000d", "--", "true"},
+       "--timeout: '110000d' is not a duration; write 90, 90s, 10m, 2h or 500ms, up to 10000d"},
+      {{"exec", "--connect_timeout", "0", "--", "true"}, "--connect_timeout 0: expected at least 1ms"},
+      {{"exec", "--lost_after", "999ms", "--", "true"}, "--lost_after 999ms: expected at least 1s"},
+      {{"m.pt", "--", "x"}, "a model takes no arguments: '-- x' belongs to 'dslaunch exec'"},
+      {{"exec", "python", "x.py"}, "put '--' before the program: dslaunch exec [options] -- python x.py"},
+      {{"exec", "--"}, "the program is missing: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]"},
+      {{"exec", "--env", "A", "--", "true"}, "--env A: write NAME=VALUE"},
+      {{"exec", "--env", "A B=1", "--", "true"}, "--env A B=1: 'A B' is not a variable name"},
+      {{"m.pt", "--resume", "auto", "--overwrite"}, "--resume and --overwrite exclude each other"},
+      {{"config"}, "dslaunch config check FILE, or dslaunch config explain FILE"},
+      {{"exec", "--overwrite", "--", "true"}, "--overwrite replaces the logs in --run_dir D: add --run_dir"},
+      {{"exec", "--device", "cpu", "--no_ssh", "--num_nodes", "2", "--master_addr", "a", "--", "true"},
+       "--no_ssh needs --node_rank K: dslaunch is started by hand on every node, and K is the rank of this node "
+       "(0, 1, ...)"},
+      {{"exec", "--device", "cpu", "--no_ssh", "--node_rank", "0", "--", "true"},
+       "--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?"},
+      {{"exec", "--device", "cpu", "--node_rank", "1", "--", "true"},
+       "--node_rank 1 belongs to --no_ssh, where dslaunch is started by hand on every node; without it the order "
+       "of the hosts determines the ranks"},
+      {{"consolidate", "c"}, "dslaunch consolidate CKPT OUT: both are needed"},
+      {{"import"}, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed"},
+      {{"import", "a"}, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed"},
+      {{"import", "a", "b", "--tga", "x"},
+       "unknown option --tga (did you mean '--tag'?); see 'dslaunch import --help'"},
+  };
+  return all;
+}
+
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::string& path) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(path);
+  }
+  ~WorkingDirectory() { std::filesystem::current_path(before_); }
+
+ private:
+  std::filesystem::path before_;
+};
+
+}  // namespace
+
+TEST_CASE("dslaunch answers a slip in its command line with exit code 64", "[launcher][words]") {
+  const test::TempDir dir;
+  const WorkingDirectory inside(dir.path());
+  const test::CapturedOutput out(1);
+  for (const Slip& slip : slips()) {
+    CAPTURE(slip.words);
+    CHECK(message_of(ExitCode::kUsage, "", [&] { launcher::dispatch(slip.words); }) == slip.answer);
+  }
+  CHECK(out.text().empty());
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("a directory with the name of a future command is not a model", "[launcher][words]") {
+  const test::TempDir dir;
+  const WorkingDirectory inside(dir.path());
+  for (const std::string command : {"bench", "plan"}) {
+    std::filesystem::create_directory(command);
+    CHECK(message_of(ExitCode::kUsage, "", [&] {
+            launcher::dispatch({command, "comm"});
+          }) == "the command '" + command + "' is not supported yet");
+  }
+}
+
+TEST_CASE("dslaunch without arguments prints a short help and exits with 64", "[launcher][words]") {
+  const test::CapturedOutput out(1);
+  const test::CapturedOutput err(2);
+  CHECK(launcher::dispatch({}) == to_int(ExitCode::kUsage));
+  const std::string text = err.text();
+  CHECK(out.text().empty());
+  CHECK(std::count(text.begin(), text.end(), '\n') < 40);
+  for (const char* part :
+       {"MODEL.pt --config FILE", "dslaunch exec [options] -- PROGRAM ARGUMENTS", "dslaunch --help"}) {
+    CHECK_THAT(text, Catch::Matchers::Contains(part));
+  }
+}
+
+TEST_CASE("files that cannot be models are refused before anything is started", "[launcher][words]") {
+  const test::TempDir dir;
+  const WorkingDirectory inside(dir.path());
+  const auto answer = [](ExitCode code, const std::string& model) {
+    return message_of(code, "", [&] { launcher::dispatch({"--device", "cpu", "--data", "x.npz", model}); });
+  };
+  CHECK(answer(ExitCode::kNoInput, "nowhere.pt") == "the model nowhere.pt does not exist");
+  CHECK(answer(ExitCode::kBadInput, "net.pt2") ==
+        "net.pt2 was written by torch.export (.pt2); dslaunch trains TorchScript: save the module with "
+        "torch.jit.save(torch.jit.script(model), 'model.pt')");
+  std::filesystem::create_directory("folder.pt");
+  CHECK(answer(ExitCode::kBadInput, "folder.pt") ==
+        "folder.pt is a directory; a model is one file, written by torch.jit.save");
+}
+
+TEST_CASE("config check and hosts name a file that is not there", "[launcher][words]") {
+  const test::TempDir dir;
+  const test::CapturedOutput out(1);
+  const test::CapturedOutput err(2);
+  const std::string none = dir / "none", batch = dir.write("ds.json", "{train_batch_size: 6}");
+  CHECK(launcher::dispatch({"config", "check", none}) == to_int(ExitCode::kNoInput));
+  CHECK_THAT(out.text() + err.text(), Catch::Matchers::Contains("cannot read the job file '" + none + "'"));
+  CHECK(launcher::dispatch({"config", "check", batch, "--world_size", "3"}) == 0);
+  CHECK(launcher::dispatch({"config", "check", batch, "--world_size", "4"}) == to_int(ExitCode::kBadInput));
+  CHECK_THAT(message_of(ExitCode::kNoInput, dir.path(),
+                        [&] {
+                          launcher::dispatch({"hosts", "--hostfile", none});
+                        }),
+             Catch::Matchers::Contains("DIR/none"));
+}
