@@ -1,0 +1,64 @@
+// Configs that are refused, as the launcher and every rank load them (load_file, throw_if_bad): the whole answer and
+// the exit code.
+#include <catch2/catch.hpp>
+
+#include "config/load.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using test::message_of;
+
+namespace {
+
+struct Slip {
+  std::string text, answer;
+};
+
+}  // namespace
+
+TEST_CASE("a config with a slip is refused with its place and exit code 65", "[config][bad_config]") {
+  const auto slip = GENERATE(values<Slip>({
+      {"", "DIR/ds.json:1:1: empty: the file has no object; write {} to use every default, or see docs/config.md"},
+      {"[1, 2]", "DIR/ds.json:1:1: expected an object with keys, got a list"},
+      {"{\n \"train_batch_size\": 4,\n \"optimizer\": {]\n}\n", "DIR/ds.json:3:16: expected a key, got ']'"},
+      {"{\n \"train_batch_size\": 36,\n \"gradient_clipp1ng\": 1.0\n}\n",
+       "DIR/ds.json:3:2: unknown key 'gradient_clipp1ng' (did you mean 'gradient_clipping'?)"},
+      {"{\"gradient_clipp1ng\": 1.0, \"wall_clock_brakdown\": true}",
+       "DIR/ds.json:1:2: unknown key 'gradient_clipp1ng' (did you mean 'gradient_clipping'?)\n"
+       "DIR/ds.json:1:28: unknown key 'wall_clock_brakdown' (did you mean 'wall_clock_breakdown'?)"},
+      {"{\"gradient_clipping\": \"much\"}",
+       "DIR/ds.json:1:23: 'gradient_clipping' must be a number, not the text \"much\""},
+      {"{\"zero_optimization\": {\"stage\": 7}}", "DIR/ds.json:1:33: 'zero_optimization.stage' must be 0 to 3, not 7"},
+      {"{\"zero_optimization\": {\"stage\": 4}}", "DIR/ds.json:1:33: 'zero_optimization.stage' must be 0 to 3, not 4"},
+      {"{\"optimizer\": {\"type\": \"Adamm\", \"params\": {\"lr\": 1e-3}}}",
+       "DIR/ds.json:1:24: 'optimizer.type' must be AdamW, Adam, SGD, Adagrad, Lamb, Lion, Muon, OneBitAdam, "
+       "ZeroOneAdam, OneBitLamb, MuAdam, MuAdamW, MuSGD, Adadelta, Adafactor, Adamax, ASGD, LBFGS, NAdam, RAdam, "
+       "RMSprop, Rprop or SparseAdam, not the text \"Adamm\" (did you mean 'AdamW'?)"},
+      {"{\"scheduler\": {\"type\": \"WarmUpLRR\", \"params\": {}}}",
+       "DIR/ds.json:1:24: 'scheduler.type' must be WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle, "
+       "StepLR, MultiStepLR, ConstantLR, LinearLR, ExponentialLR, PolynomialLR, CosineAnnealingLR, "
+       "CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR or ReduceLROnPlateau, not the text \"WarmUpLRR\" (did you "
+       "mean 'WarmupLR'?)"},
+      {"{\"train_batch_size\": 36, \"train_batch_size\": 12}",
+       "DIR/ds.json:1:26: the key 'train_batch_size' is given twice in one object (first in line 1, column 2); remove "
+       "one"},
+      {"{\"train_batch_size\": 37, \"train_micro_batch_size_per_gpu\": 18}",
+       "DIR/ds.json:1:2: train_batch_size 37 cannot be split: train_micro_batch_size_per_gpu 18 × 2 ranks = 36 does "
+       "not divide it, so gradient_accumulation_steps cannot be an integer; set train_batch_size to 36 or 72"},
+      {"{\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}}",
+       "DIR/ds.json:1:28: not supported yet: 'fp16.fp16_master_weights_and_grads' = true (master weights in half "
+       "precision); leave it out or switch it off"},
+  }));
+  const test::TempDir dir;
+  const std::string path = dir.write("ds.json", slip.text);
+  CHECK(message_of(ExitCode::kBadInput, dir.path(),
+                   [&] { config::throw_if_bad(config::load_file(path, {}, {.data_ranks = 2})); }) == slip.answer);
+}
+
+TEST_CASE("a config that is not there is refused with exit code 66", "[config][bad_config]") {
+  const test::TempDir dir;
+  CHECK(message_of(ExitCode::kNoInput, dir.path(), [&] {
+          config::throw_if_bad(config::load_file(dir / "none.json"));
+        }) == "cannot read the job file 'DIR/none.json': No such file or directory");
+}
