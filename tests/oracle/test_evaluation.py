@@ -423,15 +423,6 @@ class Refusals(EvaluationTest):
         self.refused(65, "finite data", extra=["--eval_only"], config=base_config("mlp", data={
             "train": "synthetic", "synthetic": {"x": {"shape": [6]}, "y": {"shape": [1]}}}))
 
-    def test_an_evaluation_set_that_is_missing(self):
-        self.refused(66, "nowhere.safetensors", data=self.env.data("mlp"),
-                     config=base_config("mlp", data={"eval": self.env.path("nowhere.safetensors")}))
-
-    def test_an_evaluation_set_without_samples(self):
-        path = self.env.path("none.safetensors")
-        tensor_file.write(path, {"x": torch.zeros(0, 6), "y": torch.zeros(0, 1)})
-        self.refused(65, "no samples", config=base_config("mlp", data={"eval": path}), data=self.env.data("mlp"))
-
     def test_an_evaluation_set_that_does_not_fit_the_model(self):
         path = self.env.path("wide.safetensors")
         tensor_file.write(path, {"x": torch.zeros(4, 9), "y": torch.zeros(4, 1)})
@@ -439,10 +430,6 @@ class Refusals(EvaluationTest):
 
     def test_only_evaluation_from_a_checkpoint_that_is_not_there(self):
         self.refused(66, "no complete checkpoint", data=self.env.data("mlp"), extra=["--eval_only", "--resume", "auto"])
-
-    def test_what_has_no_meaning_beside_only_evaluation(self):
-        self.refused(64, "--overwrite", data=self.env.data("mlp"), extra=["--eval_only", "--overwrite"])
-        self.refused(64, "--trace", data=self.env.data("mlp"), extra=["--eval_only", "--trace", "1"])
 
 
 if __name__ == "__main__":

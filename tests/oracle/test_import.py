@@ -7,7 +7,6 @@ Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TOR
 import fcntl
 import glob
 import json
-import math
 import os
 import resource
 import select
@@ -282,6 +281,8 @@ class Continuation(PooledTest, ImportTest):
 
 
 class BadInput(ImportTest):
+    """Files that are damaged, missing or of another kind: tests/unit/runtime/checkpoint/deepspeed_checkpoint_test.cpp."""
+
     def test_into_a_checkpoint_of_deepspeed(self):
         """Its `latest` is DeepSpeed's own, and the next import wants it too."""
         folder = self.copy_of("stage1_fp32")
@@ -309,79 +310,6 @@ class BadInput(ImportTest):
         self.assertEqual(harness.run([*again, "--overwrite"]).code, 0)
         self.assertNotEqual(os.stat(manifest).st_mtime, 1)
 
-    def test_no_checkpoint(self):
-        self.refused(self.env.path("nowhere"), 66, "nowhere")
-        self.refused(DATA, 66, "not a DeepSpeed checkpoint")
-        self.refused(os.path.join(DATA, "stage1_fp32"), 66, "global_step4", "global_step3",
-                     options=("--tag", "global_step4"))
-
-    def test_files_that_are_missing(self):
-        folder = self.copy_of("stage2_fp32")
-        os.unlink(glob.glob(folder + "/*/zero_pp_rank_0_*optim*")[0])
-        self.refused(folder, 65, "rank 0", "missing")
-        folder = self.copy_of("stage2_fp32")
-        os.unlink(glob.glob(folder + "/*/zero_pp_rank_1_*optim*")[0])
-        self.refused(folder, 65, "2 ranks", "zero_pp_rank_0")
-
-    def test_files_of_other_kinds(self):
-        for name, word in (("layer_00-model_states.pt", "pipeline"), ("mp_rank_01_model_states.pt", "tensor"),
-                           ("layer_0_expert_1_mp_rank_00_model_states.pt", "experts")):
-            folder = self.copy_of("stage1_fp32")
-            open(os.path.join(folder, "global_step3", name), "w").close()
-            self.refused(folder, 65, word, name)
-
-    def test_damage_is_found_wherever_it_is(self):
-        """Every 211th byte flipped, and the file cut there: an answer with the file's name, or the same state."""
-        report, _ = self.imported("stage2_bf16")
-        whole_states = {key: whole(pieces) for key, pieces in read_shards(report["checkpoint"]).items()}
-        path = glob.glob(os.path.join(DATA, "stage2_bf16/*/bf16_zero_pp_rank_0*"))[0]
-        with open(path, "rb") as file:
-            content = file.read()
-        damaged = 0
-        for at in range(0, len(content), 211):
-            flipped = bytearray(content)
-            flipped[at] ^= 0x10
-            for bytes_now in (bytes(flipped), content[:at]):
-                folder = self.copy_of("stage2_bf16")
-                target = os.path.join(folder, "global_step3", os.path.basename(path))
-                with open(target, "wb") as file:
-                    file.write(bytes_now)
-                outcome, out = self.run_import(folder)
-                self.assertIn(outcome.code, (0, 65), str(outcome))
-                if outcome.code == 65:
-                    damaged += 1
-                    self.assertIn(os.path.basename(path), outcome.text)
-                    self.assertNotIn("internal", outcome.text.lower())
-                else:
-                    states = read_shards(os.path.join(out, "step_00000003"))
-                    for key, want in whole_states.items():
-                        self.assertTrue(torch.equal(whole(states[key]), want), f"byte {at}: {key}")
-                shutil.rmtree(folder)
-        self.assertGreater(damaged, len(content) // 211)
-
-    def test_numbers_of_the_loss_scaler_and_the_optimizer_that_cannot_be(self):
-        source = os.path.join("global_step3", "mp_rank_00_model_states.pt")
-        slips = [(name, value) for name, values in
-                 {"cur_scale": (0, -2.0, math.nan, math.inf, "65536"), "cur_iter": (-1, 1.5, math.nan, "3"),
-                  "last_overflow_iter": (-2, 0.5, "none"), "cur_hysteresis": (-1, math.nan, [])}.items() for value in values]
-        for name, value in slips:
-            with self.subTest(name=name, value=value):
-                folder = self.copy_of("stage0_fp16")
-                states = torch.load(os.path.join(folder, source))
-                states["optimizer"][name] = value
-                torch.save(states, os.path.join(folder, source))
-                self.refused(folder, 65, source, f"'{name}' of its loss scaler is")
-        for value in (-1, math.nan):
-            with self.subTest(step=value):
-                folder = self.copy_of("stage0_fp16")
-                states = torch.load(os.path.join(folder, source))
-                inner = states["optimizer"]["optimizer_state_dict"]
-                for at in [*inner["param_groups"], *inner["state"].values()]:
-                    if "step" in at:
-                        at["step"] = torch.tensor(value) if isinstance(at["step"], torch.Tensor) else value
-                torch.save(states, os.path.join(folder, source))
-                self.refused(folder, 65, source, "'step' of its optimizer is")
-
     def test_another_model_is_listed(self):
         class Other(torch.nn.Module):
             def __init__(self):
@@ -397,12 +325,6 @@ class BadInput(ImportTest):
         self.refused(os.path.join(DATA, "stage1_fp32"), 65, "'gian' (1) is not in the checkpoint (did you mean 'gain'?)",
                      "(11, 6) there and (12, 6) in the model", "'blocks.0.up.bias' is not in the model",
                      options=("--model", path))
-
-    def test_usage(self):
-        for arguments in (["import"], ["import", "a"], ["import", "a", "b", "--tga", "x"]):
-            outcome = harness.run([harness.program("dslaunch"), *arguments])
-            self.assertEqual(outcome.code, 64, str(outcome))
-        self.assertIn("--tag", outcome.text)
 
 
 if __name__ == "__main__":

@@ -145,27 +145,11 @@ class Difference(PooledTest, VerifyTest):
 
 
 class Options(VerifyTest):
-    def refused(self, *extra):
-        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), self.env.run_dir(),
-                                    1, 3, extra)
-        outcome = run(command)
-        self.assertEqual(outcome.code, 64, str(outcome))
-        self.assertIn("--verify", outcome.text)
-        return outcome
-
-    def test_zero_negative_and_invalid_steps(self):
-        for value in ("0", "-3", "many", ""):
-            with self.subTest(value=value):
-                self.refused("--verify", value)
-
     def test_a_run_that_differs_from_its_replica_ends_with_76(self):
         outcome = run(self.env.command(self.scripted(Forgetful), self.env.data("mlp"), base_config("mlp"),
                                        self.env.run_dir(), 2, 10, ["--verify", "5"]))
         self.assertEqual(outcome.code, 76, str(outcome))
         self.assertIn("--verify: at step 1 the run differs from an unsharded replica", outcome.text)
-
-    def test_with_eval_only(self):
-        self.assertIn("--eval_only", self.refused("--verify", "3", "--eval_only").text)
 
     def test_in_the_background(self):
         command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), self.env.run_dir(),

@@ -11,7 +11,10 @@
 #include "launch/plan/input_files.hpp"
 #include "runtime/data/sample_source.hpp"
 #include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/loss.hpp"
+#include "runtime/state/safetensors_writer.hpp"
+#include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/runtime/checkpoint/torch_file_writer.hpp"
@@ -131,4 +134,43 @@ TEST_CASE("data that cannot be opened is refused by the launcher and by a rank a
       CHECK(message_of(code, dir.path(), [&] { launch::check_named_files(config, dir.path()); }) == answer);
     }
   }
+}
+
+TEST_CASE("arrays without the names of forward's arguments are reported with their places", "[input_slips]") {
+  using runtime::engine::setup::open_training_data;
+  const test::TempDir dir;
+  const auto reported = [&](const std::string& first, const std::string& second, std::vector<std::string> inputs) {
+    runtime::SafetensorsWriter writer(dir / "data.safetensors",
+                                      {{first, at::kFloat, {4, 6}}, {second, at::kFloat, {4, 1}}});
+    writer.write(at::ones({4, 6}));
+    writer.write(at::ones({4, 1}));
+    writer.finish(false);
+    config::JobConfig config;
+    config.data.train = {dir / "data.safetensors"};
+    config.data.inputs = std::move(inputs);
+    runtime::model::ModelFacts model;
+    model.inputs = {{"x", "target"}, 2};
+    const test::CapturedOutput err(2);
+    open_training_data(model, config, {}, /*rank=*/0, at::kFloat, /*pin=*/false);
+    return err.text();
+  };
+  CHECK_THAT(
+      reported("a", "b", {}),
+      Catch::Matchers::Contains("forward's arguments in the order of the data's arrays: x is 'a', target is 'b'; set "
+                                "another order with data.inputs or --inputs"));
+  CHECK(reported("a", "b", {"a", "b"}).empty());
+  CHECK(reported("x", "target", {}).empty());
+}
+
+TEST_CASE("beside steps, an epoch of synthetic samples never comes first", "[input_slips]") {
+  config::JobConfig config;
+  config.data.synthetic_train = true;
+  config.data.synthetic = {{.name = "x", .shape = {6}}};
+  config.train.epochs = 1;
+  runtime::engine::setup::TrainingData data;
+  data.train = runtime::open_train_samples(config.data);
+  CHECK(message_of(ExitCode::kBadInput, "", [&] { runtime::engine::setup::count_steps(data, config); }) ==
+        "synthetic data is endless, so the run needs a number of steps: --steps N or train.steps");
+  config.train.steps = 2;
+  CHECK(runtime::engine::setup::count_steps(data, config) == 2);
 }

@@ -107,6 +107,24 @@ const std::vector<Slip>& slips() {
       {{"exec", "--device", "cpu", "--node_rank", "1", "--", "true"},
        "--node_rank 1 belongs to --no_ssh, where dslaunch is started by hand on every node; without it the order "
        "of the hosts determines the ranks"},
+      {{"exec", "--device", "cpu", "--tee", "4", "--", "true"},
+       "--tee 4: '4' is invalid; write 0 (none), 1 (standard output), 2 (standard error) or 3 (both), or "
+       "LOCAL_RANK:VALUE,... as in 0:3,12:1"},
+      {{"doctor", "--port", "0"}, "--port 0: expected a number from 1 to 65535"},
+      {{"doctor", "--port", "65536"}, "--port 65536: expected a number from 1 to 65535"},
+      {{"doctor", "--port", "x"}, "--port x: expected a number from 1 to 65535"},
+      {{"doctor", "--yes"}, "--yes confirms --kill: give both"},
+      {{"doctor", "--force"}, "--force extends --kill: give both"},
+      {{"doctor", "--only", "3"}, "--only 3: write PID:START, as the JSON report has them"},
+      {{"doctor", "stray"}, "unexpected argument 'stray'; see 'dslaunch doctor --help'"},
+      {{"doctor", "--", "true"}, "unexpected argument after '--'; see 'dslaunch doctor --help'"},
+      {{"stacks", "j", "--rank", "1-0"}, "--rank 1-0: expected numbers of ranks, ascending, as 3 or 0,4-7"},
+      {{"logs"}, "which job? dslaunch logs JOB; 'last' is the newest job"},
+      {{"logs", "j", "--rank", "-1"}, "--rank -1: 0 or more"},
+      {{"attach"}, "which job? dslaunch attach JOB; 'last' is the newest job"},
+      {{"stop"}, "which job? dslaunch stop JOB...; 'last' is the newest job"},
+      {{"stop", "j", "--now", "--grace", "3s"}, "--now and --grace exclude each other"},
+      {{"jobs", "--all", "j"}, "--all applies to the list of jobs, not to single jobs"},
       {{"consolidate", "c"}, "dslaunch consolidate CKPT OUT: both are needed"},
       {{"import"}, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed"},
       {{"import", "a"}, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed"},
@@ -180,7 +198,7 @@ TEST_CASE("files that cannot be models are refused before anything is started", 
         "folder.pt is a directory; a model is one file, written by torch.jit.save");
 }
 
-TEST_CASE("config check and hosts name a file that is not there", "[launcher][words]") {
+TEST_CASE("config check, hosts and doctor name a file that is not there", "[launcher][words]") {
   const test::TempDir dir;
   const test::CapturedOutput out(1);
   const test::CapturedOutput err(2);

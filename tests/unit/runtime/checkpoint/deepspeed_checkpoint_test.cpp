@@ -544,6 +544,23 @@ TEST_CASE("optimizer states of stages 1 and 2 that are damaged are refused", "[r
   }
 }
 
+TEST_CASE("a count of steps that cannot be is refused", "[runtime][checkpoint][deepspeed]") {
+  const auto with_step = [](const std::function<Object(TorchFileWriter&)>& step, bool by_group) {
+    Example example = unsharded();
+    File& model = example.model[0];
+    Dict moments{{"exp_avg", model.tensors.tensor(counting(100, 6).view({2, 3}))}};
+    Dict group{{"params", list({integer(0), integer(1), integer(2)})}};
+    (by_group ? group : moments).set("step", step(model.tensors));
+    const Dict optimizer{{"state", dict({{integer(0), moments.object()}})}, {"param_groups", list({group.object()})}};
+    model.root.set("optimizer", optimizer.object());
+    return refusal(example);
+  };
+  const auto minus_one = [](TorchFileWriter& tensors) { return tensors.tensor(at::tensor(-1.0F)); };
+  CHECK(with_step(minus_one, false) == kModel + "is damaged: 'step' of its optimizer is -1");
+  CHECK(with_step([](auto&) { return integer(-1); }, true) == kModel + "is damaged: 'step' of its optimizer is -1");
+  CHECK(with_step([](auto&) { return number(NAN); }, true) == kModel + "is damaged: 'step' of its optimizer is nan");
+}
+
 TEST_CASE("optimizer states of stage 3 that are damaged are refused", "[runtime][checkpoint][deepspeed]") {
   const auto changed = [](const std::function<void(Example&)>& change) {
     Example example = sliced();
