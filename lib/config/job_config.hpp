@@ -97,8 +97,35 @@ struct Scheduler {
   double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
 };
 
+// Where state rests between its uses: on the device, in host memory ("cpu"), or in files ("nvme").
+enum class OffloadDevice : uint8_t { kNone, kHost, kFile };
+
+struct OffloadOptimizer {  // masters and moments, and the gradients on their way to them
+  OffloadDevice device = OffloadDevice::kNone;
+  std::vector<std::string> nvme_path;  // directories, with ~ and $VAR expanded; for kFile at least one
+  int64_t buffer_count = 4;            // kFile: sub-groups in host memory at a time
+  bool pin_memory = false;  // page-locks all that the copy engine touches; false: copies go through a small ring
+  bool pipeline_read = false, pipeline_write = false;  // kFile: read ahead, write behind
+  double ratio = 1.0;        // stage 3: share of the state that is offloaded; the first used units stay on the device
+  double cores_share = 0.8;  // of the cores that the rank is bound to: the most that updates use
+  bool delayed_update = false;      // an update takes effect one step later
+  int64_t delayed_after_steps = 0;  // delayed_update: the first steps without delay
+};
+
+struct OffloadParam {  // stage 3: the parameters in their compute dtype
+  OffloadDevice device = OffloadDevice::kNone;
+  std::vector<std::string> nvme_path;
+  int64_t buffer_count = 5;
+  int64_t buffer_size = 100'000'000;   // elements; kFile
+  int64_t max_in_cpu = 1'000'000'000;  // elements; kFile: what stays in host memory
+  bool pin_memory = false;
+};
+
 struct Zero {
   int stage = 0;
+  OffloadOptimizer offload_optimizer;
+  OffloadParam offload_param;
+  int64_t sub_group_size = 1'000'000'000;                   // elements that an offloaded update works on at once
   std::optional<int64_t> reduce_bucket_size = 500'000'000;  // elements; empty: "auto", h*h of the model
   int64_t allgather_bucket_size = 500'000'000;              // elements
   bool overlap_comm = false;
