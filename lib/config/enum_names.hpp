@@ -23,6 +23,9 @@ inline constexpr EnumName<WarmupType> kWarmupTypes[] = {{"log", WarmupType::kLog
 inline constexpr EnumName<LossAverage> kLossAverages[] = {{"micro_batches", LossAverage::kMicroBatches},
                                                           {"tokens", LossAverage::kTokens}};
 
+inline constexpr EnumName<OffloadDevice> kOffloadDevices[] = {
+    {"none", OffloadDevice::kNone}, {"cpu", OffloadDevice::kHost}, {"nvme", OffloadDevice::kFile}};
+
 // DeepSpeed's keys differ in the names of types that they accept.
 inline constexpr EnumName<ScalarType> kCommunicationTypes[] = {
     {"fp32", ScalarType::kFp32}, {"bf16", ScalarType::kBf16}, {"fp16", ScalarType::kFp16}};

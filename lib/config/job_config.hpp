@@ -102,7 +102,7 @@ enum class OffloadDevice : uint8_t { kNone, kHost, kFile };
 
 struct OffloadOptimizer {  // masters and moments, and the gradients on their way to them
   OffloadDevice device = OffloadDevice::kNone;
-  std::vector<std::string> nvme_path;  // directories, with ~ and $VAR expanded; for kFile at least one
+  std::vector<std::string> nvme_path;  // directories as written (node_paths.hpp expands them); for kFile at least one
   int64_t buffer_count = 4;            // kFile: sub-groups in host memory at a time
   bool pin_memory = false;  // page-locks all that the copy engine touches; false: copies go through a small ring
   bool pipeline_read = false, pipeline_write = false;  // kFile: read ahead, write behind
@@ -125,7 +125,8 @@ struct Zero {
   int stage = 0;
   OffloadOptimizer offload_optimizer;
   OffloadParam offload_param;
-  int64_t sub_group_size = 1'000'000'000;                   // elements that an offloaded update works on at once
+  int64_t sub_group_size = 1'000'000'000;                   // elements that an offloaded update works on at once; 0,
+                                                            // which published files have: as few as possible
   std::optional<int64_t> reduce_bucket_size = 500'000'000;  // elements; empty: "auto", h*h of the model
   int64_t allgather_bucket_size = 500'000'000;              // elements
   bool overlap_comm = false;
@@ -146,6 +147,12 @@ struct Zero {
   };
   std::optional<Loco> loco;
   bool gather_16bit_weights_on_save = false;  // also saves unsharded weights in the compute type with every checkpoint
+};
+
+struct Aio {                     // "aio": reading and writing of what is in files
+  int64_t block_size = 1 << 20;  // bytes of one read or write
+  int64_t queue_depth = 8;       // requests in flight of one thread
+  int64_t num_threads = 1;
 };
 
 struct ArraySpec {  // one entry of data.synthetic
@@ -240,6 +247,7 @@ struct JobConfig {
   Optimizer optimizer;
   Scheduler scheduler;
   Zero zero;
+  Aio aio;
   Precision precision = Precision::kFp32;
   LossScale loss_scale;                // for fp16, or for autocast to fp16
   std::optional<ScalarType> autocast;  // bf16 or fp16: forward runs under autocast, parameters keep their type

@@ -21,6 +21,7 @@ constexpr KeyAlias kAliases[] = {
      "zero_optimization.stage3_gather_16bit_weights_on_model_save", true},
     {"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device", true},
     {"zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device", true},
+    {"aio.thread_count", "aio.intra_op_parallelism", false, true},
     {"bfloat16", "bf16", true, true},
     {"checkpoint.load.load_optimizer_states", "checkpoint.load.optimizer_states"},
     {"checkpoint.load.load_module_only", "checkpoint.load.weights_only"},
@@ -49,8 +50,8 @@ struct Index {
   std::unordered_map<std::string_view, std::vector<std::string>> names_by_section;
 
   Index() {
-    for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), own_keys(), storage_keys(),
-                       monitoring_keys(), unsupported_training_keys(), unsupported_inference_keys()}) {
+    for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), offload_keys(), own_keys(),
+                       storage_keys(), monitoring_keys(), unsupported_training_keys(), unsupported_inference_keys()}) {
       for (const auto& row : table) add(row);
     }
     join_sections();

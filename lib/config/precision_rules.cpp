@@ -80,7 +80,7 @@ void build_amp(const Settings& settings, JobConfig& out) {
   }
   out.precision = Precision::kFp16;
   out.keep_batch_norm = boolean_or(settings, "amp.keep_batchnorm_fp32", level == "O2");
-  out.fp32_master = boolean_or(settings, "amp.master_weights", level == "O2");
+  out.fp32_master = keeps_fp32_master(settings);
 }
 
 void build_torch_autocast(const Settings& settings, JobConfig& out) {
@@ -114,6 +114,12 @@ void apply_precision_rules(Settings& settings) {
         Issue::Kind::kRange, "amp.loss_scale",
         fmt::format("'amp.loss_scale' must be \"dynamic\" or a number above 0, not {}", describe(scale)));
   }
+}
+
+bool keeps_fp32_master(const Settings& settings) {
+  const std::string& level = settings.text("amp.opt_level");
+  if (!settings.boolean("amp.enabled") || level == "O0" || level == "O1") return true;
+  return boolean_or(settings, "amp.master_weights", level == "O2");
 }
 
 void build_precision(const Settings& settings, JobConfig& out) {

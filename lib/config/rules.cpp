@@ -188,6 +188,7 @@ void apply_rules(Settings& settings) {
   apply_train_rules(settings);
   apply_recomputation_rules(settings);
   apply_optimizer_rules(settings);
+  apply_offload_rules(settings);
   apply_monitoring_rules(settings);
   apply_scheduler_rules(settings);
 }

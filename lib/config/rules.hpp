@@ -21,6 +21,9 @@ void apply_precision_rules(Settings& settings);
 void apply_optimizer_rules(Settings& settings);
 void apply_scheduler_rules(Settings& settings);
 void apply_monitoring_rules(Settings& settings);
+// What offload_optimizer and offload_param require of the stage, the optimizer and the precision. After the rules of
+// the precision.
+void apply_offload_rules(Settings& settings);
 
 // Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
 bool optimizer_accepts(std::string_view type, std::string_view name);
@@ -30,8 +33,14 @@ bool scheduler_accepts(std::string_view type, std::string_view name);
 // in numbers, empty without a solution.
 std::string apply_batch(Settings& settings, int64_t data_ranks);
 
+// Whether the weights that training updates are fp32: always, except for levels of amp without master weights.
+bool keeps_fp32_master(const Settings& settings);
+
 // Fills precision, loss_scale, autocast, keep_batch_norm and fp32_master. The ZeRO stage must be set already.
 void build_precision(const Settings& settings, JobConfig& out);
+
+// Fills the members of offload_optimizer that several forms of a key decide.
+void build_offload(const Settings& settings, OffloadOptimizer& out);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

@@ -41,7 +41,10 @@ constexpr KeySpec kTrainingKeys[] = {
                    "a switch of an older ZeRO that DeepSpeed itself leaves unused"),
     no_counterpart("zero_allow_untested_optimizer", kBool, "false",
                    "every optimizer here is our own and works with every supported stage"),
-    no_counterpart("zero_force_ds_cpu_optimizer", kBool, "true", "there is one CPU optimizer here"),
+    no_counterpart(
+        "zero_force_ds_cpu_optimizer", kBool, "true",
+        "it is about optimizers that a training script brings, and none does here; an offloaded optimizer is "
+        "always updated by dslaunch's own code"),
     tuning("use_data_before_expert_parallelism", kBool, "false", "order of ranks for mixtures of experts"),
     not_yet("sequence_parallel_size", kInt, "null", "ranks that share a sequence").min(1).later(">1"),
     tuning("data_parallel_size", kInt, "null", "data-parallel ranks of a mesh with sequence parallelism").min(1),
@@ -75,7 +78,9 @@ constexpr KeySpec kTrainingKeys[] = {
     not_yet("scheduler.params.last_batch_iteration", kInt, "-1",
             "a schedule that begins in its middle; --resume continues the checkpoint's schedule"),
 
-    not_yet("fp16.fp16_master_weights_and_grads", kBool, "false", "master weights in half precision"),
+    not_yet("fp16.fp16_master_weights_and_grads", kBool, "false",
+            "masters in fp16 lose every update below half of a weight's last bit; masters are fp32, and with "
+            "offload_optimizer in host memory"),
 
     no_counterpart("bf16.immediate_grad_update", kBool, "false", "gradients are always accumulated as they arrive"),
     no_counterpart("bf16.check_grad_overflow", kBool, "false", "a non-finite loss always ends the run"),
@@ -94,33 +99,14 @@ constexpr KeySpec kTrainingKeys[] = {
                    "checkpoints always have the fp32 weights, and those are loaded"),
     no_counterpart("zero_optimization.elastic_checkpoint", kBool, "false",
                    "every checkpoint loads at every world size"),
-    {"zero_optimization.offload_param", kSection, "null", Status::kTuning, "where parameters rest (stage 3)"},
-    not_yet("zero_optimization.offload_param.device", kEnum, "\"none\"", "keep parameters in host memory or in a file")
-        .one_of("none|cpu|nvme"),
-    tuning("zero_optimization.offload_param.nvme_path", kString, "null", "directory for them"),
-    tuning("zero_optimization.offload_param.buffer_count", kInt, "5", "buffers").min(0),
-    tuning("zero_optimization.offload_param.buffer_size", kInt, "100000000", "elements of a buffer").min(0),
-    tuning("zero_optimization.offload_param.max_in_cpu", kInt, "1000000000", "elements that stay in host memory")
-        .min(0),
-    tuning("zero_optimization.offload_param.pin_memory", kBool, "false", "page-locked host memory"),
-    {"zero_optimization.offload_optimizer", kSection, "null", Status::kTuning, "where optimizer state rests"},
-    not_yet("zero_optimization.offload_optimizer.device", kEnum, "\"none\"",
-            "keep optimizer state in host memory or in a file")
-        .one_of("none|cpu|nvme"),
-    tuning("zero_optimization.offload_optimizer.nvme_path", kString, "null", "directory for it"),
-    tuning("zero_optimization.offload_optimizer.buffer_count", kInt, "4", "buffers").min(0),
-    tuning("zero_optimization.offload_optimizer.pin_memory", kBool, "false", "page-locked host memory"),
-    tuning("zero_optimization.offload_optimizer.pipeline_read", kBool, "false", "read ahead"),
-    tuning("zero_optimization.offload_optimizer.pipeline_write", kBool, "false", "write behind"),
-    tuning("zero_optimization.offload_optimizer.fast_init", kBool, "false", "faster start with a file"),
-    tuning("zero_optimization.offload_optimizer.ratio", kFloat, "1.0", "part of the state that is offloaded")
-        .min(0)
-        .max(1),
-    tuning("zero_optimization.offload_optimizer.super_offload", kBool, "false", "SuperOffload"),
-    tuning("zero_optimization.offload_optimizer.cpuadam_cores_perc", kFloat, "0.8", "part of the cores for Adam")
-        .min(0)
-        .max(1),
-    {"zero_optimization.zenflow", kSection, "null", Status::kNotYet, "asynchronous offloaded updates"},
+    no_counterpart("zero_optimization.offload_optimizer.fast_init", kBool, "false",
+                   "state is always created where it is kept, sub-group by sub-group"),
+    not_yet("zero_optimization.offload_optimizer.super_offload", kBool, "false",
+            "SuperOffload updates before the gradient norm is known and takes updates back, which needs a copy of all "
+            "optimizer state; offload_optimizer.delayed_update runs the update under the next step without one"),
+    {"zero_optimization.zenflow", kSection, "null", Status::kNotYet,
+     "ZenFlow applies most gradients several steps late, so the run is no longer that of one process; "
+     "offload_optimizer.delayed_update hides the update with one step of delay"},
     tuning("zero_optimization.zenflow.topk_ratio", kFloat, "0.1", "important part of the gradients").min(0).max(1),
     tuning("zero_optimization.zenflow.select_strategy", kEnum, "\"auto\"", "when they are chosen")
         .one_of("auto|step|epoch"),
@@ -132,9 +118,6 @@ constexpr KeySpec kTrainingKeys[] = {
     tuning("zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", "full updates at the start").min(0),
     tuning("zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "cores that PyTorch keeps").min(0).max(1),
     tuning("zero_optimization.zenflow.steps_per_epoch", kInt, "null", "set by DeepSpeed").min(1),
-    no_counterpart("zero_optimization.sub_group_size", kInt, "1000000000",
-                   "stage 3: the optimizer works in place on its shards, whatever their size")
-        .min(0),
     no_counterpart("zero_optimization.stage3_max_reuse_distance", kInt, "1000000000",
                    "stage 3: a unit stays in its slot until another one needs it")
         .min(0),
@@ -161,21 +144,19 @@ constexpr KeySpec kTrainingKeys[] = {
     no_counterpart("zero_optimization.log_trace_cache_warnings", kBool, "false", "dslaunch has no trace cache"),
     no_counterpart("zero_optimization.enable_sanity_checks", kBool, "false", "checks are always on"),
     no_counterpart("zero_optimization.grad_hooks", kAny, "null", "documented by DeepSpeed, rejected by its code"),
-    no_counterpart("zero_optimization.cpu_offload_use_pin_memory", kBool, "null", "deprecated, without effect"),
+    no_counterpart("zero_optimization.cpu_offload_use_pin_memory", kBool, "null",
+                   "deprecated, and without effect in DeepSpeed too; write offload_optimizer.pin_memory"),
     {"zero_optimization.leaf_module", kSection, "null", Status::kNoCounterpart,
      "\"units\" says what is gathered as one"},
     no_counterpart("zero_optimization.leaf_module.classes", kStringList, "null", "\"units\" takes class names"),
     no_counterpart("zero_optimization.leaf_module.names", kStringList, "null", "\"units\" takes module paths"),
     no_counterpart("zero_optimization.leaf_module.name_suffixes", kStringList, "null", "\"units\" takes module paths"),
 
-    tuning_section("aio", "how offloaded state is read and written"),
-    tuning("aio.block_size", kInt, "1048576", "bytes of one read or write").min(1),
-    tuning("aio.queue_depth", kInt, "8", "requests in flight").min(1),
-    tuning("aio.intra_op_parallelism", kInt, "1", "threads of one request").min(1),
-    no_counterpart("aio.thread_count", kInt, "null", "DeepSpeed documents it and reads intra_op_parallelism").min(1),
-    tuning("aio.single_submit", kBool, "false", "submit requests one by one"),
-    tuning("aio.overlap_events", kBool, "true", "overlap submission and completion"),
-    tuning("aio.use_gds", kBool, "false", "GPUDirect storage"),
+    no_counterpart("aio.single_submit", kBool, "false", "a request is submitted as soon as its buffer is ready"),
+    no_counterpart("aio.overlap_events", kBool, "true", "a request's end is awaited only where its data is needed"),
+    not_yet("aio.use_gds", kBool, "false",
+            "GPUDirect Storage needs a kernel module and a library of NVIDIA; state in files passes through host "
+            "memory, where it is updated"),
 
     tuning_section("pipeline", "pipeline parallelism"),
     not_yet("pipeline.stages", kInt, "\"auto\"", "pipeline stages").min(1).later(">1"),

@@ -62,7 +62,9 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("Batch", config.batch, config);
   check_members("Optimizer", config.optimizer, config, {"beta2, with beta1", "groups"});
   check_members("Scheduler", config.scheduler, config);
-  check_members("Zero", config.zero, config, {"loco"});
+  check_members("OffloadOptimizer", config.zero.offload_optimizer, config, {"delayed_update", "delayed_after_steps"});
+  check_members("OffloadParam", config.zero.offload_param, config);
+  check_members("Aio", config.aio, config);
   check_members("Loco", default_constructed<Zero::Loco>(), config);
   check_members("Data", config.data, config, {"synthetic_train", "synthetic"});
   check_members("Train", config.train, config);
@@ -80,16 +82,20 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("ArraySpec", array, array, {"name"});
 }
 
-// These two hold sections as members, whose rows were counted above.
+// These three hold sections as members, whose rows were counted above.
 TEST_CASE("every member beside the inner sections is bound by a row or is derived", "[config][binding]") {
   const JobConfig& config = kDefaults;
   const size_t in_load = num_members<CheckpointLoad>();
   CHECK(rows_of(config.checkpoint, config).size() - in_load == num_members<Checkpoint>() - 1);
+  const size_t in_offload =
+      rows_of(config.zero.offload_optimizer, config).size() + rows_of(config.zero.offload_param, config).size();
+  const size_t zero_sections = 3;  // these two, and loco, which is empty
+  CHECK(rows_of(config.zero, config).size() - in_offload == num_members<Zero>() - zero_sections);
 
   std::map<std::string, size_t> sections;
   const auto add = [&](const char* name, const auto& section) { sections[name] = rows_of(section, config).size(); };
   add("batch", config.batch), add("optimizer", config.optimizer), add("scheduler", config.scheduler);
-  add("zero", config.zero), add("data", config.data), add("train", config.train);
+  add("zero", config.zero), add("aio", config.aio), add("data", config.data), add("train", config.train);
   add("checkpoint", config.checkpoint), add("recomputation", config.recomputation), add("kernels", config.kernels);
   add("tensorboard", config.tensorboard), add("csv_monitor", config.csv_monitor);
   add("flops_profiler", config.flops_profiler), add("comms_logger", config.comms_logger);

@@ -130,6 +130,29 @@ TEST_CASE("an alias on the command line wins over the key in the file", "[config
   CHECK(result.config.precision == Precision::kBf16);
 }
 
+TEST_CASE("offloading can be set and taken back on the command line", "[config][override]") {
+  const std::string file = "{zero_optimization: {stage: 3, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\"}}}";
+  auto result = with(file, {{"zero_optimization.offload_optimizer.nvme_path", "[\"/b\", \"~/c\"]"},
+                            {"zero_optimization.offload_optimizer.delayed_update", "{warmup_steps: 5}"},
+                            {"zero_optimization.cpu_offload_param", "true"},
+                            {"aio.thread_count", "4"}});
+  INFO(all_lines(result));
+  REQUIRE(result.ok());
+  const Zero& zero = result.config.zero;
+  CHECK(zero.offload_optimizer.nvme_path == std::vector<std::string>{"/b", "~/c"});
+  CHECK(zero.offload_optimizer.delayed_after_steps == 5);
+  CHECK(zero.offload_param.device == OffloadDevice::kHost);
+  CHECK(result.config.aio.num_threads == 4);
+  for (const char* off : {"null", "{}", "{device: \"none\"}"}) {
+    CHECK(with(file, {{"zero_optimization.offload_optimizer", off}}).config.zero.offload_optimizer.device ==
+          OffloadDevice::kNone);
+  }
+  CHECK(with(file, {{"zero_optimization.offload_optimizer.device", "null"}}).config.zero.offload_optimizer.device ==
+        OffloadDevice::kNone);
+  CHECK(with(file, {{"zero_optimization.offload_optimizer.delayed_update", "true"}})
+            .config.zero.offload_optimizer.delayed_update);
+}
+
 TEST_CASE("--set texts are taken apart at the first equals sign", "[config][override]") {
   Override option = parse_set_option("data.train=a=b.npz");
   CHECK(option.key == "data.train");

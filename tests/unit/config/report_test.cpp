@@ -56,6 +56,7 @@ TEST_CASE("explain gives value, origin and effect of every key", "[config][repor
   check("data.synthetic.z.z.shape", {4}, "file");
   check("zero_optimization.offload_optimizer.device", "none", "default");
   check("init", {{"seed", 0}, {"std", 0.5}}, "file");
+  check("aio.intra_op_parallelism", 1, "default");
   CHECK(keys["data.synthetic"]["value"]["z.z"]["shape"] == Json({4}));
   CHECK(keys["zero_optimization.stage"]["line"] == 3);
   CHECK(keys["bf16.bf16_optimizer_states"]["status"] == "not supported yet");
@@ -130,6 +131,36 @@ TEST_CASE("the resolved file loads again to the same job", "[config][report]") {
   CHECK(json["zero_optimization"]["stage"] == 1);
   CHECK(json["train"]["epochs"].is_null());
   CHECK_FALSE(json["optimizer"]["params"].contains("momentum"));
+}
+
+TEST_CASE("the resolved file shows offloading as it is in effect, and loads again without remarks",
+          "[config][report]") {
+  auto first = load(
+      "{zero_optimization: {stage: 2, cpu_offload: true, offload_param: {device: \"cpu\"},\n"
+      " offload_optimizer: {delayed_update: {warmup_steps: \"4e1\"}, nvme_path: \"~/$X\"}}, graph_harvesting: true}");
+  INFO(all_lines(first));
+  REQUIRE(first.ok());
+  const std::string resolved = resolved_json(first);
+  const Json json = Json::parse(resolved), &zero = json["zero_optimization"];
+  CHECK(zero["offload_optimizer"] == Json{{"device", "cpu"},
+                                          {"nvme_path", {"~/$X"}},
+                                          {"buffer_count", 4},
+                                          {"pin_memory", false},
+                                          {"pipeline_read", false},
+                                          {"pipeline_write", false},
+                                          {"ratio", 1.0},
+                                          {"cpuadam_cores_perc", 0.8},
+                                          {"delayed_update", {{"warmup_steps", 40}}}});
+  CHECK(zero["offload_param"]["device"] == "none");
+  CHECK_FALSE(zero.contains("cpu_offload"));
+  CHECK(json["graph_harvesting"] == false);
+  CHECK(json["aio"] == Json{{"block_size", 1048576}, {"queue_depth", 8}, {"intra_op_parallelism", 1}});
+  auto second = load(resolved);
+  INFO(all_lines(second));
+  REQUIRE(second.ok());
+  CHECK(resolved_json(second) == resolved);
+  CHECK(num_notes(second, "offload") == 0);
+  CHECK(num_notes(second, "no effect") == 0);
 }
 
 TEST_CASE("the resolved defaults load again without new remarks", "[config][report]") {
