@@ -17,6 +17,7 @@
 #include "comm/mesh.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
+#include "config/node_paths.hpp"
 #include "config/report.hpp"
 #include "config/run_flags.hpp"
 #include "device.hpp"
@@ -41,6 +42,7 @@ config::LoadResult load_config(const TrainOptions& options, const comm::Mesh& me
   auto result = config::load_file(options.config.value_or(""), config::overrides_of(options.flags, options.sets),
                                   {.data_ranks = mesh.data});
   config::throw_if_bad(result);
+  config::expand_node_paths(result.config);
   const bool has_data =
       !result.config.data.train.empty() || result.config.data.synthetic_train || options.flags.has("--eval_only");
   if (!has_data) {
