@@ -50,6 +50,7 @@ void note_missing_device(Settings& settings, const std::string& section) {
 }
 
 void check_stage(Settings& settings) {
+  if (settings.has_error("zero_optimization.stage")) return;
   const int64_t stage = settings.integer("zero_optimization.stage");
   if (stage == 0 && is_offloaded(settings, kOptimizer)) {
     settings.add_error(Issue::Kind::kConflict, kOptimizer + ".device",

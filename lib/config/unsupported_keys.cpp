@@ -79,7 +79,8 @@ constexpr KeySpec kTrainingKeys[] = {
             "a schedule that begins in its middle; --resume continues the checkpoint's schedule"),
 
     not_yet("fp16.fp16_master_weights_and_grads", kBool, "false",
-            "masters in fp16 lose every update below half of a weight's last bit; masters are fp32, and with "
+            "masters and gradients in fp16: updates below half of a weight's last bit would be lost; masters are fp32, "
+            "with "
             "offload_optimizer in host memory"),
 
     no_counterpart("bf16.immediate_grad_update", kBool, "false", "gradients are always accumulated as they arrive"),

@@ -182,6 +182,7 @@ TEST_CASE("what cannot be offloaded is refused with key, reason and what to do",
        "set it to 1, also for one rank, or leave offload_optimizer out"},
       {job("stage: 0, cpu_offload: true"), "zero_optimization.offload_optimizer.device",
        "'zero_optimization.cpu_offload' cpu needs ZeRO stage 1, 2 or 3"},
+      {job("stage: 9, offload_optimizer: {device: \"cpu\"}"), "zero_optimization.stage", "must be 0 to 3, not 9"},
       {job("stage: 2, offload_optimizer: {device: \"cpu\", ratio: 0.3}"), "zero_optimization.offload_optimizer.ratio",
        "'zero_optimization.offload_optimizer.ratio' 0.3 needs ZeRO stage 3, but zero_optimization.stage is 2: only "
        "there is state offloaded unit by unit; set the stage to 3, or the ratio to 1"},
@@ -192,6 +193,8 @@ TEST_CASE("what cannot be offloaded is refused with key, reason and what to do",
        "'zero_optimization.offload_param.device' nvme needs 'zero_optimization.offload_param.nvme_path'"},
       {job("stage: 3, offload_param: {device: \"nvme\", nvme_path: [\"/a\", \"\"]}"),
        "zero_optimization.offload_param.nvme_path", "'zero_optimization.offload_param.nvme_path' has an empty name"},
+      {job("stage: 3, offload_param: {device: \"nvme\", nvme_path: [5]}"), "zero_optimization.offload_param.nvme_path",
+       "item 1 must be a text, not 5"},
       {job("stage: 2, " + kHost, "optimizer: {type: \"Lamb\"}"), "optimizer.type",
        "'optimizer.type' Lamb cannot be offloaded: its step needs the norm of each whole parameter, whose parts are on "
        "other ranks; choose AdamW, Adam, SGD, Lion or Adagrad, or leave zero_optimization.offload_optimizer out"},
@@ -208,7 +211,7 @@ TEST_CASE("what cannot be offloaded is refused with key, reason and what to do",
        "not supported yet: 'zero_optimization.zenflow' (ZenFlow "},
       {job("stage: 2, " + kHost, "fp16: {enabled: true, fp16_master_weights_and_grads: true}"),
        "fp16.fp16_master_weights_and_grads",
-       "not supported yet: 'fp16.fp16_master_weights_and_grads' = true (masters in fp16 lose "},
+       "not supported yet: 'fp16.fp16_master_weights_and_grads' = true (masters and gradients in fp16: "},
       {"{aio: {use_gds: true}}", "aio.use_gds", "not supported yet: 'aio.use_gds' = true (GPUDirect Storage "},
       {job("stage: 2, offload_optimizer: {device: \"gpu\"}"), "zero_optimization.offload_optimizer.device",
        "'zero_optimization.offload_optimizer.device' must be none, cpu or nvme, not the text \"gpu\""},
@@ -230,7 +233,8 @@ TEST_CASE("what cannot be offloaded is refused with key, reason and what to do",
   CHECK(result.issues[0].key == c.key);
   CHECK(result.issues[0].position.line == 1);
   CHECK_THAT(result.issues[0].message, Contains(c.message));
-  CHECK(num_notes(result, "'device' is not given") <= 1);
+  const bool has_device = c.text.find("device:") != c.text.npos;
+  if (has_device) CHECK(num_notes(result, "'device' is not given") == 0);
 }
 
 TEST_CASE("optimizers and precisions that can be offloaded are", "[config][offload]") {
