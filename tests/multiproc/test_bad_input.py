@@ -422,6 +422,12 @@ class RunFolder(BadInputTest):
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
         self.assertIn("File too large", outcome.stderr)
 
+    def test_a_variable_of_a_nodes_directory_that_is_not_set(self):
+        offload = {"device": "nvme", "nvme_path": "$NO_SUCH_SCRATCH/swap"}
+        config = base_config("mlp", zero_optimization={"stage": 2, "offload_optimizer": offload})
+        self.assert_refused(self.start(config=config), 65, "zero_optimization.offload_optimizer.nvme_path",
+                            "the variable NO_SUCH_SCRATCH is not set on this node")
+
     def test_an_unusable_checkpoint_directory_is_reported_before_training(self):
         self.file("no-folder", "")
         config = base_config("mlp", checkpoint={"dir": self.path("no-folder/checkpoints")})
