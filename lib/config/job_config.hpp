@@ -125,8 +125,7 @@ struct Zero {
   int stage = 0;
   OffloadOptimizer offload_optimizer;
   OffloadParam offload_param;
-  int64_t sub_group_size = 1'000'000'000;                   // elements that an offloaded update works on at once; 0,
-                                                            // which published files have: as few as possible
+  int64_t sub_group_size = 1'000'000'000;                   // elements that an offloaded update works on at once
   std::optional<int64_t> reduce_bucket_size = 500'000'000;  // elements; empty: "auto", h*h of the model
   int64_t allgather_bucket_size = 500'000'000;              // elements
   bool overlap_comm = false;

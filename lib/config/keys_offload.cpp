@@ -59,8 +59,8 @@ constexpr KeySpec kRows[] = {
         "zero_optimization.offload_param.pin_memory",
         "page-lock the host memory of parameters; false: they are copied through a small page-locked ring"),
 
-    key<&JobConfig::zero, &Zero::sub_group_size>("zero_optimization.sub_group_size",
-                                                 "elements that an offloaded update works on at once")
+    key<&JobConfig::zero, &Zero::sub_group_size>(
+        "zero_optimization.sub_group_size", "elements that an offloaded update works on at once, at most; 0: 65536")
         .min(0),
 
     section("aio", "how state in files is read and written"),

@@ -17,6 +17,9 @@ namespace {
 const std::string kOptimizer = "zero_optimization.offload_optimizer", kParam = "zero_optimization.offload_param";
 const std::string kDelayedUpdate = kOptimizer + ".delayed_update";
 
+// The elements of a sub-group of size 0, which published files have: it ends with a parameter in DeepSpeed.
+constexpr int64_t kSmallestSubGroup = 65536;
+
 std::string device_of(const Settings& settings, const std::string& section) {
   return settings.text(section + ".device");
 }
@@ -183,11 +186,12 @@ void apply_offload_rules(Settings& settings) {
   note_ineffective(settings);
 }
 
-void build_offload(const Settings& settings, OffloadOptimizer& out) {
+void build_offload(const Settings& settings, Zero& out) {
   const Value& delay = settings.at(kDelayedUpdate).value;
   const Value* steps = delay.find("warmup_steps");
-  out.delayed_update = delay.is_object() || delay.boolean;
-  out.delayed_after_steps = steps ? steps->integer : 0;
+  out.offload_optimizer.delayed_update = delay.is_object() || delay.boolean;
+  out.offload_optimizer.delayed_after_steps = steps ? steps->integer : 0;
+  if (out.sub_group_size == 0) out.sub_group_size = kSmallestSubGroup;
 }
 
 }  // namespace dslaunch::config

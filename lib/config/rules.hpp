@@ -39,8 +39,8 @@ bool keeps_fp32_master(const Settings& settings);
 // Fills precision, loss_scale, autocast, keep_batch_norm and fp32_master. The ZeRO stage must be set already.
 void build_precision(const Settings& settings, JobConfig& out);
 
-// Fills the members of offload_optimizer that several forms of a key decide.
-void build_offload(const Settings& settings, OffloadOptimizer& out);
+// Fills the members of offloading whose keys have several forms or special values.
+void build_offload(const Settings& settings, Zero& out);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

@@ -110,7 +110,9 @@ TEST_CASE("a published config loads with its offloading switched off on the comm
 
 TEST_CASE("published sizes of sub-groups and buffers are read as they are", "[config][guide_configs]") {
   const auto load_offload = [](const std::string& name) { return load_file(kOffloadFolder + name + ".json", {}, {1}); };
-  CHECK(load_offload("tiny_sub_groups").config.zero.sub_group_size == 0);
+  const auto tiny = load_offload("tiny_sub_groups");
+  CHECK(tiny.settings.integer("zero_optimization.sub_group_size") == 0);
+  CHECK(tiny.config.zero.sub_group_size == 65536);
   CHECK(load_offload("tiny_sub_groups").config.zero.max_live_parameters == 0);
   CHECK(load_offload("hub_zero3").config.zero.sub_group_size == 100'000'000'000'000);
   const auto nvme = load_offload("hub_zero3_nvme");
