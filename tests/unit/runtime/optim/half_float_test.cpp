@@ -11,7 +11,9 @@
 namespace {
 
 using dslaunch::bfloat16_bits;
+using dslaunch::bfloat16_value;
 using dslaunch::float16_bits;
+using dslaunch::float16_value;
 
 // Where `bits_of` is not LibTorch's own rounding to Type: all exponents and signs, with mantissas around every rounding
 // boundary and a sweep in between.
@@ -30,10 +32,29 @@ int64_t num_wrong(uint16_t (*bits_of)(float)) {
   return wrong;
 }
 
+// Of all bit patterns.
+template <class Type>
+int64_t num_wrong(float (*value_of)(uint16_t)) {
+  int64_t wrong = 0;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = value_of(half), expected = Type(half, Type::from_bits());
+    const bool is_right =
+        std::isnan(expected) ? std::isnan(value) : std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(expected);
+    wrong += is_right ? 0 : 1;
+  }
+  return wrong;
+}
+
 }  // namespace
 
 TEST_CASE("bf16 rounds as LibTorch's type does", "[runtime][low_precision]") {
   CHECK(num_wrong<c10::BFloat16>(bfloat16_bits) == 0);
+}
+
+TEST_CASE("bf16 and fp16 widen as LibTorch's types do", "[runtime][low_precision]") {
+  CHECK(num_wrong<c10::BFloat16>(bfloat16_value) == 0);
+  CHECK(num_wrong<c10::Half>(float16_value) == 0);
 }
 
 TEST_CASE("fp16 rounds as LibTorch's type does, subnormals and overflow included", "[runtime][low_precision]") {
