@@ -1,5 +1,6 @@
-// What at::parallel_for does with several threads where it is compiled with OpenMP (without OpenMP it is serial).
-// LibTorch's threads belong to libgomp, which not every compiler's -fopenmp uses, so libgomp is called by name.
+// Without a team: what at::parallel_for does with several threads where it is compiled with OpenMP (without OpenMP it
+// is serial). LibTorch's threads belong to libgomp, which not every compiler's -fopenmp uses, so libgomp is called by
+// name.
 #include "runtime/state/parallel_ranges.hpp"
 
 #include <ATen/Parallel.h>
@@ -8,6 +9,8 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+
+#include "runtime/state/thread_team.hpp"
 
 // libgomp's interface, as `#pragma omp parallel` calls it: every thread of the team runs `body(data)`.
 extern "C" {
@@ -48,7 +51,9 @@ void run_range(void* data) noexcept {
 
 void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& work) {
   if (count <= 0) return;
-  if (count <= grain || at::in_parallel_region() || at::get_num_threads() == 1) return work(0, count);
+  if (count <= grain || at::in_parallel_region() || ThreadTeam::is_in_loop()) return work(0, count);
+  if (ThreadTeam* team = ThreadTeam::of_this_thread()) return team->run(count, grain, work);
+  if (at::get_num_threads() == 1) return work(0, count);
   Loop loop{count, grain, work};
   GOMP_parallel(run_range, &loop, 0, 0);
   if (loop.failure) std::rethrow_exception(loop.failure);

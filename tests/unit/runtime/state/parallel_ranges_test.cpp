@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <latch>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "runtime/state/thread_team.hpp"
 
 using dslaunch::runtime::parallel_ranges;
 
@@ -67,4 +70,29 @@ TEST_CASE("an exception of one range comes out when all have ended", "[state][pa
     if (begin == 50) throw std::runtime_error("range at 50");
   };
   CHECK_THROWS_WITH(parallel_ranges(100, 1, throws_in_one), "range at 50");
+}
+
+TEST_CASE("within a team's scope the team takes the loop", "[state][parallel_ranges]") {
+  const Threads one(1);
+  dslaunch::runtime::ThreadTeam team(2);
+  const auto num_threads = [] {
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+    std::vector<int> inner_calls(2);
+    std::latch both_work(2);
+    parallel_ranges(2, 1, [&](int64_t begin, int64_t end) {
+      if (end - begin == 1) both_work.arrive_and_wait();
+      parallel_ranges(100, 1, [&](int64_t, int64_t) { ++inner_calls[static_cast<size_t>(begin)]; });
+      std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    });
+    CHECK(*std::max_element(inner_calls.begin(), inner_calls.end()) == 1);  // a loop within a loop is serial
+    return threads.size();
+  };
+  CHECK(num_threads() == 1);
+  {
+    const dslaunch::runtime::ThreadTeam::Scope scope(team);
+    CHECK(num_threads() == 2);
+  }
+  CHECK(num_threads() == 1);
 }
