@@ -33,7 +33,9 @@ class Elementwise final : public FlatOptimizer {
     if (states.empty()) return;
     const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
-    for (const auto& state : states) check_state(state, device, groups_.size(), rule_.moment_names.size());
+    for (const auto& state : states) {
+      check_state(state, device, groups_.size(), rule_.moment_names.size(), GradientTypes::kFp32AndHalfOnHost);
+    }
     if (device.is_cuda()) return step_on_device(states, inputs, device);
     if (is_skipped(inputs)) return;
     for (const auto& state : states) step_on_host(state, inputs);

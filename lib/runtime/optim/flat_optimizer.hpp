@@ -3,9 +3,10 @@
 // the same bit by bit. LAMB needs norms and Muon needs matrices of whole parameters; they get the parts that other
 // ranks hold through the communicator of the layout. Results do not depend on the number of threads.
 //
-// Host tensors are updated before the call returns. CUDA tensors are updated on the current stream without a host
-// synchronization: the kernels read factor, skip and count of applied steps there.
-// One thread at a time per optimizer; optimizers have no state of their own (their state is in the moments).
+// Host tensors are updated before the call returns, by the threads that parallel_ranges() uses. CUDA tensors are
+// updated on the current stream without a host synchronization: the kernels read factor, skip and count of applied
+// steps there. One thread at a time per optimizer; optimizers have no state of their own (their state is in the
+// moments).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -53,8 +54,9 @@ class FlatOptimizer {
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
   // One step over spans whose arrays are all on one device. Writes masters, moments and low-precision copies.
   // Element-wise optimizers take any part of a rank's spans in any order, and ignore where the spans lie. LAMB and Muon
-  // take all spans of this rank in one call, which all ranks of the layout make together. Throws InternalError for
-  // tensors that do not match, UserError 69 for CUDA tensors without the CUDA module.
+  // take all spans of this rank in one call, which all ranks of the layout make together. Gradients are fp32; on the
+  // host element-wise optimizers read bf16 and fp16 too, with the same result as from the gradient widened to fp32.
+  // Throws InternalError for tensors that do not match, UserError 69 for CUDA tensors without the CUDA module.
   virtual void step(std::span<const SpanState> states, const StepInputs& inputs) const = 0;
 };
 

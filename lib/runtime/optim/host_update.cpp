@@ -1,6 +1,12 @@
 // Compiled with -ffp-contract=off (see CMakeLists.txt): a fused multiply-add in the vector body but not in the tail
 // would make a result depend on where a shard begins.
+//
+// Memory is the limit, so the loops are the compiler's and only the stores are chosen by hand. Master and moments are
+// stored as they are read, through the caches: their lines are there already, and streaming them past the caches took
+// 1.8 times as long. The low-precision copy is only written; streaming it saves a read of each line: 0.63 of the time.
 #include "runtime/optim/host_update.hpp"
+
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,28 +27,51 @@ namespace {
 
 constexpr int kLanes = 16;  // of a sum of squares: two AVX-512 registers of double
 
-template <LowPrecision kType>
-DSL_INLINE void store_low_precision(uint16_t* low_precision, int64_t i, float value) {
-  if constexpr (kType == LowPrecision::kBFloat16) low_precision[i] = bfloat16_bits(value);
-  if constexpr (kType == LowPrecision::kFloat16) low_precision[i] = float16_bits(value);
+constexpr int64_t kLineBytes = 64;  // of the processor's caches
+
+// Elements that a loop takes at a time, so that their arrays stay in the first-level cache (5 KiB with a bf16 gradient)
+// between the passes over them: widen the gradient, update, round the master off. Measured from 32 to 1024: shorter
+// blocks cost set-up, longer ones leave the memory idle during a pass that needs none.
+constexpr int64_t kBlock = 256;
+
+DSL_INLINE int64_t bytes_of(ElementType type) {
+  return type == ElementType::kFloat32 ? sizeof(float) : sizeof(uint16_t);
 }
+
+DSL_INLINE Range part_of(const Range& range, int64_t begin, int64_t end) {
+  Range out = range;
+  out.master += begin;
+  out.gradient = static_cast<const char*>(range.gradient) + begin * bytes_of(range.gradient_type);
+  for (float*& moment : out.moments) {
+    if (moment != nullptr) moment += begin;
+  }
+  if (out.low_precision != nullptr) out.low_precision += begin;
+  out.count = end - begin;
+  return out;
+}
+
+// A block as a loop sees it.
+struct Block {
+  float* master = nullptr;
+  const float* gradient = nullptr;
+  float* moments[3] = {};
+  int64_t count = 0;
+};
 
 // The loops, one struct each: its coefficients, and run().
 
 template <bool kAmsgrad>
 struct AdamLoop {
   using Coefficients = AdamCoefficients;
-  template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const AdamCoefficients& coefficients, float factor) {
-    float* __restrict master = range.master;
-    const float* __restrict gradient = range.gradient;
-    float* __restrict exp_avg = range.moments[0];
-    float* __restrict exp_avg_sq = range.moments[1];
-    float* __restrict max_exp_avg_sq = range.moments[2];
-    uint16_t* __restrict low_precision = range.low_precision;
+  DSL_INLINE static void run(const Block& block, const AdamCoefficients& coefficients, float factor) {
+    float* __restrict master = block.master;
+    const float* __restrict gradient = block.gradient;
+    float* __restrict exp_avg = block.moments[0];
+    float* __restrict exp_avg_sq = block.moments[1];
+    float* __restrict max_exp_avg_sq = block.moments[2];
     const AdamCoefficients c = coefficients;
     const float scale = factor * c.direction;
-    for (int64_t i = 0; i < range.count; ++i) {
+    for (int64_t i = 0; i < block.count; ++i) {
       const float p = master[i];
       const float g = gradient[i] * scale + c.coupled_decay * p;
       const float m = exp_avg[i] + (g - exp_avg[i]) * c.one_minus_beta1;
@@ -57,7 +86,6 @@ struct AdamLoop {
       exp_avg[i] = m;
       exp_avg_sq[i] = v;
       master[i] = updated;
-      store_low_precision<kType>(low_precision, i, updated);
     }
   }
 };
@@ -65,22 +93,19 @@ struct AdamLoop {
 template <class Rule>
 struct OneMomentLoop {
   using Coefficients = typename Rule::Values;
-  template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const Coefficients& coefficients, float factor) {
-    float* __restrict master = range.master;
-    const float* __restrict gradient = range.gradient;
-    float* __restrict moments = range.moments[0];
-    uint16_t* __restrict low_precision = range.low_precision;
+  DSL_INLINE static void run(const Block& block, const Coefficients& coefficients, float factor) {
+    float* __restrict master = block.master;
+    const float* __restrict gradient = block.gradient;
+    float* __restrict moments = block.moments[0];
     const Coefficients c = coefficients;
     const float scale = factor * c.direction;
-    for (int64_t i = 0; i < range.count; ++i) {
+    for (int64_t i = 0; i < block.count; ++i) {
       float p = master[i];
       float m = 0;
       if constexpr (Rule::kHasMoment) m = moments[i];
       Rule::update(p, gradient[i] * scale, m, c);
       if constexpr (Rule::kHasMoment) moments[i] = m;
       master[i] = p;
-      store_low_precision<kType>(low_precision, i, p);
     }
   }
 };
@@ -92,19 +117,16 @@ DSL_INLINE float lamb_update(const LambCoefficients& c, float p, float m, float 
 struct LambLoop {
   using Coefficients = LambCoefficients;
   // Here the factor is the trust ratio.
-  template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const LambCoefficients& coefficients, float ratio) {
-    float* __restrict master = range.master;
-    const float* __restrict exp_avg = range.moments[0];
-    const float* __restrict exp_avg_sq = range.moments[1];
-    uint16_t* __restrict low_precision = range.low_precision;
+  DSL_INLINE static void run(const Block& block, const LambCoefficients& coefficients, float ratio) {
+    float* __restrict master = block.master;
+    const float* __restrict exp_avg = block.moments[0];
+    const float* __restrict exp_avg_sq = block.moments[1];
     const LambCoefficients c = coefficients;
     const float scale = c.step_size * ratio;
-    for (int64_t i = 0; i < range.count; ++i) {
+    for (int64_t i = 0; i < block.count; ++i) {
       const float p = master[i];
       const float updated = p - scale * lamb_update(c, p, exp_avg[i], exp_avg_sq[i]);
       master[i] = updated;
-      store_low_precision<kType>(low_precision, i, updated);
     }
   }
 };
@@ -118,7 +140,7 @@ DSL_INLINE double sum_of_lanes(double* lanes) {
 
 DSL_INLINE LambSums lamb_moments_loop(const Range& range, const LambCoefficients& coefficients, float factor) {
   const float* __restrict master = range.master;
-  const float* __restrict gradient = range.gradient;
+  const float* __restrict gradient = static_cast<const float*>(range.gradient);
   float* __restrict exp_avg = range.moments[0];
   float* __restrict exp_avg_sq = range.moments[1];
   const LambCoefficients c = coefficients;
@@ -158,18 +180,93 @@ DSL_INLINE double squares_loop(const float* __restrict values, int64_t count) {
   return sum_of_lanes(lanes);
 }
 
+template <float (*kValueOf)(uint16_t)>
+DSL_INLINE void widen(const uint16_t* __restrict gradient, float* __restrict widened, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) widened[i] = kValueOf(gradient[i]);
+}
+
+// The range's gradient as fp32: where it is, or in `widened`.
+DSL_INLINE const float* fp32_gradient(const Range& range, float* widened) {
+  const auto* half = static_cast<const uint16_t*>(range.gradient);
+  switch (range.gradient_type) {
+    case ElementType::kFloat32:
+      return static_cast<const float*>(range.gradient);
+    case ElementType::kBFloat16:
+      widen<bfloat16_value>(half, widened, range.count);
+      break;
+    case ElementType::kFloat16:
+      widen<float16_value>(half, widened, range.count);
+      break;
+  }
+  return widened;
+}
+
+template <uint16_t (*kBitsOf)(float)>
+DSL_INLINE void round_off(const float* __restrict master, uint16_t* __restrict rounded, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) rounded[i] = kBitsOf(master[i]);
+}
+
+// A block's worth, past the caches: nothing here has read these lines, so an ordinary store would read them first.
+// `to` begins a cache line.
+DSL_INLINE void stream_block(const uint16_t* from, uint16_t* to) {
+  for (int64_t i = 0; i < kBlock; i += 8) {
+    const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), values);
+  }
+}
+
+DSL_INLINE void store_low_precision(const Range& range) {
+  alignas(kLineBytes) uint16_t rounded[kBlock];
+  if (range.low_precision_type == ElementType::kBFloat16) {
+    round_off<bfloat16_bits>(range.master, rounded, range.count);
+  } else {
+    round_off<float16_bits>(range.master, rounded, range.count);
+  }
+  if (range.count == kBlock) return stream_block(rounded, range.low_precision);
+  for (int64_t i = 0; i < range.count; ++i) range.low_precision[i] = rounded[i];
+}
+
+// `range` has at most kBlock elements; if it has as many, its low-precision copy begins a cache line.
+template <class Loop>
+DSL_INLINE void run_block(const Range& range, const typename Loop::Coefficients& c, float factor) {
+  alignas(kLineBytes) float widened[kBlock];
+  Loop::run({range.master,
+             fp32_gradient(range, widened),
+             {range.moments[0], range.moments[1], range.moments[2]},
+             range.count},
+            c, factor);
+  if (range.low_precision != nullptr) store_low_precision(range);
+}
+
+// How many elements lie before the first whole cache line.
+DSL_INLINE int64_t elements_before_line(const uint16_t* low_precision) {
+  const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(low_precision) % kLineBytes);
+  return (kLineBytes - past) % kLineBytes / static_cast<int64_t>(sizeof(uint16_t));
+}
+
+template <class Loop>
+DSL_INLINE void run_blocks(const Range& range, const typename Loop::Coefficients& c, float factor) {
+  int64_t begin = std::min(elements_before_line(range.low_precision), range.count);
+  if (begin > 0) run_block<Loop>(part_of(range, 0, begin), c, factor);
+  for (; begin + kBlock <= range.count; begin += kBlock) {
+    run_block<Loop>(part_of(range, begin, begin + kBlock), c, factor);
+  }
+  if (begin < range.count) run_block<Loop>(part_of(range, begin, range.count), c, factor);
+  _mm_sfence();  // whoever learns that this range is done sees the streamed stores too
+}
+
 // One function for each loop and instruction set; the loops above are inlined into them and vectorized there.
-template <class Loop, LowPrecision kType>
+template <class Loop>
 void baseline(const Range& range, const typename Loop::Coefficients& c, float factor) {
-  Loop::template run<kType>(range, c, factor);
+  run_blocks<Loop>(range, c, factor);
 }
-template <class Loop, LowPrecision kType>
+template <class Loop>
 DSL_AVX2 void avx2(const Range& range, const typename Loop::Coefficients& c, float factor) {
-  Loop::template run<kType>(range, c, factor);
+  run_blocks<Loop>(range, c, factor);
 }
-template <class Loop, LowPrecision kType>
+template <class Loop>
 DSL_AVX512 void avx512(const Range& range, const typename Loop::Coefficients& c, float factor) {
-  Loop::template run<kType>(range, c, factor);
+  run_blocks<Loop>(range, c, factor);
 }
 LambSums lamb_moments_baseline(const Range& range, const LambCoefficients& c, float factor) {
   return lamb_moments_loop(range, c, factor);
@@ -190,27 +287,15 @@ DSL_AVX512 double squares_avx512(const float* values, int64_t count) {
   return squares_loop(values, count);
 }
 
-template <class Loop, LowPrecision kType>
-void run_typed(const Range& range, const typename Loop::Coefficients& c, float factor, InstructionSet set) {
-  switch (set) {
-    case InstructionSet::kBaseline:
-      return baseline<Loop, kType>(range, c, factor);
-    case InstructionSet::kAvx2:
-      return avx2<Loop, kType>(range, c, factor);
-    case InstructionSet::kAvx512:
-      return avx512<Loop, kType>(range, c, factor);
-  }
-}
-
 template <class Loop>
 void run_loop(const Range& range, const typename Loop::Coefficients& c, float factor, InstructionSet set) {
-  switch (range.low_precision_type) {
-    case LowPrecision::kNone:
-      return run_typed<Loop, LowPrecision::kNone>(range, c, factor, set);
-    case LowPrecision::kBFloat16:
-      return run_typed<Loop, LowPrecision::kBFloat16>(range, c, factor, set);
-    case LowPrecision::kFloat16:
-      return run_typed<Loop, LowPrecision::kFloat16>(range, c, factor, set);
+  switch (set) {
+    case InstructionSet::kBaseline:
+      return baseline<Loop>(range, c, factor);
+    case InstructionSet::kAvx2:
+      return avx2<Loop>(range, c, factor);
+    case InstructionSet::kAvx512:
+      return avx512<Loop>(range, c, factor);
   }
 }
 
@@ -237,15 +322,7 @@ InstructionSet best_instruction_set() {
 }
 
 Range part(const Range& range, int64_t begin, int64_t end) {
-  Range out = range;
-  out.master += begin;
-  out.gradient += begin;
-  for (float*& moment : out.moments) {
-    if (moment != nullptr) moment += begin;
-  }
-  if (out.low_precision != nullptr) out.low_precision += begin;
-  out.count = end - begin;
-  return out;
+  return part_of(range, begin, end);
 }
 
 void update_adam(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set) {

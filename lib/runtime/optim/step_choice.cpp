@@ -13,6 +13,21 @@ void check_tensor(const at::Tensor& tensor, const at::Tensor& master, const char
                         master.numel()));
 }
 
+bool is_half(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
+
+host::ElementType element_type(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16:
+      return host::ElementType::kBFloat16;
+    case at::kHalf:
+      return host::ElementType::kFloat16;
+    default:
+      return host::ElementType::kFloat32;
+  }
+}
+
 void check_scalar(const at::Tensor& scalar, at::ScalarType type, at::Device device, const char* name) {
   if (!scalar.defined()) return;
   DSL_CHECK(scalar.numel() == 1 && scalar.scalar_type() == type && scalar.device() == device,
@@ -33,7 +48,8 @@ void check_inputs(const StepInputs& inputs, at::Device device) {
   check_scalar(inputs.applied_steps, at::kLong, device, "count of applied steps");
 }
 
-void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments) {
+void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments,
+                 GradientTypes gradient_types) {
   const auto& [span, arrays] = state;
   DSL_CHECK(span.optimizer_group >= 0 && static_cast<size_t>(span.optimizer_group) < num_groups,
             fmt::format("a span of optimizer group {}, of which there are {}", span.optimizer_group, num_groups));
@@ -47,12 +63,13 @@ void check_state(const SpanState& state, at::Device device, size_t num_groups, s
     check_tensor(moment, arrays.master, "moment");
     DSL_CHECK(moment.scalar_type() == at::kFloat, "moments are fp32");
   }
-  DSL_CHECK(arrays.master.scalar_type() == at::kFloat && arrays.gradient.scalar_type() == at::kFloat,
-            "master and gradient are fp32");
+  DSL_CHECK(arrays.master.scalar_type() == at::kFloat, "a master is fp32");
+  const bool half_gradient = gradient_types == GradientTypes::kFp32AndHalfOnHost && device.is_cpu();
+  DSL_CHECK(arrays.gradient.scalar_type() == at::kFloat || (half_gradient && is_half(arrays.gradient)),
+            fmt::format("a gradient in {} instead of fp32", c10::toString(arrays.gradient.scalar_type())));
   if (arrays.master_is_parameter()) return;
   check_tensor(arrays.low_precision, arrays.master, "low-precision copy");
-  const auto type = arrays.low_precision.scalar_type();
-  DSL_CHECK(type == at::kBFloat16 || type == at::kHalf, "a low-precision copy is bf16 or fp16");
+  DSL_CHECK(is_half(arrays.low_precision), "a low-precision copy is bf16 or fp16");
 }
 
 bool is_skipped(const StepInputs& inputs) {
@@ -74,13 +91,13 @@ const StepRates& select_rates(const StepInputs& inputs) {
 
 host::Range host_range(const StateArrays& arrays) {
   host::Range range{.master = arrays.master.mutable_data_ptr<float>(),
-                    .gradient = arrays.gradient.const_data_ptr<float>(),
+                    .gradient = arrays.gradient.const_data_ptr(),
+                    .gradient_type = element_type(arrays.gradient),
                     .count = arrays.master.numel()};
   for (size_t i = 0; i < arrays.moments.size(); ++i) range.moments[i] = arrays.moments[i].mutable_data_ptr<float>();
   if (arrays.low_precision.defined()) {
     range.low_precision = static_cast<uint16_t*>(arrays.low_precision.mutable_data_ptr());
-    range.low_precision_type = arrays.low_precision.scalar_type() == at::kBFloat16 ? host::LowPrecision::kBFloat16
-                                                                                   : host::LowPrecision::kFloat16;
+    range.low_precision_type = element_type(arrays.low_precision);
   }
   return range;
 }

@@ -66,11 +66,12 @@ at::Tensor gradient_values(int64_t count, int64_t step) {
 }
 
 // The formulas of torch.optim's documentation, in double.
-at::Tensor oracle(const Optimizer& s, const at::Tensor& start, int64_t steps, double factor) {
+at::Tensor oracle(const Optimizer& s, const at::Tensor& start, int64_t steps, double factor,
+                  at::ScalarType gradient_type = at::kFloat) {
   at::Tensor p = start.to(at::kDouble);
   at::Tensor m = at::zeros_like(p), v = at::zeros_like(p), b;
   for (int64_t t = 1; t <= steps; ++t) {
-    at::Tensor g = gradient_values(p.numel(), t).to(at::kDouble) * factor;
+    at::Tensor g = gradient_values(p.numel(), t).to(gradient_type).to(at::kDouble) * factor;
     if (s.type == OptimizerType::kSgd) {
       g = g + s.weight_decay * p;
       if (s.momentum != 0.0) {
@@ -161,6 +162,44 @@ TEST_CASE("many elements follow the formulas in double precision", "[runtime][fl
     SpanState shard = make_state(*optimizer, start);
     run_steps(*optimizer, shard, settings.lr, 6, at::scalar_tensor(0.25F));
     CHECK(worst_relative(shard.arrays.master, oracle(settings, start, 6, 0.25)) < 1e-6);
+  }
+}
+
+TEST_CASE("gradients in bf16 and fp16 follow the formulas too", "[runtime][flat_optimizer]") {
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    for (const auto& [name, settings] : kSettings) {
+      INFO(name << ", " << type);
+      const auto optimizer = make_flat_optimizer(settings);
+      const at::Tensor start = at::linspace(3.0, 5.0, 2003);
+      SpanState shard = make_state(*optimizer, start, type);
+      shard.arrays.gradient = shard.arrays.gradient.to(type);
+      run_steps(*optimizer, shard, settings.lr, 6, at::scalar_tensor(0.25F));
+      CHECK(worst_relative(shard.arrays.master, oracle(settings, start, 6, 0.25, type)) < 1e-6);
+      CHECK(at::equal(shard.arrays.low_precision, shard.arrays.master.to(type)));
+    }
+  }
+}
+
+TEST_CASE("AdamW ends where LibTorch's fused AdamW does, with every type of gradient", "[runtime][flat_optimizer]") {
+  constexpr int64_t kCount = 2003;
+  for (const bool amsgrad : {false, true}) {
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      INFO("amsgrad " << amsgrad << ", " << type);
+      const auto optimizer = make_flat_optimizer({.lr = 0.01, .weight_decay = 0.1, .amsgrad = amsgrad});
+      const at::Tensor start = at::linspace(3.0, 5.0, kCount);
+      SpanState shard = make_state(*optimizer, start);
+      shard.arrays.gradient = shard.arrays.gradient.to(type);
+      run_steps(*optimizer, shard, 0.01, 6);
+      const std::vector<at::Tensor> p = {start.clone()}, m = {at::zeros_like(start)}, v = {at::zeros_like(start)},
+                                    w = {at::zeros_like(start)}, steps = {at::zeros({}, at::kFloat)};
+      for (int64_t t = 1; t <= 6; ++t) {
+        const std::vector<at::Tensor> g = {gradient_values(kCount, t).to(type).to(at::kFloat)};
+        steps[0].fill_(t);
+        at::_fused_adamw_(p, g, m, v, amsgrad ? w : std::vector<at::Tensor>{}, steps, 0.01, 0.9, 0.999, 0.1, 1e-8,
+                          amsgrad, /*maximize=*/false);
+      }
+      CHECK(worst_relative(shard.arrays.master, p[0].to(at::kDouble)) < 1e-6);
+    }
   }
 }
 
@@ -306,7 +345,7 @@ TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimi
     CHECK_THROWS_AS(optimizer->step({&shard, 1}, inputs), dslaunch::InternalError);
   };
   refused([](SpanState& s) { s.arrays.gradient = at::zeros({9}); });
-  refused([](SpanState& s) { s.arrays.gradient = at::zeros({10}, at::kBFloat16); });
+  refused([](SpanState& s) { s.arrays.gradient = at::zeros({10}, at::kDouble); });
   refused([](SpanState& s) { s.arrays.gradient = at::zeros({20}).slice(0, 0, 20, 2); });
   refused([](SpanState& s) { s.arrays.moments.pop_back(); });
   refused([](SpanState& s) { s.arrays.moments[1] = at::Tensor(); });

@@ -1,5 +1,9 @@
 #include "runtime/optim/host_update.hpp"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
@@ -7,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/state/thread_team.hpp"
+
 namespace {
 
 using namespace dslaunch::runtime::optim;
+using host::ElementType;
 using host::InstructionSet;
-using host::LowPrecision;
 
 std::vector<float> uniform(size_t count, uint32_t seed, float low, float high) {
   std::mt19937 engine(seed);
@@ -21,16 +27,42 @@ std::vector<float> uniform(size_t count, uint32_t seed, float low, float high) {
   return values;
 }
 
+// The types of a range; without `has_low` it has no low-precision copy.
+struct Types {
+  ElementType gradient = ElementType::kFloat32;
+  bool has_low = false;
+  ElementType low = ElementType::kBFloat16;
+};
+const std::vector<Types> kTypes = [] {
+  std::vector<Types> types;
+  for (const auto gradient : {ElementType::kFloat32, ElementType::kBFloat16, ElementType::kFloat16}) {
+    types.push_back({gradient});
+    for (const auto low : {ElementType::kBFloat16, ElementType::kFloat16}) types.push_back({gradient, true, low});
+  }
+  return types;
+}();
+
 struct State {
-  explicit State(size_t count)
-      : master(uniform(count, 1, -2, 2)),
-        gradient(uniform(count, 2, -1, 1)),
-        first(uniform(count, 3, -1, 1)),
-        second(uniform(count, 4, 0, 1)),
-        third(uniform(count, 5, 0, 1)),
-        low(count) {}
+  explicit State(size_t count) : low(count, kUntouched) {
+    // The values of the longest state, made once.
+    static const std::vector<float> values[] = {uniform(kLongest, 1, -2, 2), uniform(kLongest, 2, -1, 1),
+                                                uniform(kLongest, 3, -1, 1), uniform(kLongest, 4, 0, 1),
+                                                uniform(kLongest, 5, 0, 1)};
+    std::vector<float>* arrays[] = {&master, &gradient, &first, &second, &third};
+    for (size_t i = 0; i < 5; ++i) arrays[i]->assign(values[i].data(), values[i].data() + count);
+    for (const float g : gradient) {
+      bfloat16.push_back(c10::BFloat16(g).x);
+      float16.push_back(c10::Half(g).x);
+    }
+  }
+  const void* gradient_in(ElementType type, size_t begin) const {
+    if (type == ElementType::kFloat32) return gradient.data() + begin;
+    return (type == ElementType::kBFloat16 ? bfloat16 : float16).data() + begin;
+  }
+  static constexpr size_t kLongest = 10'000;
+  static constexpr uint16_t kUntouched = 0xABCD;
   std::vector<float> master, gradient, first, second, third;
-  std::vector<uint16_t> low;
+  std::vector<uint16_t> low, bfloat16, float16;
   bool operator==(const State&) const = default;
 };
 
@@ -58,12 +90,13 @@ const LambCoefficients kLamb{.beta1 = 0.9F,
                              .min_ratio = 0.01F,
                              .max_ratio = 10.0F};
 
-host::Range range_of(State& s, size_t begin, size_t end, LowPrecision type) {
+host::Range range_of(State& s, size_t begin, size_t end, const Types& types) {
   return {.master = s.master.data() + begin,
-          .gradient = s.gradient.data() + begin,
+          .gradient = s.gradient_in(types.gradient, begin),
+          .gradient_type = types.gradient,
           .moments = {s.first.data() + begin, s.second.data() + begin, s.third.data() + begin},
-          .low_precision = s.low.data() + begin,
-          .low_precision_type = type,
+          .low_precision = types.has_low ? s.low.data() + begin : nullptr,
+          .low_precision_type = types.low,
           .count = static_cast<int64_t>(end - begin)};
 }
 
@@ -93,20 +126,29 @@ std::vector<InstructionSet> supported_sets() {
   return sets;
 }
 
-constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 1023, 4099};
+constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 255, 256, 257, 1023, 4099};
+
+// What LibTorch rounds the master to.
+std::vector<uint16_t> rounded(const std::vector<float>& master, ElementType type) {
+  std::vector<uint16_t> bits;
+  for (const float p : master) bits.push_back(type == ElementType::kBFloat16 ? c10::BFloat16(p).x : c10::Half(p).x);
+  return bits;
+}
 
 }  // namespace
 
 TEST_CASE("every instruction set gives the same bits", "[runtime][host_update]") {
-  for (const auto& [name, update] : kUpdates) {
-    for (const size_t count : kCounts) {
-      for (const auto type : {LowPrecision::kNone, LowPrecision::kBFloat16, LowPrecision::kFloat16}) {
-        State expected(count);
-        update(range_of(expected, 0, count, type), InstructionSet::kBaseline);
+  for (const size_t count : kCounts) {
+    const State before(count);
+    for (const auto& [name, update] : kUpdates) {
+      for (const auto& types : kTypes) {
+        State expected = before;
+        update(range_of(expected, 0, count, types), InstructionSet::kBaseline);
         for (const auto set : supported_sets()) {
-          INFO(name << ", count " << count << ", set " << static_cast<int>(set) << ", type " << static_cast<int>(type));
-          State state(count);
-          update(range_of(state, 0, count, type), set);
+          INFO(name << ", count " << count << ", set " << static_cast<int>(set) << ", gradient "
+                    << static_cast<int>(types.gradient));
+          State state = before;
+          update(range_of(state, 0, count, types), set);
           CHECK(state == expected);
         }
       }
@@ -114,19 +156,82 @@ TEST_CASE("every instruction set gives the same bits", "[runtime][host_update]")
   }
 }
 
-TEST_CASE("a range gives the same bits wherever it is cut", "[runtime][host_update]") {
-  constexpr size_t kCount = 1000;
+TEST_CASE("a gradient in half precision gives the bits of the same gradient in fp32", "[runtime][host_update]") {
+  constexpr size_t kCount = 777;
   for (const auto& [name, update] : kUpdates) {
-    INFO(name);
-    for (const auto set : supported_sets()) {
-      State whole(kCount);
-      update(range_of(whole, 0, kCount, LowPrecision::kBFloat16), set);
-      for (const size_t cut : {1, 5, 16, 333, 999}) {
-        State state(kCount);
-        update(range_of(state, 0, cut, LowPrecision::kBFloat16), set);
-        update(range_of(state, cut, kCount, LowPrecision::kBFloat16), set);
-        CHECK(state == whole);
+    for (const auto type : {ElementType::kBFloat16, ElementType::kFloat16}) {
+      INFO(name << ", gradient " << static_cast<int>(type));
+      State state(kCount), expected(kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        expected.gradient[i] = type == ElementType::kBFloat16
+                                   ? static_cast<float>(c10::BFloat16(expected.bfloat16[i], c10::BFloat16::from_bits()))
+                                   : static_cast<float>(c10::Half(expected.float16[i], c10::Half::from_bits()));
       }
+      update(range_of(state, 0, kCount, {type, true}), host::best_instruction_set());
+      update(range_of(expected, 0, kCount, {ElementType::kFloat32, true}), host::best_instruction_set());
+      expected.gradient = state.gradient;
+      CHECK(state == expected);
+    }
+  }
+}
+
+TEST_CASE("the low-precision copy is the new master as LibTorch rounds it", "[runtime][host_update]") {
+  constexpr size_t kCount = 1337;
+  for (const auto& [name, update] : kUpdates) {
+    for (const auto type : {ElementType::kBFloat16, ElementType::kFloat16}) {
+      INFO(name << ", copy " << static_cast<int>(type));
+      State state(kCount);
+      update(range_of(state, 0, kCount, {ElementType::kFloat32, true, type}), host::best_instruction_set());
+      CHECK(state.low == rounded(state.master, type));
+    }
+  }
+}
+
+TEST_CASE("a range may begin and end anywhere, and nothing outside it is written", "[runtime][host_update]") {
+  constexpr size_t kCount = 700;
+  const auto& update = kUpdates.front().second;
+  const State before(kCount);
+  for (const auto set : supported_sets()) {
+    for (size_t begin = 0; begin < 40; ++begin) {  // each place within a cache line
+      for (const size_t end : {begin + 1, begin + 256, begin + 300, kCount - 3 * begin}) {
+        INFO("set " << static_cast<int>(set) << ", elements " << begin << " to " << end);
+        State state = before, expected = before;
+        update(range_of(expected, 0, kCount, {ElementType::kBFloat16, true}), set);
+        update(range_of(state, begin, end, {ElementType::kBFloat16, true}), set);
+        const auto outside_of = [&](auto& updated, const auto& old) {
+          std::copy_n(old.begin(), begin, updated.begin());
+          std::copy(old.begin() + static_cast<int64_t>(end), old.end(), updated.begin() + static_cast<int64_t>(end));
+        };
+        outside_of(expected.master, before.master);
+        outside_of(expected.first, before.first);
+        outside_of(expected.second, before.second);
+        outside_of(expected.low, before.low);
+        CHECK(state == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("ranges cut at random and shared by threads give the same bits", "[runtime][host_update]") {
+  constexpr size_t kCount = State::kLongest;
+  std::mt19937 engine(6);
+  dslaunch::runtime::ThreadTeam team(3);
+  const State before(kCount);
+  for (const auto& [name, update] : kUpdates) {
+    for (const auto set : supported_sets()) {
+      INFO(name << ", set " << static_cast<int>(set));
+      const Types types{ElementType::kBFloat16, true};
+      State whole = before, state = before;
+      update(range_of(whole, 0, kCount, types), set);
+      std::vector<size_t> cuts = {0, kCount};
+      for (int i = 0; i < 30; ++i) cuts.push_back(engine() % kCount);
+      std::sort(cuts.begin(), cuts.end());
+      team.run(static_cast<int64_t>(cuts.size()) - 1, 1, [&, run = update](int64_t begin, int64_t end) {
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+          run(range_of(state, cuts[i], cuts[i + 1], types), set);
+        }
+      });
+      CHECK(state == whole);
     }
   }
 }
@@ -134,11 +239,11 @@ TEST_CASE("a range gives the same bits wherever it is cut", "[runtime][host_upda
 TEST_CASE("Lamb's moments and sums have the same bits with every instruction set", "[runtime][host_update]") {
   for (const size_t count : kCounts) {
     State expected(count);
-    const auto sums = host::update_lamb_moments(range_of(expected, 0, count, LowPrecision::kNone), kLamb, 0.37F,
-                                                InstructionSet::kBaseline);
+    const auto sums =
+        host::update_lamb_moments(range_of(expected, 0, count, Types{}), kLamb, 0.37F, InstructionSet::kBaseline);
     for (const auto set : supported_sets()) {
       State state(count);
-      const auto got = host::update_lamb_moments(range_of(state, 0, count, LowPrecision::kNone), kLamb, 0.37F, set);
+      const auto got = host::update_lamb_moments(range_of(state, 0, count, Types{}), kLamb, 0.37F, set);
       CHECK(state == expected);
       CHECK(got.parameter == sums.parameter);
       CHECK(got.update == sums.update);

@@ -94,6 +94,16 @@ TEST_CASE("a skipped step of Lamb or Muon writes nothing", "[runtime][lamb][muon
   }
 }
 
+TEST_CASE("Lamb and Muon refuse gradients in half precision", "[runtime][lamb][muon]") {
+  for (const auto& settings : kSettings) {
+    Small small(settings);
+    auto& gradient = small.runs[0].arrays.gradient;
+    gradient = gradient.to(at::kBFloat16);
+    CHECK_THROWS_WITH(small.step({.rates = {{.step = 1, .lr = 0.1}}}),
+                      Catch::Contains("a gradient in BFloat16 instead of fp32"));
+  }
+}
+
 TEST_CASE("Lamb and Muon pick the rates of the count of applied steps", "[runtime][lamb][muon]") {
   const std::vector<optim::StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}};
   for (const auto& settings : kSettings) {
