@@ -138,7 +138,7 @@ struct Whole {
   }
 
   std::vector<SpanState> runs_on(at::Device device) const {
-    StateArrays whole = dslaunch::runtime::arrays_of_parameter(normal(layout[0].padded_numel, 1).to(device));
+    StateArrays whole = dslaunch::runtime::arrays_of_parameter(normal(layout[0].padded_numel, 1).to(device), device);
     whole.gradient = at::zeros_like(whole.master);
     whole.low_precision = whole.master.to(at::kBFloat16);
     std::vector<SpanState> runs;

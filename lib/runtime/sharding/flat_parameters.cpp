@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -20,7 +21,8 @@ PartitionOptions partition_options(const ShardingOptions& options, int num_shard
   out.num_shards = num_shards;
   out.max_group_numel = options.max_group_numel;
   out.optimizer_groups = options.optimizer_groups;
-  out.gathers = options.stage == 3 && num_shards > 1;  // a single rank holds everything anyway
+  // A single rank holds everything anyway, unless it is on the host.
+  out.gathers = options.stage == 3 && (num_shards > 1 || options.offload.parameters);
   out.persistence_threshold = options.persistence_threshold;
   out.model_persistence_threshold = options.model_persistence_threshold;
   return out;
@@ -40,26 +42,90 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       locations_(locate_parameters(table, groups_)),
       frozen_locations_(locate_frozen_parameters(table, groups_)),
       is_sharded_frozen_(table.parameters.size()),
+      is_offloaded_(groups_.size()),
       resident_(groups_.size()),
       resident_ready_(groups_.size()),
       collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
+  choose_offloaded();
+  if (const int64_t bytes = host_bytes(); bytes > 0) options_.offload.reserve(bytes);
   std::vector<at::Tensor> at_rest;
-  std::vector<Range> own_ranges;
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].is_gathered) allocate_resident(i);
     at_rest.push_back(groups_[i].is_frozen ? make_frozen_shard(i) : make_state(i));
-    if (groups_[i].is_frozen) continue;
-    own_ranges.push_back(own_range(i));
-    num_trained_ += 1;
+    if (!groups_[i].is_frozen) num_trained_ += 1;
   }
   gathered_ =
       std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, streams_, gather_group);
-  // Stages 0 and 1 add up micro batches themselves.
-  const auto sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
-  sink_ = make_device_gradients(std::move(own_ranges), state_, sum_dtype, options_.device);
+  sink_ = make_sink();
   gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
       table_, trained_groups(), *sink_, options_, streams_, data_group_);
+}
+
+// The last used groups: the updates of the first ones, which the next forward needs first, need not leave the device.
+void FlatParameters::choose_offloaded() {
+  int64_t left = 0;
+  for (const auto& group : groups_) left += group.is_frozen ? 0 : group.padded_numel;
+  const double wanted = options_.offload.optimizer_share * static_cast<double>(left);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i].is_frozen) continue;
+    is_offloaded_[i] = wanted > 0 && static_cast<double>(left) <= std::max(wanted, 1.0);
+    left -= groups_[i].padded_numel;
+  }
+}
+
+int64_t FlatParameters::host_bytes() const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const FlatGroup& group = groups_[i];
+    int64_t per_element = 0;
+    if (is_offloaded_[i]) {
+      per_element += options_.offload.state_bytes;
+      const auto gradient = static_cast<int64_t>(c10::elementSize(host_gradient_dtype(group)));
+      per_element += options_.offload.keeps_gradients ? 2 * gradient : gradient;
+      // A delayed update stages parameters twice.
+      if (options_.offload.keeps_gradients) per_element += 2 * static_cast<int64_t>(c10::elementSize(group.dtype));
+    }
+    if (group.is_gathered && options_.offload.parameters_take_memory) {
+      per_element += static_cast<int64_t>(c10::elementSize(group.dtype));
+    }
+    bytes += own_range(i).size() * per_element;
+  }
+  return bytes;
+}
+
+std::unique_ptr<GradientSink> FlatParameters::make_sink() {
+  HostGradientOptions host;
+  for (size_t i = 0; i < num_trained_; ++i) {
+    host.own_ranges.push_back(own_range(i));
+    host.is_offloaded.push_back(is_offloaded_[i]);
+    host.dtypes.push_back(host_gradient_dtype(groups_[i]));
+  }
+  // Stages 0 and 1 add up micro batches themselves.
+  host.sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
+  auto resident = make_device_gradients(host.own_ranges, state_, host.sum_dtype, options_.device);
+  if (options_.offload.optimizer_share == 0) return resident;
+  host.allocate = [this](int64_t numel, at::ScalarType dtype) {
+    return options_.offload.allocate(numel, dtype, HostUse::kGradient);
+  };
+  host.are_kept = options_.offload.keeps_gradients;
+  host.sum_of_squares = options_.offload.sum_of_squares;
+  return make_host_gradients(std::move(resident), std::move(host), state_);
+}
+
+// That of the slices that reductions deliver, unless several of them are added up.
+at::ScalarType FlatParameters::host_gradient_dtype(const FlatGroup& group) const {
+  const bool is_one_rank = data_group_.size() == 1;
+  const auto wire = options_.communication_dtype.value_or(group.dtype);
+  if (options_.stage < 2) return is_one_rank ? options_.accumulation_dtype : wire;
+  if (options_.offload.accumulates || options_.accumulation_dtype != at::kFloat) return options_.accumulation_dtype;
+  return options_.quantized_gradients && !is_one_rank ? at::kFloat : wire;
+}
+
+// Of parameters that are gathered: on the device or on the host.
+at::Tensor FlatParameters::zeros_at_rest(int64_t numel, at::ScalarType dtype) const {
+  if (options_.offload.parameters) return options_.offload.allocate(numel, dtype, HostUse::kParameter);
+  return at::zeros({numel}, at::TensorOptions().device(options_.device).dtype(dtype));
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -71,9 +137,15 @@ at::Tensor FlatParameters::make_state(size_t index) {
   const auto& group = groups_[index];
   const Range own = own_range(index);
   const at::Tensor at_rest =
-      group.is_gathered ? at::zeros({own.size()}, at::TensorOptions().device(options_.device).dtype(group.dtype))
-                        : resident_[index].narrow(0, own.begin, own.size());
-  const StateArrays arrays = arrays_of_parameter(at_rest);
+      group.is_gathered ? zeros_at_rest(own.size(), group.dtype) : resident_[index].narrow(0, own.begin, own.size());
+  StateArrays arrays;
+  if (is_offloaded_[index]) {
+    arrays.master = options_.offload.allocate(own.size(), at::kFloat, HostUse::kState);
+    arrays.low_precision = at_rest;
+    arrays.is_offloaded = true;
+  } else {
+    arrays = arrays_of_parameter(at_rest, options_.device);
+  }
   for (const auto& span : plan_spans(group, static_cast<int>(index), own, options_.optimizer_groups)) {
     state_.push_back({span, narrow(arrays, span.range.begin - own.begin, span.numel())});
   }
@@ -86,8 +158,7 @@ at::Tensor FlatParameters::make_frozen_shard(size_t index) {
   const bool quantized = options_.quantized_frozen;
   const int64_t numel = quantized ? wire_bytes(own.size(), kWeightWire) : own.size();
   const auto dtype = quantized ? at::kByte : group.dtype;
-  frozen_shards_.push_back(
-      {static_cast<int>(index), own, at::zeros({numel}, at::TensorOptions().device(options_.device).dtype(dtype))});
+  frozen_shards_.push_back({static_cast<int>(index), own, zeros_at_rest(numel, dtype)});
   for (const auto& segment : group.segments) is_sharded_frozen_[static_cast<size_t>(segment.parameter)] = true;
   return frozen_shards_.back().at_rest;
 }
@@ -110,6 +181,7 @@ void FlatParameters::load(const ReadElements& read, const std::function<void()>&
   load_frozen(read);
   if (barrier) barrier();
   gather_parameters();
+  finish_updates();
 }
 
 void FlatParameters::load_trained(const ReadElements& read) {
@@ -148,9 +220,8 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
     gathered_->expect_backward(unit);
     if (!locations_[unit].empty()) gradients_->expect(unit);
   }
-  for (const auto& location : locations_[unit]) {
-    streams_.wait(resident_ready_[location.group]);
-  }
+  for (const auto& location : locations_[unit]) publish(static_cast<size_t>(location.group) + 1);
+  for (const auto& location : locations_[unit]) streams_.wait(resident_ready_[location.group]);
   UnitValues out = views_of(unit);
   for (auto* views : {&out.parameters, &out.frozen}) {
     for (auto& view : *views) view = view.defined() ? view.variable_data() : view;
@@ -175,6 +246,7 @@ void FlatParameters::prepare_backward(int unit) {
 
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;
+  publish(groups_.size());  // also groups that no call has used: before the first reduction, on every rank
   if (!locations_[unit].empty()) {
     const UnitEvent event{UnitEvent::Kind::kReduce, unit};
     if (orders_collectives()) collective_order_.arrive(event);
@@ -251,16 +323,39 @@ void FlatParameters::release_gradients() {
 
 void FlatParameters::gather_parameters() {
   gathered_->shards_changed();
-  if (num_shards_ == 1) return;
   streams_.wait(SideStream::kPublication, streams_.mark());
-  for (size_t i = 0; i < groups_.size(); ++i) {
+  num_published_ = 0;
+  if (updates_ == nullptr) publish(groups_.size());
+}
+
+// Makes the groups up to `end` whole on every rank, those that are not gathered unit by unit.
+void FlatParameters::publish(size_t end) {
+  for (; num_published_ < end; ++num_published_) {
+    const size_t i = num_published_;
     if (groups_[i].is_gathered) continue;
+    if (is_offloaded_[i] && updates_ != nullptr) {
+      resident_ready_[i] = updates_->wait(static_cast<int>(i));
+      streams_.wait(SideStream::kPublication, resident_ready_[i]);
+    }
+    if (num_shards_ == 1) continue;
     const Range own = own_range(i);
     const at::Tensor at_rest = resident_[i].narrow(0, own.begin, own.size());
     resident_ready_[i] = streams_.run(SideStream::kPublication, [&] {
       gather_from_owners(at_rest, resident_[i], data_group_, options_.use_all_gather);
     });
   }
+}
+
+void FlatParameters::finish_updates() {
+  publish(groups_.size());
+  for (size_t i = 0; i < groups_.size() && updates_ != nullptr; ++i) {
+    if (groups_[i].is_gathered && is_offloaded_[i]) streams_.wait(updates_->wait(static_cast<int>(i)));
+  }
+}
+
+void FlatParameters::set_pending_updates(PendingUpdates& updates) {
+  updates_ = &updates;
+  gathered_->before_gather([this](int group) { return is_offloaded_[group] ? updates_->wait(group) : StreamMark(); });
 }
 
 // An evaluation may have left a secondary copy, which no replay would renew.

@@ -7,6 +7,10 @@
 //   stage 3: parameters as well: gathered while each unit runs, the next units ahead of use. Small ones stay whole.
 //            Frozen ones are sharded and gathered like the others; at stages 0 to 2 the model keeps them itself.
 //
+// With offload the optimizer's state of some groups, and at stage 3 the gathered parameters, rest in host memory.
+// Updates of that state may still be running when gather_parameters() is called (PendingUpdates): a unit's parameters
+// are published when it is first acquired, on every rank in the order of the groups and before any gradient is reduced.
+//
 // Threads: acquire/release on the thread that runs the model, prepare_backward/take_gradients on autograd's thread,
 // everything else on the engine's thread and never during a backward pass.
 #pragma once
@@ -20,6 +24,7 @@
 #include "runtime/sharding/collective_order.hpp"
 #include "runtime/sharding/gathered_parameters.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
+#include "runtime/sharding/pending_updates.hpp"
 #include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/state_arrays.hpp"
@@ -52,7 +57,11 @@ class FlatParameters : public UnitParameters {
   void end_accumulation_step();                // after that backward
   void reduce_gradients();                     // after the last backward: the state has its gradients
   void release_gradients();                    // after their use: the next step starts from zero
-  void gather_parameters();                    // after the optimizer has written the state
+  void gather_parameters();                    // after the optimizer has written the state, or begun to
+  // Waits for pending updates and publishes their results. Collective.
+  void finish_updates();
+  // From now on, updates of offloaded state are pending until `updates` says otherwise; it must outlive the last use.
+  void set_pending_updates(PendingUpdates& updates);
 
   // The next passes run as a graph, many times (engine/step/captured_pass.hpp): they must gather all that they use.
   void begin_capture();
@@ -77,6 +86,11 @@ class FlatParameters : public UnitParameters {
     UnitValues values;
   };
 
+  void choose_offloaded();
+  int64_t host_bytes() const;
+  std::unique_ptr<GradientSink> make_sink();
+  at::ScalarType host_gradient_dtype(const FlatGroup& group) const;
+  at::Tensor zeros_at_rest(int64_t numel, at::ScalarType dtype) const;
   void allocate_resident(size_t group);
   // Both return this rank's slice of the parameters as it is stored.
   at::Tensor make_state(size_t group);
@@ -92,6 +106,7 @@ class FlatParameters : public UnitParameters {
   at::Tensor view_at(SegmentLocation location) const;
   at::Tensor full_parameters(int group) const;
   void end_inference_pass();
+  void publish(size_t end);
   bool orders_collectives() const { return options_.stage >= 2; }
 
   // fixed after construction
@@ -105,12 +120,15 @@ class FlatParameters : public UnitParameters {
   std::vector<std::vector<SegmentLocation>> locations_;
   std::vector<std::vector<std::optional<SegmentLocation>>> frozen_locations_;
   std::vector<bool> is_sharded_frozen_;  // by parameter
+  std::vector<bool> is_offloaded_;       // by group: its optimizer state rests on the host
+  PendingUpdates* updates_ = nullptr;    // null: updates have been written when gather_parameters() is called
   // the engine's thread, or autograd's during a backward pass
   std::vector<at::Tensor> resident_;        // by group: whole parameters, padded; undefined where they are gathered
   std::vector<StreamMark> resident_ready_;  // by group: the end of the last gather after a step
+  size_t num_published_ = 0;                // groups, in order, since gather_parameters()
   std::vector<SpanState> state_;            // by group, then by range
   std::vector<FrozenShard> frozen_shards_;
-  std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks
+  std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks or with parameters on the host
   std::unique_ptr<GradientSink> sink_;
   std::unique_ptr<GradientReduction> gradients_;  // delivers to the sink
   CollectiveOrder collective_order_;

@@ -128,6 +128,9 @@ void GatheredParameters::gather(int index) {
   if (!streams_.is_pending(changed_)) changed_ = streams_.mark();
   streams_.wait(SideStream::kUnshard, changed_);
   streams_.wait(SideStream::kUnshard, unit.buffer->last_use);
+  for (int group : unit.groups) {
+    if (wait_for_updates_) streams_.wait(SideStream::kUnshard, wait_for_updates_(group));
+  }
   unit.ready = streams_.run(SideStream::kUnshard, [&] {
     if (unit.secondary_is_current) {
       gather_from_host(unit);
@@ -141,13 +144,23 @@ void GatheredParameters::gather(int index) {
 void GatheredParameters::gather_from_all(const Unit& unit) {
   for (int group : unit.groups) {
     if (groups_[group].is_frozen && options_.quantized_frozen) {
-      all_gather_quantized(group_, at_rest_[group], full_parameters(group));
-    } else if (options_.quantized_weights) {
-      quantized_all_gather(group_, at_rest_[group], full_parameters(group));
+      all_gather_quantized(group_, at_rest_on_device(group), full_parameters(group));
+    } else if (options_.quantized_weights && group_.size() > 1) {
+      quantized_all_gather(group_, at_rest_on_device(group), full_parameters(group));
     } else {
-      gather_from_owners(at_rest_[group], full_parameters(group), group_, options_.use_all_gather);
+      gather_from_owners(at_rest_on_device(group), full_parameters(group), group_, options_.use_all_gather);
     }
   }
+}
+
+// A slice in host memory is copied to where it belongs in the whole; an encoded one has no such place.
+at::Tensor GatheredParameters::at_rest_on_device(int group) const {
+  const at::Tensor& at_rest = at_rest_[group];
+  if (at_rest.device() == options_.device) return at_rest;
+  const at::Tensor own = own_slice(full_parameters(group), group_);
+  if (at_rest.scalar_type() != own.scalar_type()) return at_rest.to(options_.device, /*non_blocking=*/true);
+  own.copy_(at_rest, /*non_blocking=*/true);
+  return own;
 }
 
 void GatheredParameters::gather_from_host(Unit& unit) {

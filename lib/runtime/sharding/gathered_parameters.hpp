@@ -12,8 +12,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -26,11 +28,15 @@ namespace dslaunch::runtime {
 
 class GatheredParameters {
  public:
-  // `at_rest`: by group, this rank's slice (for frozen groups see FrozenShard); read at every gather. All arguments
-  // except `at_rest` must outlive this object. Groups that are not gathered are ignored.
+  // `at_rest`: by group, this rank's slice (for frozen groups see FrozenShard), on the device or on the host; read at
+  // every gather. All arguments except `at_rest` must outlive this object. Groups that are not gathered are ignored.
   GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<at::Tensor> at_rest,
                      const ShardingOptions& options, StepStreams& streams, comm::Communicator& group);
 
+  // Called before a group's slice is read for a gather; the gather begins after the mark.
+  void before_gather(std::function<StreamMark(int group)> wait_for_updates) {
+    wait_for_updates_ = std::move(wait_for_updates);
+  }
   bool has(int unit) const { return !units_[unit].groups.empty(); }
   // Issues the gather that this event needs, if any, and those of upcoming units in `ahead`.
   void unshard(int unit, std::span<const UnitEvent> ahead);
@@ -80,6 +86,7 @@ class GatheredParameters {
   void gather(int unit);
   void gather_from_all(const Unit& unit);
   void gather_from_host(Unit& unit);
+  at::Tensor at_rest_on_device(int group) const;
   void store_secondary(Unit& unit);
   std::shared_ptr<SlotBuffer> buffer_for(int unit);
   bool is_used_by_other_unit(const SlotBuffer& buffer, int unit) const;
@@ -91,6 +98,7 @@ class GatheredParameters {
   const ShardingOptions& options_;
   StepStreams& streams_;
   comm::Communicator& group_;
+  std::function<StreamMark(int group)> wait_for_updates_;
   // the thread at work
   std::vector<Unit> units_;
   std::vector<std::shared_ptr<SlotBuffer>> slots_;  // the last one is the root's

@@ -7,6 +7,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,5 +38,23 @@ class GradientSink {
 // group, what `state` covers. `sum_dtype`: in which slices are added up. `state` must outlive the sink.
 std::unique_ptr<GradientSink> make_device_gradients(std::vector<Range> own_ranges, std::span<SpanState> state,
                                                     at::ScalarType sum_dtype, at::Device device);
+
+struct HostGradientOptions {
+  std::vector<Range> own_ranges;          // by group
+  std::vector<bool> is_offloaded;         // by group
+  std::vector<at::ScalarType> dtypes;     // by group: what its host memory holds; narrower than sum_dtype only if a
+                                          // step delivers one slice of it
+  at::ScalarType sum_dtype = at::kFloat;  // in which slices are added up
+  bool are_kept = false;                  // those of a step stay until the release() of the next one
+  std::function<at::Tensor(int64_t numel, at::ScalarType dtype)> allocate;  // host memory
+  std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;
+};
+
+// Copies the gradients of offloaded groups to the host on the stream where they are delivered, bucket by bucket while
+// backward runs; from finish() to release() they are the gradients of `state`, which has their sums of squares on the
+// device. The copies have arrived when the stream that waits for the reductions has got there. All other groups go to
+// `resident`. The memory is allocated once. `state` must outlive the sink.
+std::unique_ptr<GradientSink> make_host_gradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options,
+                                                  std::span<SpanState> state);
 
 }  // namespace dslaunch::runtime

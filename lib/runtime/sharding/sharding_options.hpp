@@ -14,6 +14,9 @@
 
 namespace dslaunch::runtime {
 
+// What a piece of host memory holds.
+enum class HostUse : uint8_t { kState, kGradient, kParameter };
+
 struct ShardingOptions {
   int stage = 0;
   at::Device device = at::kCPU;
@@ -43,6 +46,22 @@ struct ShardingOptions {
   // Stage 3: the ranks of this host (hpZ); parameters that were gathered once in a step are gathered again within this
   // group. Null: off. Must outlive the sharding.
   comm::Communicator* secondary_group = nullptr;
+
+  // State that rests in host memory (ZeRO-Offload). On CPU ranks the same, with host memory as the device.
+  struct Offload {
+    double optimizer_share = 0;    // of the trained elements, whose masters, moments and gradients are offloaded
+    bool parameters = false;       // stage 3: gathered parameters rest on the host; a single rank gathers, too
+    bool accumulates = false;      // a step has several micro batches
+    bool keeps_gradients = false;  // until the next step's are released: updates are delayed
+    // Host memory of an element; 0 for what rests in files.
+    int64_t state_bytes = 0;  // of master and moments
+    bool parameters_take_memory = false;
+    // Called once, before anything is allocated, with all that this rank will allocate; throws if that is too much.
+    std::function<void(int64_t bytes)> reserve;
+    std::function<at::Tensor(int64_t numel, at::ScalarType dtype, HostUse use)> allocate;  // zeros
+    std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;  // 0-dim fp64, on the argument's device
+  };
+  Offload offload;
 
   // Returns when all ranks have called it with the same text; throws when a rank does not arrive. Empty: the call
   // throws.

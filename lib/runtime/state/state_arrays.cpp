@@ -4,12 +4,12 @@
 
 namespace dslaunch::runtime {
 
-StateArrays arrays_of_parameter(const at::Tensor& parameter) {
+StateArrays arrays_of_parameter(const at::Tensor& parameter, at::Device device) {
   StateArrays out;
-  if (parameter.scalar_type() == at::kFloat) {
+  if (parameter.scalar_type() == at::kFloat && parameter.device() == device) {
     out.master = parameter;
   } else {
-    out.master = at::zeros(parameter.sizes(), parameter.options().dtype(at::kFloat));
+    out.master = at::zeros(parameter.sizes(), parameter.options().device(device).dtype(at::kFloat));
     out.low_precision = parameter;
   }
   return out;
@@ -17,6 +17,7 @@ StateArrays arrays_of_parameter(const at::Tensor& parameter) {
 
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count) {
   StateArrays out = arrays;
+  out.gradient_squares = at::Tensor();
   for (at::Tensor* array : {&out.master, &out.gradient, &out.low_precision}) {
     if (array->defined()) *array = array->narrow(0, offset, count);
   }

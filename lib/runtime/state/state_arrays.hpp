@@ -1,5 +1,5 @@
-// The values of a run of optimizer state, where they are right now: on a device or on the host. Where the run belongs
-// is its StateSpan (state_span.hpp). Plain data; the tensors are shared, not copied.
+// The values of a run of optimizer state, where they are right now: on a device or, offloaded, on the host. Where the
+// run belongs is its StateSpan (state_span.hpp). Plain data; the tensors are shared, not copied.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,15 +10,18 @@
 
 namespace dslaunch::runtime {
 
-// 1-D contiguous tensors of one length on one device.
+// 1-D contiguous tensors of one length, on one device unless they are offloaded.
 struct StateArrays {
   at::Tensor master;  // fp32
   // fp32: the sum over the data ranks, before averaging and clipping. Undefined outside the part of a step that has it.
+  // Offloaded ones may be bf16 or fp16, if that is exact.
   at::Tensor gradient;
+  at::Tensor gradient_squares;  // offloaded from a device: 0-dim fp64 there, the sum of the gradient's squares
   // The parameters themselves (bf16 or fp16): the master, rounded. Undefined where parameters are fp32: there the
-  // master is the parameter, in the same memory.
+  // master is the parameter, in the same memory. Offloaded, an fp32 parameter is a copy of its master.
   at::Tensor low_precision;
   std::vector<at::Tensor> moments;  // fp32, in the order of the optimizer's moment names
+  bool is_offloaded = false;        // master, moments and gradient rest in host memory, apart from the parameters
 
   bool master_is_parameter() const { return !low_precision.defined(); }
   // The parameters as they are stored here, in their compute dtype.
@@ -31,9 +34,9 @@ struct SpanState {
   StateArrays arrays;
 };
 
-// The arrays of parameters without gradient and moments: an fp32 parameter is its own master, another one gets a master
-// of zeros.
-StateArrays arrays_of_parameter(const at::Tensor& parameter);
+// The arrays of parameters without gradient and moments: an fp32 parameter on `device` is its own master, another one
+// gets a master of zeros there.
+StateArrays arrays_of_parameter(const at::Tensor& parameter, at::Device device);
 
 // Views of elements [offset, offset + count) of every array that is defined.
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count);

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace dslaunch::runtime {
 
@@ -38,6 +39,8 @@ class StepStreams {
 
   // The point that the current stream has reached.
   StreamMark mark() const;
+  // For a point that somebody else has recorded, in a stream of theirs.
+  StreamMark mark_of(std::shared_ptr<c10::Event> event) const { return {std::move(event), epoch_}; }
   // Whether waiting for `mark` has an effect.
   bool is_pending(const StreamMark& mark) const { return mark.event != nullptr && mark.epoch == epoch_; }
   // Work that is enqueued on the current stream from now on waits for `mark`; on a side stream likewise.

@@ -37,7 +37,7 @@ struct Rank {
   StepVerdict verdict;
   std::unique_ptr<optim::FlatOptimizer> optimizer = optim::make_flat_optimizer(groups, {});
   ShardUpdate update{*optimizer, loss_scaling, rates, /*keeps_masters=*/true};
-  std::vector<SpanState> state{{{0, 0, {0, 2}}, arrays_of_parameter(at::zeros({2}))}};
+  std::vector<SpanState> state{{{0, 0, {0, 2}}, arrays_of_parameter(at::zeros({2}), at::kCPU)}};
   int64_t steps_done = 0;
 
   Rank(comm::Communicator& group, StepVerdict::Options options, const config::LossScale& scale = {})
@@ -156,7 +156,7 @@ TEST_CASE("observers see the state before its update and may update copies", "[r
    public:
     void before_update(std::span<const SpanState> state, const ApplyUpdate& update) override {
       before = state[0].arrays.master.clone();
-      std::vector<SpanState> copies{{state[0].span, arrays_of_parameter(before.clone())}};
+      std::vector<SpanState> copies{{state[0].span, arrays_of_parameter(before.clone(), at::kCPU)}};
       copies[0].arrays.gradient = state[0].arrays.gradient * 10;
       update(copies);
       after = copies[0].arrays.master;

@@ -12,7 +12,7 @@ TEST_CASE("moments lie at the same place modulo 16 bytes as their master", "[run
   const auto optimizer = optim::make_flat_optimizer({{{"a", settings}}, {0}, 0}, {});
   const at::Tensor parameter = at::arange(64, at::kFloat);
   for (const int64_t begin : {0, 10, 15, 32}) {
-    SpanState state{{0, 0, {begin, 64}}, arrays_of_parameter(parameter.narrow(0, begin, 64 - begin))};
+    SpanState state{{0, 0, {begin, 64}}, arrays_of_parameter(parameter.narrow(0, begin, 64 - begin), at::kCPU)};
     optim::allocate_moments(*optimizer, state);
     const auto& [span, arrays] = state;
     REQUIRE(arrays.moments.size() == 1);

@@ -52,7 +52,7 @@ TEST_CASE("a range of padding alone belongs to the group before it", "[runtime][
 
 TEST_CASE("an fp32 parameter is its own master", "[runtime][state_arrays]") {
   const at::Tensor parameter = at::ones({8});
-  const StateArrays arrays = arrays_of_parameter(parameter);
+  const StateArrays arrays = arrays_of_parameter(parameter, at::kCPU);
   CHECK(arrays.master_is_parameter());
   CHECK(arrays.master.is_same(parameter));
   CHECK(arrays.parameter().is_same(parameter));
@@ -60,14 +60,14 @@ TEST_CASE("an fp32 parameter is its own master", "[runtime][state_arrays]") {
 
 TEST_CASE("a low-precision parameter has a master beside it", "[runtime][state_arrays]") {
   const at::Tensor parameter = at::ones({8}, at::kBFloat16);
-  const StateArrays arrays = arrays_of_parameter(parameter);
+  const StateArrays arrays = arrays_of_parameter(parameter, at::kCPU);
   CHECK_FALSE(arrays.master_is_parameter());
   CHECK(arrays.parameter().is_same(parameter));
   CHECK(at::equal(arrays.master, at::zeros({8})));
 }
 
 TEST_CASE("narrowed arrays are views of those that are defined", "[runtime][state_arrays]") {
-  StateArrays arrays = arrays_of_parameter(at::arange(8, at::kFloat));
+  StateArrays arrays = arrays_of_parameter(at::arange(8, at::kFloat), at::kCPU);
   arrays.moments = {at::zeros({8}), at::ones({8})};
   const StateArrays part = narrow(arrays, 3, 2);
   CHECK_FALSE(part.gradient.defined());

@@ -1,0 +1,125 @@
+// Gradients of offloaded state: each slice is copied to the host as it is delivered, while backward goes on.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/sharding/gradient_sink.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kNormBlock = 1 << 24;  // elements that are widened at once on the device
+
+class HostGradients final : public GradientSink {
+ public:
+  HostGradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options, std::span<SpanState> state)
+      : resident_(std::move(resident)), options_(std::move(options)), state_(state), sums_(options_.own_ranges.size()) {
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      if (options_.is_offloaded[i]) sums_[i].values = allocate(i, options_.dtypes[i]);
+    }
+  }
+
+  void prepare(int group, const at::Tensor& room) override {
+    if (!options_.is_offloaded[group]) resident_->prepare(group, room);
+  }
+
+  void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) override {
+    if (!options_.is_offloaded[group]) return resident_->deliver(group, slice, is_first, is_last);
+    is_first ? store(group, slice) : add(group, slice);
+    sums_[group].is_delivered = true;
+  }
+
+  void finish() override {
+    resident_->finish();
+    for (auto& [span, arrays] : state_) {
+      Sum& sum = sums_[span.flat_group];
+      if (!arrays.is_offloaded) continue;
+      const int64_t offset = span.range.begin - options_.own_ranges[span.flat_group].begin;
+      arrays.gradient = sum.values.narrow(0, offset, span.numel());
+      if (!sum.is_delivered) arrays.gradient.zero_();
+      const size_t index = sum.next_span++;
+      arrays.gradient_squares = index < sum.squares_of_spans.size() ? sum.squares_of_spans[index] : at::Tensor();
+    }
+  }
+
+  void release() override {
+    resident_->release();
+    for (Sum& sum : sums_) sum = {.values = std::move(sum.values), .kept = std::move(sum.kept)};
+    if (options_.are_kept) keep();
+    for (auto& [span, arrays] : state_) arrays.gradient = arrays.gradient_squares = at::Tensor();
+  }
+
+ private:
+  struct Sum {          // of a group
+    at::Tensor values;  // on the host; undefined for groups that are not offloaded
+    at::Tensor kept;    // those of the step before
+    bool is_delivered = false;
+    std::vector<at::Tensor> squares_of_spans;  // on the device, of what was delivered so far; empty on CPU ranks
+    size_t next_span = 0;
+  };
+
+  at::Tensor allocate(size_t group, at::ScalarType dtype) const {
+    return options_.allocate(options_.own_ranges[group].size(), dtype);
+  }
+
+  void keep() {
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      std::swap(sums_[i].values, sums_[i].kept);
+      if (options_.is_offloaded[i] && !sums_[i].values.defined()) sums_[i].values = allocate(i, options_.dtypes[i]);
+    }
+  }
+
+  void store(int group, const at::Tensor& slice) {
+    Sum& sum = sums_[group];
+    const at::Tensor values = slice.to(sum.values.scalar_type());  // on the slice's device
+    sum.values.copy_(values, /*non_blocking=*/true);
+    measure(group, values);
+  }
+
+  // The sum so far comes up to the device for the addition: all work stays on the stream, in order, and the addition is
+  // the one of gradients that are not offloaded.
+  void add(int group, const at::Tensor& slice) {
+    Sum& sum = sums_[group];
+    const at::Tensor values = sum.values.to(slice.device(), options_.sum_dtype, /*non_blocking=*/true);
+    values.add_(slice);
+    // A unit that is called twice in its only micro batch: its sum is not exact in the dtype of one slice.
+    if (sum.values.scalar_type() != options_.sum_dtype) sum.values = allocate(group, options_.sum_dtype);
+    if (!values.is_same(sum.values)) sum.values.copy_(values, /*non_blocking=*/true);
+    measure(group, values);
+  }
+
+  void measure(int group, const at::Tensor& values) {
+    if (values.is_cpu()) return;  // StepVerdict adds up host memory itself, in the order without offload
+    auto& squares = sums_[group].squares_of_spans;
+    squares.clear();
+    for (const auto& [span, arrays] : state_) {
+      if (span.flat_group != group) continue;
+      const int64_t offset = span.range.begin - options_.own_ranges[group].begin;
+      squares.push_back(sum_of_squares(values.narrow(0, offset, span.numel())));
+    }
+  }
+
+  at::Tensor sum_of_squares(const at::Tensor& values) const {
+    at::Tensor sum = at::zeros({}, values.options().dtype(at::kDouble));
+    for (int64_t begin = 0; begin < values.numel(); begin += kNormBlock) {
+      const int64_t count = std::min(kNormBlock, values.numel() - begin);
+      sum.add_(options_.sum_of_squares(values.narrow(0, begin, count).to(at::kFloat)));
+    }
+    return sum;
+  }
+
+  const std::unique_ptr<GradientSink> resident_;
+  const HostGradientOptions options_;
+  const std::span<SpanState> state_;
+  std::vector<Sum> sums_;  // by group
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSink> make_host_gradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options,
+                                                  std::span<SpanState> state) {
+  return std::make_unique<HostGradients>(std::move(resident), std::move(options), state);
+}
+
+}  // namespace dslaunch::runtime
