@@ -37,6 +37,22 @@ __attribute__((visibility("default"))) void dslaunch_copy_on_device(void* to, co
                              "copy on the device");
 }
 
+// Null, or why the memory cannot be page-locked.
+__attribute__((visibility("default"))) const char* dslaunch_page_lock(void* address, size_t bytes, int device) {
+  int current = 0;
+  ::cudaGetDevice(&current);
+  ::cudaSetDevice(device);
+  const cudaError_t result = ::cudaHostRegister(address, bytes, cudaHostRegisterPortable);
+  ::cudaSetDevice(current);
+  if (result == cudaSuccess) return nullptr;
+  ::cudaGetLastError();  // the refusal is no error of a later call
+  return ::cudaGetErrorString(result);
+}
+
+__attribute__((visibility("default"))) void dslaunch_page_unlock(void* address) {
+  ::cudaHostUnregister(address);
+}
+
 __attribute__((visibility("default"))) void dslaunch_wait_for_device(int device) {
   auto stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device));
   dslaunch::comm::check_cuda(::cudaStreamSynchronize(stream.stream()), "wait for the device");

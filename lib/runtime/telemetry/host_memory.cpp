@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 namespace {
 
 // The first number in a file; empty for "max" or if there is no file.
-std::optional<int64_t> read_number(const char* path) {
+std::optional<int64_t> read_number(const std::string& path) {
   std::ifstream in(path);
   int64_t number = 0;
   return in >> number ? std::optional(number) : std::nullopt;
@@ -35,9 +35,42 @@ std::optional<int64_t> available_of_host() {
   return available > 0 ? std::optional(available) : std::nullopt;
 }
 
+// Where the memory limits of cgroups lie: those of version 2, and those of version 1.
+struct GroupFiles {
+  const char* prefix;  // of the line in /proc/self/cgroup that ends with this process's group
+  const char* root;
+  const char *limit, *used;
+};
+constexpr GroupFiles kGroupFiles[] = {
+    {"0::", "/sys/fs/cgroup", "/memory.max", "/memory.current"},
+    {":memory:", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes"},
+};
+
+// In a container the mount may show the group as the root.
+std::string own_group(const GroupFiles& files) {
+  std::ifstream in("/proc/self/cgroup");
+  for (std::string line; std::getline(in, line);) {
+    const size_t at = line.find(files.prefix);
+    if (at != std::string::npos) return line.substr(at + std::string(files.prefix).size());
+  }
+  return "/";
+}
+
+// The least that the limits of this process's cgroup and of those around it leave.
 std::optional<int64_t> available_of_group() {
-  const auto limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-  return limit && used ? std::optional(std::max<int64_t>(0, *limit - *used)) : std::nullopt;
+  std::optional<int64_t> least;
+  for (const auto& files : kGroupFiles) {
+    for (std::string group = own_group(files);; group.erase(group.find_last_of('/'))) {
+      const auto limit = read_number(files.root + group + files.limit);
+      const auto used = read_number(files.root + group + files.used);
+      if (limit && used) {
+        const int64_t left = std::max<int64_t>(0, *limit - *used);
+        least = least ? std::min(*least, left) : left;
+      }
+      if (group.empty() || group == "/") break;
+    }
+  }
+  return least;
 }
 
 }  // namespace

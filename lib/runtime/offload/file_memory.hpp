@@ -1,0 +1,15 @@
+// Memory that rests in files ("nvme"): mapped, so that the system reads pages when they are used and writes them back
+// when it needs the memory. The files have no name, so nothing of them is left when the process ends, however it ends.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch::runtime::offload {
+
+// Zeros; 1-D, in a new file in `directory`, whose space is taken now. Throws UserError 73 with the directory and the
+// system's reason: it does not exist, is not writable, its file system is full. Any thread.
+at::Tensor map_file_memory(int64_t numel, at::ScalarType dtype, const std::string& directory);
+
+}  // namespace dslaunch::runtime::offload

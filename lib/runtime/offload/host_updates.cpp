@@ -1,0 +1,230 @@
+#include "runtime/offload/host_updates.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "runtime/state/pinned_memory.hpp"
+#include "runtime/state/thread_team.hpp"
+
+namespace dslaunch::runtime::offload {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kDevicePollInterval = 50us;
+constexpr auto kPeerCheckInterval = 10ms;
+
+// A copy: the next step writes these scalars while the update reads them.
+at::Tensor to_host(const at::Tensor& scalar) {
+  if (!scalar.defined()) return scalar;
+  if (scalar.is_cpu()) return scalar.clone();
+  at::Tensor host = pinned_if_possible(scalar.sizes(), scalar.scalar_type());
+  return host.copy_(scalar, /*non_blocking=*/true);
+}
+
+std::shared_ptr<c10::Event> record_current(at::Device device) {
+  if (device.is_cpu()) return nullptr;
+  auto event = std::make_shared<c10::Event>(device.type());
+  event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
+}
+
+bool ends_group(const std::vector<SpanState>& state, size_t i) {
+  return i + 1 == state.size() || state[i + 1].span.flat_group != state[i].span.flat_group;
+}
+
+bool writes_nothing(const UpdateScalars& scalars) {
+  return scalars.skip.defined() && *scalars.skip.const_data_ptr<float>() != 0.0F;
+}
+
+}  // namespace
+
+int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, double share) {
+  const int cores = std::min(own_cores, std::max(1, host_cores / std::max(1, ranks_of_host)));
+  return std::max(1, std::min(cores - 2, static_cast<int>(share * cores)));
+}
+
+HostUpdates::HostUpdates(HostUpdateOptions options, int num_groups, const StepStreams& streams)
+    : options_(std::move(options)),
+      streams_(streams),
+      ring_(options_.device, options_.chunk_numel * static_cast<int64_t>(sizeof(float))),
+      is_pending_(static_cast<size_t>(num_groups)),
+      published_(static_cast<size_t>(num_groups)),
+      thread_([this] { run_thread(); }) {}
+
+HostUpdates::~HostUpdates() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void HostUpdates::begin(std::span<const SpanState> state, const UpdateScalars& scalars, Update update) {
+  wait_for(std::nullopt);
+  Job job;
+  for (const auto& each : state) {
+    if (each.arrays.is_offloaded) job.state.push_back(each);
+  }
+  job.scalars = {to_host(scalars.gradient_factor), to_host(scalars.skip), to_host(scalars.applied_steps)};
+  job.update = std::move(update);
+  job.is_delayed = options_.delayed_after && num_begun_ >= *options_.delayed_after;
+  num_begun_ += 1;
+  start(std::move(job));
+}
+
+// Groups are pending that this job publishes: its own, or with a delay those of the job before.
+void HostUpdates::start(Job job) {
+  job.arrived = record_current(options_.device);
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_staged_) set_pending(staging_[filled_].state);
+    if (!job.is_delayed) set_pending(job.state);
+    job_ = std::move(job);
+  }
+  changed_.notify_all();
+}
+
+void HostUpdates::set_pending(std::span<const SpanState> state) {
+  for (const auto& each : state) is_pending_[static_cast<size_t>(each.span.flat_group)] = true;
+}
+
+StreamMark HostUpdates::wait(int group) {
+  wait_for(group);
+  const std::lock_guard lock(mutex_);
+  return published_[static_cast<size_t>(group)];
+}
+
+void HostUpdates::finish() {
+  wait_for(std::nullopt);
+  if (is_staged_) {
+    start({});
+    wait_for(std::nullopt);
+  }
+  for (const auto& mark : published_) streams_.wait(mark);
+}
+
+void HostUpdates::wait_for(std::optional<int> group) {
+  std::unique_lock lock(mutex_);
+  const auto is_reached = [&] { return failure_ || !job_ || (group && !is_pending_[static_cast<size_t>(*group)]); };
+  while (!changed_.wait_for(lock, kPeerCheckInterval, is_reached)) {
+    if (options_.check_peers) options_.check_peers();
+  }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void HostUpdates::run_thread() {
+  ThreadTeam team(options_.num_threads);
+  const ThreadTeam::Scope loops_use_it(team);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_stopping_ || (job_ && !failure_); });
+    if (is_stopping_) return;
+    const Job job = *job_;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      run(job);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    if (!failure) job_.reset();
+    changed_.notify_all();
+  }
+}
+
+void HostUpdates::run(const Job& job) {
+  const at::NoGradGuard no_grad;
+  if (!wait_for_arrival(job)) return;
+  if (is_staged_) publish_staged();
+  if (job.update) update(job);
+}
+
+// Polls: a device that waits for a lost rank never gets there. False: this object is being destroyed.
+bool HostUpdates::wait_for_arrival(const Job& job) {
+  std::unique_lock lock(mutex_);
+  while (job.arrived && !job.arrived->query()) {
+    if (changed_.wait_for(lock, kDevicePollInterval, [&] { return is_stopping_; })) return false;
+  }
+  return !is_stopping_;
+}
+
+void HostUpdates::update(const Job& job) {
+  const bool writes = !writes_nothing(job.scalars);
+  Staged* staged = job.is_delayed && writes ? &next_staging(job) : nullptr;
+  for (size_t i = 0; i < job.state.size(); ++i) {
+    if (writes) update_span(job.state[i], staged != nullptr ? staged->parameters[i] : at::Tensor(), job);
+    if (is_stopping()) return;
+    if (!job.is_delayed && ends_group(job.state, i)) publish(job.state[i].span.flat_group);
+  }
+  is_staged_ = staged != nullptr;
+}
+
+void HostUpdates::update_span(const SpanState& state, const at::Tensor& staged, const Job& job) {
+  for (int64_t begin = 0; begin < state.span.numel() && !is_stopping(); begin += options_.chunk_numel) {
+    const int64_t count = std::min(options_.chunk_numel, state.span.numel() - begin);
+    update_chunk({state.span, narrow(state.arrays, begin, count)},
+                 staged.defined() ? staged.narrow(0, begin, count) : staged, job);
+  }
+}
+
+// Parameters that rest on the host are written where they are, others in a block of the ring. An fp32 parameter is a
+// copy of its master.
+void HostUpdates::update_chunk(SpanState chunk, const at::Tensor& staged, const Job& job) {
+  auto& [span, arrays] = chunk;
+  const at::Tensor parameter = staged.defined() ? staged : arrays.low_precision;
+  const bool is_copied = !parameter.is_cpu();
+  const at::Tensor written = is_copied ? ring_.next(parameter.numel(), parameter.scalar_type()) : parameter;
+  const bool is_rounded = parameter.scalar_type() != at::kFloat;
+  arrays.low_precision = is_rounded ? written : at::Tensor();
+  job.update({&chunk, 1}, job.scalars);
+  if (!is_rounded) written.copy_(arrays.master);
+  if (is_copied) ring_.copy_to(parameter);
+}
+
+// Allocated at the first delayed update.
+HostUpdates::Staged& HostUpdates::next_staging(const Job& job) {
+  filled_ = (filled_ + 1) % staging_.size();
+  Staged& staged = staging_[filled_];
+  if (staged.copied) staged.copied->synchronize();
+  staged.state = job.state;
+  for (size_t i = staged.parameters.size(); i < job.state.size(); ++i) {
+    const at::Tensor& parameter = job.state[i].arrays.low_precision;
+    staged.parameters.push_back(host_memory_for(parameter.device(), parameter.sizes(), parameter.scalar_type()));
+  }
+  return staged;
+}
+
+// The device has done everything that reads the parameters: wait_for_arrival() was before.
+void HostUpdates::publish_staged() {
+  Staged& staged = staging_[filled_];
+  for (size_t i = 0; i < staged.state.size(); ++i) {
+    ring_.copy(staged.parameters[i], staged.state[i].arrays.low_precision);
+    if (ends_group(staged.state, i)) publish(staged.state[i].span.flat_group);
+  }
+  staged.copied = ring_.end();
+  is_staged_ = false;
+}
+
+void HostUpdates::publish(int group) {
+  auto end = ring_.end();
+  const std::lock_guard lock(mutex_);
+  is_pending_[static_cast<size_t>(group)] = false;
+  published_[static_cast<size_t>(group)] = streams_.mark_of(std::move(end));
+  changed_.notify_all();
+}
+
+bool HostUpdates::is_stopping() {
+  const std::lock_guard lock(mutex_);
+  return is_stopping_;
+}
+
+}  // namespace dslaunch::runtime::offload

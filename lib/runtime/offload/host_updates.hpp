@@ -1,0 +1,126 @@
+// Updates of optimizer state that rests in host memory, by a thread of its own: while it works, the next step's forward
+// is issued, and each unit waits until its own parameters are there.
+//
+//   begin()   the engine's thread, after backward: the gradients are on their way to the host
+//   wait()    before a group's parameters are read; finish() before the state itself is read
+//
+// The thread works in the order of the groups, which is the order of their use, in chunks: the update of a chunk, on
+// the cores of the rank, then its copy to the device, which overlaps the next chunk's update. It never issues a
+// collective.
+//
+// A delayed update runs beside the whole next step, forward and backward, which use the parameters from before it. Its
+// results are staged in host memory and published by the begin() after it, so gradients are one step stale.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "runtime/offload/upload_ring.hpp"
+#include "runtime/sharding/pending_updates.hpp"
+#include "runtime/state/state_arrays.hpp"
+
+namespace dslaunch::runtime::offload {
+
+// What a step decides on the device. Update functions get it in host memory.
+struct UpdateScalars {
+  at::Tensor gradient_factor;  // fp32
+  at::Tensor skip;             // fp32; not 0: the update writes nothing
+  at::Tensor applied_steps;    // int64; undefined: the host knows the number
+};
+
+struct HostUpdateOptions {
+  at::Device device = at::kCPU;
+  std::optional<int64_t> delayed_after;  // updates are delayed but for so many at first; empty: never
+  int64_t chunk_numel = 1 << 23;         // the most elements that are updated at once
+  int num_threads = 1;                   // that share a chunk
+  std::function<void()> check_peers;     // called now and then while the engine's thread waits; throws if one was lost
+};
+
+// Threads for the updates of one rank of `ranks_of_host`: all its cores but two, for the engine's thread and
+// autograd's, and at most `share` of them; at least one. `own_cores`: those that it may run on; ranks that are not
+// bound share the `host_cores`.
+int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, double share);
+
+class HostUpdates final : public PendingUpdates {
+ public:
+  // Updates masters, moments and low-precision copies of these arrays; all of them are in host memory. Any thread.
+  using Update = std::function<void(std::span<const SpanState> state, const UpdateScalars& scalars)>;
+
+  // `streams` must outlive this object.
+  HostUpdates(HostUpdateOptions options, int num_groups, const StepStreams& streams);
+  // Gives up an update that is still running, between two chunks.
+  ~HostUpdates() override;
+  HostUpdates(const HostUpdates&) = delete;
+  HostUpdates& operator=(const HostUpdates&) = delete;
+
+  // Begins the update of the offloaded spans of `state`, in their order. Their gradients and `scalars` have arrived
+  // when the current stream has reached this point; a delayed update reads the gradients until the next begin()
+  // returns. Before it, waits for the update before.
+  void begin(std::span<const SpanState> state, const UpdateScalars& scalars, Update update);
+  StreamMark wait(int group) override;
+  // Returns when all updates are published and nothing is being written any more, neither on the host nor on the device
+  // (in the current stream).
+  void finish();
+
+ private:
+  struct Job {
+    std::vector<SpanState> state;
+    UpdateScalars scalars;
+    std::shared_ptr<c10::Event> arrived;  // null on the host
+    Update update;                        // empty: only publishes what is staged
+    bool is_delayed = false;
+  };
+  // What a delayed update has written: the parameters of its spans, in their order.
+  struct Staged {
+    std::vector<SpanState> state;
+    std::vector<at::Tensor> parameters;
+    std::shared_ptr<c10::Event> copied;  // to the device; null: free
+  };
+
+  void start(Job job);
+  void set_pending(std::span<const SpanState> state);
+  void run_thread();
+  void run(const Job& job);
+  bool wait_for_arrival(const Job& job);
+  void update(const Job& job);
+  void update_span(const SpanState& state, const at::Tensor& staged, const Job& job);
+  void update_chunk(SpanState chunk, const at::Tensor& staged, const Job& job);
+  Staged& next_staging(const Job& job);
+  void publish_staged();
+  void publish(int group);
+  bool is_stopping();
+  // Until the job is done, or the group is published.
+  void wait_for(std::optional<int> group);
+
+  // fixed after construction
+  const HostUpdateOptions options_;
+  const StepStreams& streams_;
+  // the engine's thread
+  int64_t num_begun_ = 0;
+  // the update thread, or the engine's while there is no job
+  UploadRing ring_;
+  std::array<Staged, 2> staging_;  // one is filled while the other is copied
+  size_t filled_ = 0;
+  bool is_staged_ = false;  // staging_[filled_] is to be published
+  // guarded by mutex_
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Job> job_;             // requested, or being worked on
+  std::vector<bool> is_pending_;       // by group
+  std::vector<StreamMark> published_;  // by group: the end of its copies to the device
+  std::exception_ptr failure_;         // of the update; whoever waits throws it
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace dslaunch::runtime::offload
