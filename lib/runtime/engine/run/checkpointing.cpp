@@ -116,7 +116,9 @@ Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, 
 
 void Checkpointing::prepare_copies() {
   std::vector<int64_t> sizes;
-  for (const auto& owned : engine_.owned_state()) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
+  for (const auto& owned : engine_.owned_state()) {
+    if (!owned.is_offloaded) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
+  }
   if (groups_.owns_replicas()) {
     for (const auto& [name, value] : model_.tensors.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
   }
@@ -152,6 +154,13 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
         wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
         static_cast<double>(copies_.num_bytes()) / 1e6);
   }
+}
+
+// The state of a save that is still in progress: its copies are taken before it changes. Offloaded state is too large
+// to be copied, so it is written before it changes.
+void Checkpointing::before_update(std::span<const SpanState>, const step::ApplyUpdate&) {
+  copies_.block_current_stream();
+  if (reads_offloaded_) wait_for_writer();
 }
 
 void Checkpointing::wait_for_writer() {
@@ -196,8 +205,11 @@ std::string Checkpointing::skeleton() {
 
 std::vector<StatePiece> Checkpointing::pieces() {
   std::vector<StatePiece> out;
+  reads_offloaded_ = false;
   for (const auto& owned : engine_.owned_state()) {
-    out.push_back({owned.parameter, owned.state, owned.begin, copies_.take(owned.values)});
+    reads_offloaded_ |= owned.is_offloaded;
+    out.push_back(
+        {owned.parameter, owned.state, owned.begin, owned.is_offloaded ? owned.values : copies_.take(owned.values)});
   }
   const auto& table = model_.facts.table;
   for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed

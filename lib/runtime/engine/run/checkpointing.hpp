@@ -69,8 +69,7 @@ class Checkpointing : private step::EngineObserver {
   std::string last_saved() const;
 
  private:
-  // The copies of a save that is still in progress are taken before the state changes.
-  void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override { copies_.block_current_stream(); }
+  void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override;
   void prepare_copies();
   std::vector<StatePiece> pieces();
   CheckpointMetadata metadata(const DataPosition& position) const;
@@ -98,8 +97,9 @@ class Checkpointing : private step::EngineObserver {
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
   CheckpointStorageTopology share_;
-  DirectoryLock lock_;         // on `dir_`, if the config names one
-  HostStagingBuffers copies_;  // outlives the writer, which reads them
+  DirectoryLock lock_;            // on `dir_`, if the config names one
+  HostStagingBuffers copies_;     // outlives the writer, which reads them
+  bool reads_offloaded_ = false;  // the last save reads state that was not copied
   std::unique_ptr<CheckpointWriter> writer_;
   // Values loaded from a checkpoint of the frozen parameters that this rank saves again: keyed by parameter and first
   // element, 1-D, on the host, in the model's own dtype.

@@ -315,6 +315,8 @@ class Training {
   step::EngineOptions engine_options() {
     step::EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.for_evaluation = request_.eval_only;
+    out.ranks_of_host =
+        (request_.placement.world_size + request_.placement.num_nodes - 1) / request_.placement.num_nodes;
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();

@@ -1,7 +1,10 @@
 #include "runtime/engine/step/engine.hpp"
 
 #include <ATen/ATen.h>
+#include <sched.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/scope_exit.hpp"
@@ -9,6 +12,16 @@
 #include "runtime/optim/moments.hpp"
 
 namespace dslaunch::runtime::engine::step {
+namespace {
+
+// The cores that this process may run on.
+int own_cores() {
+  cpu_set_t cores;
+  const bool is_known = ::sched_getaffinity(0, sizeof cores, &cores) == 0;
+  return is_known ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace
 
 Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
                const FlatParameters::ReadElements& read)
@@ -23,8 +36,9 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
       times_(options_.phases),
       rates_(config.scheduler, optimizer_groups_, options.total_steps),
       loss_scaling_(config.loss_scale, options.device) {
-  auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data);
+  auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data, count_offloaded_moments());
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
+  const auto offload = sharding.offload;
   parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
                                                  options.gather_group != nullptr ? *options.gather_group : groups.data);
   parameters_->load(read);
@@ -32,14 +46,30 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   model_.runnable->train(true);
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.facts.table, &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &groups_.data : nullptr});
-  if (!options_.for_evaluation) {
-    for (auto& state : parameters_->state()) optim::allocate_moments(*optimizer_, state);
-  }
+  if (!options_.for_evaluation) allocate_moments(offload);
   pass_ = make_pass();
   verdict_ = make_verdict();
-  update_ = std::make_unique<ShardUpdate>(*optimizer_, loss_scaling_, rates_, config.fp32_master);
+  host_updates_ = make_host_updates();
+  update_ = std::make_unique<ShardUpdate>(*optimizer_, loss_scaling_, rates_, config.fp32_master, host_updates_.get());
   update_->round_masters(parameters_->state());
   if (config_.graph_harvesting && !options_.for_evaluation) captured_pass_ = make_captured_pass();
+}
+
+void Engine::allocate_moments(const ShardingOptions::Offload& offload) {
+  const auto on_host = [&](int64_t numel) { return offload.allocate(numel, at::kFloat, HostUse::kState); };
+  for (auto& state : parameters_->state()) {
+    if (state.arrays.is_offloaded) {
+      optim::allocate_moments(*optimizer_, state, on_host);
+    } else {
+      optim::allocate_moments(*optimizer_, state);
+    }
+  }
+}
+
+int64_t Engine::count_offloaded_moments() const {
+  if (config_.zero.offload_optimizer.device == config::OffloadDevice::kNone || options_.for_evaluation) return 0;
+  const auto optimizer = optim::make_flat_optimizer(optimizer_groups_, {&model_.facts.table});
+  return static_cast<int64_t>(optimizer->moment_names(0).size());
 }
 
 // Unsharded frozen parameters move with the model; parameters without values in the file get their values here.
@@ -90,6 +120,23 @@ std::unique_ptr<StepVerdict> Engine::make_verdict() {
   return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, groups_.world);
 }
 
+std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
+  const auto state = parameters_->state();
+  if (std::none_of(state.begin(), state.end(), [](const auto& each) { return each.arrays.is_offloaded; })) return {};
+  offload::HostUpdateOptions options;
+  options.device = options_.device;
+  options.chunk_numel = std::min(options.chunk_numel, std::max<int64_t>(1, config_.zero.sub_group_size));
+  const auto& settings = config_.zero.offload_optimizer;
+  if (settings.delayed_update) options.delayed_after = settings.delayed_after_steps;
+  options.num_threads = offload::choose_update_threads(
+      own_cores(), static_cast<int>(std::thread::hardware_concurrency()), options_.ranks_of_host, settings.cores_share);
+  options.check_peers = [this] { groups_.world.wait_until([] { return true; }); };
+  auto updates =
+      std::make_unique<offload::HostUpdates>(options, static_cast<int>(parameters_->groups().size()), streams_);
+  parameters_->set_pending_updates(*updates);
+  return updates;
+}
+
 std::optional<StepResult> Engine::train_step(const std::function<setup::MicroBatch()>& next, bool stop_requested) {
   times_.begin_step(steps_done_ + 1);
   for (auto* observer : observers_) observer->begin_step(steps_done_ + 1);
@@ -119,6 +166,7 @@ void Engine::compute_gradients(const std::function<setup::MicroBatch()>& next) {
 }
 
 at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
+  parameters_->finish_updates();
   model_.runnable->set_unit_parameters(&parameters);
   const ScopeExit restore_parameters([this] { model_.runnable->set_unit_parameters(parameters_.get()); });
   return pass_->recompute_loss(batch, with_gradients);
@@ -126,6 +174,7 @@ at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters
 
 EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
                                   const std::function<bool()>& stop_requested) {
+  parameters_->finish_updates();  // now: an evaluation may have no batch for a rank
   EvaluationInputs inputs;
   inputs.next = next;
   inputs.loss_of = [this](const setup::MicroBatch& batch) { return forward_loss_(batch); };

@@ -40,15 +40,18 @@ struct EngineOptions {
   std::function<void(const std::string& text)> barrier;  // see ShardingOptions
   StepPhases phases;                                     // notified of the current phase of each step
   bool for_evaluation = false;                           // no training steps: moments are not allocated
+  int ranks_of_host = 1;                                 // of this job
   int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
 };
 
-// A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
+// A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device
+// or, offloaded, in host memory.
 struct OwnedState {
   std::string parameter;
   std::string state;  // "master" or a moment of the optimizer
   int64_t begin = 0;  // first element within the parameter
   at::Tensor values;
+  bool is_offloaded = false;
 };
 
 // A part of a frozen parameter that this rank holds at stage 3.
@@ -80,7 +83,7 @@ class Engine {
   int64_t steps_done() const { return steps_done_; }
   // The state that this rank owns; views, valid until the next step. Each element has one owner: what data ranks hold
   // alike (stage 0) belongs to data rank 0, what tensor ranks hold alike to tensor rank 0.
-  std::vector<OwnedState> owned_state() { return named_state(parameters_->state()); }
+  std::vector<OwnedState> owned_state();
   // The same for other values of this engine's spans.
   std::vector<OwnedState> named_state(std::span<const SpanState> states) const;
   // The parts of sharded frozen parameters that this rank owns, and which ones are sharded; the others are whole on
@@ -92,8 +95,8 @@ class Engine {
   // Call after writing masters and moments through owned_state(): recomputes the parameters from the masters and takes
   // counters and loss scale from another engine's steps_done() and scalars().
   void load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars);
-  // The parameters and gradients of the model's units; use outside a step, and not during an evaluation.
-  UnitParameters& unit_parameters() { return *parameters_; }
+  // The parameters and gradients of the model's units; use outside a step, and not during an evaluation. Collective.
+  UnitParameters& unit_parameters();
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
   // may lack entries (a checkpoint of an older version). With `fresh_moments` bias correction starts from zero while
   // the schedule continues. `barrier`: see FlatParameters::load().
@@ -110,11 +113,14 @@ class Engine {
 
  private:
   bool owns_shards() const;
+  int64_t count_offloaded_moments() const;
+  void allocate_moments(const ShardingOptions::Offload& offload);
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void move_model_to_device(const FlatParameters::ReadElements& read);
   std::unique_ptr<GradientPass> make_pass();
   std::unique_ptr<CapturedPass> make_captured_pass();
   std::unique_ptr<StepVerdict> make_verdict();
+  std::unique_ptr<offload::HostUpdates> make_host_updates();
   void compute_gradients(const std::function<setup::MicroBatch()>& next);
 
   // fixed after construction
@@ -130,6 +136,7 @@ class Engine {
   std::unique_ptr<GradientPass> pass_;
   std::unique_ptr<CapturedPass> captured_pass_;  // null: steps are not captured
   std::unique_ptr<StepVerdict> verdict_;
+  std::unique_ptr<offload::HostUpdates> host_updates_;  // null: nothing is offloaded
   std::unique_ptr<ShardUpdate> update_;
   // the engine's thread
   StepPhases times_;

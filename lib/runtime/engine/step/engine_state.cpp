@@ -30,6 +30,16 @@ std::vector<FrozenPart> Engine::owned_frozen() const {
   return out;
 }
 
+std::vector<OwnedState> Engine::owned_state() {
+  if (host_updates_) host_updates_->finish();
+  return named_state(parameters_->state());
+}
+
+UnitParameters& Engine::unit_parameters() {
+  parameters_->finish_updates();
+  return *parameters_;
+}
+
 std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) const {
   std::vector<OwnedState> out;
   if (!owns_shards()) return out;
@@ -38,8 +48,10 @@ std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) c
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
       const auto& name = model_.facts.table.parameters[piece.parameter].name;
       const StateArrays part = narrow(arrays, piece.offset, piece.count);
-      out.push_back({name, "master", piece.begin, part.master});
-      for (size_t m = 0; m < part.moments.size(); ++m) out.push_back({name, moments[m], piece.begin, part.moments[m]});
+      out.push_back({name, "master", piece.begin, part.master, arrays.is_offloaded});
+      for (size_t m = 0; m < part.moments.size(); ++m) {
+        out.push_back({name, moments[m], piece.begin, part.moments[m], arrays.is_offloaded});
+      }
     }
   }
   return out;
@@ -57,6 +69,7 @@ void Engine::load_state_from(int64_t steps_done, const std::map<std::string, dou
     if (!arrays.master_is_parameter()) arrays.low_precision.copy_(arrays.master);
   }
   parameters_->gather_parameters();
+  parameters_->finish_updates();
 }
 
 std::map<std::string, double> Engine::scalars() const {
@@ -77,6 +90,7 @@ void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scal
 void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
                      const ReadState& read, const std::function<void()>& barrier) {
   set_counters(steps_done, scalars, fresh_moments);
+  if (host_updates_) host_updates_->finish();
   const auto& table = model_.facts.table;
   parameters_->load([&](int parameter, int64_t begin,
                         at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },

@@ -5,16 +5,55 @@
 namespace dslaunch::runtime::engine::step {
 
 ShardUpdate::ShardUpdate(const optim::FlatOptimizer& optimizer, const precision::LossScaling& loss_scaling,
-                         const RateSchedule& rates, bool keeps_masters)
-    : optimizer_(optimizer), loss_scaling_(loss_scaling), rates_(rates), keeps_masters_(keeps_masters) {}
+                         const RateSchedule& rates, bool keeps_masters, offload::HostUpdates* host_updates)
+    : optimizer_(optimizer),
+      loss_scaling_(loss_scaling),
+      rates_(rates),
+      keeps_masters_(keeps_masters),
+      host_updates_(host_updates) {}
 
 void ShardUpdate::run(std::span<SpanState> state, const Verdict& verdict,
                       std::span<EngineObserver* const> observers) const {
   const optim::StepInputs step_inputs = inputs(verdict);
   const ApplyUpdate update = [&](std::span<SpanState> states) { optimizer_.step(states, step_inputs); };
   for (auto* observer : observers) observer->before_update(state, update);
-  update(state);
+  update_on_device(state, step_inputs);
+  if (host_updates_ != nullptr) begin_on_host(state, step_inputs);
   round_masters(state);
+}
+
+// Of parameters that rest on the host, the update writes a copy, which returns there.
+void ShardUpdate::update_on_device(std::span<SpanState> state, const optim::StepInputs& step_inputs) const {
+  std::vector<SpanState> resident;
+  for (const auto& [span, arrays] : state) {
+    if (!arrays.is_offloaded) resident.push_back({span, arrays});
+  }
+  const auto rests_elsewhere = [](const StateArrays& arrays) {
+    return !arrays.master_is_parameter() && arrays.low_precision.device() != arrays.master.device();
+  };
+  std::vector<at::Tensor> at_rest;
+  for (auto& [span, arrays] : resident) {
+    at_rest.push_back(rests_elsewhere(arrays) ? arrays.low_precision : at::Tensor());
+    if (!at_rest.back().defined()) continue;
+    const bool is_rounded = arrays.low_precision.scalar_type() != at::kFloat;
+    arrays.low_precision = is_rounded ? arrays.low_precision.to(arrays.master.device()) : at::Tensor();
+  }
+  optimizer_.step(resident, step_inputs);
+  for (size_t i = 0; i < resident.size(); ++i) {
+    if (at_rest[i].defined()) at_rest[i].copy_(resident[i].arrays.parameter(), /*non_blocking=*/true);
+  }
+}
+
+void ShardUpdate::begin_on_host(std::span<const SpanState> state, const optim::StepInputs& step_inputs) const {
+  const offload::UpdateScalars scalars{step_inputs.gradient_factor, step_inputs.skip, step_inputs.applied_steps};
+  host_updates_->begin(
+      state, scalars,
+      [this, rates = step_inputs.rates](std::span<const SpanState> states, const offload::UpdateScalars& on_host) {
+        optimizer_.step(states, {.rates = rates,
+                                 .applied_steps = on_host.applied_steps,
+                                 .gradient_factor = on_host.gradient_factor,
+                                 .skip = on_host.skip});
+      });
 }
 
 // With a loss scale the host may not know yet whether its last steps were skipped, so the device selects the learning

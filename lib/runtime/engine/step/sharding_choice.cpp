@@ -1,11 +1,18 @@
 #include "runtime/engine/step/sharding_choice.hpp"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/engine/step/engine.hpp"
+#include "runtime/offload/file_memory.hpp"
+#include "runtime/offload/host_memory.hpp"
+#include "runtime/optim/gradient_norm.hpp"
 #include "runtime/state/parameter_table.hpp"
+#include "runtime/telemetry/host_memory.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
@@ -47,10 +54,53 @@ double predivide(const config::JobConfig& config, const ShardingOptions& options
   return sums_in_fp16 ? data_ranks : 1.0;
 }
 
+// Masters and moments lie in host memory, or in files in turn on the directories given; so do parameters. Gradients are
+// in host memory. What the copy engine works on may be page-locked.
+at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64_t numel, at::ScalarType dtype,
+                              HostUse use) {
+  const auto in_file = [&](const std::vector<std::string>& directories) {
+    static std::atomic<size_t> next = 0;
+    return offload::map_file_memory(numel, dtype, directories[next++ % directories.size()]);
+  };
+  const auto& optimizer = zero.offload_optimizer;
+  const auto& parameters = zero.offload_param;
+  if (use == HostUse::kState && optimizer.device == config::OffloadDevice::kFile) return in_file(optimizer.nvme_path);
+  if (use == HostUse::kParameter && parameters.device == config::OffloadDevice::kFile) {
+    return in_file(parameters.nvme_path);
+  }
+  const bool pins =
+      (use == HostUse::kGradient && optimizer.pin_memory) || (use == HostUse::kParameter && parameters.pin_memory);
+  return pins ? offload::map_page_locked_memory(numel, dtype, device) : offload::map_host_memory(numel, dtype);
+}
+
+// An evaluation has no use for masters, which its parameters are copied from when they are loaded.
+ShardingOptions::Offload choose_offload(const config::JobConfig& config, const EngineOptions& options,
+                                        int64_t num_moments) {
+  ShardingOptions::Offload out;
+  const auto& optimizer = config.zero.offload_optimizer;
+  out.parameters = config.zero.stage == 3 && config.zero.offload_param.device != config::OffloadDevice::kNone;
+  if (optimizer.device != config::OffloadDevice::kNone) out.optimizer_share = optimizer.ratio;
+  if (options.for_evaluation) out.optimizer_share = out.parameters ? 1 : 0;
+  out.keeps_gradients = optimizer.delayed_update;
+  out.accumulates = config.batch.accumulation > 1;
+  const bool state_in_files = optimizer.device == config::OffloadDevice::kFile;
+  out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
+  out.parameters_take_memory = out.parameters && config.zero.offload_param.device == config::OffloadDevice::kHost;
+  out.reserve = [ranks = options.ranks_of_host](int64_t bytes) {
+    const auto available = read_available_memory();
+    if (available) offload::require_host_memory({bytes, ranks}, *available);
+  };
+  out.allocate = [&zero = config.zero, device = options.device](int64_t numel, at::ScalarType dtype, HostUse use) {
+    return allocate_offloaded(zero, device, numel, dtype, use);
+  };
+  out.sum_of_squares = [](const at::Tensor& values) { return optim::sum_of_squares({values}); };
+  return out;
+}
+
 }  // namespace
 
 ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
-                                const EngineOptions& options, int data_ranks) {
+                                const EngineOptions& options, int data_ranks, int64_t num_moments) {
   config::Zero zero = config.zero;
   solve_auto_sizes(table, zero);
   ShardingOptions out;
@@ -72,6 +122,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.quantized_gradients = zero.quantized_gradients;
   if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
   out.secondary_group = options.secondary_group;
+  out.offload = choose_offload(config, options, num_moments);
   out.barrier = options.barrier;
   return out;
 }

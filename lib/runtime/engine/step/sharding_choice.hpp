@@ -8,9 +8,10 @@ namespace dslaunch::runtime::engine::step {
 
 struct EngineOptions;
 
-// Throws UserError(65) for a trainable float64 parameter.
+// `num_moments`: of an element, where state is offloaded. The config must outlive the result. Throws UserError(65) for
+// a trainable float64 parameter.
 ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
-                                const EngineOptions& options, int data_ranks);
+                                const EngineOptions& options, int data_ranks, int64_t num_moments);
 
 // Computes the sizes that the config leaves to the model's width h, the largest last dimension of its normalisation
 // weights (else of its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.

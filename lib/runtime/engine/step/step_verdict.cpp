@@ -21,10 +21,21 @@ enum Statistic : int64_t {
   kNumStatistics
 };
 
-std::vector<at::Tensor> gradients_of(std::span<const SpanState> state) {
-  std::vector<at::Tensor> out;
-  for (const auto& [span, arrays] : state) out.push_back(arrays.gradient);
-  return out;
+// The sum of squares of all gradients: 0-dim fp64. Those that left the device brought theirs; on CPU ranks offloaded
+// ones are added up with the others, so that the order of additions does not depend on offload.
+at::Tensor squares_of(std::span<const SpanState> state, at::Device device) {
+  std::vector<at::Tensor> gradients;
+  at::Tensor sum;
+  for (const auto& [span, arrays] : state) {
+    if (arrays.gradient.device() == device) {
+      gradients.push_back(arrays.gradient.to(at::kFloat));
+    } else if (arrays.gradient_squares.defined()) {
+      sum = sum.defined() ? sum + arrays.gradient_squares : arrays.gradient_squares;
+    }
+  }
+  if (gradients.empty()) return sum.defined() ? sum : at::zeros({}, at::TensorOptions(device).dtype(at::kDouble));
+  const at::Tensor own = optim::sum_of_squares(gradients);
+  return sum.defined() ? own + sum : own;
 }
 
 }  // namespace
@@ -35,10 +46,9 @@ StepVerdict::StepVerdict(Options options, precision::LossScaling& loss_scaling, 
 
 Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested) {
   const auto scalar = sums.loss.options();
-  const at::Tensor squares =
-      options_.contributes_norm
-          ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients_of(state))).to(at::kFloat)
-          : at::zeros({}, scalar);
+  const at::Tensor squares = options_.contributes_norm
+                                 ? loss_scaling_.unscaled_squares(squares_of(state, options_.device)).to(at::kFloat)
+                                 : at::zeros({}, scalar);
   const bool has_loss = options_.contributes_loss;
   const at::Tensor loss = has_loss ? sums.loss / options_.total_micro_batches : at::zeros({}, scalar);
   statistics_ = at::stack({loss, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
