@@ -33,6 +33,11 @@ OPTIMIZERS = {
     "Muon": {"type": "Muon", "params": {"lr": 2e-3, "weight_decay": 0.01, "momentum": 0.9, "eps": 1e-5}},
 }
 
+def offloaded(case, sections):
+    """Stage 0 and optimizers of whole parameters are refused with offload (tests/unit/config)."""
+    return {"zero_optimization": sections} if case.stage > 0 and case.optimizer not in ("Lamb", "Muon") else {}
+
+
 # Settings that move the work and must leave the numbers alone, at every stage (where they mean nothing, trivially).
 VARIANTS = {
     "default": {},
@@ -45,6 +50,12 @@ VARIANTS = {
     "one_slot": {"zero_optimization": {"stage3_max_live_parameters": 0, "stage3_prefetch_bucket_size": 0}},
     "no_prefetch": {"zero_optimization": {"stage3_prefetch_bucket_size": 0}},
     "some_whole": {"zero_optimization": {"stage3_param_persistence_threshold": 20}},
+    # State in host memory; what a stage cannot offload stays.
+    "offload": lambda case: offloaded(case, {"offload_optimizer": {"device": "cpu"}}),
+    "offload_all": lambda case: offloaded(case, {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"},
+                                                 "sub_group_size": 50}),
+    "offload_half": lambda case: offloaded(case, {"offload_optimizer": {"device": "cpu", "ratio": 0.5 if case.stage == 3 else 1},
+                                                  "offload_param": {"device": "cpu", "pin_memory": True}}),
     # Under fp16 only: the first steps overflow and are skipped. The split decides which, as gradients differ in size.
     "overflows": {"fp16": {"initial_scale_power": 22}},
 }
@@ -131,6 +142,8 @@ def config_of(case, data):
         "checkpoint": {"async": False},
     }
     variant = {} if case.variant == "overflows" and case.precision != "fp16" else VARIANTS[case.variant]
+    if callable(variant):
+        variant = variant(case)
     for change in (PRECISIONS[case.precision], model_cases.CASES[case.model].config, variant):
         config = merged(config, change)
     return config

@@ -172,6 +172,30 @@ class Resumed(Metamorphic):
                                           self.train(case, changes=shuffled), case)
 
 
+class Offloaded(Metamorphic):
+    def offloaded(self, stage, **more):
+        sections = {"offload_optimizer": {"device": "cpu", **more}}
+        return {"zero_optimization": {**sections, **({"offload_param": {"device": "cpu"}} if stage == 3 else {})}}
+
+    def test_where_state_rests_changes_no_bit(self):
+        for number, (world, model, precision, optimizer) in enumerate((
+                (1, "plain", "fp32", "AdamW"), (2, "tied", "bf16", "SGD"), (3, "odd", "fp16", "Adam"),
+                (2, "frozen", "fp32", "Lion"), (4, "plain", "bf16", "Adagrad"), (2, "dropout", "fp16", "AdamW"))):
+            for stage in (1, 2, 3):
+                case = case_of(world, stage, 1 + 2 * (number % 2), precision, model, optimizer)
+                with self.subTest(case=str(case)):
+                    ratio = {"ratio": 0.5} if stage == 3 and number % 2 else {}
+                    self.assert_same_bits(self.train(case, changes=self.offloaded(stage, **ratio)), self.train(case), case)
+
+    def test_a_run_continues_where_its_state_rests_elsewhere(self):
+        case = case_of(2, 3, 1, "bf16", "tied")
+        want = self.train(case)
+        folder = self.files.run_dir()
+        for i, changes in enumerate((self.offloaded(3), {}, self.offloaded(3, ratio=0.3))):
+            got = self.train(case, folder, STEPS * (i + 1) // 3, resume="auto" if i else "", changes=changes)
+        self.assert_same_bits(got, want, case)
+
+
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     unittest.main(verbosity=2)

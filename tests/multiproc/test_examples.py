@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every command of every README below examples/ is run, in a copy of the folder, and must succeed; and every job file of
-configs/ trains, with tiny models and data in the place of those that it is meant for."""
+configs/ trains, with tiny models and data in the place of those that it is meant for. So does every published file with
+offloading."""
 import os
 import re
 import shutil
@@ -41,6 +42,25 @@ class Examples(unittest.TestCase):
         self.assertIn("did you mean", self.walk("images").text)
 
 
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def offloading_files():
+    found = []
+    for name in ("guide_configs", "offload_configs"):
+        folder = os.path.join(harness.ROOT, "tests", "data", name)
+        found += [os.path.join(folder, file) for file in sorted(os.listdir(folder))]
+    return [path for path in found if "offload" in read(path)]
+
+
+def nvme_options(config, directory):
+    """The directory of the test in the place of each directory for files in a job file's text."""
+    sections = re.findall(r'"(offload_\w+)": \{[^}]*"nvme"', config)
+    return [word for section in sections for word in ("--set", f"zero_optimization.{section}.nvme_path={directory}")]
+
+
 class Configs(harness.TrainingTest):
     TOKENS = ["--set", "data.seq_len=12"]
     # What each one needs that its own model and data would bring: the kind of the model, its data, further options.
@@ -49,6 +69,9 @@ class Configs(harness.TrainingTest):
         "gpt_bf16.json": ("gpt", "uint16", TOKENS),
         "gpt_fp32.json": ("gpt", "uint16", TOKENS),
         "monitored_gpt.json": ("gpt", "arrays", []),
+        "zero2_offload.json": ("gpt", "uint16", TOKENS),
+        "zero3_nvme.json": ("gpt", "uint16", TOKENS),
+        "zero3_offload.json": ("gpt", "uint16", TOKENS),
         "synthetic_gpt.json": ("gpt", "none", ["--set", "data.synthetic.input_ids.shape=[12]",
                                                "--set", "data.synthetic.input_ids.high=64"]),
         "zero1_adamw.yaml": ("mlp", "arrays", []),
@@ -70,12 +93,22 @@ class Configs(harness.TrainingTest):
         self.assertEqual(sorted(os.listdir(folder)), sorted(self.NEEDS))
         for name, (kind, form, options) in self.NEEDS.items():
             with self.subTest(name):
-                run_dir = self.env.run_dir()
-                outcome = harness.run([*self.env.launcher(2), "--config",
-                                        os.path.join(folder, name), *self.data(kind, form), "--run_dir", run_dir,
-                                        "--steps", "6", *options, self.env.model(kind)], cwd=self.env.folder)
-                self.assertEqual(outcome.code, 0, str(outcome))
-                self.assertEqual(len(harness.read_metrics(run_dir)), 6)
+                self.train(os.path.join(folder, name), self.env.model(kind), 6, [*self.data(kind, form), *options])
+
+    def test_each_published_file_with_offloading_trains(self):
+        """As it is, but for the directory of what is kept in files."""
+        data = self.data("gpt", "arrays")
+        for path in offloading_files():
+            with self.subTest(os.path.basename(path)):
+                self.train(path, self.env.model("gpt"), 2, data)
+
+    def train(self, path, model, steps, options):
+        run_dir = self.env.run_dir()
+        options = [*options, *nvme_options(read(path), self.env.folder)]
+        outcome = harness.run([*self.env.launcher(2), "--config", path, "--run_dir", run_dir, "--steps", str(steps),
+                               *options, model], cwd=self.env.folder)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(len(harness.read_metrics(run_dir)), steps)
 
 
 if __name__ == "__main__":
