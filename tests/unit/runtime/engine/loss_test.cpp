@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
+#include "support/script_models.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -101,4 +103,17 @@ TEST_CASE("by tokens a loss is the sum over the labels that count", "[runtime][l
   CHECK(sum_of("mse", at::full({4, 2}, 3.0), at::ones({4, 2})) == Approx(32.0));
   CHECK_THROWS_WITH(sum_of("cross_entropy", at::randn({3, 4}), at::softmax(at::randn({3, 4}), 1)),
                     Catch::Contains("counts labels"));
+}
+
+TEST_CASE("a loss may come from a file, as a mean or weighed by labels", "[runtime][loss]") {
+  test::TempDir folder;
+  test::compile({"Absolute", "def forward(self, outputs, labels):\n    return (outputs - labels).abs().mean()\n"})
+      .save(folder / "loss.pt");
+  const at::Tensor outputs = at::tensor({1.0F, 2.0F, 4.0F}), labels = at::tensor({1.0F, 0.0F, 0.0F});
+  const auto mean = make_loss(folder / "loss.pt", at::kCPU, config::LossAverage::kMicroBatches, {});
+  CHECK(mean->takes_labels());
+  CHECK((*mean)({outputs}, {labels}).item<float>() == 2);
+  const auto sum = make_loss(folder / "loss.pt", at::kCPU, config::LossAverage::kTokens, {});
+  CHECK((*sum)({outputs}, {labels}).item<float>() == 6);
+  CHECK_THROWS(make_loss(folder / "none.pt", at::kCPU, config::LossAverage::kMicroBatches, {}));
 }

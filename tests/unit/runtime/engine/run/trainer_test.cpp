@@ -327,6 +327,71 @@ TEST_CASE("evaluations stand in the lines of their steps", "[runtime][engine][tr
   }
 }
 
+TEST_CASE("a stop during the last evaluation leaves it for the next start", "[runtime][engine][trainer]") {
+  const JobFiles files(test::make_mixed_net());
+  const at::Tensor x = test::random_values({12 * 40, 5}, 200), y = test::random_values({12 * 40, 3}, 201);
+  test::write_samples(files.folder / "eval.safetensors", {{"x", x}, {"y", y}});
+  auto run = run_of(files, "run", 2, 2).with_changes({{"data", {{"eval", files.folder / "eval.safetensors"}}}});
+  run.prepare = [](test::TrainRequest& request) {
+    // The third question comes after 32 batches of the evaluation.
+    request.stop_requested = [asked = std::make_shared<int>(0)] { return ++*asked == 3; };
+  };
+  CHECK(test::run_job(run) == TrainOutcome::kStopped);
+  REQUIRE(test::metrics_of(run.run_dir).size() == 2);
+  CHECK_FALSE(test::metrics_of(run.run_dir)[1].contains("eval_loss"));
+  CHECK(test::run_job(resumed(run, "auto")) == TrainOutcome::kFinished);
+  const auto metrics = test::metrics_of(run.run_dir);
+  REQUIRE(metrics.size() == 3);
+  const PlainRun plain(files, 2);
+  CHECK(metrics[2].at("eval_loss").get<double>() ==
+        Approx(at::mse_loss(test::plain_mixed_net(plain.parameters, x), y).item<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("nodes that keep their own parts of a checkpoint resume from them", "[runtime][engine][trainer]") {
+  const int zero = GENERATE(1, 3);
+  const JobFiles files(test::make_mixed_net());
+  const auto whole = run_of(files, "whole", 2, 4, stage(zero));
+  test::run_job(whole);
+  auto run = run_of(files, "run", 2, 2, stage(zero)).with_changes({{"checkpoint", {{"use_node_local_storage", true}}}});
+  std::string resume;
+  run.prepare = [&](test::TrainRequest& request) {  // each rank is a node with a disk of its own
+    const int node = request.placement.rank;
+    request.placement = {node, 2, 0, node, 2, fmt::format("node{}", node)};
+    request.run_dir = files.folder / fmt::format("node{}", node);
+    request.resume = resume;
+  };
+  test::run_job(run);
+  for (const char* node : {"node0", "node1"}) {
+    CHECK(fs::exists(files.folder / node + "/checkpoints/step_00000002/manifest.json"));
+    CHECK(fs::exists(files.folder / node + "/checkpoints/step_00000002/model.pt"));
+  }
+  resume = "auto";
+  test::run_job(run.with_changes({{"train", {{"steps", 4}}}}));
+  const auto metrics = test::metrics_of(files.folder / "node0"), expected = test::metrics_of(whole.run_dir);
+  REQUIRE(metrics.size() == 4);
+  for (size_t i = 0; i < 4; ++i) CHECK(metrics[i].at("loss") == expected[i].at("loss"));
+
+  resume = "";
+  const json wants{{"zero_optimization", {{"stage3_gather_16bit_weights_on_model_save", true}}}};
+  if (zero == 3) {
+    expect_error(ExitCode::kBadInput, {"use_node_local_storage no host has all shards"},
+                 [&] { test::run_job(run.with_changes(wants)); });
+  }
+}
+
+TEST_CASE("nodes that share a directory save into it together", "[runtime][engine][trainer]") {
+  const JobFiles files(test::make_mixed_net());
+  const auto alone = run_of(files, "alone", 2, 2);
+  test::run_job(alone);
+  auto run = run_of(files, "run", 2, 2);
+  run.prepare = [](test::TrainRequest& request) {
+    const int node = request.placement.rank;
+    request.placement = {node, 2, 0, node, 2, fmt::format("node{}", node)};
+  };
+  test::run_job(run);
+  CHECK(test::first_difference(test::states_of(checkpoint_of(alone, 2)), test::states_of(checkpoint_of(run, 2))) == "");
+}
+
 TEST_CASE("a run may go beside its replica for its first steps", "[runtime][engine][trainer]") {
   const int zero = GENERATE(1, 3);
   const JobFiles files(test::make_mixed_net());
@@ -372,6 +437,17 @@ TEST_CASE("a gradient that is not finite is traced to its parameter", "[runtime]
   expect_error(ExitCode::kCannotContinue,
                {"the gradient is not finite at step 1", "the gradient of parameter 'zero' (the root unit)",
                 "element [1]", "inf"},
+               [&] { test::run_job(run); });
+}
+
+TEST_CASE("gradients that only their sum of squares makes infinite are said to be finite",
+          "[runtime][engine][diagnosis]") {
+  const JobFiles files(
+      test::compile({"Steep",
+                     "def forward(self, x, y):\n    return (self.w * x.mean()).sum() * 1e25 + y.mean()\n",
+                     {{"w", test::random_weight({3}, 1)}}}));
+  const auto run = run_of(files, "run", 2, 2).with_changes({{"loss", nullptr}});
+  expect_error(ExitCode::kCannotContinue, {"the gradient is not finite at step 1", "every gradient is finite"},
                [&] { test::run_job(run); });
 }
 

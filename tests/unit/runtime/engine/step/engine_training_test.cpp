@@ -5,7 +5,9 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <exception>
 
+#include "base/scope_exit.hpp"
 #include "support/job_files.hpp"
 #include "support/job_rank.hpp"
 #include "support/mesh_threads.hpp"
@@ -255,6 +257,48 @@ TEST_CASE("without fp32 masters the parameters exist in 16 bits only", "[runtime
     if (key.second == "master") CHECK(values.equal(values.to(at::kHalf).to(at::kFloat)));
   }
   CHECK(trained.steps.back().loss < trained.steps.front().loss * 1.5);
+}
+
+TEST_CASE("under autocast fp32 parameters are computed with in 16 bits", "[runtime][engine][training]") {
+  const auto [stage, ranks] = GENERATE(table<int, int>({{0, 1}, {1, 3}, {3, 3}}));
+  INFO("stage " << stage << ", " << ranks << " ranks");
+  const test::JobFiles job(test::make_mixed_net());
+  const json autocast{{"torch_autocast", {{"enabled", true}, {"dtype", "bfloat16"}}}};
+  const auto trained = train(job.model, job.config(adam_of_stage(stage), plain_sgd(0.1), autocast), ranks);
+  PlainHalf plain{job, at::kBFloat16, 0.1, 1, kTrainBatch / ranks};
+  for (int64_t step = 0; step < kSteps; ++step) CHECK_FALSE(plain.step(step));
+  check_masters(trained, plain.parameters, 0x1p-7 * 0.1 * kSteps);
+  for (const auto& read : trained.read) {
+    CHECK(read.at("head").reshape({-1}).equal(trained.state.at({"head", "master"})));
+  }
+}
+
+TEST_CASE("parameters that a host keeps in parts (hpZ) are those of the step", "[runtime][engine][training]") {
+  const test::JobFiles job(test::make_mixed_net());
+  const auto config = job.config(adam_of_stage(3, {{"zero_hpz_partition_size", 2}}),
+                                 {{"gradient_accumulation_steps", 3}, {"gradient_clipping", 0.3}});
+  const std::vector<std::shared_ptr<test::ThreadGroup>> hosts{std::make_shared<test::ThreadGroup>(2),
+                                                              std::make_shared<test::ThreadGroup>(2)};
+  std::vector<std::vector<OwnedState>> owned(4);
+  Trained trained;
+  test::run_mesh({.data = 4}, [&](const comm::Groups& groups) {
+    const auto index = static_cast<size_t>(groups.world.rank());
+    const auto& host = hosts[index / 2];
+    test::ThreadCommunicator secondary(host, static_cast<int>(index % 2));
+    const ScopeExit release_host([&] {
+      if (std::uncaught_exceptions() > 0) host->meet.abort();
+    });
+    EngineOptions options;
+    options.secondary_group = &secondary;
+    test::JobRank rank(job.model, config, groups, options);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const auto result = rank.step();
+      if (index == 0) trained.steps.push_back(result);
+    }
+    owned[index] = rank.owned_state();
+  });
+  trained.state = test::join(owned);
+  check_against_adamw(job, trained, kTrainBatch / 4 / 3, 0.3);
 }
 
 TEST_CASE("recomputed units train as those that keep their activations", "[runtime][engine][training]") {
