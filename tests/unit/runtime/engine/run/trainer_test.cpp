@@ -415,12 +415,12 @@ TEST_CASE("a run may go beside its replica for its first steps", "[runtime][engi
 TEST_CASE("a loss that is not a number is traced to its sample", "[runtime][engine][diagnosis]") {
   const int zero = GENERATE(0, 1, 2, 3);
   JobFiles files(test::make_mixed_net());
-  files.x[12 + 8][2] = std::nan("");  // step 2, of rank 1's second micro batch
+  files.x[12 + 10][2] = std::nan("");  // step 2: of rank 1's second micro batch, samples 21 to 23
   test::write_samples(files.folder / "data.safetensors", {{"x", files.x}, {"y", files.y}});
   const auto run = run_of(files, "run", 2, 4, stage(zero)).with_changes({{"gradient_accumulation_steps", 2}});
   expect_error(ExitCode::kCannotContinue,
-               {"the loss is not finite at step 2", "array 'x' of the data, sample 20", "data.safetensors",
-                "element [2]", "is nan"},
+               {"the loss is not finite at step 2", "rank 1, micro batch 1 (samples 21, 22, 23)",
+                "array 'x' of the data, sample 22", "data.safetensors", "element [2]", "is nan"},
                [&] { test::run_job(run); });
   CHECK(test::metrics_of(run.run_dir).size() == 2);
 }
