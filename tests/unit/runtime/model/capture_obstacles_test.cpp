@@ -6,6 +6,9 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "script_fixtures.hpp"
+
+using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::analysis;
@@ -86,4 +89,41 @@ TEST_CASE("what forward calls and no scan can follow speaks against a recording"
   const Module model = model_of("def forward(self, x):\n    return torch.relu(x)\n");
   CHECK(check_capturable(model, {.changed = {}, .is_analyzable = false}).error() ==
         "the model calls code that cannot be analyzed before it runs (an interface, another thread)");
+}
+
+TEST_CASE("other threads, clocks and objects speak against a recording", "[runtime][recording]") {
+  Module forked("M");
+  forked.define("def twice(self, x):\n    return x * 2\n");
+  forked.define("def forward(self, x):\n    return self.twice(x)\n");
+  test::fork_first_call(*forked.get_method("forward").graph());
+  CHECK(check_capturable(forked).error() == "the model runs parts of itself on other threads");
+  Module timed("M");
+  timed.define("def forward(self, x):\n    return x\n");
+  const auto graph = timed.get_method("forward").graph();
+  auto* clock = graph->create(c10::prim::TimePoint, {}, 1)->insertBefore(graph->return_node());
+  clock->output()->setType(c10::IntType::get());
+  CHECK(check_capturable(timed).error() == "the model reads the clock");
+  const std::string source = R"(
+class Pair:
+  x : Tensor
+  def twice(self: __torch__.Pair) -> Tensor:
+    return torch.mul(self.x, 2)
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = []
+  pair : __torch__.Pair
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    pair = self.pair
+    return (pair).twice()
+)";
+  CHECK(check_capturable(test::ImportedClasses::make_net(source, {{"pair.x", at::ones({1})}})).error() ==
+        "the model calls methods of one of its objects, which may change the object");
+}
+
+TEST_CASE("a loss is examined by its methods alone", "[runtime][recording]") {
+  Module dict("M");
+  dict.register_attribute("seen", c10::DictType::create(c10::StringType::get(), c10::TensorType::get()),
+                          c10::Dict<std::string, at::Tensor>());
+  dict.define("def forward(self, x):\n    self.seen[\"x\"] = x\n    return x\n");
+  CHECK(check_capturable(dict).error() == "the model changes the contents of its attribute 'seen'");
 }

@@ -72,6 +72,65 @@ TEST_CASE("a trace in fp32 computes in bf16 what its Python code does", "[runtim
   CHECK(at::equal(found, at::linear(x1 + turned, w)));
 }
 
+TEST_CASE("a norm without a recorded cast back is cast where its weight is applied, and only there",
+          "[runtime][dtype_rewrite]") {
+  const std::string forward = R"(
+def forward(self, x):
+    x1 = torch.linear(x, self.w)
+    up = torch.to(x1, 6)
+    normed = torch.mul(up, torch.rsqrt(torch.mean(torch.pow(up, 2), [-1], True)))
+    return torch.linear(torch.mul(self.v, normed), self.w)
+)";
+  auto module = traced("Net", forward, at::kFloat);
+  const auto rewrite = follow_dtype(module, traced("Net", forward, at::kFloat), at::kBFloat16);
+  CHECK(rewrite.notes == std::vector<std::string>{
+                             "fp32 export: 0 casts follow bf16, 1 inputs of operators are cast where types differ"});
+  cast_parameters(module, at::kBFloat16);
+  const at::Tensor x = at::randn({3, 4}).to(at::kBFloat16);
+  const at::Tensor w = module.attr("w").toTensor(), v = module.attr("v").toTensor();
+  const at::Tensor up = at::linear(x, w).to(at::kFloat);
+  const at::Tensor normed = up * up.pow(2).mean({-1}, true).rsqrt();
+  CHECK(at::equal(run(module, x), at::linear(v * normed.to(at::kBFloat16), w)));
+}
+
+TEST_CASE("a mask that is computed in fp32 takes the type of what it is added to", "[runtime][dtype_rewrite]") {
+  const std::string forward = R"(
+def forward(self, x):
+    mask = torch.mul(torch.rsub(torch.to(torch.gt(x, 0), 6), 1.0), -1.001)
+    x1 = torch.linear(x, self.w)
+    return torch.linear(torch.add(x1, mask), self.w)
+)";
+  auto module = traced("Net", forward, at::kFloat);
+  follow_dtype(module, traced("Net", forward, at::kFloat), at::kBFloat16);
+  cast_parameters(module, at::kBFloat16);
+  const at::Tensor x = at::randn({3, 4}).to(at::kBFloat16);
+  const at::Tensor w = module.attr("w").toTensor();
+  const at::Tensor mask = (1.0 - x.gt(0).to(at::kFloat)) * -1.001;
+  CHECK(at::equal(run(module, x), at::linear(at::linear(x, w) + mask.to(at::kBFloat16), w)));
+}
+
+TEST_CASE("parameters of several types, or none, leave a trace as it is", "[runtime][dtype_rewrite]") {
+  auto mixed = traced("Net", kNormAndRotation, at::kFloat);
+  mixed.setattr("v", mixed.attr("v").toTensor().to(at::kHalf));
+  const auto before = mixed.get_method("forward").graph()->toString(false);
+  CHECK(follow_dtype(mixed, mixed, at::kBFloat16).notes.empty());
+  CHECK(mixed.get_method("forward").graph()->toString(false) == before);
+  const auto wide = traced("Net", kNormAndRotation, at::kDouble);
+  CHECK(follow_dtype(wide, wide, at::kBFloat16).notes.empty());
+}
+
+TEST_CASE("a trace in fp16 follows bf16, with what that costs", "[runtime][dtype_rewrite]") {
+  const std::string forward =
+      "def forward(self, x):\n    return torch.linear(torch.to(torch.linear(x, self.w), 5), self.w)\n";
+  auto module = traced("Net", forward, at::kHalf);
+  const auto rewrite = follow_dtype(module, traced("Net", forward, at::kHalf), at::kBFloat16);
+  CHECK(rewrite.notes ==
+        std::vector<std::string>{"fp16 export: 1 casts follow bf16. the fp32 masters start from weights of "
+                                 "11 bits"});
+  cast_parameters(module, at::kBFloat16);
+  CHECK(run(module, at::randn({3, 4}).to(at::kBFloat16)).scalar_type() == at::kBFloat16);
+}
+
 TEST_CASE("a trace in the run's type and a script stay as they are", "[runtime][dtype_rewrite]") {
   const auto text_after = [](Module module, const Module& scratch, at::ScalarType dtype) {
     const std::string before = module.get_method("forward").graph()->toString(false);

@@ -6,6 +6,9 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "script_fixtures.hpp"
+
+using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::analysis;
@@ -112,4 +115,82 @@ TEST_CASE("state that a forward writes is listed, running statistics too", "[run
   CHECK(written(effects_of(
             "def forward(self, x):\n    return torch.batch_norm(x, None, None, self.mean, self.mean, True, 0.1, 0.1, "
             "False)\n")) == std::vector<size_t>{slot("mean")});
+}
+
+TEST_CASE("code that the analysis cannot follow makes it say so", "[runtime][mutation_analysis]") {
+  const std::string interface = R"(
+class Layer(ModuleInterface):
+  def forward(self: __torch__.Layer, x: Tensor) -> Tensor:
+    pass
+class Block(Module):
+  __parameters__ = []
+  __buffers__ = []
+  def forward(self: __torch__.Block, x: Tensor) -> Tensor:
+    return torch.mul(x, 2)
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = []
+  one : __torch__.Layer
+  two : __torch__.Layer
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    if bool(torch.gt(torch.sum(x), 0)):
+      chosen = self.one
+    else:
+      chosen = self.two
+    return (chosen).forward(x, )
+)";
+  CHECK_FALSE(
+      scan_forward_effects(test::ImportedClasses::make_net(interface, {{"one", std::string("__torch__.Block")},
+                                                                       {"two", std::string("__torch__.Block")}}))
+          .is_analyzable);
+  Module forked("M");
+  forked.define("def twice(self, x):\n    return x * 2\n");
+  forked.define("def forward(self, x):\n    return self.twice(x)\n");
+  test::fork_first_call(*forked.get_method("forward").graph());
+  CHECK_FALSE(scan_forward_effects(forked).is_analyzable);
+}
+
+TEST_CASE("a forward that computes gradients itself is seen", "[runtime][mutation_analysis]") {
+  CHECK(effects_of("def forward(self, x):\n    return torch.grad([x.sum()], [x])[0]\n").calls_autograd);
+  CHECK(effects_of("def forward(self, x):\n    y = x.sum()\n    y.backward()\n    return x\n").calls_autograd);
+  CHECK_FALSE(effects_of("def forward(self, x):\n    return x.sum()\n").calls_autograd);
+}
+
+TEST_CASE("what an object that forward makes holds is what was put into it", "[runtime][mutation_analysis]") {
+  const auto effects = [](const std::string& body) {
+    const std::string source = R"(
+class Pair:
+  x : Tensor
+  def __init__(self: __torch__.Pair, x: Tensor) -> NoneType:
+    self.x = x
+    return None
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = ["mean", ]
+  mean : Tensor
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    pair = __torch__.Pair.__new__(__torch__.Pair)
+)" + body;
+    return scan_forward_effects(test::ImportedClasses::make_net(source, {{"mean", at::zeros({2})}}));
+  };
+  const auto of_argument = effects("    _0 = (pair).__init__(x, )\n    return torch.add_(pair.x, 1)\n");
+  CHECK(of_argument.is_analyzable);
+  CHECK(of_argument.changes_tensors);
+  const auto of_state =
+      effects("    mean = self.mean\n    _0 = (pair).__init__(mean, )\n    _1 = torch.add_(pair.x, 1)\n    return x\n");
+  CHECK_FALSE(of_state.changes_tensors);
+  CHECK(of_state.written.size() == 1);
+  CHECK(effects("    _0 = (pair).__init__(torch.mul(x, 2), )\n    return torch.add_(pair.x, 1)\n").written.empty());
+}
+
+TEST_CASE("state in a submodule that two names share is written by either", "[runtime][mutation_analysis]") {
+  Module inner("Inner");
+  inner.register_buffer("steps", at::zeros({1}));
+  inner.define("def forward(self, x):\n    self.steps.add_(1)\n    return x * self.steps\n");
+  Module outer("Outer");
+  outer.register_module("a", inner);
+  outer.define("def forward(self, x):\n    return self.a.forward(x)\n");
+  const auto effects = scan_forward_effects(outer);
+  REQUIRE(effects.written.size() == 1);
+  CHECK(effects.written.begin()->first == inner._ivalue().get());
 }

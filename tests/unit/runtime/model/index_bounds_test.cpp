@@ -1,0 +1,88 @@
+// Which inputs index tables of known size, and how many classes a model's first output has.
+#include "runtime/model/analysis/index_bounds_analysis.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+#include "script_fixtures.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime::model::analysis;
+using torch::jit::Module;
+
+namespace {
+
+IndexUse use_of(const std::string& body) {
+  Module inner("Inner");
+  inner.register_parameter("weight", at::zeros({9, 3}), false);
+  inner.define("def forward(self, ids):\n    return torch.embedding(self.weight, ids)\n");
+  Module net("Net");
+  net.register_parameter("table", at::zeros({5, 3}), false);
+  net.register_parameter("layer", at::zeros({7, 3}), false);
+  net.register_attribute("classes", c10::IntType::get(), 7);
+  net.register_attribute("column", c10::IntType::get(), 2);
+  net.register_module("inner", inner);
+  net.define("def forward(self, ids, labels):\n" + body);
+  return scan_index_use(net);
+}
+
+constexpr char kLogits[] = "    logits = torch.linear(torch.embedding(self.table, ids), self.layer)\n";
+
+}  // namespace
+
+TEST_CASE("a first output of a linear layer has as many classes as the layer has rows", "[runtime][model][bounds]") {
+  CHECK(use_of(std::string(kLogits) + "    return logits\n").num_output_classes == 7);
+  CHECK(use_of(std::string(kLogits) + "    return logits.float(), ids\n").num_output_classes == 7);
+  CHECK(use_of(std::string(kLogits) + "    return torch.log_softmax(logits / 2.0, -1)\n").num_output_classes == 7);
+  CHECK_FALSE(use_of(std::string(kLogits) + "    return torch.relu(logits)\n").num_output_classes);
+  CHECK_FALSE(use_of("    return ids\n").num_output_classes);
+  CHECK_FALSE(use_of(std::string(kLogits) + "    return logits * labels\n").num_output_classes);
+}
+
+TEST_CASE("views keep the classes where their last size is theirs", "[runtime][model][bounds]") {
+  const auto classes = [](const std::string& view) {
+    return use_of(std::string(kLogits) + "    return " + view + "\n").num_output_classes;
+  };
+  CHECK(classes("logits.view(-1, 7)") == 7);
+  CHECK(classes("logits.reshape([-1, self.classes])") == 7);
+  CHECK(classes("logits.view(-1, logits.size(-1))") == 7);
+  CHECK(classes("logits.view(-1, logits.size()[-1])") == 7);
+  CHECK_FALSE(classes("logits.view(-1, 14)"));
+  CHECK_FALSE(classes("logits.view(-1, logits.size(0))"));
+  CHECK_FALSE(classes("logits.view(-1, ids.size(-1))"));
+  CHECK_FALSE(classes("logits.view(ids.size())"));
+}
+
+TEST_CASE("tables of submodules bound their indices, losses of all kinds their labels", "[runtime][model][bounds]") {
+  const auto inner = use_of("    return self.inner.forward(ids.view(-1))\n");
+  REQUIRE(inner.limits.size() == 1);
+  CHECK(inner.limits[0].bound == 9);
+  for (const char* loss : {"torch.nll_loss(torch.log_softmax(logits, -1), labels, None, 1, -100)",
+                           "torch.nll_loss_nd(torch.log_softmax(logits, -1), labels, None, 1, -100)",
+                           "torch.cross_entropy_loss(logits, labels)"}) {
+    CAPTURE(loss);
+    const auto found = use_of(std::string(kLogits) + "    return " + loss + "\n");
+    REQUIRE(found.limits.size() == 2);
+    CHECK((found.limits[1].input == 1 && found.limits[1].bound == 7 && found.limits[1].ignored == -100));
+  }
+}
+
+TEST_CASE("indices from parts of an input bound those parts, where they are known", "[runtime][model][bounds]") {
+  const auto limits = [](const std::string& index) {
+    return use_of("    return torch.embedding(self.table, " + index + ")\n").limits;
+  };
+  const auto whole = limits("ids[:]");
+  REQUIRE(whole.size() == 1);
+  CHECK(whole[0].range.is_all());
+  const auto column = limits("ids[:, self.column]");
+  REQUIRE(column.size() == 1);
+  CHECK((column[0].range.dim == 1 && column[0].range.begin == 2 && column[0].range.end == 3));
+  CHECK(limits("ids[:, ::2]").empty());             // every other one
+  CHECK(limits("ids[:, int(ids.dim())]").empty());  // which one is not known
+  CHECK(limits("ids[0][1:]").empty());              // a part of a part
+  CHECK(limits("ids[:, 0].view(-1)").size() == 1);  // the view comes after the part
+  CHECK(limits("ids.view(-1)[3]").empty());         // and here before it
+  CHECK(limits("ids + 1").empty());
+  CHECK(limits("torch.arange(5)").empty());
+}
