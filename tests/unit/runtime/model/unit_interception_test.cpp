@@ -272,6 +272,21 @@ def forward(self, x):
   }
 }
 
+TEST_CASE("an output that is a view leads into its unit's backward though it is changed in place afterwards",
+          "[runtime][model][interception]") {
+  const auto layer = make_layer("def forward(self, x):\n    return torch.matmul(x, self.weight)[:, :2]\n");
+  ModelRun run(make_net(R"(
+def forward(self, x):
+    y = self.one.forward(x * self.scale)
+    y.mul_(2)
+    return y.sum()
+)",
+                        {{"one", layer}}),
+               {"one"});
+  const auto events = run.check_step({rows()});
+  CHECK(std::count(events.begin(), events.end(), "prepare one") == 1);
+}
+
 TEST_CASE("outputs in tuples, lists and dicts lead into a unit's backward", "[runtime][model][interception]") {
   const std::vector<std::pair<std::string, std::string>> returned{
       {"y, x", "y, z = self.one.forward(x)"},
