@@ -105,6 +105,48 @@ TEST_CASE("the parts of a sparse tensor stay inside their records too", "[runtim
   CHECK(code_of(folder / "storage.pt", "reaches past its record") == ExitCode::kBadInput);
 }
 
+TEST_CASE("tensors without dense values are refused by name", "[runtime][model_file]") {
+  test::TempDir folder;
+  const auto saved_with = [&](const at::Tensor& buffer) {
+    torch::jit::Module net("Net");
+    net.register_buffer("held", buffer);
+    net.define("def forward(self, x):\n    return x * 2\n");
+    net.save(folder / "net.pt");
+    return folder / "net.pt";
+  };
+  CHECK(code_of(saved_with(at::eye(3).to_sparse()),
+                "has 'held', which is Sparse; store its indices and values as dense buffers") == ExitCode::kBadInput);
+  CHECK(code_of(saved_with(at::empty({3}, at::kMeta)), "has no values: 'held'") == ExitCode::kBadInput);
+}
+
+TEST_CASE("quantized and sparse tensors in a list are inside their records", "[runtime][model_file]") {
+  test::TempDir folder;
+  torch::jit::Module net("Net");
+  c10::List<at::Tensor> kept;
+  kept.push_back(at::quantize_per_tensor(at::ones({5}), 0.5, 0, at::kQInt8));
+  kept.push_back(at::quantize_per_channel(at::ones({2, 5}), at::ones({2}), at::zeros({2}, at::kLong), 0, at::kQInt8));
+  kept.push_back(at::eye(4).to_sparse());
+  net.register_attribute("kept", c10::ListType::ofTensors(), kept);
+  net.define("def forward(self, x):\n    return x * 2\n");
+  net.save(folder / "net.pt");
+  const auto loaded = load_mapped_module(folder / "net.pt").attr("kept").toTensorVector();
+  REQUIRE(loaded.size() == 3);
+  CHECK(at::equal(loaded[1].dequantize(), at::ones({2, 5})));
+  CHECK(at::equal(loaded[2].to_dense(), at::eye(4)));
+}
+
+TEST_CASE("code that cannot be read is reported with its line, or with what the file was made for",
+          "[runtime][model_file]") {
+  test::TempDir folder;
+  const auto path = saved_linear(folder, 3);
+  const auto with_code = [&](const std::string& before, const std::string& after) {
+    write_patched(path, folder / "other.pt", "code/__torch__.py", before, after);
+    return folder / "other.pt";
+  };
+  CHECK(code_of(with_code("return", "retturn 1"), "cannot be read as TorchScript") == ExitCode::kBadInput);
+  CHECK(code_of(with_code("return", "x = ops.quantized.add(\n    return"), "is quantized") == ExitCode::kBadInput);
+}
+
 TEST_CASE("a tensor that the model's code makes while it is loaded needs no record", "[runtime][model_file]") {
   test::TempDir folder;
   torch::jit::Module net("Made");
