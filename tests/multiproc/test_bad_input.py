@@ -649,15 +649,20 @@ class RankFailures(BadInputTest):
         self.assertEqual(harness.job_processes(folder), [])
 
 
-class ManualStart(BadInputTest):
-    """dsworker without dslaunch: by hand, by torchrun, alone."""
+class WithoutDslaunch(BadInputTest):
+    """dsworker as others start it."""
+
+    rows = None  # of the same run by dslaunch
 
     def worker(self, folder, steps=5):
         return [program("dsworker"), "train", "--device", "cpu", "--config", self.env.config(base_config("mlp")), "--data",
                 self.env.data("mlp"), "--run_dir", folder, "--steps", str(steps), self.env.model("mlp")]
 
-    def expected(self):
-        return self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 2, 5)[0]
+    @classmethod
+    def expected(cls):
+        if cls.rows is None:
+            cls.rows = cls.env.train(cls.env.model("mlp"), cls.env.data("mlp"), base_config("mlp"), 2, 5)[0]
+        return cls.rows
 
     def assert_same_run(self, folder):
         keys = ("step", "loss", "lr", "grad_norm")
@@ -672,6 +677,21 @@ class ManualStart(BadInputTest):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return str(probe.getsockname()[1])
+
+
+class Torchrun(WithoutDslaunch):
+    def test_torchrun(self):
+        for rendezvous in (["--standalone"], ["--master_addr", "127.0.0.1", "--master_port", self.free_port()]):
+            with self.subTest(rendezvous=rendezvous):
+                folder = self.env.run_dir()
+                outcome = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *rendezvous,
+                               "--no-python", *self.worker(folder)], timeout=90)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assert_same_run(folder)
+
+
+class ManualStart(WithoutDslaunch):
+    """By hand, or alone."""
 
     def test_two_manually_started_ranks(self):
         folder, command = self.env.run_dir(), None
@@ -706,15 +726,6 @@ class ManualStart(BadInputTest):
             for rank in ranks:
                 rank.kill()
                 rank.communicate()
-
-    def test_torchrun(self):
-        for rendezvous in (["--standalone"], ["--master_addr", "127.0.0.1", "--master_port", self.free_port()]):
-            with self.subTest(rendezvous=rendezvous):
-                folder = self.env.run_dir()
-                outcome = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *rendezvous,
-                               "--no-python", *self.worker(folder)], timeout=90)
-                self.assertEqual(outcome.code, 0, str(outcome))
-                self.assert_same_run(folder)
 
     def test_under_exec_with_the_same_run_directory(self):
         folder = self.env.run_dir()
