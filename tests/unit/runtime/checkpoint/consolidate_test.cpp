@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/consolidate.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/pickle.h>
@@ -7,7 +8,9 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/zip_members.hpp"
 #include "saved_example.hpp"
 #include "support/expect_error.hpp"
 #include "support/memory_store.hpp"
@@ -47,6 +50,17 @@ void save_checkpoint(const TempDir& dir, bool with_skeleton) {
   writer.save(part);
 }
 
+// torch.load reads such an archive without looking at its checksums; unzip and Python's zipfile do not.
+void expect_checksums(const std::string& path) {
+  const std::string bytes = test::read_file(path);
+  const auto members = read_zip_members({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, path);
+  CHECK(members.size() > 4);
+  for (const auto& member : members) {
+    INFO(member.name);
+    if (!member.deflated) CHECK(has_stored_crc(member));  // the code is deflated
+  }
+}
+
 }  // namespace
 
 TEST_CASE("safetensors hold all weights and buffers in the model's dtypes", "[runtime][checkpoint][consolidate]") {
@@ -67,6 +81,7 @@ TEST_CASE("the TorchScript file is the model with its trained weights", "[runtim
   TempDir dir;
   save_checkpoint(dir, true);
   consolidate({dir / "c/step_00000003", dir / "out.pt"});
+  expect_checksums(dir / "out.pt");
   torch::jit::Module model = torch::jit::load(dir / "out.pt");
   CHECK(model.attr("w").toTensor().equal(example_values(3, 0, 10).view({5, 2})));
   CHECK(model.attr("w").toTensor().requires_grad());
@@ -84,6 +99,7 @@ TEST_CASE("a state dict is name to tensor", "[runtime][checkpoint][consolidate]"
   TempDir dir;
   save_checkpoint(dir, false);
   consolidate({dir / "c", dir / "state.pt", true});
+  expect_checksums(dir / "state.pt");
   const std::string bytes = test::read_file(dir / "state.pt");
   const auto dict = torch::jit::pickle_load({bytes.begin(), bytes.end()}).toGenericDict();
   CHECK(dict.size() == 5);
@@ -167,4 +183,25 @@ TEST_CASE("what cannot be consolidated is said, and nothing is left behind", "[r
   CHECK_FALSE(std::filesystem::exists(dir / "full.pt.tmp"));
   CHECK_FALSE(std::filesystem::exists(dir / "o.pt.tmp"));
   CHECK_FALSE(std::filesystem::exists(dir / "o.pt"));
+}
+
+TEST_CASE("weights that are larger than the memory come in parts, the last one shorter",
+          "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, false);
+  CheckpointReader checkpoint(dir / "c");
+  for (const uint64_t elements : {1, 3, 5, 9, 10, 11}) {
+    WeightStream weights(checkpoint, {.max_memory_bytes = 32 * elements});  // 32 bytes per element of a part
+    std::vector<at::Tensor> parts;
+    weights.read(*checkpoint.find("w"), [&](const at::Tensor& part) {
+      CHECK(static_cast<uint64_t>(part.numel()) <= elements);
+      parts.push_back(part.clone());
+    });
+    CHECK(at::cat(parts).equal(example_values(3, 0, 10)));
+    const std::string out = dir / ("m" + std::to_string(elements) + ".safetensors");
+    write_safetensors(weights, weights.tensors(), out);
+    const SafetensorsFile file(out);
+    CHECK(file.tensor(*file.find("w")).equal(example_values(3, 0, 10).view({5, 2})));
+    CHECK(file.tensor(*file.find("count")).item<int64_t>() == 3);
+  }
 }

@@ -232,3 +232,51 @@ TEST_CASE("a loader that is dropped early stops its workers", "[runtime][data][b
     if (i % 2) loader.next();
   }
 }
+
+TEST_CASE("labels to ignore are not counted, whatever their type", "[runtime][data][batch_loader]") {
+  class Labels : public SampleSource {
+   public:
+    explicit Labels(at::ScalarType dtype) : arrays_{{"labels", dtype, {3}}} {}
+    const std::vector<ArrayInfo>& arrays() const override { return arrays_; }
+    int64_t num_samples() const override { return 2; }
+    std::string describe(size_t, int64_t) const override { return "'memory'"; }
+    void read(size_t, int64_t sample, void* out) const override {
+      const at::Tensor row =
+          at::tensor({int64_t{1}, int64_t{-100}, sample == 0 ? int64_t{-100} : int64_t{2}}, at::kLong);
+      const at::Tensor values = row.to(arrays_[0].dtype);
+      std::memcpy(out, values.const_data_ptr(), values.nbytes());
+    }
+
+   private:
+    std::vector<ArrayInfo> arrays_;
+  };
+  for (const auto dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kFloat}) {
+    INFO(c10::toString(dtype));
+    const MicroBatchPlan both{.samples = {0, 1}, .num_samples = 2};
+    const auto count = [&](bool has_ignored) {
+      AssemblyOptions options;
+      options.has_ignored_labels = has_ignored;
+      return BatchAssembler(std::make_shared<Labels>(dtype), {{}, {0}}, options).assemble(both).num_labels;
+    };
+    CHECK(count(true) == (dtype == at::kFloat ? 6 : 3));
+    CHECK(count(false) == 6);
+  }
+}
+
+TEST_CASE("a run that resumes in the middle of an epoch reads what an unbroken run would",
+          "[runtime][data][batch_loader]") {
+  const config::Batch batch{.train_batch = 4, .micro_batch = 1, .accumulation = 2};
+  const auto source = std::make_shared<CountingSamples>(11);
+  const auto options = [&](int rank) { return options_with(batch, rank, 2); };
+  for (const int64_t num_workers : {0, 2}) {
+    for (int steps = 1; steps <= 7; ++steps) {  // an epoch has two batches and a remainder
+      for (const int rank : {0, 1}) {
+        BatchLoader whole(source, kAll, data_with(num_workers, true), options(rank), {});
+        for (int i = 0; i < 2 * steps; ++i) whole.next();
+        BatchLoader resumed(source, kAll, data_with(num_workers, true), options(rank), whole.position());
+        for (int i = 0; i < 6; ++i) CHECK(resumed.next().labels[0].equal(whole.next().labels[0]));
+        CHECK(resumed.position() == whole.position());
+      }
+    }
+  }
+}

@@ -252,3 +252,100 @@ TEST_CASE("Megatron's data is a stream of tokens in the order of its index", "[r
     expect_error(ExitCode::kBadInput, {"seq_len"}, [&] { open_train_samples(data); });
   }
 }
+
+TEST_CASE("synthetic integers are the same numbers in every type that holds them", "[runtime][data][sample_source]") {
+  const auto numbers = [](const std::string& dtype, double low, double high) {
+    return make_synthetic_samples({{.name = "x", .shape = {50}, .dtype = dtype, .low = low, .high = high}}, 7);
+  };
+  const auto wide = sample<int64_t>(*numbers("int64", 0, 2), 0, 3),
+             signed_wide = sample<int64_t>(*numbers("int64", -9, 99), 0, 3);
+  const auto same = [](const std::vector<int64_t>& expected, const auto& values) {
+    return std::vector<int64_t>(values.begin(), values.end()) == expected;
+  };
+  CHECK(same(wide, sample<uint8_t>(*numbers("bool", 0, 2), 0, 3)));
+  CHECK(same(wide, sample<uint8_t>(*numbers("uint8", 0, 2), 0, 3)));
+  CHECK(same(signed_wide, sample<int8_t>(*numbers("int8", -9, 99), 0, 3)));
+  CHECK(same(signed_wide, sample<int16_t>(*numbers("int16", -9, 99), 0, 3)));
+  CHECK(same(signed_wide, sample<int32_t>(*numbers("int32", -9, 99), 0, 3)));
+  const auto doubles = sample<double>(*numbers("float64", -1, 1), 0, 3);
+  const auto floats = sample<float>(*numbers("float32", -1, 1), 0, 3);
+  for (size_t i = 0; i < doubles.size(); ++i) CHECK(floats[i] == static_cast<float>(doubles[i]));
+}
+
+TEST_CASE("synthetic ranges that a type does not hold are refused", "[runtime][data][sample_source]") {
+  const auto refusal = [](const std::string& dtype, double low, double high) {
+    return test::message_of(ExitCode::kBadInput, "", [&] {
+      make_synthetic_samples({{.name = "x", .shape = {1}, .dtype = dtype, .low = low, .high = high}}, 0);
+    });
+  };
+  CHECK(refusal("bool", 0, 3) == "data.synthetic.x: no bool x has 0 <= x < 3");
+  CHECK(refusal("int8", -129, 0) == "data.synthetic.x: no int8 x has -129 <= x < 0");
+  CHECK(refusal("int16", 0, 32769) == "data.synthetic.x: no int16 x has 0 <= x < 32769");
+  CHECK(refusal("int64", 0.5, 2) == "data.synthetic.x: no int64 x has 0.5 <= x < 2");
+  CHECK(refusal("float32", 2, 1) == "data.synthetic.x: no float32 x has 2 <= x < 1");
+  CHECK(refusal("float64", 0, std::numeric_limits<double>::infinity()) ==
+        "data.synthetic.x: no float64 x has 0 <= x < inf");
+}
+
+TEST_CASE("Megatron's type codes are read as Megatron and DeepSpeed write them", "[runtime][data][sample_source]") {
+  TempDir dir;
+  config::Data data;
+  data.seq_len = 2;
+  data.train = {dir / "a"};
+  const auto ids = [&](uint8_t code, const std::string& tokens) {
+    write_megatron(dir / "a", code, {3}, {0}, tokens);
+    return sample<int64_t>(*open_train_samples(data), 0, 0);
+  };
+  CHECK(ids(1, bytes_of<uint8_t>({200, 2, 3})) == std::vector<int64_t>{200, 2});
+  CHECK(ids(2, bytes_of<int8_t>({1, -2, 3})) == std::vector<int64_t>{1, -2});
+  CHECK(ids(3, bytes_of<int16_t>({300, -2, 3})) == std::vector<int64_t>{300, -2});
+  CHECK(ids(4, bytes_of<int32_t>({70000, 2, 3})) == std::vector<int64_t>{70000, 2});
+  CHECK(ids(5, bytes_of<int64_t>({1, int64_t{1} << 40, 3})) == std::vector<int64_t>{1, int64_t{1} << 40});
+  CHECK(ids(6, bytes_of<uint16_t>({60000, 2, 3})) == std::vector<int64_t>{60000, 2});  // DeepSpeed's
+  CHECK(ids(7, bytes_of<uint32_t>({4000000000, 2, 3})) == std::vector<int64_t>{4000000000, 2});
+  CHECK(ids(8, bytes_of<uint16_t>({60000, 2, 3})) == std::vector<int64_t>{60000, 2});  // Megatron-LM's
+  CHECK(ids(8, bytes_of<int64_t>({1, 2, 3})) == std::vector<int64_t>{1, 2});           // DeepSpeed's uint64
+  write_megatron(dir / "a", 6, {3}, {0}, bytes_of<double>({1, 2, 3}));
+  CHECK(test::message_of(ExitCode::kBadInput, dir.path(), [&] { open_train_samples(data); }) ==
+        "data file 'DIR/a.idx' has the element type 6, which is not a type of tokens");
+  std::string index = test::read_file(dir / "a.idx");
+  index[9] = 2;
+  test::write_file(dir / "a.idx", index);
+  CHECK(test::message_of(ExitCode::kBadInput, dir.path(), [&] { open_train_samples(data); }) ==
+        "data file 'DIR/a.idx' has version 2; only version 1 is supported");
+}
+
+TEST_CASE("an array of numpy is a token stream when it is one row of integers", "[runtime][data][sample_source]") {
+  TempDir dir;
+  config::Data data = data_of({dir / "t.npy"});
+  data.seq_len = 2;
+  const auto npy = [&](const std::string& descr, const std::string& shape, const std::string& elements) {
+    const std::string dict = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
+    dir.write("t.npy", std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size()) + '\0' + dict + elements);
+  };
+  npy("<u2", "(3,)", bytes_of<uint16_t>({60000, 2, 3}));
+  CHECK(sample<int64_t>(*open_train_samples(data), 0, 0) == std::vector<int64_t>{60000, 2});
+  CHECK(sample<int64_t>(*open_train_samples(data), 1, 0) == std::vector<int64_t>{2, 3});
+  const std::string expected = ", expected one dim of integers (or leave out data.seq_len and \"format\": \"tokens\")";
+  npy("<i4", "(1, 3)", bytes_of<int32_t>({1, 2, 3}));
+  CHECK(test::message_of(ExitCode::kBadInput, dir.path(), [&] { open_train_samples(data); }) ==
+        "data file 'DIR/t.npy' cannot be a token stream: it has the shape (1, 3) and dtype Int" + expected);
+  npy("<f4", "(3,)", bytes_of<float>({1, 2, 3}));
+  CHECK(test::message_of(ExitCode::kBadInput, dir.path(), [&] { open_train_samples(data); }) ==
+        "data file 'DIR/t.npy' cannot be a token stream: it has the shape (3) and dtype Float" + expected);
+}
+
+TEST_CASE("files of different kinds, and without arrays, are refused", "[runtime][data][sample_source]") {
+  TempDir dir;
+  const auto bytes = *from_hex(kNpyX);
+  dir.write("x.npy", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  save(dir / "x.safetensors", {{"x", at::arange(6, at::kFloat).view({3, 2})}});
+  save(dir / "none.safetensors", {});
+  const auto refusal = [&](std::vector<std::string> names) {
+    for (auto& name : names) name = dir / name;
+    return test::message_of(ExitCode::kBadInput, dir.path(), [&] { open_train_samples(data_of(names)); });
+  };
+  CHECK(refusal({"x.npy", "x.safetensors"}) ==
+        "the data files 'DIR/x.npy' and 'DIR/x.safetensors' are of different kinds");
+  CHECK(refusal({"none.safetensors"}) == "data file 'DIR/none.safetensors' has no array");
+}
