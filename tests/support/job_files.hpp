@@ -1,6 +1,7 @@
 // The files of a small training job: a model from text, samples of random numbers, and the config that names them.
 #pragma once
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -43,6 +44,7 @@ struct JobFiles {
 
   explicit JobFiles(const torch::jit::Module& module) {
     log::set_level(log::Level::kError);
+    at::set_num_threads(1);  // ranks are threads already
     module.save(model);
     write_samples(folder / "data.safetensors", {{"x", x}, {"y", y}});
   }

@@ -13,7 +13,7 @@
 #include "base/directory_lock.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/safetensors_file.hpp"
-#include "support/captured_stdout.hpp"
+#include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_run.hpp"
 
@@ -288,7 +288,7 @@ TEST_CASE("evaluations stand in the lines of their steps", "[runtime][engine][tr
       request.eval_only = true;
       request.resume = "auto";
     };
-    const test::CapturedStdout out;  // it says its result even when quiet
+    const test::CapturedOutput out(1);  // it says its result even when quiet
     test::run_job(only);
     CHECK_THAT(out.text(), Contains("step 5  eval_loss") && Contains("over 7 samples"));
     const auto again = test::metrics_of(run.run_dir);
@@ -483,7 +483,7 @@ TEST_CASE("what a run reports on standard output", "[runtime][engine][trainer]")
   };
   std::string out;
   {
-    const test::CapturedStdout captured;
+    const test::CapturedOutput captured(1);
     test::run_job(run);
     out = captured.text();
   }
@@ -513,7 +513,7 @@ TEST_CASE("overflows and stops are said", "[runtime][engine][trainer]") {
     request.trace_step = 9;
     request.stop_requested = [] { return true; };
   };
-  const test::CapturedStdout captured;
+  const test::CapturedOutput captured(1);
   CHECK(test::run_job(run) == TrainOutcome::kStopped);
   CHECK_THAT(captured.text(), Contains("8388608") && Contains("stopped on request, no checkpoint saved"));
 }
