@@ -2,6 +2,7 @@
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <catch2/catch.hpp>
 
@@ -253,6 +254,31 @@ TEST_CASE("values that a traced forward keeps lose their history after the step"
   CHECK_FALSE(module.attr("row").toTensor().requires_grad());
   CHECK(at::equal(module.attr("row").toTensor(), weight.detach() * 2));
   CHECK(module.attr("weight").toTensor().requires_grad());
+}
+
+TEST_CASE("a traced model that adds to a buffer steps as one that detaches it", "[runtime][model][training_flag]") {
+  Module net("Net");
+  test::mark_as_traced(net);
+  test::add_parameter(net, "weight", {4, 4});
+  net.register_buffer("sum", at::zeros({4}));
+  net.define(R"(
+def forward(self, x):
+    y = torch.matmul(x, self.weight)
+    self.sum.add_(y.mean([0, 1]))
+    return (y + self.sum * 2).sum()
+)");
+  test::ModelRun run(net);
+  at::Tensor weight, sum = at::zeros({4});
+  for (const auto& p : torch::jit::load(run.path()).named_parameters()) weight = p.value;
+  for (int step = 0; step < 3; ++step) {
+    const auto found = run.step({rows()});
+    CHECK_FALSE(run.model->tensors.buffers().at(0).second.requires_grad());
+    const auto y = rows().matmul(weight);
+    const auto now = sum + y.mean(at::IntArrayRef{0, 1});
+    const auto loss = (y + now * 2).sum();
+    sum = now.detach();
+    test::check_same(found, {loss.detach(), {{"weight", torch::autograd::grad({loss}, {weight}).at(0)}}});
+  }
 }
 
 TEST_CASE("notes name the modules of each kind of loss", "[runtime][model][training_flag]") {
