@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -370,4 +372,75 @@ TEST_CASE("frozen parameters that rest as 8-bit integers come back within half a
     parameters.release(2);
     parameters.release(0);
   });
+}
+
+namespace {
+
+// A root and two units of one parameter with 100 elements each, under stage 3 in one slot; on two ranks.
+void run_in_one_slot(const std::function<void(FlatParameters&)>& body) {
+  ParameterTable table;
+  table.units = {{"", {}}, {"one", {0}}, {"two", {1}}};
+  for (int i = 0; i < 2; ++i)
+    table.parameters.push_back({fmt::format("p{}", i), {100}, 100, at::kFloat, true, i + 1, {}});
+  ShardingOptions options;
+  options.stage = 3;
+  options.compute_dtypes.assign(2, at::kFloat);
+  options.persistence_threshold = options.prefetch_numel = 0;
+  options.max_live_numel = 1;
+  const auto shared = std::make_shared<test::ThreadGroup>(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator group(shared, rank);
+      StepStreams streams(at::kCPU, false);
+      FlatParameters parameters(table, options, streams, group, group);
+      parameters.load(read_initial);
+      parameters.begin_accumulation_step(true);
+      parameters.acquire(0, UnitCall::kTraining);
+      body(parameters);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+bool holds(const at::Tensor& values, int parameter) {
+  return values[0].item<double>() == initial(parameter, 0) && values[99].item<double>() == initial(parameter, 99);
+}
+
+}  // namespace
+
+TEST_CASE("a unit's values follow it to the memory where it is gathered", "[runtime][sharding]") {
+  std::atomic<int> num_whole = 0;
+  run_in_one_slot([&](FlatParameters& parameters) {
+    const auto one = parameters.acquire(1, UnitCall::kTraining).parameters[0];
+    num_whole += holds(one, 0);
+    const auto beside = parameters.acquire(2, UnitCall::kTraining).parameters[0];  // the slot is in use
+    num_whole += holds(beside, 1);
+    parameters.release(2);
+    parameters.release(1);
+    num_whole += holds(one, 0);
+    parameters.abandon_pass();
+    for (const auto& old : {one, beside}) old.variable_data().fill_(NAN);
+    parameters.begin_accumulation_step(true);
+    num_whole += holds(parameters.acquire(2, UnitCall::kTraining).parameters[0], 1);  // in the slot now
+    num_whole += holds(one, 1);
+  });
+  CHECK(num_whole == 2 * 5);
+}
+
+TEST_CASE("what autograd saved of a unit is valid again in its backward, wherever the unit was",
+          "[runtime][sharding]") {
+  std::atomic<int> num_whole = 0;
+  run_in_one_slot([&](FlatParameters& parameters) {
+    parameters.acquire(1, UnitCall::kTraining);
+    const auto saved = parameters.acquire(2, UnitCall::kTraining).parameters[0];  // not in the slot
+    parameters.release(2);
+    parameters.release(1);
+    parameters.acquire(1, UnitCall::kTraining);
+    parameters.release(1);
+    saved.variable_data().fill_(NAN);
+    parameters.prepare_backward(2);
+    num_whole += holds(saved, 1);
+  });
+  CHECK(num_whole == 2);
 }
