@@ -215,3 +215,16 @@ def forward(self, x):
   CHECK(buffers.at("target").scalar_type() == at::kHalf);
   CHECK(buffers.at("mask").isfinite().all().item<bool>());  // fp16 ends before -3.4e38
 }
+
+TEST_CASE("a forward that writes to a trained parameter, or that is missing, is refused", "[runtime][model][slots]") {
+  const auto expect_refused = [](const std::string& method, const std::vector<std::string>& parts) {
+    Module net("Net");
+    test::add_parameter(net, "weight", {4, 4});
+    net.define(method);
+    test::expect_error(ExitCode::kBadInput, parts, [&] { test::ModelRun run(net); });
+  };
+  const std::vector<std::string> writes{"writes to parameter 'weight'", "Make it a buffer"};
+  expect_refused("def forward(self, x):\n    self.weight.mul_(0.5)\n    return torch.matmul(x, self.weight)\n", writes);
+  expect_refused("def forward(self, x):\n    self.weight = self.weight * 2\n    return x\n", writes);
+  expect_refused("def apply(self, x):\n    return torch.matmul(x, self.weight)\n", {"has no method 'forward'"});
+}
