@@ -661,6 +661,28 @@ TEST_CASE("checkpoints that are not complete or of another kind are refused by n
         "the checkpoint 'DIR/ckpt/global_step5' " + std::string(message));
 }
 
+TEST_CASE("the config comes as JSON, whatever Python kept in it", "[runtime][checkpoint][deepspeed]") {
+  Example example = partitioned(2);
+  const Object value_of_an_enumeration = call(global("deepspeed", "Stage"), {integer(2)});
+  example.model[0].root.set("ds_config", dict({{text("on"), boolean(true)},
+                                               {text("lr"), number(0.5)},
+                                               {text("name"), text("größe")},
+                                               {text("betas"), list({number(0.25), integer(1)})},
+                                               {text("stage"), value_of_an_enumeration},
+                                               {text("class"), global("torch.optim", "Adam")},
+                                               {text("none"), none()},
+                                               {integer(7), tuple({})}}));
+  const auto config = nlohmann::json::parse(read(example).metadata.config);
+  CHECK(config == nlohmann::json{{"on", true},
+                                 {"lr", 0.5},
+                                 {"name", "größe"},
+                                 {"betas", {0.25, 1}},
+                                 {"stage", 2.0},
+                                 {"class", "torch.optim.Adam"},
+                                 {"none", nullptr},
+                                 {"7", nlohmann::json::array()}});
+}
+
 TEST_CASE("an imported checkpoint is read back with the same numbers", "[runtime][checkpoint][deepspeed]") {
   TempDir dir;
   const std::string source = sliced().write(dir);

@@ -118,6 +118,24 @@ TEST_CASE("persistent ids, cycles and numpy scalars are data", "[runtime][checkp
   CHECK(scalar->root().as_number() == 0.5);
 }
 
+TEST_CASE("numpy's scalars of every width are numbers", "[runtime][checkpoint][pickle]") {
+  const auto scalar = [](const std::string& dtype, const std::string& bytes) {
+    const std::string size(1, static_cast<char>(bytes.size()));
+    return read("\x80\x04\x8c\x15numpy.core.multiarray\x8c\x06scalar\x93\x8c\x05numpy\x8c\x05"s + "dtype\x93\x8c\x02"s +
+                dtype + "\x85R"s + "C"s + size + bytes + "\x86R."s)
+        ->root()
+        .as_number();
+  };
+  CHECK(scalar("f4", "\x00\x00\xc0\xbf"s) == -1.5);
+  CHECK(scalar("i8", "\xfe\xff\xff\xff\xff\xff\xff\xff"s) == -2);
+  CHECK(scalar("i4", "\xfd\xff\xff\xff"s) == -3);
+  CHECK(scalar("u8", "\x00\x00\x00\x00\x01\x00\x00\x00"s) == 4294967296.0);
+  CHECK(scalar("u4", "\xff\xff\xff\xff"s) == 4294967295.0);
+  CHECK(scalar("b1", "\x01"s) == 1);
+  CHECK_FALSE(scalar("c8", "\x00\x00\x00\x00\x00\x00\x00\x00"s));
+  CHECK_FALSE(scalar("i4", "\x01"s));  // too few bytes
+}
+
 TEST_CASE("nothing is executed: a call of os.system is a record", "[runtime][checkpoint][pickle]") {
   const auto document = read("cos\nsystem\nX\x10\x00\x00\x00touch /tmp/owned\x85R."s);
   CHECK(document->root().class_name() == "os.system");
