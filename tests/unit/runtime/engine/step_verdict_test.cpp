@@ -36,7 +36,7 @@ struct Rank {
   precision::LossScaling loss_scaling;
   StepVerdict verdict;
   std::unique_ptr<optim::FlatOptimizer> optimizer = optim::make_flat_optimizer(groups, {});
-  ShardUpdate update{*optimizer, loss_scaling, rates, /*keeps_masters=*/true};
+  ShardUpdate update{*optimizer, loss_scaling, rates, /*keeps_masters=*/true, nullptr};
   std::vector<SpanState> state{{{0, 0, {0, 2}}, arrays_of_parameter(at::zeros({2}), at::kCPU)}};
   int64_t steps_done = 0;
 

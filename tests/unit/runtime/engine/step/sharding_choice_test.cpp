@@ -55,7 +55,7 @@ TEST_CASE("gradients are divided before the sum where it would overflow, or as t
           "[runtime][engine][sharding_choice]") {
   const auto table = table_of({{"w", {4, 4}}});
   const auto predivide = [&](const config::JobConfig& config, at::ScalarType dtype) {
-    return choose_sharding(table, config, in(dtype), /*data_ranks=*/8).predivide;
+    return choose_sharding(table, config, in(dtype), /*data_ranks=*/8, /*num_moments=*/0).predivide;
   };
   config::JobConfig config;
   CHECK(predivide(config, at::kFloat) == 1);
@@ -80,7 +80,7 @@ TEST_CASE("sizes, stage and types are passed on", "[runtime][engine][sharding_ch
   config.zero.quantized_gradients = true;
   config.zero.loco = {0.5, 16};
   config.grad_accum_dtype = config::ScalarType::kBf16;
-  const auto chosen = choose_sharding(table_of({{"w", {4, 4}}}), config, in(at::kBFloat16), 2);
+  const auto chosen = choose_sharding(table_of({{"w", {4, 4}}}), config, in(at::kBFloat16), 2, 0);
   CHECK(chosen.stage == 3);
   CHECK(chosen.max_group_numel == 60);
   CHECK(chosen.persistence_threshold == 7);
@@ -91,6 +91,32 @@ TEST_CASE("sizes, stage and types are passed on", "[runtime][engine][sharding_ch
 
 TEST_CASE("parameters in fp64 have no masters", "[runtime][engine][sharding_choice]") {
   expect_error(ExitCode::kBadInput, {"'w' is float64", ".float()"}, [] {
-    choose_sharding(table_of({{"w", {2}}}, at::kDouble), {}, {}, 1);
+    choose_sharding(table_of({{"w", {2}}}, at::kDouble), {}, {}, 1, 0);
   });
+}
+
+TEST_CASE("what is offloaded follows stage, devices and use", "[runtime][engine][sharding_choice]") {
+  config::JobConfig config;
+  config.zero.stage = 3;
+  config.zero.offload_optimizer.device = config::OffloadDevice::kHost;
+  config.zero.offload_optimizer.ratio = 0.25;
+  config.zero.offload_param.device = config::OffloadDevice::kHost;
+  const auto offload = [&](bool for_evaluation = false) {
+    EngineOptions options = in(at::kBFloat16);
+    options.for_evaluation = for_evaluation;
+    return choose_sharding(table_of({{"w", {4, 4}}}), config, options, 1, /*num_moments=*/2).offload;
+  };
+  CHECK(offload().optimizer_share == 0.25);
+  CHECK(offload().parameters);
+  CHECK(offload().state_bytes == 12);
+  CHECK_FALSE(offload().accumulates);
+  CHECK(offload(/*for_evaluation=*/true).optimizer_share == 1);
+  config.batch.accumulation = 2;
+  CHECK(offload().accumulates);
+  config.zero.stage = 2;
+  CHECK_FALSE(offload().parameters);
+  config.zero.offload_optimizer.device = config::OffloadDevice::kFile;
+  CHECK(offload().state_bytes == 0);
+  config.zero.offload_optimizer.device = config::OffloadDevice::kNone;
+  CHECK(offload().optimizer_share == 0);
 }
