@@ -47,8 +47,9 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
        "DIR/ds.json:1:2: train_batch_size 37 cannot be split: train_micro_batch_size_per_gpu 18 × 2 ranks = 36 does "
        "not divide it, so gradient_accumulation_steps cannot be an integer; set train_batch_size to 36 or 72"},
       {"{\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}}",
-       "DIR/ds.json:1:28: not supported yet: 'fp16.fp16_master_weights_and_grads' = true (master weights in half "
-       "precision); leave it out or switch it off"},
+       "DIR/ds.json:1:28: not supported yet: 'fp16.fp16_master_weights_and_grads' = true (masters and gradients in "
+       "fp16: updates below half of a weight's last bit would be lost; masters are fp32, with offload_optimizer in host "
+       "memory); leave it out or switch it off"},
   }));
   const test::TempDir dir;
   const std::string path = dir.write("ds.json", slip.text);
