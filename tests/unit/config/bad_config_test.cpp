@@ -48,7 +48,8 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
        "not divide it, so gradient_accumulation_steps cannot be an integer; set train_batch_size to 36 or 72"},
       {"{\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}}",
        "DIR/ds.json:1:28: not supported yet: 'fp16.fp16_master_weights_and_grads' = true (masters and gradients in "
-       "fp16: updates below half of a weight's last bit would be lost; masters are fp32, with offload_optimizer in host "
+       "fp16: updates below half of a weight's last bit would be lost; masters are fp32, with offload_optimizer in "
+       "host "
        "memory); leave it out or switch it off"},
   }));
   const test::TempDir dir;
