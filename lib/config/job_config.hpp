@@ -205,7 +205,7 @@ struct Checkpoint {
 
 struct Recomputation {  // "activation_checkpointing"
   bool enabled = false;
-  std::optional<int64_t> number_checkpoints;  // blocks to recompute; empty: all
+  std::optional<int64_t> number_checkpoints;  // groups of blocks; empty: every block by itself
   bool cpu_checkpointing = false, contiguous_memory_optimization = false;
   bool synchronize_checkpoint_boundary = false, profile = false;
 };

@@ -13,7 +13,8 @@ constexpr KeySpec kRows[] = {
         "for something")
         .unset(),
     key<&JobConfig::recomputation, &Recomputation::number_checkpoints>(
-        "activation_checkpointing.number_checkpoints", "how many blocks are recomputed, from the first; null: all")
+        "activation_checkpointing.number_checkpoints",
+        "the blocks are split evenly into so many groups, each recomputed as a whole; null: each block by itself")
         .min(1),
     key<&JobConfig::recomputation, &Recomputation::cpu_checkpointing>(
         "activation_checkpointing.cpu_checkpointing",

@@ -8,7 +8,7 @@
 namespace dslaunch::runtime::model {
 
 struct RecomputationOptions {
-  std::optional<int64_t> number_checkpoints;  // number of recomputed units, from the first; empty: all
+  std::optional<int64_t> number_checkpoints;  // groups that are recomputed as a whole; empty: every unit by itself
   bool cpu_checkpointing = false;             // saved inputs are kept in host memory
   bool contiguous_memory = false;             // saved inputs are kept in one buffer
   bool synchronize = false;                   // wait for the device before and after each pass

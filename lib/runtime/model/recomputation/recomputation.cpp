@@ -19,10 +19,11 @@ namespace {
 // The first forward: runs without history, saves what the recomputation needs, gives its outputs a history of one node.
 class RecomputeForward {
  public:
-  RecomputeForward(std::unique_ptr<SavedCall> call, const torch::jit::Stack& arguments, InputStore& store,
-                   std::shared_ptr<PassTimes> times)
+  RecomputeForward(std::shared_ptr<SavedCall> call, const torch::jit::Stack& arguments, InputStore& store,
+                   std::shared_ptr<PassTimes> times, LastCall& last)
       : call_(std::move(call)),
         store_(store),
+        last_(last),
         node_(std::make_shared<RecomputeNode>(std::move(times))),
         given_(units::tensors_in_all(arguments)),
         external_(call_->unit.external_values()) {
@@ -48,6 +49,7 @@ class RecomputeForward {
     store_inputs(is_changed);
     apply_changes(passed, is_changed);
     result = with_history(result, passed);
+    last_.call = call_;
     node_->set_call(std::move(call_));
     return result;
   }
@@ -102,11 +104,24 @@ class RecomputeForward {
     return result;
   }
 
+  // The call before it in its segment, or null.
+  std::shared_ptr<SavedCall> call_before() const {
+    auto before = last_.call.lock();
+    if (before == nullptr || before->recomputed.segment != call_->recomputed.segment) return nullptr;
+    return before->recomputed.position < call_->recomputed.position ? before : nullptr;  // each unit once
+  }
+
   void store_inputs(const std::vector<bool>& is_changed) {
+    const auto before = call_before();
     for (size_t i = 0; i < call_->inputs.size(); ++i) {
       auto& input = call_->inputs[i];
       const bool is_argument = i < given_.size();
       at::Tensor tensor = is_argument ? given_[i] : external_[i - given_.size()];
+      if (before != nullptr) input.produced_output = last_.find(tensor);
+      if (input.produced_output != kNoOutput) {
+        input.producer = before;
+        continue;
+      }
       if (is_argument && is_changed[i]) tensor = tensor.detach().clone();  // the caller's tensor will change
       // Parameters may be gathered again before backward, which does not count as a change.
       const bool is_parameter = !is_argument || units::is_gathered(tensor);
@@ -132,6 +147,7 @@ class RecomputeForward {
   c10::IValue with_history(const c10::IValue& result, const std::vector<at::Tensor>& passed) {
     std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, int64_t>> known;
     std::vector<at::Tensor> new_outputs;
+    last_.outputs.clear();
     for (size_t i = 0; i < passed.size(); ++i) known[passed[i].unsafeGetTensorImpl()] = {given_[i], kNoOutput};
     const c10::IValue output_value = map_tensors(result, [&](const at::Tensor& tensor) {
       auto [entry, is_new] = known.try_emplace(tensor.unsafeGetTensorImpl(), tensor, kNoOutput);
@@ -140,6 +156,7 @@ class RecomputeForward {
         out = tensor.variable_data();
         output = add_output(out);
         new_outputs.push_back(out);
+        last_.outputs.emplace_back(out, output);
       }
       call_->outputs.push_back(output);
       return out;
@@ -164,8 +181,9 @@ class RecomputeForward {
     return static_cast<int64_t>(call_->output_sizes.size()) - 1;
   }
 
-  std::unique_ptr<SavedCall> call_;
+  std::shared_ptr<SavedCall> call_;
   InputStore& store_;
+  LastCall& last_;
   std::shared_ptr<RecomputeNode> node_;
   std::vector<at::Tensor> given_, external_;
   torch::jit::Stack passed_;  // inputs of the graph: the arguments, or copies
@@ -176,15 +194,16 @@ class RecomputeForward {
 Recomputation::Recomputation(RecomputationOptions options)
     : options_(options),
       store_(std::make_shared<InputStore>(options.cpu_checkpointing, options.contiguous_memory)),
-      times_(std::make_shared<PassTimes>(options.device, options.synchronize, options.profile)) {}
+      times_(std::make_shared<PassTimes>(options.device, options.synchronize, options.profile)),
+      last_(std::make_unique<LastCall>()) {}
 
 Recomputation::~Recomputation() = default;
 
 c10::IValue Recomputation::call(const units::BoundUnit& unit, const RecomputedUnit& recomputed,
                                 UnitParameters& parameters, const torch::jit::Stack& arguments, UnitBody body) {
   auto timer = times_->time_forward();
-  auto call = std::make_unique<SavedCall>(unit, recomputed, parameters, std::move(body), options_.device);
-  return RecomputeForward(std::move(call), arguments, *store_, times_).run();
+  auto call = std::make_shared<SavedCall>(unit, recomputed, parameters, std::move(body), options_.device);
+  return RecomputeForward(std::move(call), arguments, *store_, times_, *last_).run();
 }
 
 std::string Recomputation::take_profile() {

@@ -2,6 +2,11 @@
 // In backward the unit is all-gathered again, its graph runs again on the saved inputs, with the random numbers and the
 // state (BatchNorm's statistics) of the first forward, and that recomputation is differentiated immediately.
 //
+// Units of one segment are recomputed together: of these calls only the first saves its inputs. When backward reaches
+// the last one, the calls before it run again, each on the outputs of the one before, and all of them keep their
+// history until backward has come to them. A call whose input is not an output of the segment's call before it, as it
+// was returned, saves that input after all.
+//
 // First forwards run on the thread that runs the model, recomputations on autograd's.
 #pragma once
 #include <ATen/core/ivalue.h>
@@ -23,6 +28,8 @@ struct RecomputedUnit {
   std::string name;
   bool copies_arguments = false;         // forward may change its arguments in place
   std::vector<ParameterLocation> state;  // attributes that the forward writes
+  int position = 0;                      // among the recomputed units, in order of use
+  int segment = 0;                       // units of one segment are recomputed together
 };
 
 // Runs the unit's own graph on its arguments (without self); lives until backward has finished.
@@ -30,6 +37,7 @@ using UnitBody = std::function<c10::IValue(torch::jit::Stack)>;
 
 class InputStore;
 class PassTimes;
+struct LastCall;
 
 class Recomputation {
  public:
@@ -51,6 +59,7 @@ class Recomputation {
   RecomputationOptions options_;
   std::shared_ptr<InputStore> store_;
   std::shared_ptr<PassTimes> times_;
+  std::unique_ptr<LastCall> last_;  // of the thread that runs the model
 };
 
 }  // namespace dslaunch::runtime::model::recomputation

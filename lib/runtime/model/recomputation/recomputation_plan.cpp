@@ -45,11 +45,9 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   std::string obstacles;
   // Backward then reaches a block twice: for those gradients, and for all gradients.
   const bool model_calls_autograd = analysis::scan_forward_effects(scratch).calls_autograd;
-  const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
   for (const auto& candidate : candidates) {
-    if (plan.units.size() >= wanted) break;
     const auto effects = analysis::scan_forward_effects(pair.scratch_of.at(candidate.module._ivalue().get()));
-    RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
+    RecomputedUnit unit{candidate.path, effects.changes_tensors, {}, static_cast<int>(plan.units.size())};
     Result<> recomputable = check_recomputable(effects);
     if (recomputable.ok() && model_calls_autograd)
       recomputable = Failure{"the model computes gradients in its forward"};
@@ -67,11 +65,15 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
       obstacles += fmt::format("; not '{}': {}", candidate.path, recomputable.error());
     }
   }
+  const int64_t num_units = std::ssize(plan.units);
+  const int64_t num_segments = std::min(number_checkpoints.value_or(num_units), num_units);
+  for (auto& [number, unit] : plan.units) unit.segment = static_cast<int>(unit.position * num_segments / num_units);
+  const std::string segments = num_segments < num_units ? fmt::format(", in {} groups", num_segments) : "";
   plan.summary =
       candidates.empty()
           ? "activation_checkpointing has no effect: the model's units are single layers; name blocks in \"units"
-          : fmt::format("activation_checkpointing: {} of {} blocks are recomputed in backward{}", plan.units.size(),
-                        candidates.size(), obstacles);
+          : fmt::format("activation_checkpointing: {} of {} blocks are recomputed in backward{}{}", plan.units.size(),
+                        candidates.size(), segments, obstacles);
   return plan;
 }
 

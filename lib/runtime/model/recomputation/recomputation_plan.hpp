@@ -24,6 +24,7 @@ struct RecomputationPlan {
 };
 
 // `candidates`: in order of use. `scratch`: a second copy of the model, loaded from the file of `model`.
+// `number_checkpoints`: of segments, at least 1; their sizes differ by at most one unit. Empty: every unit by itself.
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates,
                                      const torch::jit::Module& model, const torch::jit::Module& scratch,
                                      std::optional<int64_t> number_checkpoints);

@@ -17,6 +17,19 @@ using torch::autograd::variable_list;
 constexpr const char* kDiffers =
     "its recomputation returned other outputs than its first forward; something outside the unit changed its behaviour";
 
+void recompute(SavedCall& call, UnitCall purpose);
+
+// The value of an input, without history.
+at::Tensor value_of(const SavedCall& call, const SavedCall::Input& input) {
+  if (input.producer != nullptr) {
+    if (!input.producer->pass)
+      recompute(*input.producer, UnitCall::kInference);  // its backward prepares the unit again
+    return input.producer->pass->handed_on.at(input.produced_output);
+  }
+  if (!input.stored->is_intact()) refuse(call, "one of its arguments was changed in place before backward");
+  return input.stored->get();
+}
+
 std::vector<at::Tensor> leaves_of(const SavedCall& call) {
   for (const auto& [version, saved_version] : call.overlapping) {
     if (version.current_version() != saved_version) {
@@ -25,10 +38,7 @@ std::vector<at::Tensor> leaves_of(const SavedCall& call) {
   }
   std::vector<at::Tensor> out;
   for (const auto& input : call.inputs) {
-    if (!input.stored->is_intact()) {
-      refuse(call, "one of its arguments was changed in place before backward");
-    }
-    out.push_back(input.stored->get().detach().set_requires_grad(input.requires_grad));
+    out.push_back(value_of(call, input).detach().set_requires_grad(input.requires_grad));
   }
   return out;
 }
@@ -47,9 +57,27 @@ std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector
   return out;
 }
 
-// Recomputes the outputs of the node, this time with their history.
-std::vector<at::Tensor> recompute(SavedCall& call, const std::vector<at::Tensor>& leaves,
-                                  const std::shared_ptr<units::CallInBackward>& in_backward) {
+// Outputs that view memory of parameters, which does not stay, are copied.
+std::vector<at::Tensor> handed_on(const std::vector<at::Tensor>& outputs, const UnitValues& own,
+                                  const std::vector<at::Tensor>& external) {
+  std::vector<at::Tensor> parameters = external;
+  for (const auto* more : {&own.parameters, &own.frozen})
+    parameters.insert(parameters.end(), more->begin(), more->end());
+  std::vector<at::Tensor> out;
+  for (const auto& output : outputs) {
+    const at::Tensor value = output.detach();
+    out.push_back(units::shares_storage({value}, parameters) ? value.clone() : value);
+  }
+  return out;
+}
+
+// Recomputes the outputs of the node, this time with their history. `purpose`: kRecompute, or kInference when the
+// unit's parameters are released again until backward comes to this call.
+void recompute(SavedCall& call, UnitCall purpose) {
+  DSL_CHECK(!call.is_over, "a recomputed call passes through backward once");
+  const auto leaves = leaves_of(call);
+  auto in_backward = std::make_shared<units::CallInBackward>(units::CallInBackward{
+      .parameters = &call.parameters, .unit = call.unit.unit, .is_prepared = purpose == UnitCall::kRecompute});
   at::AutoGradMode with_gradients(true);
   ForwardContext::Restore restored(call.context);
   const size_t num_tensors = leaves.size() - call.unit.external.size();
@@ -59,12 +87,18 @@ std::vector<at::Tensor> recompute(SavedCall& call, const std::vector<at::Tensor>
   }
   size_t next = 0;
   torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
-  units::UnitParametersScope own(call.parameters, call.unit, UnitCall::kRecompute);
+  units::UnitParametersScope own(call.parameters, call.unit, purpose);
   units::attach_gather_node(own.values().parameters, in_backward);
   own.set();
-  ExternalParametersScope external_scope(call.unit,
-                                         {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
-  return outputs_of_node(call, units::tensors_in(call.body(std::move(arguments))), given);
+  const std::vector<at::Tensor> external(leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end());
+  ExternalParametersScope external_scope(call.unit, external);
+  auto outputs = outputs_of_node(call, units::tensors_in(call.body(std::move(arguments))), given);
+  std::vector<at::Tensor> values;
+  if (purpose != UnitCall::kRecompute) {
+    values = handed_on(outputs, own.values(), external);
+    own.release({});
+  }
+  call.pass = SavedCall::Pass{leaves, std::move(outputs), std::move(values), std::move(in_backward)};
 }
 
 void differentiate(const std::vector<at::Tensor>& outputs, const variable_list& gradients) {
@@ -84,15 +118,16 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   DSL_CHECK(call_ != nullptr, "a recomputed call passes through backward once");
   const auto call = std::move(call_);
   auto timer = times_->time_recomputation();
-  const auto leaves = leaves_of(*call);
-  auto in_backward = std::make_shared<units::CallInBackward>(
-      units::CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
-  differentiate(recompute(*call, leaves, in_backward), gradients);
+  if (!call->pass) recompute(*call, UnitCall::kRecompute);
+  const auto pass = std::exchange(call->pass, std::nullopt);
+  call->is_over = true;
+  pass->in_backward->prepare();
+  differentiate(pass->outputs, gradients);
   // A call whose results do not depend on its parameters has no gradients, and reports that.
-  if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.locations.size()));
+  if (!pass->in_backward->is_taken) pass->in_backward->take(std::vector<at::Tensor>(call->unit.locations.size()));
   variable_list out;
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    if (call->inputs[i].requires_grad) out.push_back(leaves[i].grad());
+  for (size_t i = 0; i < pass->leaves.size(); ++i) {
+    if (call->inputs[i].requires_grad) out.push_back(pass->leaves[i].grad());
   }
   return out;
 }

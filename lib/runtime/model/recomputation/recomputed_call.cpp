@@ -75,6 +75,15 @@ torch::jit::Stack map_tensors(const torch::jit::Stack& values,
   return out;
 }
 
+int64_t LastCall::find(const at::Tensor& tensor) const {
+  for (const auto& one : outputs) {
+    const bool is_same =
+        one.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl();  // whose address is not reused
+    if (is_same && tensor.unsafeGetTensorImpl()->version_counter().current_version() == one.version) return one.output;
+  }
+  return kNoOutput;
+}
+
 void refuse(const SavedCall& call, const std::string& what) {
   throw UserError(ExitCode::kBadInput, fmt::format("cannot recompute unit '{}': {}. Set \"activation_checkpointing\": "
                                                    "{{\"enabled\": false}}, or name other modules in \"units",

@@ -4,10 +4,12 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/UndefinedTensorImpl.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "runtime/model/recomputation/input_store.hpp"
 #include "runtime/model/recomputation/recomputation.hpp"
 #include "runtime/model/units/bound_unit.hpp"
+#include "runtime/model/units/gather_node.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
@@ -59,6 +62,15 @@ struct SavedCall {
   struct Input {
     std::unique_ptr<InputStore::Stored> stored;
     bool requires_grad = false;
+    std::shared_ptr<SavedCall> producer = nullptr;  // instead of `stored`: an output of the segment's call before
+    int64_t produced_output = kNoOutput;
+  };
+  // The recomputation, until it is differentiated.
+  struct Pass {
+    std::vector<at::Tensor> leaves;     // by input
+    std::vector<at::Tensor> outputs;    // by output of the node, with their history
+    std::vector<at::Tensor> handed_on;  // the same without history and valid after the unit's release
+    std::shared_ptr<units::CallInBackward> in_backward;
   };
 
   SavedCall(const units::BoundUnit& unit_, const RecomputedUnit& recomputed_, UnitParameters& parameters_,
@@ -82,6 +94,26 @@ struct SavedCall {
   // For outputs that overlap: their version counters and the versions at the first forward. Such outputs have no common
   // history, so an in-place change of one output would be missing from the gradients of the others.
   std::vector<std::pair<c10::VariableVersion, uint32_t>> overlapping;
+  std::optional<Pass> pass;  // empty before the recomputation, and after its backward
+  bool is_over = false;      // backward has passed through
+};
+
+// The outputs of the last call, which the next call of its segment need not save.
+struct LastCall {
+  struct Output {
+    Output(const at::Tensor& tensor_, int64_t output_)
+        : tensor(tensor_.getIntrusivePtr()),
+          version(tensor_.unsafeGetTensorImpl()->version_counter().current_version()),
+          output(output_) {}
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    uint32_t version;
+    int64_t output;  // of the node
+  };
+  std::weak_ptr<SavedCall> call;
+  std::vector<Output> outputs;
+
+  // The output that this tensor is, unchanged; kNoOutput: none.
+  int64_t find(const at::Tensor& tensor) const;
 };
 
 // Throws UserError(65), which says that the unit cannot be recomputed, and what to do.

@@ -4,8 +4,12 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <memory>
 
 #include "base/error.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
@@ -39,7 +43,9 @@ at::Tensor rows() {
 
 // Of a net whose blocks are recomputed.
 struct Recomputed : ModelRun {
-  explicit Recomputed(const Module& net, const RecomputationOptions& options = {}) : ModelRun(net, {"Block"}) {
+  explicit Recomputed(const Module& net, const RecomputationOptions& options = {},
+                      const std::vector<std::string>& units = {"Block"}, bool gives_frozen = false)
+      : ModelRun(net, units, gives_frozen) {
     summary = model->runnable->set_recomputation(options);
   }
   std::string summary;
@@ -48,6 +54,44 @@ struct Recomputed : ModelRun {
 Recomputed of_two(const Module& layer, const RecomputationOptions& options = {}) {
   return Recomputed(make_net(kTwoInTurn, {{"one", layer}, {"two", layer.deepcopy()}}), options);
 }
+
+constexpr char kFiveInTurn[] = R"(
+def forward(self, x):
+    x = self.two.forward(self.one.forward(x * self.scale))
+    return self.five.forward(self.four.forward(self.three.forward(x))).sum()
+)";
+
+Recomputed of_five(const Module& layer, int64_t number_checkpoints) {
+  std::vector<std::pair<std::string, Module>> layers;
+  for (const char* name : {"one", "two", "three", "four", "five"}) layers.emplace_back(name, layer.deepcopy());
+  return Recomputed(make_net(kFiveInTurn, layers), {.number_checkpoints = number_checkpoints});
+}
+
+// The events of a checked step after its forward, without the root's.
+Events backward_of(ModelRun& run) {
+  Events events = run.check_step({rows()});
+  events.erase(events.begin(), std::find(events.begin(), events.end(), "release root"));
+  events.erase(std::remove_if(events.begin(), events.end(),
+                              [](const auto& event) { return event.find("root") != std::string::npos; }),
+               events.end());
+  return events;
+}
+
+// Of CPU tensors that this thread has allocated since, and not freed.
+class LiveBytes {
+ public:
+  LiveBytes() : count_(std::make_shared<Count>()), guard_(c10::DebugInfoKind::PROFILER_STATE, count_) {}
+  int64_t bytes() const { return count_->bytes; }
+
+ private:
+  struct Count : c10::MemoryReportingInfoBase {
+    void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
+    bool memoryProfilingEnabled() const override { return true; }
+    int64_t bytes = 0;
+  };
+  std::shared_ptr<Count> count_;
+  c10::DebugInfoGuard guard_;
+};
 
 // The error of a step's backward.
 void expect_refusal(
@@ -299,12 +343,186 @@ TEST_CASE("a recomputed unit without influence of its parameters hands over no g
   CHECK(std::count(events.begin(), events.end(), "take one") == 1);
 }
 
-TEST_CASE("only the first units are recomputed when a number is given", "[runtime][model][recomputation]") {
-  auto run = of_two(make_layer(), {.number_checkpoints = 1});
-  CHECK(run.summary == "activation_checkpointing: 1 of 2 blocks are recomputed in backward");
-  const auto events = run.check_step({rows()});
-  CHECK(std::count(events.begin(), events.end(), "again one") == 1);
-  CHECK(std::count(events.begin(), events.end(), "again two") == 0);
+TEST_CASE("a number of checkpoints splits the units into segments that are recomputed as a whole",
+          "[runtime][model][recomputation]") {
+  auto run = of_five(make_layer(), 2);
+  CHECK(run.summary == "activation_checkpointing: 5 of 5 blocks are recomputed in backward, in 2 groups");
+  CHECK(backward_of(run) == Events{"infer four", "release four", "again five", "take five", "prepare four",  //
+                                   "take four", "infer one", "release one", "infer two", "release two", "again three",
+                                   "take three", "prepare two", "take two", "prepare one", "take one"});
+}
+
+TEST_CASE("as many checkpoints as units, or more, are one for each", "[runtime][model][recomputation]") {
+  for (const int64_t number : {5, 6, 1000}) {
+    auto run = of_five(make_layer(), number);
+    CHECK(run.summary == "activation_checkpointing: 5 of 5 blocks are recomputed in backward");
+    CHECK(backward_of(run) == Events{"again five", "take five", "again four", "take four", "again three", "take three",
+                                     "again two", "take two", "again one", "take one"});
+  }
+}
+
+TEST_CASE("of a segment only the first input stays in memory between forward and backward",
+          "[runtime][model][recomputation]") {
+  const auto bytes_until_backward = [](int64_t number) {
+    auto run = of_five(make_layer(), number);
+    LiveBytes live;
+    const auto loss = run.forward({rows()});
+    const int64_t bytes = live.bytes();
+    loss.backward();
+    return bytes;
+  };
+  const auto bytes_of_input = static_cast<int64_t>(rows().nbytes());
+  CHECK(bytes_until_backward(5) - bytes_until_backward(2) == 3 * bytes_of_input);
+  CHECK(bytes_until_backward(5) - bytes_until_backward(1) == 4 * bytes_of_input);
+}
+
+TEST_CASE("segments give the bits of plain autograd, whatever their units do", "[runtime][model][recomputation]") {
+  const char* const layers[] = {
+      // random numbers
+      "def forward(self, x):\n    return torch.dropout(torch.matmul(x, self.weight), 0.5, True) * torch.rand_like(x)\n",
+      // a change of its argument, which is the output of the unit before
+      "def forward(self, x):\n    x.mul_(self.weight[0])\n    return torch.matmul(x, self.weight)\n",
+      "def forward(self, x):\n    return self.weight[:3] * x.sum()\n",
+      // a view of its argument
+      "def forward(self, x):\n    return x.view([4, 3]).view([3, 4])\n",
+      // its argument
+      "def forward(self, x):\n    return x\n",
+      // nothing of it reaches the parameters
+      "def forward(self, x):\n    return torch.matmul(x, self.weight.detach()) * 2\n",
+      // nothing reaches its argument
+      "def forward(self, x):\n    return torch.matmul(x.detach(), self.weight)\n",
+  };
+  for (const char* layer : layers) {
+    CAPTURE(layer);
+    for (const int64_t number : {1, 2, 3}) of_five(make_layer(layer), number).check_step({rows()});
+  }
+}
+
+TEST_CASE("a view of a parameter, which is not there any more, is passed on in a segment",
+          "[runtime][model][recomputation]") {
+  Recomputed run(
+      make_net("def forward(self, x):\n"
+               "    return self.two.forward(self.one.forward(x * self.scale)).square().sum()\n",
+               {{"one", make_layer("def forward(self, x):\n    return self.weight[:3]\n")}, {"two", make_layer()}}),
+      {.number_checkpoints = 1});
+  const auto expected = run.plain_step({rows()});
+  run.gathered->forget();
+  test::check_same(run.step({rows()}), expected);
+}
+
+TEST_CASE("units of a segment write their state once, and read what their first forward read",
+          "[runtime][model][recomputation]") {
+  Module layer("Block");
+  test::add_parameter(layer, "weight", {4, 4});
+  layer.register_buffer("mean", at::zeros({4}));
+  layer.register_buffer("calls", at::ones({}));
+  layer.define(R"(
+def forward(self, x):
+    self.calls.add_(1)
+    x = torch.matmul(x, self.weight) * self.calls + self.mean
+    self.mean.copy_(x.detach().mean(0))
+    return x
+)");
+  auto run = of_five(layer, 2);
+  run.check_step({rows()});
+  for (const auto& [name, value] : run.model->tensors.buffers()) {
+    INFO(name);
+    CHECK(at::equal(value, run.buffers_of_plain.at(name)));
+  }
+}
+
+TEST_CASE("frozen units are part of a segment", "[runtime][model][recomputation]") {
+  const auto frozen = make_layer(test::kTanhLayer, "Frozen", false);
+  Recomputed run(make_net(kFiveInTurn, {{"one", make_layer()},
+                                        {"two", frozen},
+                                        {"three", make_layer()},
+                                        {"four", frozen.deepcopy()},
+                                        {"five", make_layer()}}),
+                 {.number_checkpoints = 2}, {"Block", "Frozen"}, /*gives_frozen=*/true);
+  CHECK_THAT(run.summary, Catch::Contains("5 of 5 blocks"));
+  run.check_step({rows()});
+}
+
+TEST_CASE("a unit of a segment that is given something else than the output before it saves that",
+          "[runtime][model][recomputation]") {
+  const auto net = [](const char* between) {
+    return make_net(std::string("def forward(self, x):\n    y = self.one.forward(x * self.scale)\n    z = ") + between +
+                        "\n    return z.sum() + y.square().sum()\n",
+                    {{"one", make_layer()}, {"two", make_layer()}});
+  };
+  SECTION("another tensor") {
+    Recomputed run(net("self.two.forward(y * 2)"), {.number_checkpoints = 1});
+    CHECK(backward_of(run) == Events{"again two", "take two", "again one", "take one"});
+  }
+  SECTION("the output of a unit before that") {
+    const auto layer = make_layer("def forward(self, x):\n    return torch.matmul(x, self.weight) + 1\n");
+    Recomputed run(make_net(R"(
+def forward(self, x):
+    y = self.one.forward(x * self.scale)
+    z = self.two.forward(y)
+    return (self.three.forward(y) + z).sum()
+)",
+                            {{"one", layer}, {"two", layer.deepcopy()}, {"three", layer.deepcopy()}}),
+                   {.number_checkpoints = 1});
+    CHECK(backward_of(run) == Events{"again three", "take three", "infer one", "release one", "again two", "take two",
+                                     "prepare one", "take one"});
+  }
+  SECTION("the output, changed") {
+    const auto layer = make_layer("def forward(self, x):\n    return torch.matmul(x, self.weight) + 1\n");
+    Recomputed run(make_net(R"(
+def forward(self, x):
+    y = self.one.forward(x * self.scale)
+    y.mul_(2)
+    return self.two.forward(y).sum()
+)",
+                            {{"one", layer}, {"two", layer.deepcopy()}}),
+                   {.number_checkpoints = 1});
+    CHECK(backward_of(run) == Events{"again two", "take two", "again one", "take one"});
+  }
+  SECTION("the first unit again") {
+    Recomputed run(make_net("def forward(self, x):\n    y = self.one.forward(x * self.scale)\n"
+                            "    y = self.two.forward(self.two.forward(y))\n    return y.sum()\n",
+                            {{"one", make_layer()}, {"two", make_layer()}}),
+                   {.number_checkpoints = 1});
+    CHECK(backward_of(run) == Events{"again two", "take two", "infer one", "release one", "again two", "take two",
+                                     "prepare one", "take one"});
+  }
+}
+
+TEST_CASE("units of a segment may pass on several values, and one of them unchanged",
+          "[runtime][model][recomputation]") {
+  const auto layer = make_layer(R"(
+def forward(self, x, y: Tuple[Tensor, Tensor]):
+    z = torch.matmul(x, self.weight) * y[0]
+    return z, (y[1], z.sum())
+)");
+  Recomputed run(make_net(R"(
+def forward(self, x):
+    x = x * self.scale
+    y, more = self.one.forward(x, (x, x * 2))
+    y, more = self.two.forward(y, more)
+    y, more = self.three.forward(y, more)
+    return y.sum() + more[0].sum() + more[1]
+)",
+                          {{"one", layer}, {"two", layer.deepcopy()}, {"three", layer.deepcopy()}}),
+                 {.number_checkpoints = 1});
+  run.check_step({rows()});
+}
+
+TEST_CASE("a segment whose last output is not used is recomputed as far as backward reaches",
+          "[runtime][model][recomputation]") {
+  const auto layer = make_layer();
+  Recomputed run(make_net(R"(
+def forward(self, x):
+    y = self.one.forward(x * self.scale)
+    z = self.two.forward(y)
+    self.three.forward(z)
+    return z.sum()
+)",
+                          {{"one", layer}, {"two", layer.deepcopy()}, {"three", layer.deepcopy()}}),
+                 {.number_checkpoints = 1});
+  const auto expected = run.plain_step({rows()});
+  test::check_same(run.step({rows()}), expected);
 }
 
 TEST_CASE("units that cannot be recomputed are named with the reason, and run without",
