@@ -67,6 +67,8 @@ class HostUpdates final : public PendingUpdates {
   // when the current stream has reached this point; a delayed update reads the gradients until the next begin()
   // returns. Before it, waits for the update before.
   void begin(std::span<const SpanState> state, const UpdateScalars& scalars, Update update);
+  // The run goes on after so many updates.
+  void continue_after(int64_t num_updates) { num_begun_ = num_updates; }
   StreamMark wait(int group) override;
   // Returns when all updates are published and nothing is being written any more, neither on the host nor on the device
   // (in the current stream).

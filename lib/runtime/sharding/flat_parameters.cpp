@@ -74,6 +74,10 @@ void FlatParameters::choose_offloaded() {
   }
 }
 
+bool FlatParameters::offloads_state() const {
+  return std::find(is_offloaded_.begin(), is_offloaded_.end(), true) != is_offloaded_.end();
+}
+
 int64_t FlatParameters::host_bytes() const {
   int64_t bytes = 0;
   for (size_t i = 0; i < groups_.size(); ++i) {

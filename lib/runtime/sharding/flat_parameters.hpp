@@ -77,6 +77,8 @@ class FlatParameters : public UnitParameters {
   // Whether this frozen parameter is sharded here; the others stay in the model.
   bool shards_frozen(int parameter) const { return is_sharded_frozen_[static_cast<size_t>(parameter)]; }
   int num_shards() const { return num_shards_; }
+  // Whether any state is offloaded, of this rank or another.
+  bool offloads_state() const;
   // The divisor that turns summed gradients into the mean over the data ranks: data ranks / predivide.
   double gradient_divisor() const;
 

@@ -121,8 +121,7 @@ std::unique_ptr<StepVerdict> Engine::make_verdict() {
 }
 
 std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
-  const auto state = parameters_->state();
-  if (std::none_of(state.begin(), state.end(), [](const auto& each) { return each.arrays.is_offloaded; })) return {};
+  if (!parameters_->offloads_state()) return {};
   offload::HostUpdateOptions options;
   options.device = options_.device;
   options.chunk_numel = std::min(options.chunk_numel, std::max<int64_t>(1, config_.zero.sub_group_size));
@@ -166,7 +165,7 @@ void Engine::compute_gradients(const std::function<setup::MicroBatch()>& next) {
 }
 
 at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
-  parameters_->finish_updates();
+  finish_updates();
   model_.runnable->set_unit_parameters(&parameters);
   const ScopeExit restore_parameters([this] { model_.runnable->set_unit_parameters(parameters_.get()); });
   return pass_->recompute_loss(batch, with_gradients);
@@ -174,7 +173,7 @@ at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters
 
 EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
                                   const std::function<bool()>& stop_requested) {
-  parameters_->finish_updates();  // now: an evaluation may have no batch for a rank
+  finish_updates();  // now: an evaluation may have no batch for a rank
   EvaluationInputs inputs;
   inputs.next = next;
   inputs.loss_of = [this](const setup::MicroBatch& batch) { return forward_loss_(batch); };

@@ -115,6 +115,7 @@ class Engine {
   bool owns_shards() const;
   int64_t count_offloaded_moments() const;
   void allocate_moments(const ShardingOptions::Offload& offload);
+  void finish_updates();
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void move_model_to_device(const FlatParameters::ReadElements& read);
   std::unique_ptr<GradientPass> make_pass();

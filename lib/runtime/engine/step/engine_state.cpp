@@ -30,13 +30,19 @@ std::vector<FrozenPart> Engine::owned_frozen() const {
   return out;
 }
 
+// Also the delayed one, before the ranks exchange parameters: a later change would miss the exchange.
+void Engine::finish_updates() {
+  if (host_updates_) host_updates_->finish();
+  parameters_->finish_updates();
+}
+
 std::vector<OwnedState> Engine::owned_state() {
   if (host_updates_) host_updates_->finish();
   return named_state(parameters_->state());
 }
 
 UnitParameters& Engine::unit_parameters() {
-  parameters_->finish_updates();
+  finish_updates();
   return *parameters_;
 }
 
@@ -80,6 +86,7 @@ std::map<std::string, double> Engine::scalars() const {
 
 void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
   steps_done_ = steps_done;
+  if (host_updates_) host_updates_->continue_after(steps_done);
   const int64_t offset = saved_count(scalars, kScheduleOffset, /*least=*/-kExactIntegerLimit).value_or(0);
   const int64_t applied = saved_count(scalars, "applied_steps", /*least=*/0).value_or(steps_done);
   rates_.set_offset(offset + (fresh_moments ? applied : 0));
