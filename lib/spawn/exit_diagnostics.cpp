@@ -25,7 +25,8 @@ std::string joined(std::initializer_list<std::string> parts) {
   return text;
 }
 
-constexpr const char* kMemoryAdvice = "use fewer ranks, a smaller micro batch or offload";
+constexpr const char* kMemoryAdvice =
+    "use fewer ranks of this host or a smaller micro batch, or offload less to its memory";
 
 }  // namespace
 
