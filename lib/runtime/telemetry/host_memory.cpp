@@ -40,11 +40,23 @@ struct GroupFiles {
   const char* prefix;  // of the line in /proc/self/cgroup that ends with this process's group
   const char* root;
   const char *limit, *used;
+  const char *active_cache, *inactive_cache;  // lines of memory.stat, with those of the groups inside
 };
 constexpr GroupFiles kGroupFiles[] = {
-    {"0::", "/sys/fs/cgroup", "/memory.max", "/memory.current"},
-    {":memory:", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes"},
+    {"0::", "/sys/fs/cgroup", "/memory.max", "/memory.current", "active_file", "inactive_file"},
+    {":memory:", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_active_file",
+     "total_inactive_file"},
 };
+
+// What the group uses without the pages of files, which the kernel drops when it needs memory.
+int64_t used_without_cache(int64_t used, const GroupFiles& files, const std::string& group) {
+  std::ifstream in(files.root + group + "/memory.stat");
+  std::string name;
+  for (int64_t bytes = 0; in >> name >> bytes;) {
+    if (name == files.active_cache || name == files.inactive_cache) used -= bytes;
+  }
+  return std::max<int64_t>(0, used);
+}
 
 // In a container the mount may show the group as the root.
 std::string own_group(const GroupFiles& files) {
@@ -64,7 +76,7 @@ std::optional<int64_t> available_of_group() {
       const auto limit = read_number(files.root + group + files.limit);
       const auto used = read_number(files.root + group + files.used);
       if (limit && used) {
-        const int64_t left = std::max<int64_t>(0, *limit - *used);
+        const int64_t left = std::max<int64_t>(0, *limit - used_without_cache(*used, files, group));
         least = least ? std::min(*least, left) : left;
       }
       if (group.empty() || group == "/") break;
