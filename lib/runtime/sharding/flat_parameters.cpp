@@ -86,7 +86,8 @@ int64_t FlatParameters::host_bytes() const {
     if (is_offloaded_[i]) {
       per_element += options_.offload.state_bytes;
       const auto gradient = static_cast<int64_t>(c10::elementSize(host_gradient_dtype(group)));
-      per_element += options_.offload.keeps_gradients ? 2 * gradient : gradient;
+      if (options_.offload.takes_gradients) per_element += gradient;
+      if (options_.offload.keeps_gradients) per_element += gradient;
       // A delayed update stages parameters twice.
       if (options_.offload.keeps_gradients) per_element += 2 * static_cast<int64_t>(c10::elementSize(group.dtype));
     }
@@ -108,7 +109,7 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   // Stages 0 and 1 add up micro batches themselves.
   host.sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
   auto resident = make_device_gradients(host.own_ranges, state_, host.sum_dtype, options_.device);
-  if (options_.offload.optimizer_share == 0) return resident;
+  if (options_.offload.optimizer_share == 0 || !options_.offload.takes_gradients) return resident;
   host.allocate = [this](int64_t numel, at::ScalarType dtype) {
     return options_.offload.allocate(numel, dtype, HostUse::kGradient);
   };

@@ -81,7 +81,8 @@ ShardingOptions::Offload choose_offload(const config::JobConfig& config, const E
   out.parameters = config.zero.stage == 3 && config.zero.offload_param.device != config::OffloadDevice::kNone;
   if (optimizer.device != config::OffloadDevice::kNone) out.optimizer_share = optimizer.ratio;
   if (options.for_evaluation) out.optimizer_share = out.parameters ? 1 : 0;
-  out.keeps_gradients = optimizer.delayed_update;
+  out.takes_gradients = !options.for_evaluation;
+  out.keeps_gradients = optimizer.delayed_update && out.takes_gradients;
   out.accumulates = config.batch.accumulation > 1;
   const bool state_in_files = optimizer.device == config::OffloadDevice::kFile;
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
