@@ -19,6 +19,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
 import tensor_file  # noqa: E402
+from memory_cgroup import MemoryCgroup  # noqa: E402
 import pace  # noqa: E402
 import harness  # noqa: E402
 from pooled import PooledTest  # noqa: E402
@@ -75,6 +76,16 @@ class BadInputTest(harness.TrainingTest):
 
     def outcome_of(self, command, env):
         return run(command, env=env)
+
+    def small_disk(self):
+        """A file system of 1 MB, or the reason why there is none here."""
+        mount = tempfile.mkdtemp(prefix="dsl-small-")
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mount], capture_output=True, text=True)
+        if made.returncode:
+            os.rmdir(mount)
+            self.skipTest(f"cannot mount a small file system here (needs root): {made.stderr.strip()}")
+        self.addCleanup(lambda: (subprocess.run(["umount", "-l", mount]), os.rmdir(mount)))
+        return mount
 
     def assert_refused(self, command, code, *words, env=None):
         outcome = self.outcome_of(command, env)
@@ -434,16 +445,6 @@ class RunFolder(BadInputTest):
         outcome = self.assert_refused(self.start(config=config), 73, "checkpoint.dir", self.path("no-folder"))
         self.assertNotIn("step 1", outcome.text)
 
-    def small_disk(self):
-        """A file system of 1 MB, or the reason why there is none here."""
-        mount = tempfile.mkdtemp(prefix="dsl-small-")
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mount], capture_output=True, text=True)
-        if made.returncode:
-            os.rmdir(mount)
-            self.skipTest(f"cannot mount a small file system here (needs root): {made.stderr.strip()}")
-        self.addCleanup(lambda: (subprocess.run(["umount", "-l", mount]), os.rmdir(mount)))
-        return mount
-
     def test_an_unusable_report_path_is_reported_before_training(self):
         self.file("in-the-way", "")
         for place in ("in-the-way/flops.txt", "."):
@@ -469,6 +470,88 @@ class RunFolder(BadInputTest):
         loss = torch.jit.load(out)(*[t[:4] for t in harness.samples_of("gpt").values()])
         self.assertTrue(torch.isfinite(loss))
         self.assertEqual([name for name in os.listdir(mount) if name.endswith((".tmp", ".part"))], [])
+
+
+class Large(torch.nn.Module):
+    """Its weight is one element in the file."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1).expand(rows, 1024))
+
+    def forward(self, x, y):
+        return (self.weight[0, :6] * x - y).square().mean()
+
+
+class Offloaded(BadInputTest):
+    """State that has no room outside of the device: refused before the first step."""
+
+    def zero(self, place, stage=2, **more):
+        return {"stage": stage, "offload_optimizer": place, **more}
+
+    def large_model(self, state_bytes):
+        """A model without weights in its file, whose masters, moments and gradients take so much."""
+        rows = state_bytes // (16 * 1024) + 1
+        path = self.path(f"large-{rows}.pt")
+        torch.jit.script(Large(rows)).save(path)
+        return path
+
+    def assert_too_large(self, model, world, prefix=()):
+        config = base_config("mlp", init={"seed": 1, "std": 0.02}, zero_optimization=self.zero({"device": "cpu"}))
+        outcome = run([*prefix, *self.start("mlp", model=model, config=config, world=world)])
+        self.assertEqual(outcome.code, 69, str(outcome))
+        said = re.search(r"offloaded state needs ([\d.]+) GiB of host memory \(([\d.]+) GiB for each of (\d) ranks? of this "
+                         r"host\), but only ([\d.]+) GiB are available", outcome.text)
+        self.assertTrue(said, str(outcome))
+        self.assertEqual(int(said[3]), world)
+        self.assertAlmostEqual(float(said[1]), world * float(said[2]), delta=0.02 * world)
+        self.assertGreater(float(said[1]), float(said[4]))
+        self.assertNotIn("step 1 ", outcome.text)
+        return [float(number) for number in (said[1], said[4])]
+
+    def test_state_larger_than_the_memory_of_the_host(self):
+        with open("/proc/meminfo") as file:
+            total = int(re.search(r"MemTotal:\s+(\d+) kB", file.read())[1]) << 10
+        model = self.large_model(total)
+        for world in (1, 2):
+            with self.subTest(world=world):
+                needed, available = self.assert_too_large(model, world)
+                self.assertAlmostEqual(needed, total / 2**30, delta=0.1 + 0.01 * total / 2**30)
+                self.assertLessEqual(available, total / 2**30)
+
+    def test_state_larger_than_the_limit_of_the_cgroup(self):
+        """The pages of a file that was read count as used there, but are dropped when memory is needed."""
+        with open(self.path("read"), "wb") as file:
+            file.truncate(600 << 20)
+        with MemoryCgroup(limit_bytes=3 << 29) as cgroup:
+            if not cgroup.possible:
+                self.skipTest(f"no memory cgroup can be made here: {cgroup.reason}")
+            enter = ["sh", "-c", f'echo $$ > "$0/cgroup.procs" && cat {self.path("read")} > /dev/null && exec "$@"',
+                     cgroup.folder]
+            needed, available = self.assert_too_large(self.large_model(2 << 30), 1, enter)
+            self.assertAlmostEqual(needed, 2.0, delta=0.02)
+            self.assertLess(available, 1.5)
+            self.assertGreater(available, 1.0)
+
+    def test_a_directory_that_takes_no_files(self):
+        self.file("not-a-folder", "")
+        for path, word in ((self.path("nowhere"), "No such file"), (self.path("not-a-folder"), "Not a directory"),
+                           ("/proc/self", "not permitted")):
+            with self.subTest(path=path):
+                config = base_config("mlp", zero_optimization=self.zero({"device": "nvme", "nvme_path": path}))
+                outcome = self.assert_refused(self.start(config=config), 73, path, "nvme_path", word)
+                self.assertNotIn("step 1 ", outcome.text)
+
+    def test_a_full_file_system(self):
+        mount = self.small_disk()
+        for place in ("offload_optimizer", "offload_param"):
+            with self.subTest(place=place):
+                zero = {"stage": 3, "stage3_param_persistence_threshold": 0, place: {"device": "nvme", "nvme_path": mount}}
+                config = base_config("mlp", init={"seed": 1, "std": 0.02}, zero_optimization=zero)
+                outcome = self.assert_refused(self.start(config=config, model=self.large_model(16 << 21)), 74, mount,
+                                              "nvme_path", "No space left")
+                self.assertNotIn("step 1 ", outcome.text)
+                self.assertEqual(os.listdir(mount), [])
 
 
 class Infer(BadInputTest):

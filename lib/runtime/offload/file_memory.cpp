@@ -27,8 +27,9 @@ UniqueFd open_unnamed(const std::string& directory) {
 }
 
 [[noreturn]] void fail(const char* what, int64_t bytes, const std::string& directory, int error) {
+  const bool is_full = error == ENOSPC || error == EDQUOT;  // which may pass
   throw SystemError(fmt::format("{} {} bytes for offloaded state", what, bytes), "'" + directory + "' (nvme_path)",
-                    error, ExitCode::kCannotCreate);
+                    error, is_full ? ExitCode::kIoError : ExitCode::kCannotCreate);
 }
 
 }  // namespace

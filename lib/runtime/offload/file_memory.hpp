@@ -8,8 +8,8 @@
 
 namespace dslaunch::runtime::offload {
 
-// Zeros; 1-D, in a new file in `directory`, whose space is taken now. Throws UserError 73 with the directory and the
-// system's reason: it does not exist, is not writable, its file system is full. Any thread.
+// Zeros; 1-D, in a new file in `directory`, whose space is taken now. Throws SystemError with the directory and
+// the system's reason: 73 if it does not exist or is not writable, 74 if its file system is full. Any thread.
 at::Tensor map_file_memory(int64_t numel, at::ScalarType dtype, const std::string& directory);
 
 }  // namespace dslaunch::runtime::offload
