@@ -195,6 +195,24 @@ class Offloaded(Metamorphic):
             got = self.train(case, folder, STEPS * (i + 1) // 3, resume="auto" if i else "", changes=changes)
         self.assert_same_bits(got, want, case)
 
+    def test_worlds_stages_and_where_state_rests_may_change_together(self):
+        swap = os.path.join(self.files.folder, "swap")
+        os.makedirs(swap, exist_ok=True)
+        nothing, in_memory, in_files = {}, {"device": "cpu"}, {"device": "nvme", "nvme_path": swap}
+        # (world, stage, where the optimizer's state rests, where parameters do)
+        path = ((2, 1, in_memory, nothing), (3, 3, in_files, in_files), (1, 0, nothing, nothing),
+                (4, 3, in_memory, in_files), (2, 2, in_files, nothing), (1, 3, nothing, in_memory))
+        for model, optimizer, precision in (("plain", "AdamW", "fp32"), ("tied", "SGD", "fp32"), ("frozen", "AdamW", "bf16"),
+                                            ("plain", "Adam", "fp16")):
+            template, folder = case_of(model=model, optimizer=optimizer, precision=precision), self.files.run_dir()
+            with self.subTest(model=model, precision=precision):
+                for i, (world, stage, state, parameters) in enumerate(path):
+                    changes = {"zero_optimization": {"offload_optimizer": state, "offload_param": parameters}}
+                    got = self.train(template._replace(world=world, stage=stage), folder, STEPS * (i + 1) // len(path),
+                                     resume="auto" if i else "", changes=changes)
+                self.assert_near(got, self.train(template), template)
+        self.assertEqual(os.listdir(swap), [], "files that have a name outlive the run")
+
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")

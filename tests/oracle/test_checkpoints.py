@@ -314,9 +314,11 @@ class Killed(PooledTest, OracleTest):
 
     def test_in_the_middle_of_a_save(self):
         model, data = self.env.model("gpt"), self.env.data("gpt")
-        for world, stage, in_background in ((2, 1, True), (3, 3, False)):
-            with self.subTest(world=world, stage=stage, in_background=in_background):
-                config = base_config("gpt", zero_optimization={"stage": stage},
+        offloads = {"offload_optimizer": {"device": "cpu", "delayed_update": True},
+                    "offload_param": {"device": "nvme", "nvme_path": self.env.folder}}
+        for world, stage, in_background, offload in ((2, 1, True, {}), (3, 3, False, {}), (2, 3, True, offloads)):
+            with self.subTest(world=world, stage=stage, in_background=in_background, offload=offload):
+                config = base_config("gpt", zero_optimization={"stage": stage, **offload},
                                      checkpoint={"interval": 1, "async": in_background})
                 whole, _ = self.env.train(model, data, config, world, self.STEPS)
                 folder = self.env.run_dir()

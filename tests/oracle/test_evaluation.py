@@ -226,6 +226,18 @@ class Alone(EvaluationTest):
                 self.assertEqual((row["step"], row["eval_samples"]), (0, count))
                 self.assertRegex(outcome.out, rf"step 0  eval_loss \d+\.\d+  over {count} samples")
 
+    def test_with_parameters_outside_of_the_device(self):
+        swap = self.env.path("swap")
+        os.makedirs(swap, exist_ok=True)
+        path, tensors = self.samples_file("gpt", 7)
+        expected = plain_mean(torch.jit.load(self.env.model("gpt")), tensors)
+        for world, place in ((1, {"device": "cpu"}), (3, {"device": "nvme", "nvme_path": swap}),
+                             (2, {"device": "cpu", "pin_memory": True})):
+            with self.subTest(world=world, place=place):
+                zero = {"stage": 3, "stage3_param_persistence_threshold": 0, "offload_param": place}
+                row, _ = self.evaluate_only(self.env.model("gpt"), {"zero_optimization": zero, "data": {"eval": path}}, world)
+                self.assert_near(row["eval_loss"], expected)
+
     def test_fillers_count_nothing_even_where_their_loss_is_not_finite(self):
         path, tensors = self.samples_file("mlp", 2)
         config = {"train_micro_batch_size_per_gpu": 1, "data": {"eval": path}}

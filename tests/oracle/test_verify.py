@@ -85,6 +85,14 @@ class Agreement(PooledTest, VerifyTest):
         self.assertLess(float(said[1].rstrip(",")), bound, outcome.text)
         self.assertLess(int(said[3]), 100, outcome.text)
 
+    def test_offloaded_state(self):
+        """With a delay the run waits for the update before every comparison."""
+        for world, stage, kind, more in ((2, 3, "gpt", {"offload_param": {"device": "cpu"}}), (3, 1, "mlp", {}),
+                                         (2, 2, "gpt", {"offload_optimizer": {"device": "cpu", "delayed_update": True}})):
+            with self.subTest(stage=stage):
+                zero = {"stage": stage, "stage3_param_persistence_threshold": 40, "offload_optimizer": {"device": "cpu"}, **more}
+                self.agrees(base_config(kind, bf16={"enabled": True}, zero_optimization=zero), world, kind, 2**-8)
+
     def test_every_optimizer(self):
         """Those whose update makes much of little: signs, roots, whole matrices."""
         for i, name in enumerate(("Lion", "Lamb", "Adagrad", "Muon", "SGD")):
