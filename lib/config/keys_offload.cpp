@@ -15,16 +15,19 @@ constexpr KeySpec kRows[] = {
         "nvme: a directory, or several; ~ and $VARIABLE are those of each node")
         .unset(),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::buffer_count>(
-        "zero_optimization.offload_optimizer.buffer_count", "nvme: sub-groups in host memory at a time")
+        "zero_optimization.offload_optimizer.buffer_count",
+        "nvme: sub-groups in host memory at a time; no effect while files are mapped")
         .min(1),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::pin_memory>(
         "zero_optimization.offload_optimizer.pin_memory",
         "page-lock the host memory of gradients and updated parameters; false: they are copied through a small "
         "page-locked ring"),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::pipeline_read>(
-        "zero_optimization.offload_optimizer.pipeline_read", "nvme: read the next sub-group while one is updated"),
+        "zero_optimization.offload_optimizer.pipeline_read",
+        "nvme: read the next sub-group while one is updated; no effect while files are mapped"),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::pipeline_write>(
-        "zero_optimization.offload_optimizer.pipeline_write", "nvme: write a sub-group while the next one is updated"),
+        "zero_optimization.offload_optimizer.pipeline_write",
+        "nvme: write a sub-group while the next one is updated; no effect while files are mapped"),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::ratio>(
         "zero_optimization.offload_optimizer.ratio",
         "stage 3: share of the optimizer state that is offloaded; the units that are used first stay on the GPU")
@@ -47,13 +50,16 @@ constexpr KeySpec kRows[] = {
         "nvme: a directory, or several; ~ and $VARIABLE are those of each node")
         .unset(),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::buffer_count>(
-        "zero_optimization.offload_param.buffer_count", "nvme: buffers in host memory")
+        "zero_optimization.offload_param.buffer_count",
+        "nvme: buffers in host memory; no effect while files are mapped")
         .min(1),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::buffer_size>(
-        "zero_optimization.offload_param.buffer_size", "nvme: elements of one of these buffers")
+        "zero_optimization.offload_param.buffer_size",
+        "nvme: elements of one of these buffers; no effect while files are mapped")
         .min(1),
-    key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::max_in_cpu>("zero_optimization.offload_param.max_in_cpu",
-                                                                           "nvme: elements that stay in host memory")
+    key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::max_in_cpu>(
+        "zero_optimization.offload_param.max_in_cpu",
+        "nvme: elements that stay in host memory; no effect while files are mapped")
         .min(0),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::pin_memory>(
         "zero_optimization.offload_param.pin_memory",
@@ -64,9 +70,15 @@ constexpr KeySpec kRows[] = {
         .min(0),
 
     section("aio", "how state in files is read and written"),
-    key<&JobConfig::aio, &Aio::block_size>("aio.block_size", "bytes of one read or write").min(1),
-    key<&JobConfig::aio, &Aio::queue_depth>("aio.queue_depth", "reads and writes in flight, of one thread").min(1),
-    key<&JobConfig::aio, &Aio::num_threads>("aio.intra_op_parallelism", "threads of a rank that read and write").min(1),
+    key<&JobConfig::aio, &Aio::block_size>("aio.block_size",
+                                           "bytes of one read or write; no effect while files are mapped")
+        .min(1),
+    key<&JobConfig::aio, &Aio::queue_depth>(
+        "aio.queue_depth", "reads and writes in flight, of one thread; no effect while files are mapped")
+        .min(1),
+    key<&JobConfig::aio, &Aio::num_threads>("aio.intra_op_parallelism",
+                                            "threads of a rank that read and write; no effect while files are mapped")
+        .min(1),
 };
 
 }  // namespace

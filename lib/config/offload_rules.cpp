@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
@@ -152,11 +153,39 @@ void check_delayed_update(Settings& settings) {
   }
 }
 
+// Keys about the reading and writing of files, which are mapped.
+constexpr const char* kReadingAndWriting[] = {
+    "zero_optimization.offload_optimizer.buffer_count",
+    "zero_optimization.offload_optimizer.pipeline_read",
+    "zero_optimization.offload_optimizer.pipeline_write",
+    "zero_optimization.offload_param.buffer_count",
+    "zero_optimization.offload_param.buffer_size",
+    "zero_optimization.offload_param.max_in_cpu",
+    "aio.block_size",
+    "aio.queue_depth",
+    "aio.intra_op_parallelism",
+};
+
+void note_mapped_files(Settings& settings) {
+  std::vector<std::string> changed;
+  for (const char* path : kReadingAndWriting) {
+    const Setting& setting = settings.at(path);
+    if (!same_content(setting.value, default_of(*setting.spec))) changed.push_back(fmt::format("'{}'", path));
+  }
+  if (changed.empty()) return;
+  settings.note(
+      fmt::format("{} {} no effect: what is kept in files is mapped into memory, and the system chooses when "
+                  "to read and write it",
+                  fmt::join(changed, ", "), changed.size() == 1 ? "has" : "have"));
+}
+
 // Keys of offloading while nothing is offloaded, and keys that offloading leaves without effect.
 void note_ineffective(Settings& settings) {
   const bool any = is_offloaded(settings, kOptimizer) || is_offloaded(settings, kParam);
   const bool files = device_of(settings, kOptimizer) == "nvme" || device_of(settings, kParam) == "nvme";
-  if (!files && changes_something(settings, "aio")) {
+  if (files) {
+    note_mapped_files(settings);
+  } else if (changes_something(settings, "aio")) {
     settings.note("aio", "'aio' has no effect: nothing is kept in files, which takes the device nvme");
   }
   const Setting& sub_groups = settings.at("zero_optimization.sub_group_size");

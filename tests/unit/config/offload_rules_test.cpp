@@ -277,6 +277,8 @@ TEST_CASE("what has no effect with offloading, or without it, has one line", "[c
       {job("stage: 3, offload_param: {pin_memory: true}"),
        "'zero_optimization.offload_param' has no effect: its 'device' is not given"},
       {job("stage: 3, " + kHost, "aio: {queue_depth: 32}"), "'aio' has no effect: nothing is kept in files"},
+      {job("stage: 3, offload_param: {device: \"nvme\", nvme_path: \"/a\", max_in_cpu: 5}"),
+       "'zero_optimization.offload_param.max_in_cpu' has no effect: what is kept in files is mapped into memory"},
       {job("stage: 3, sub_group_size: 1e8"),
        "'zero_optimization.sub_group_size' has no effect without offload_optimizer"},
   }));
@@ -291,7 +293,7 @@ TEST_CASE("what has no effect with offloading, or without it, has one line", "[c
 TEST_CASE("what has an effect has no such line", "[config][offload]") {
   for (const auto& text : {
            job("stage: 3, sub_group_size: 1e8, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\"}",
-               "aio: {queue_depth: 32}"),
+               "aio: {queue_depth: 8}"),
            job("stage: 3, sub_group_size: 1e9", "aio: {queue_depth: 8}"),
            job("stage: 2, offload_optimizer: {device: \"none\", pin_memory: true, ratio: 0.5}"),
            job("stage: 2", "graph_harvesting: true"),
@@ -300,9 +302,22 @@ TEST_CASE("what has an effect has no such line", "[config][offload]") {
     auto result = load(text);
     INFO(text << "\n" << all_lines(result));
     REQUIRE(result.ok());
-    CHECK(num_notes(result, "has no effect") == 0);
+    CHECK(num_notes(result, "no effect") == 0);
   }
   CHECK(good(job("stage: 2", "graph_harvesting: true")).graph_harvesting);
+}
+
+TEST_CASE("keys about reading and writing files are named in one line while files are mapped", "[config][offload]") {
+  auto result =
+      load(job("stage: 3, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\", pipeline_read: true, "
+               "pipeline_write: true, buffer_count: 4}",
+               "aio: {block_size: 262144, queue_depth: 32, thread_count: 1}"));
+  INFO(all_lines(result));
+  REQUIRE(result.ok());
+  CHECK(has_note(result,
+                 "'zero_optimization.offload_optimizer.pipeline_read', "
+                 "'zero_optimization.offload_optimizer.pipeline_write', 'aio.block_size', 'aio.queue_depth' have "
+                 "no effect: what is kept in files is mapped"));
 }
 
 TEST_CASE("thread_count is the published name of intra_op_parallelism, which wins", "[config][offload]") {
