@@ -86,7 +86,7 @@ int64_t FlatParameters::host_bytes() const {
     if (is_offloaded_[i]) {
       per_element += options_.offload.state_bytes;
       const auto gradient = static_cast<int64_t>(c10::elementSize(host_gradient_dtype(group)));
-      if (options_.offload.takes_gradients) per_element += gradient;
+      per_element += gradient;
       if (options_.offload.keeps_gradients) per_element += gradient;
       // A delayed update stages parameters twice.
       if (options_.offload.keeps_gradients) per_element += 2 * static_cast<int64_t>(c10::elementSize(group.dtype));
@@ -109,7 +109,7 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   // Stages 0 and 1 add up micro batches themselves.
   host.sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
   auto resident = make_device_gradients(host.own_ranges, state_, host.sum_dtype, options_.device);
-  if (options_.offload.optimizer_share == 0 || !options_.offload.takes_gradients) return resident;
+  if (options_.offload.optimizer_share == 0) return resident;
   host.allocate = [this](int64_t numel, at::ScalarType dtype) {
     return options_.offload.allocate(numel, dtype, HostUse::kGradient);
   };
@@ -144,7 +144,9 @@ at::Tensor FlatParameters::make_state(size_t index) {
   const at::Tensor at_rest =
       group.is_gathered ? zeros_at_rest(own.size(), group.dtype) : resident_[index].narrow(0, own.begin, own.size());
   StateArrays arrays;
-  if (is_offloaded_[index]) {
+  if (options_.for_evaluation) {
+    arrays = arrays_without_master(at_rest);
+  } else if (is_offloaded_[index]) {
     arrays.master = options_.offload.allocate(own.size(), at::kFloat, HostUse::kState);
     arrays.low_precision = at_rest;
     arrays.is_offloaded = true;
@@ -194,9 +196,10 @@ void FlatParameters::load_trained(const ReadElements& read) {
     for (const auto& piece : pieces_in(groups_[span.flat_group], span.range)) {
       at::Tensor values = at::empty({piece.count}, at::kFloat);
       read(piece.parameter, piece.begin, values);
-      arrays.master.narrow(0, piece.offset, piece.count).copy_(values);
+      const at::Tensor& destination = arrays.master.defined() ? arrays.master : arrays.low_precision;
+      destination.narrow(0, piece.offset, piece.count).copy_(values);
     }
-    if (!arrays.master_is_parameter()) arrays.low_precision.copy_(arrays.master);
+    if (arrays.has_copy()) arrays.low_precision.copy_(arrays.master);
   }
 }
 

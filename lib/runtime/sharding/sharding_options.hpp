@@ -47,11 +47,12 @@ struct ShardingOptions {
   // group. Null: off. Must outlive the sharding.
   comm::Communicator* secondary_group = nullptr;
 
+  bool for_evaluation = false;  // no training steps: there are neither masters nor gradients
+
   // State that rests in host memory (ZeRO-Offload). On CPU ranks the same, with host memory as the device.
   struct Offload {
     double optimizer_share = 0;    // of the trained elements, whose masters, moments and gradients are offloaded
     bool parameters = false;       // stage 3: gathered parameters rest on the host; a single rank gathers, too
-    bool takes_gradients = true;   // false: there are no training steps
     bool accumulates = false;      // a step has several micro batches
     bool keeps_gradients = false;  // until the next step's are released: updates are delayed
     // Host memory of an element; 0 for what rests in files.

@@ -15,6 +15,12 @@ StateArrays arrays_of_parameter(const at::Tensor& parameter, at::Device device) 
   return out;
 }
 
+StateArrays arrays_without_master(const at::Tensor& parameter) {
+  StateArrays out;
+  (parameter.scalar_type() == at::kFloat ? out.master : out.low_precision) = parameter;
+  return out;
+}
+
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count) {
   StateArrays out = arrays;
   out.gradient_squares = at::Tensor();

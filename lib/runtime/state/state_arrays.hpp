@@ -12,7 +12,7 @@ namespace dslaunch::runtime {
 
 // 1-D contiguous tensors of one length, on one device unless they are offloaded.
 struct StateArrays {
-  at::Tensor master;  // fp32
+  at::Tensor master;  // fp32. Undefined in an evaluation where parameters are not fp32
   // fp32: the sum over the data ranks, before averaging and clipping. Undefined outside the part of a step that has it.
   // Offloaded ones may be bf16 or fp16, if that is exact.
   at::Tensor gradient;
@@ -24,6 +24,8 @@ struct StateArrays {
   bool is_offloaded = false;        // master, moments and gradient rest in host memory, apart from the parameters
 
   bool master_is_parameter() const { return !low_precision.defined(); }
+  // Whether there is a master beside the parameter.
+  bool has_copy() const { return master.defined() && low_precision.defined(); }
   // The parameters as they are stored here, in their compute dtype.
   const at::Tensor& parameter() const { return master_is_parameter() ? master : low_precision; }
 };
@@ -37,6 +39,8 @@ struct SpanState {
 // The arrays of parameters without gradient and moments: an fp32 parameter on `device` is its own master, another one
 // gets a master of zeros there.
 StateArrays arrays_of_parameter(const at::Tensor& parameter, at::Device device);
+// The same for an evaluation: only an fp32 parameter has a master, itself.
+StateArrays arrays_without_master(const at::Tensor& parameter);
 
 // Views of elements [offset, offset + count) of every array that is defined.
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count);

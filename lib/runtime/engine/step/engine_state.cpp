@@ -72,7 +72,7 @@ int64_t Engine::num_moments() const {
 void Engine::load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars) {
   set_counters(steps_done, scalars, /*fresh_moments=*/false);
   for (auto& [span, arrays] : parameters_->state()) {
-    if (!arrays.master_is_parameter()) arrays.low_precision.copy_(arrays.master);
+    if (arrays.has_copy()) arrays.low_precision.copy_(arrays.master);
   }
   parameters_->gather_parameters();
   parameters_->finish_updates();

@@ -71,7 +71,7 @@ optim::StepInputs ShardUpdate::inputs(const Verdict& verdict) const {
 void ShardUpdate::round_masters(std::span<SpanState> state) const {
   if (keeps_masters_) return;
   for (auto& [span, arrays] : state) {
-    if (!arrays.master_is_parameter()) arrays.master.copy_(arrays.low_precision);
+    if (arrays.has_copy()) arrays.master.copy_(arrays.low_precision);
   }
 }
 

@@ -73,16 +73,14 @@ at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64
   return pins ? offload::map_page_locked_memory(numel, dtype, device) : offload::map_host_memory(numel, dtype);
 }
 
-// An evaluation has no use for masters, which its parameters are copied from when they are loaded.
 ShardingOptions::Offload choose_offload(const config::JobConfig& config, const EngineOptions& options,
                                         int64_t num_moments) {
   ShardingOptions::Offload out;
   const auto& optimizer = config.zero.offload_optimizer;
   out.parameters = config.zero.stage == 3 && config.zero.offload_param.device != config::OffloadDevice::kNone;
-  if (optimizer.device != config::OffloadDevice::kNone) out.optimizer_share = optimizer.ratio;
-  if (options.for_evaluation) out.optimizer_share = out.parameters ? 1 : 0;
-  out.takes_gradients = !options.for_evaluation;
-  out.keeps_gradients = optimizer.delayed_update && out.takes_gradients;
+  const bool offloads_state = optimizer.device != config::OffloadDevice::kNone && !options.for_evaluation;
+  if (offloads_state) out.optimizer_share = optimizer.ratio;
+  out.keeps_gradients = offloads_state && optimizer.delayed_update;
   out.accumulates = config.batch.accumulation > 1;
   const bool state_in_files = optimizer.device == config::OffloadDevice::kFile;
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
@@ -123,6 +121,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.quantized_gradients = zero.quantized_gradients;
   if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
   out.secondary_group = options.secondary_group;
+  out.for_evaluation = options.for_evaluation;
   out.offload = choose_offload(config, options, num_moments);
   out.barrier = options.barrier;
   return out;

@@ -171,6 +171,25 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   CHECK(parameters.acquire(0, UnitCall::kInference).parameters[0].scalar_type() == at::kBFloat16);
 }
 
+TEST_CASE("an evaluation keeps parameters alone: there is no master beside one in bf16", "[runtime][sharding]") {
+  const auto table = make_table();
+  ShardingOptions options;
+  options.for_evaluation = true;
+  options.compute_dtypes = {at::kBFloat16, at::kFloat, at::kBFloat16, at::kFloat, at::kBFloat16};
+  test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
+  StepStreams streams(at::kCPU, false);
+  FlatParameters parameters(table, options, streams, alone, alone);
+  parameters.load(read_initial);
+  for (const auto& [span, arrays] : parameters.state()) {
+    const bool is_fp32 = arrays.parameter().scalar_type() == at::kFloat;
+    CHECK(arrays.master.defined() == is_fp32);
+    CHECK(arrays.low_precision.defined() != is_fp32);
+  }
+  const auto values = parameters.acquire(1, UnitCall::kInference).parameters;
+  CHECK(at::equal(values[0].reshape({-1}), (at::arange(77, at::kFloat) + 2000).to(at::kBFloat16)));
+  CHECK(at::equal(values[1], at::arange(13, at::kFloat) + 3000));
+}
+
 namespace {
 
 // Knows how many collectives it has seen.

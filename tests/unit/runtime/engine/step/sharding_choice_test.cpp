@@ -110,7 +110,8 @@ TEST_CASE("what is offloaded follows stage, devices and use", "[runtime][engine]
   CHECK(offload().parameters);
   CHECK(offload().state_bytes == 12);
   CHECK_FALSE(offload().accumulates);
-  CHECK(offload(/*for_evaluation=*/true).optimizer_share == 1);
+  CHECK(offload(/*for_evaluation=*/true).optimizer_share == 0);
+  CHECK(offload(/*for_evaluation=*/true).parameters);
   config.batch.accumulation = 2;
   CHECK(offload().accumulates);
   config.zero.stage = 2;
