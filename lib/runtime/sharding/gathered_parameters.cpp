@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
 #include "runtime/sharding/quantized_collectives.hpp"
+#include "runtime/state/offload_scopes.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -158,6 +159,7 @@ at::Tensor GatheredParameters::at_rest_on_device(int group) const {
   const at::Tensor& at_rest = at_rest_[group];
   if (at_rest.device() == options_.device) return at_rest;
   const at::Tensor own = own_slice(full_parameters(group), group_);
+  const OffloadScope scope(kUploadScope, at_rest.nbytes());
   if (at_rest.scalar_type() != own.scalar_type()) return at_rest.to(options_.device, /*non_blocking=*/true);
   own.copy_(at_rest, /*non_blocking=*/true);
   return own;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/sharding/gradient_sink.hpp"
+#include "runtime/state/offload_scopes.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -73,7 +74,7 @@ class HostGradients final : public GradientSink {
   void store(int group, const at::Tensor& slice) {
     Sum& sum = sums_[group];
     const at::Tensor values = slice.to(sum.values.scalar_type());  // on the slice's device
-    sum.values.copy_(values, /*non_blocking=*/true);
+    download(values, sum.values);
     measure(group, values);
   }
 
@@ -85,8 +86,13 @@ class HostGradients final : public GradientSink {
     values.add_(slice);
     // A unit that is called twice in its only micro batch: its sum is not exact in the dtype of one slice.
     if (sum.values.scalar_type() != options_.sum_dtype) sum.values = allocate(group, options_.sum_dtype);
-    if (!values.is_same(sum.values)) sum.values.copy_(values, /*non_blocking=*/true);
+    if (!values.is_same(sum.values)) download(values, sum.values);
     measure(group, values);
+  }
+
+  static void download(const at::Tensor& values, const at::Tensor& host) {
+    const OffloadScope scope(kDownloadScope, host.nbytes());
+    host.copy_(values, /*non_blocking=*/true);
   }
 
   void measure(int group, const at::Tensor& values) {

@@ -8,14 +8,25 @@
 #include <string_view>
 
 #include "base/format.hpp"
+#include "runtime/state/offload_scopes.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 // Lanes in the order in which viewers show them. A thread or group beyond the first is added to its lane's number.
-enum Lane { kPhases = 1, kCompute = 2, kCommunication = 100, kDevicePhases = 200, kDeviceCompute = 201 };
+enum Lane {
+  kPhases = 1,
+  kCompute = 2,
+  kCommunication = 100,
+  kOffload = 150,
+  kDevicePhases = 200,
+  kDeviceCompute = 201
+};
+
+constexpr std::string_view kOffloadCategory = "offload";
 
 const char* category_of(const at::RecordFunction& call) {
+  if (is_offload_scope(call.name())) return kOffloadCategory.data();
   switch (call.scope()) {
     case at::RecordScope::TORCHSCRIPT_FUNCTION:
       return "module";
@@ -44,6 +55,7 @@ int lane_of(std::map<Key, int>& lanes, const Key& key, int first) {
 
 struct StepTrace::Call : at::ObserverContext {
   std::string name;
+  int64_t bytes = 0;
   TimeMark begin;
 };
 
@@ -107,7 +119,10 @@ std::string StepTrace::name_of_call(const at::RecordFunction& call) const {
 std::unique_ptr<at::ObserverContext> StepTrace::begin(const at::RecordFunction& call) {
   auto context = std::make_unique<Call>();
   context->name = name_of_call(call);
-  const bool also_on_device = call.scope() != at::RecordScope::FUNCTION;
+  const bool is_offload = is_offload_scope(context->name);
+  if (is_offload) context->bytes = call.inputs()[0].toInt();
+  const bool is_on_host = is_offload && context->name == kHostUpdateScope;
+  const bool also_on_device = call.scope() != at::RecordScope::FUNCTION && !is_on_host;
   context->begin = mark_time(also_on_device ? device_ : at::Device(at::kCPU));
   return context;
 }
@@ -118,7 +133,7 @@ void StepTrace::end(const at::RecordFunction& call, at::ObserverContext* context
   auto end = mark_time(begun->begin.event ? device_ : at::Device(at::kCPU));
   const std::lock_guard lock(mutex_);
   calls_.push_back({std::move(begun->name), category_of(call), at::RecordFunction::currentThreadId(),
-                    std::move(begun->begin), std::move(end)});
+                    std::move(begun->begin), std::move(end), begun->bytes});
 }
 
 double StepTrace::microseconds(std::chrono::steady_clock::time_point time) const {
@@ -150,6 +165,7 @@ struct StepTrace::Layout {
   std::map<uint64_t, int> thread_lanes{{at::RecordFunction::currentThreadId(), kCompute}};
   std::set<uint64_t> backward_threads;  // other threads read data, for example
   std::map<std::string, int> group_lanes;
+  std::map<std::string, int> offload_lanes;  // by name of the work
 };
 
 void StepTrace::add_phases(Layout& layout) const {
@@ -162,6 +178,12 @@ void StepTrace::add_phases(Layout& layout) const {
 void StepTrace::add_calls(Layout& layout) const {
   const auto step_end = phases_.back().end.host;
   for (const auto& call : calls_) {
+    if (call.category == kOffloadCategory) {
+      const int lane = lane_of(layout.offload_lanes, call.name, kOffload);
+      layout.spans.push_back(call.begin.event ? on_device(call, lane) : on_host(call, lane));
+      layout.spans.back().details = {{"bytes", std::to_string(call.bytes)}};
+      continue;
+    }
     if (call.end.host > step_end) continue;  // from a thread that works ahead
     if (call.category == std::string_view("backward")) layout.backward_threads.insert(call.thread);
     layout.spans.push_back(on_host(call, lane_of(layout.thread_lanes, call.thread, kCompute)));
@@ -188,6 +210,7 @@ std::vector<TraceLane> StepTrace::lanes_of(const Layout& layout) const {
     lanes.push_back({lane, lane == kCompute ? "compute" : fmt::format("{} (thread {})", work, thread)});
   }
   for (const auto& [group, lane] : layout.group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
+  for (const auto& [work, lane] : layout.offload_lanes) lanes.push_back({lane, work});
   if (!device_.is_cpu()) {
     lanes.push_back({kDevicePhases, "device: step"});
     lanes.push_back({kDeviceCompute, "device: compute"});

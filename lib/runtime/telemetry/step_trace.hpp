@@ -1,7 +1,8 @@
 // "--trace STEP": what one step did and when, as a trace with lanes: the step's phases, the computation (calls of
-// modules, operators, backward nodes; one lane per thread), and the collectives of each group of ranks. On a device
-// each lane exists twice: when the host issued the work, and when the device did it (phases, modules and backward nodes
-// by events in its stream). Operators are recorded for the host only. Steps that are not traced have no overhead.
+// modules, operators, backward nodes; one lane per thread), the collectives of each group of ranks, and the copies and
+// updates of offloaded state. On a device the first two exist twice: when the host issued the work, and when the device
+// did it (phases, modules and backward nodes by events in its stream). Operators are recorded for the host only. Steps
+// that are not traced have no overhead.
 //
 // Threads: operators and collectives from any thread, everything else on the engine's thread.
 #pragma once
@@ -48,6 +49,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
     const char* category;
     uint64_t thread;
     TimeMark begin, end;
+    int64_t bytes = 0;  // of the work of offloaded state
   };
   enum class State { kBefore, kRecording, kRecorded, kTaken };
   void enter(State state);

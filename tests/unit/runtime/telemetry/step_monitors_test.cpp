@@ -5,7 +5,9 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "runtime/state/offload_scopes.hpp"
 #include "runtime/telemetry/comms_log.hpp"
 #include "runtime/telemetry/deepspeed_lines.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
@@ -253,6 +255,34 @@ TEST_CASE("a trace has the phases, operators and collectives of its step and of 
                             Catch::Matchers::VectorContains(std::string("aten::mm")) &&
                             Catch::Matchers::VectorContains(std::string("FusedBackward")) &&
                             !Catch::Matchers::VectorContains(std::string("aten::relu")));
+}
+
+TEST_CASE("a trace has a lane for each kind of work of offloaded state", "[runtime][telemetry]") {
+  StepTrace trace(1, 0, at::kCPU);
+  trace.begin_step(1);
+  {
+    const OffloadScope outer(kDownloadScope, 64);
+    at::ones({4}).copy_(at::zeros({4}));
+  }
+  std::thread([] {
+    { const OffloadScope update(kHostUpdateScope, 400); }
+    { const OffloadScope copy(kUploadScope, 200); }
+  }).join();
+  trace.end_step();
+  { const OffloadScope late(kUploadScope, 1); }
+
+  const auto document = json::parse(trace.take());
+  std::map<int, std::string> lanes;
+  std::map<std::string, json> spans;
+  for (const auto& event : document.at("traceEvents")) {
+    if (event.at("name") == "thread_name") lanes[event.at("tid")] = event.at("args").at("name");
+    if (event.value("cat", "") == "offload") CHECK(spans.emplace(event.at("name"), event).second);
+  }
+  REQUIRE(spans.size() == 3);
+  CHECK(spans.at("gradients to host").at("args").at("bytes") == "64");
+  CHECK(spans.at("host update").at("args").at("bytes") == "400");
+  CHECK(spans.at("parameters to device").at("args").at("bytes") == "200");
+  for (const auto& [name, span] : spans) CHECK(lanes.at(span.at("tid")) == name);
 }
 
 TEST_CASE("where the time went is a table that adds up", "[runtime][telemetry]") {
