@@ -84,14 +84,19 @@ class Runner:
                 *(part for setting in settings for part in ("--set", setting)),
                 "--data", self.data(preset, MICRO[preset] * world * steps), "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
 
-    def ours(self, preset, world, stage, steps, warm, settings=()):
-        """The rows of metrics.jsonl after the warm-up; `settings`: KEY=VALUE of the config."""
+    def ours(self, preset, world, stage, steps, warm, settings=(), trace=False):
+        """The rows of metrics.jsonl after the warm-up; `settings`: KEY=VALUE of the config. With `trace` the last step is
+        traced and its time not counted; `spans`: {category: {name: milliseconds in all}}."""
         run_dir = os.path.join(self.folder, f"{preset}-{world}-{stage}-{time.monotonic_ns()}")
-        report.checked(self.command(preset, world, stage, steps, run_dir, settings), env=self.env, timeout=300)
+        command = self.command(preset, world, stage, steps, run_dir, settings)
+        report.checked(command + (["--trace", str(steps)] if trace else []), env=self.env, timeout=300)
         with open(os.path.join(run_dir, "metrics.jsonl")) as file:
             rows = [json.loads(line) for line in file]
-        return {"step_ms": [row["step_ms"] for row in rows[warm:]], "loss": [row["loss"] for row in rows],
-                "gpu_mem_bytes": max((row.get("gpu_mem_bytes") or 0) for row in rows)}
+        timed = rows[warm:-1] if trace else rows[warm:]
+        return {"step_ms": [row["step_ms"] for row in timed], "loss": [row["loss"] for row in rows],
+                "gpu_mem_bytes": max((row.get("gpu_mem_bytes") or 0) for row in rows),
+                "host_mem_bytes": max((row.get("host_mem_bytes") or 0) for row in rows),
+                "spans": spans_of(os.path.join(run_dir, f"trace.step_{steps}.rank_0.json")) if trace else {}}
 
     def peer(self, preset, world, kind, steps, warm, *options):
         out = os.path.join(self.folder, f"peer-{time.monotonic_ns()}.json")
@@ -119,6 +124,20 @@ class Runner:
             log.seek(0)
             raise RuntimeError(f"{' '.join(command)}:\n{log.read().decode(errors='replace')[-3000:]}")
         return seconds
+
+
+def spans_of(path):
+    """{category: {name: milliseconds in all}} of a trace; of phases that the GPU executed, its own times."""
+    with open(path) as file:
+        events = json.load(file)["traceEvents"]
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    sums = {}
+    for event in events:
+        if event["ph"] != "X" or (event["cat"] == "phase" and lanes[event["tid"]] != "device: step"):
+            continue
+        of_name = sums.setdefault(event["cat"], {})
+        of_name[event["name"]] = of_name.get(event["name"], 0) + event["dur"] / 1000
+    return sums
 
 
 def figures(preset, world, result):

@@ -7,7 +7,8 @@
 
 --kind ddp: DistributedDataParallel, fused AdamW; on GPUs bf16 autocast. --kind fsdp2: fully_shard on each block and the
 root with bf16 parameters and reductions. --kind deepspeed: DeepSpeed's engine in bf16 at --zero, overlap_comm, PyTorch's
-fused AdamW (no operator of DeepSpeed's has to be compiled). --compile: torch.compile on each block and on the loss
+fused AdamW (no operator of DeepSpeed's has to be compiled). --offload: masters and moments on the host (deepspeed, by
+DeepSpeedCPUAdam, which is compiled at the first start), parameters too (all). --compile: torch.compile on each block and on the loss
 (fsdp2) or on the whole model (ddp). The samples are on the device before the first step. Rank 0 writes
 {"step_ms": [...], "loss": [...]}; step times are by CUDA events. The file appears when the last step is done."""
 import argparse
@@ -40,6 +41,7 @@ def parse():
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--zero", type=int, default=1, help="deepspeed: the stage")
+    parser.add_argument("--offload", choices=["optimizer", "all"], help="deepspeed and fsdp2 (all): state on the host")
     parser.add_argument("--compile", action="store_true", help="ddp and fsdp2: torch.compile")
     parser.add_argument("--no-reshard", action="store_true", help="fsdp2: keep parameters gathered after forward")
     parser.add_argument("--train", metavar="PATTERN", help="train only parameters whose name matches; freeze the others")
@@ -72,12 +74,16 @@ def shard(args, model, device):
             model.compile()
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    options = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+               "reshard_after_forward": not args.no_reshard}
+    if args.offload:
+        from torch.distributed.fsdp import CPUOffloadPolicy
+        options["offload_policy"] = CPUOffloadPolicy()
     for block in model.blocks:
         if args.compile:
             block.compile()
-        fully_shard(block, mp_policy=policy, reshard_after_forward=not args.no_reshard)
-    fully_shard(model, mp_policy=policy, reshard_after_forward=not args.no_reshard)
+        fully_shard(block, **options)
+    fully_shard(model, **options)
     if args.compile:  # of what is outside the blocks, the loss is what pays
         gpt.F = types.SimpleNamespace(**vars(gpt.F))
         gpt.F.cross_entropy = torch.compile(gpt.F.cross_entropy)
@@ -92,7 +98,15 @@ class DeepSpeedStep:
         config = {"train_micro_batch_size_per_gpu": args.micro, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
                   "zero_optimization": {"stage": args.zero, "overlap_comm": True, "contiguous_gradients": True},
                   "zero_allow_untested_optimizer": True}
-        optimizer = torch.optim.AdamW(trained(model), args.lr, weight_decay=0.0, fused=args.device == "cuda")
+        on_host = {"device": "cpu", "pin_memory": True}
+        if args.offload:
+            from deepspeed.ops.adam import DeepSpeedCPUAdam
+            config["zero_optimization"]["offload_optimizer"] = on_host
+            optimizer = DeepSpeedCPUAdam(trained(model), args.lr, weight_decay=0.0)
+        else:
+            optimizer = torch.optim.AdamW(trained(model), args.lr, weight_decay=0.0, fused=args.device == "cuda")
+        if args.offload == "all":
+            config["zero_optimization"]["offload_param"] = on_host
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     def __call__(self, inputs, labels):
