@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "comm/modules.hpp"
 
 namespace dslaunch::runtime::offload {
@@ -82,6 +84,18 @@ at::Tensor map_page_locked_memory(int64_t numel, at::ScalarType dtype, at::Devic
   auto mapping = map(numel, dtype);
   mapping->page_lock(device.index());
   return tensor_on(std::move(mapping), numel, dtype);
+}
+
+at::Tensor page_locked_if_possible(int64_t numel, at::ScalarType dtype, at::Device device) {
+  try {
+    return map_page_locked_memory(numel, dtype, device);
+  } catch (const UserError& error) {
+    static std::once_flag once;
+    std::call_once(once, [&] {
+      log::warning("{}. Copies between host and device use ordinary memory, which is correct but slower", error.what());
+    });
+  }
+  return map_host_memory(numel, dtype);
 }
 
 void require_host_memory(const HostMemoryNeed& need, int64_t available_bytes) {

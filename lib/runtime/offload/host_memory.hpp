@@ -12,6 +12,8 @@ at::Tensor map_host_memory(int64_t numel, at::ScalarType dtype);
 // The same, page-locked: the copy engine of `device` reads and writes it while the host goes on. All pages are taken
 // now. Throws UserError 69 with the number of bytes and the reason of the driver or the system. On CPU ranks as above.
 at::Tensor map_page_locked_memory(int64_t numel, at::ScalarType dtype, at::Device device);
+// Page-locked, or ordinary memory after one warning: for buffers that are allocated when steps are already running.
+at::Tensor page_locked_if_possible(int64_t numel, at::ScalarType dtype, at::Device device);
 
 // Throws UserError 69, with the numbers, unless the host has memory for what its ranks together will keep there.
 struct HostMemoryNeed {

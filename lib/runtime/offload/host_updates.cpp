@@ -8,6 +8,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/offload/host_memory.hpp"
+#include "runtime/state/offload_scopes.hpp"
 #include "runtime/state/pinned_memory.hpp"
 #include "runtime/state/thread_team.hpp"
 
@@ -185,8 +187,11 @@ void HostUpdates::update_chunk(SpanState chunk, const at::Tensor& staged, const 
   const at::Tensor written = is_copied ? ring_.next(parameter.numel(), parameter.scalar_type()) : parameter;
   const bool is_rounded = parameter.scalar_type() != at::kFloat;
   arrays.low_precision = is_rounded ? written : at::Tensor();
-  job.update({&chunk, 1}, job.scalars);
-  if (!is_rounded) written.copy_(arrays.master);
+  {
+    const OffloadScope scope(kHostUpdateScope, arrays.master.nbytes());
+    job.update({&chunk, 1}, job.scalars);
+    if (!is_rounded) written.copy_(arrays.master);
+  }
   if (is_copied) ring_.copy_to(parameter);
 }
 
@@ -198,7 +203,7 @@ HostUpdates::Staged& HostUpdates::next_staging(const Job& job) {
   staged.state = job.state;
   for (size_t i = staged.parameters.size(); i < job.state.size(); ++i) {
     const at::Tensor& parameter = job.state[i].arrays.low_precision;
-    staged.parameters.push_back(host_memory_for(parameter.device(), parameter.sizes(), parameter.scalar_type()));
+    staged.parameters.push_back(page_locked_if_possible(parameter.numel(), parameter.scalar_type(), options_.device));
   }
   return staged;
 }

@@ -41,7 +41,7 @@ struct UpdateScalars {
 struct HostUpdateOptions {
   at::Device device = at::kCPU;
   std::optional<int64_t> delayed_after;  // updates are delayed but for so many at first; empty: never
-  int64_t chunk_numel = 1 << 23;         // the most elements that are updated at once
+  int64_t chunk_numel = 1 << 24;         // the most elements that are updated at once
   int num_threads = 1;                   // that share a chunk
   std::function<void()> check_peers;     // called now and then while the engine's thread waits; throws if one was lost
 };

@@ -4,13 +4,14 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "runtime/state/pinned_memory.hpp"
+#include "runtime/offload/host_memory.hpp"
+#include "runtime/state/offload_scopes.hpp"
 
 namespace dslaunch::runtime::offload {
 
 UploadRing::UploadRing(at::Device device, int64_t block_bytes) : device_(device) {
   if (!device.is_cpu()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-  for (Block& block : blocks_) block.bytes = host_memory_for(device, {block_bytes}, at::kByte);
+  for (Block& block : blocks_) block.bytes = page_locked_if_possible(block_bytes, at::kByte, device);
 }
 
 at::Tensor UploadRing::next(int64_t numel, at::ScalarType dtype) {
@@ -27,11 +28,8 @@ void UploadRing::copy_to(const at::Tensor& destination) {
 }
 
 void UploadRing::copy(const at::Tensor& source, const at::Tensor& destination) {
-  if (!stream_) {
-    destination.copy_(source);
-    return;
-  }
-  const c10::StreamGuard on_stream(*stream_);
+  const c10::OptionalStreamGuard on_stream(stream_);
+  const OffloadScope scope(kUploadScope, source.nbytes());
   destination.copy_(source, /*non_blocking=*/true);
 }
 

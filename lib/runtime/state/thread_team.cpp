@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 
 #include "base/error.hpp"
@@ -11,6 +12,15 @@ namespace {
 
 // Enough that a thread which loses its core for a while leaves little work behind.
 constexpr int64_t kRangesPerThread = 64;
+
+// Waking a thread takes about as long as a short loop, and loops often follow one another at once.
+constexpr auto kSpinTime = std::chrono::microseconds(100);
+
+template <class Condition>
+void spin_until(Condition&& is_met) {
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  while (!is_met() && std::chrono::steady_clock::now() < end) __builtin_ia32_pause();
+}
 
 thread_local ThreadTeam* team_of_this_thread = nullptr;
 thread_local bool is_at_work = false;
@@ -75,14 +85,19 @@ void ThreadTeam::run(int64_t count, int64_t grain, const std::function<void(int6
   {
     std::unique_lock lock(mutex_);
     loop_ = nullptr;  // a thread that wakes up now finds nothing to join
+    lock.unlock();
+    spin_until([&] { return num_working_ == 0; });
+    lock.lock();
     idle_.wait(lock, [&] { return num_working_ == 0; });
   }
   if (loop.failure) std::rethrow_exception(loop.failure);
 }
 
 void ThreadTeam::run_thread() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
   for (uint64_t num_seen = 0;;) {
+    spin_until([&] { return num_loops_ != num_seen; });
+    lock.lock();
     changed_.wait(lock, [&] { return is_stopping_ || (loop_ != nullptr && num_loops_ != num_seen); });
     if (is_stopping_) return;
     num_seen = num_loops_;
@@ -92,6 +107,7 @@ void ThreadTeam::run_thread() {
     take_ranges(loop);
     lock.lock();
     if (--num_working_ == 0) idle_.notify_one();
+    lock.unlock();
   }
 }
 

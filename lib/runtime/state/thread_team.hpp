@@ -1,7 +1,8 @@
 // Threads that share loops over host memory, for work beside the training step, such as the update of offloaded
-// optimizer state. A team's threads sleep between loops and have nothing to do with LibTorch's, whose number and work
-// belong to the step. Nothing of LibTorch.
+// optimizer state. A team's threads sleep between loops, except for the first moments after one, and have nothing to do
+// with LibTorch's, whose number and work belong to the step. Nothing of LibTorch.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -51,13 +52,13 @@ class ThreadTeam {
   void stop();
   void run_thread();
 
-  // guarded by mutex_
+  // guarded by mutex_; atomic where it is read without
   std::mutex mutex_;
   std::condition_variable changed_;  // a loop has begun, or the team ends
   std::condition_variable idle_;     // no thread works on the loop any more
   Loop* loop_ = nullptr;             // may be joined
-  uint64_t num_loops_ = 0;
-  int num_working_ = 0;
+  std::atomic<uint64_t> num_loops_ = 0;
+  std::atomic<int> num_working_ = 0;
   bool is_stopping_ = false;
   // fixed after construction
   std::vector<std::jthread> threads_;
