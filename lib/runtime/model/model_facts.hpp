@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "runtime/model/stage_plan.hpp"
 #include "runtime/state/index_range.hpp"
 #include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
@@ -27,8 +28,14 @@ struct InputSignature {
   size_t num_required = 0;  // those without a default value
 };
 
+// Of a model that is one stage of a pipeline.
+struct StageFacts {
+  StagePlan plan;
+  int stage = 0;
+};
+
 struct ModelFacts {
-  ParameterTable table;
+  ParameterTable table;  // of a stage: of the parameters that it holds, under the whole model's names
   InputSignature inputs;
   std::vector<IndexLimit> index_limits;
   // Number of classes of forward's first output, if a loss outside the model combines it with labels; empty: not known.
@@ -36,6 +43,7 @@ struct ModelFacts {
   std::vector<ModuleInfo> modules;  // the tree of modules, for reports; empty: not known
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;
+  std::optional<StageFacts> stage;  // empty: the whole model
   std::vector<std::string> notes;  // about the file, for the user, one line each
 };
 

@@ -1,12 +1,12 @@
-// The part of a model that runs. A whole TorchScript model is one implementation, a pipeline stage over a cut of its
-// graph will be another; TorchScript's types stay behind this interface. One thread runs a model; different models may
-// run on different threads.
+// The part of a model that runs: a whole model, or one stage of it in a pipeline. TorchScript's types stay behind this
+// interface. One thread runs a model; different models may run on different threads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <string>
 #include <vector>
 
+#include "runtime/model/carried_values.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -18,6 +18,12 @@ struct ForwardResult {
   std::vector<at::Tensor> others;  // the rest in order
   at::Tensor named_loss;           // a dict's "loss" or a NamedTuple's field of that name; undefined: no such entry
   bool is_dict = false;
+};
+
+// What a stage computes for one micro batch: values for the next stage, or on the last one the result of the model.
+struct StageOutput {
+  CarriedValues carried;
+  ForwardResult result;
 };
 
 // Observes the inputs and outputs of unit calls (the tensors inside tuples, lists and dicts one by one), nested as the
@@ -46,8 +52,14 @@ class RunnableModel {
   // For a diagnosis; null: no observer.
   virtual void set_unit_observer(UnitObserver* observer) = 0;
   virtual void train(bool training) = 0;
+  // `inputs`: the arguments of the whole model's forward, on every stage the same (those that a stage does not read may
+  // be undefined). `carried`: what the stage before returned, without history; tensors that require a gradient are
+  // leaves. A model that is not cut is one stage, which carries nothing. Backward through a stage starts at all its
+  // carried tensors that require a gradient, and leaves the gradients of `carried` in their grad().
   // Throws UserError(65) with the shapes when the model rejects its inputs.
-  virtual ForwardResult forward(const std::vector<at::Tensor>& inputs) = 0;
+  virtual StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) = 0;
+  // Of a model that is not cut.
+  ForwardResult forward(const std::vector<at::Tensor>& inputs) { return run_stage(inputs, {}).result; }
 };
 
 }  // namespace dslaunch::runtime::model

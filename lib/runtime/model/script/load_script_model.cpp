@@ -13,6 +13,7 @@
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/model_analysis.hpp"
+#include "runtime/model/script/model_stage.hpp"
 #include "runtime/model/script/parameter_binding.hpp"
 #include "runtime/model/script/script_model.hpp"
 #include "runtime/model/script/training_modes.hpp"
@@ -56,36 +57,65 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
   notes.insert(notes.end(), more.begin(), more.end());
 }
 
-}  // namespace
-
-std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
-                                         const GraphPassOptions& passes) {
+std::unique_ptr<Model> load(const std::string& path, const std::vector<std::string>& unit_names,
+                            const GraphPassOptions& passes, const StageOptions* stages) {
   const auto module = file::load_mapped_module(path);
   require_forward(module, path);
   auto rewrite = rewrite_graphs(module, path, passes);
   auto analysis = analyze_model(file::load_mapped_module(path), path);
   auto modes = find_training_modes(module);
   auto binding = bind_parameters(module, analysis.mutable_parameters);
-  auto units = analysis::assign_units(module, analysis::find_unit_candidates(module, unit_names), binding.locations,
-                                      binding.table);
+  auto buffers = find_buffers(module);
+  auto inputs = signature_of(module);
+  const auto candidates = analysis::find_unit_candidates(module, unit_names);
+  std::optional<ModelStage> stage;
+  if (stages != nullptr) {
+    stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
+    append(rewrite.notes, stage->facts.plan.notes);
+  }
+  auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 
   ModelFacts facts{.table = std::move(binding.table),
-                   .inputs = signature_of(module),
+                   .inputs = std::move(inputs),
                    .index_limits = std::move(analysis.index_use.limits),
                    .num_output_classes = analysis.index_use.num_output_classes,
                    .modules = analysis::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),
+                   .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
                    .notes = std::move(rewrite.notes)};
   for (const auto& more : {analysis.notes, modes.notes}) append(facts.notes, more);
   if (!units.is_analyzable) {
     facts.notes.emplace_back("modules are called through an interface or on another thread, so the model is one unit");
   }
   ScriptModel::Parts parts{path, module, std::move(units), std::move(modes.frozen_in_eval),
-                           has_half_parameters(facts.table)};
+                           has_half_parameters(facts.table), stage ? std::move(stage->call) : stages::StageCall()};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
-                                       ModelTensors(find_buffers(module), std::move(binding.mutable_parameters),
+                                       ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
                                                     std::move(binding.locations), std::move(rewrite.fp32_buffers)),
                                        std::make_unique<ScriptModel>(std::move(parts))});
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
+                                         const GraphPassOptions& passes) {
+  return load(path, unit_names, passes, nullptr);
+}
+
+std::unique_ptr<Model> load_script_stage(const std::string& path, const std::vector<std::string>& unit_names,
+                                         const GraphPassOptions& passes, const StageOptions& options) {
+  return load(path, unit_names, passes, &options);
+}
+
+StagePlan plan_script_stages(const std::string& path, const std::vector<std::string>& unit_names,
+                             const GraphPassOptions& passes, const StageOptions& options) {
+  const auto module = file::load_mapped_module(path);
+  require_forward(module, path);
+  rewrite_graphs(module, path, passes);
+  const auto analysis = analyze_model(file::load_mapped_module(path), path);
+  const auto binding = bind_parameters(module, analysis.mutable_parameters);
+  return plan_stages({module, analysis::find_unit_candidates(module, unit_names), passes.compute_dtype}, options,
+                     binding);
 }
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {

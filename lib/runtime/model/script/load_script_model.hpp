@@ -15,6 +15,16 @@ namespace dslaunch::runtime::model::script {
 std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes = {});
 
+// One stage of a pipeline: its part of the graph, and of the parameters and buffers those that it reads. The others stay
+// in the file. Ranks that pass the same file and options, apart from the stage, get the same plan (ModelFacts::stage).
+// Throws UserError(65) also for a model that cannot be cut so (plan_stages.hpp).
+std::unique_ptr<Model> load_script_stage(const std::string& path, const std::vector<std::string>& unit_names,
+                                         const GraphPassOptions& passes, const StageOptions& options);
+
+// The plan alone, for a report; `options.stage` has no meaning.
+StagePlan plan_script_stages(const std::string& path, const std::vector<std::string>& unit_names,
+                             const GraphPassOptions& passes, const StageOptions& options);
+
 // Writes the model's code and buffers with all parameters emptied (skeleton_file.hpp).
 void write_model_skeleton(const std::string& model_path, const std::string& out_path);
 

@@ -14,6 +14,7 @@
 #include "runtime/model/script/forward_result.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/script/stage_values.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -25,6 +26,7 @@ ScriptModel::ScriptModel(Parts parts)
       frozen_in_eval_(std::move(parts.frozen_in_eval)),
       traced_state_(rewrites::find_traced_state(module_)),
       is_half_file_(parts.is_half_file),
+      stage_(std::move(parts.stage)),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
     if (is_block) blocks_.push_back({unit.unit, unit.name, module});
@@ -56,8 +58,9 @@ void ScriptModel::train(bool training) {
   }
 }
 
-ForwardResult ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
-  const torch::jit::Stack arguments(inputs.begin(), inputs.end());
+StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) {
+  torch::jit::Stack arguments = carried_arguments(carried, stage_.carried_in);
+  arguments.insert(arguments.end(), inputs.begin(), inputs.end());
   c10::IValue output;
   const PlainExecution plain;
   const rewrites::AutocastRegionsScope regions;
@@ -67,18 +70,22 @@ ForwardResult ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
     throw;
   } catch (const std::exception& error) {
     interception_.throw_failure();
-    refuse_inputs(inputs, error);
+    refuse_inputs(inputs, carried, error);
   }
   rewrites::drop_history(traced_state_);
-  return unpack_result(output);
+  if (stage_.is_last) return {{}, unpack_result(output)};
+  return {unpack_carried(output, stage_.carried_out), {}};
 }
 
-void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const std::exception& error) const {
+void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,
+                                const std::exception& error) const {
   const std::string cause = cause_of(error);
-  throw_if_resource_failed(cause, "forward on " + types_and_shapes(inputs));
+  std::string given = types_and_shapes(inputs);
+  if (!stage_.is_first) given += " and, from the stage before, " + types_and_shapes(carried.tensors);
+  throw_if_resource_failed(cause, "forward on " + given);
   const std::string mismatch = describe_type_mismatch(module_, error);
-  throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_,
-                                                   types_and_shapes(inputs), mismatch.empty() ? cause : mismatch,
+  throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, given,
+                                                   mismatch.empty() ? cause : mismatch,
                                                    forward_advice(cause, inputs, is_half_file_, device_.type())));
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/model/analysis/unit_assignment.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/runnable_model.hpp"
+#include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/script/unit_interception.hpp"
 
 namespace dslaunch::runtime::model::script {
@@ -20,6 +21,7 @@ class ScriptModel : public RunnableModel {
     analysis::UnitAssignment units;
     std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train
     bool is_half_file = false;                       // the file has parameters in half precision
+    stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -30,10 +32,11 @@ class ScriptModel : public RunnableModel {
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
   void train(bool training) override;
-  ForwardResult forward(const std::vector<at::Tensor>& inputs) override;
+  StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) override;
 
  private:
-  [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::exception& error) const;
+  [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,
+                                  const std::exception& error) const;
 
   // fixed after construction
   const std::string path_;
@@ -41,6 +44,7 @@ class ScriptModel : public RunnableModel {
   std::vector<torch::jit::Module> frozen_in_eval_;
   const std::vector<ParameterLocation> traced_state_;
   const bool is_half_file_;
+  const stages::StageCall stage_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model

@@ -1,0 +1,48 @@
+// What a part of a flattened forward needs from the parts before it, and which nodes it has to compute again. Pure.
+#pragma once
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "runtime/model/stages/flat_forward.hpp"
+#include "runtime/model/stages/memory_sets.hpp"
+#include "runtime/model/stages/value_kinds.hpp"
+
+namespace dslaunch::runtime::model::stages {
+
+// The part from node `begin` up to, but without, node `end`; `live_out`: what the parts after it need from it.
+struct StageRange {
+  size_t begin = 0, end = 0;
+  std::vector<torch::jit::Value*> live_out;
+};
+
+struct StageNeeds {
+  std::vector<size_t> nodes;               // to run, ascending; those before `begin` are computed again
+  std::vector<torch::jit::Value*> carried_in;  // tensors and tuples of them, numbers; in the order of their definition
+  std::set<torch::jit::Value*> copied;     // of carried_in: tensors that the part may change in place
+  std::set<size_t> inputs;                 // arguments of forward that it reads, without self
+};
+
+class StageSplitter {
+ public:
+  StageSplitter(const FlatForward& flat, const MemorySets& memory, const ValueKinds& kinds);
+
+  // An error: why nothing can be cut at `range.begin`, as a clause ("it would carry a List[Tensor] (...)").
+  Result<StageNeeds> needs_of(const StageRange& range) const;
+  // "output of 'blocks.3'"
+  std::string describe(const torch::jit::Value* value) const;
+
+ private:
+  const FlatForward& flat_;
+  const MemorySets& memory_;
+  const ValueKinds& kinds_;
+  // Nodes that change memory which every stage computes for itself, by set.
+  std::map<int, std::vector<size_t>> replicable_writers_;
+};
+
+}  // namespace dslaunch::runtime::model::stages
