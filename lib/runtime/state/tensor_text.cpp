@@ -9,6 +9,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 std::string type_and_shape(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "none";
   return fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 

@@ -59,10 +59,7 @@ class StageGraph {
   }
 
   // Received tensors are leaves of autograd's graph, which nothing may change in place.
-  Value* copied(Value* leaf) {
-    Value* none = graph_->insertNode(graph_->createNone())->output();
-    return graph_->insert(c10::aten::clone, {leaf, none});
-  }
+  Value* copied(Value* leaf) { return graph_->insert(c10::aten::clone, {leaf}); }
 
   Value* assemble(const c10::TypePtr& type, const std::vector<Value*>& leaves, size_t& next) {
     const auto tuple = type->cast<c10::TupleType>();
