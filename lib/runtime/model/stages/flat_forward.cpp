@@ -187,23 +187,37 @@ std::shared_ptr<Graph> copy_of_forward(const c10::ClassType& type) {
   return torch::jit::toGraphFunction(method).graph()->copy();
 }
 
-// Drops layers without nodes; the nodes of a layer follow each other.
-void place_layers(const Flattener& flattener, FlatForward& out) {
-  std::vector<FlatLayer> layers = flattener.layers;
-  for (auto& layer : layers) layer.begin = out.nodes.size();
-  for (size_t i = 0; i < out.nodes.size(); ++i) {
-    const auto found = flattener.layer_of.find(out.nodes[i]);
-    if (found == flattener.layer_of.end()) continue;
-    auto& layer = layers[found->second];
-    layer.begin = std::min(layer.begin, i);
-    layer.end = i + 1;
+// A layer may have no nodes of its own: its module returns what it is given.
+void drop_empty_layers(FlatForward& flat) {
+  std::vector<bool> has_nodes(flat.layers.size());
+  for (const auto& [node, layer] : flat.layer_of) has_nodes[layer] = true;
+  std::vector<FlatLayer> kept;
+  std::vector<size_t> number(flat.layers.size());
+  for (size_t i = 0; i < flat.layers.size(); ++i) {
+    number[i] = kept.size();
+    if (has_nodes[i]) kept.push_back(std::move(flat.layers[i]));
   }
-  for (auto& layer : layers) {
-    if (layer.end > layer.begin) out.layers.push_back(std::move(layer));
-  }
+  for (auto& [node, layer] : flat.layer_of) layer = number[layer];
+  flat.layers = std::move(kept);
 }
 
 }  // namespace
+
+void index_nodes(FlatForward& flat) {
+  flat.nodes.clear();
+  flat.position.clear();
+  for (auto& layer : flat.layers) layer.begin = layer.end = 0;
+  for (Node* node : flat.graph->nodes()) {
+    const size_t position = flat.nodes.size();
+    flat.position.emplace(node, position);
+    flat.nodes.push_back(node);
+    const auto found = flat.layer_of.find(node);
+    if (found == flat.layer_of.end()) continue;
+    auto& layer = flat.layers[found->second];
+    if (layer.end == 0) layer.begin = position;
+    layer.end = position + 1;
+  }
+}
 
 FlatForward flatten_forward(const Module& module, const std::vector<analysis::UnitCandidate>& units) {
   FlatForward out;
@@ -216,12 +230,11 @@ FlatForward flatten_forward(const Module& module, const std::vector<analysis::Un
   Flattener flattener(*out.graph, out.objects);
   flattener.keep(names, std::move(kept));
   flattener.run();
-  for (Node* node : out.graph->nodes()) {
-    out.position.emplace(node, out.nodes.size());
-    out.nodes.push_back(node);
-  }
-  place_layers(flattener, out);
   out.unit_calls = std::move(flattener.unit_calls);
+  out.layer_of = std::move(flattener.layer_of);
+  out.layers = std::move(flattener.layers);
+  drop_empty_layers(out);
+  index_nodes(out);
   return out;
 }
 

@@ -32,7 +32,11 @@ struct FlatForward {
   analysis::ObjectOfValue objects;           // also inside branches
   // The calls that are left, also inside branches.
   std::unordered_map<const torch::jit::Node*, c10::intrusive_ptr<c10::ivalue::Object>> unit_calls;
+  std::unordered_map<const torch::jit::Node*, size_t> layer_of;
 };
+
+// Brings `nodes`, `position` and the extent of the layers up to date after nodes were added.
+void index_nodes(FlatForward& flat);
 
 // Throws UserError(65) for a model whose code cannot be followed: what stops it, and the alternatives.
 FlatForward flatten_forward(const torch::jit::Module& module, const std::vector<analysis::UnitCandidate>& units);

@@ -13,6 +13,7 @@
 #include "runtime/model/stages/memory_sets.hpp"
 #include "runtime/model/stages/partition.hpp"
 #include "runtime/model/stages/shape_run.hpp"
+#include "runtime/model/stages/size_inference.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/stages/stage_slots.hpp"
 #include "runtime/model/stages/value_kinds.hpp"
@@ -24,6 +25,16 @@ using torch::jit::Value;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw UserError(ExitCode::kBadInput, what);
+}
+
+FlatForward flatten_with_sizes(const ModelToCut& model) {
+  constexpr int kMaxRounds = 8;  // what is computed from an inferred size may give further ones
+  auto flat = flatten_forward(model.module, model.units);
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const MemorySets memory(flat);
+    if (!infer_sizes(flat, ValueKinds(flat, memory))) break;
+  }
+  return flat;
 }
 
 // A place between two layers.
@@ -44,7 +55,7 @@ class Planner {
   Planner(const ModelToCut& model, const StageOptions& options)
       : model_(model),
         options_(options),
-        flat_(flatten_forward(model.module, model.units)),
+        flat_(flatten_with_sizes(model)),
         memory_(flat_),
         kinds_(flat_, memory_),
         splitter_(flat_, memory_, kinds_) {}

@@ -81,7 +81,8 @@ bool is_number(const c10::TypePtr& type) {
 bool reads_size(const Node* node) {
   static const std::unordered_set<std::string_view> kSizes{"aten::size",   "aten::dim",       "aten::numel",
                                                            "aten::len",    "prim::shape",     "aten::ndimension",
-                                                           "aten::is_complex", "aten::is_floating_point"};
+                                                           "aten::is_complex", "aten::is_floating_point",
+                                                           "dslaunch::shape_like"};
   return kSizes.count(node->kind().toQualString()) > 0;
 }
 

@@ -1,0 +1,192 @@
+#include "runtime/model/stages/size_inference.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace dslaunch::runtime::model::stages {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+
+at::Tensor stand_in(at::IntArrayRef sizes) {
+  return at::empty(sizes, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+}
+
+void shape_like(Stack& stack) {
+  const auto value = torch::jit::pop(stack).toTensor();
+  stack.emplace_back(stand_in(value.sizes()));
+}
+
+void shape_of_embedding(Stack& stack) {
+  const auto indices = torch::jit::pop(stack).toTensor(), weight = torch::jit::pop(stack).toTensor();
+  auto sizes = indices.sizes().vec();
+  sizes.push_back(weight.size(1));
+  stack.emplace_back(stand_in(sizes));
+}
+
+void shape_of_linear(Stack& stack) {
+  const auto weight = torch::jit::pop(stack).toTensor(), input = torch::jit::pop(stack).toTensor();
+  auto sizes = input.sizes().vec();
+  sizes.pop_back();
+  if (weight.dim() == 2) sizes.push_back(weight.size(0));
+  stack.emplace_back(stand_in(sizes));
+}
+
+void broadcast_shape(Stack& stack) {
+  const auto other = torch::jit::pop(stack).toTensor(), one = torch::jit::pop(stack).toTensor();
+  stack.emplace_back(stand_in(at::infer_size(one.sizes(), other.sizes())));
+}
+
+constexpr char kLike[] = "dslaunch::shape_like";
+constexpr char kEmbedding[] = "dslaunch::shape_of_embedding";
+constexpr char kLinear[] = "dslaunch::shape_of_linear";
+constexpr char kBroadcast[] = "dslaunch::broadcast_shape";
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::shape_like(Tensor value) -> Tensor", shape_like,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::shape_of_embedding(Tensor weight, Tensor indices) -> Tensor", shape_of_embedding,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::shape_of_linear(Tensor input, Tensor weight) -> Tensor", shape_of_linear,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::broadcast_shape(Tensor one, Tensor other) -> Tensor", broadcast_shape,
+                          c10::AliasAnalysisKind::FROM_SCHEMA)});
+
+// The result has the shape of the first operand.
+bool keeps_shape(const Node* node) {
+  static const std::unordered_set<std::string_view> kKeeping{
+      "aten::dropout",    "aten::dropout_",        "aten::feature_dropout", "aten::to",     "aten::type_as",
+      "aten::contiguous", "aten::clone",           "aten::detach",          "aten::alias",  "aten::relu",
+      "aten::relu_",      "aten::gelu",            "aten::silu",            "aten::tanh",   "aten::sigmoid",
+      "aten::layer_norm", "aten::rms_norm",        "aten::batch_norm",      "aten::add_",   "aten::sub_",
+      "aten::mul_",       "aten::div_",            "aten::float",           "aten::rsqrt",  "aten::neg",
+      "aten::softmax",    "dslaunch::layer_norm",  "dslaunch::narrow_fp32", "dslaunch::match_type"};
+  return kKeeping.count(node->kind().toQualString()) > 0;
+}
+
+bool broadcasts(const Node* node) {
+  static const std::unordered_set<std::string_view> kBroadcasting{"aten::add", "aten::sub", "aten::mul", "aten::div"};
+  return kBroadcasting.count(node->kind().toQualString()) > 0;
+}
+
+bool is_tensor(const Value* value) {
+  return value->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+class SizeInference {
+ public:
+  SizeInference(FlatForward& flat, const ValueKinds& kinds) : flat_(flat), kinds_(kinds) {}
+
+  bool run() {
+    for (Node* node : flat_.nodes) {
+      if (node->kind() != c10::aten::size && node->kind() != c10::aten::dim && node->kind() != c10::aten::len) continue;
+      Value* tensor = node->input(0);
+      if (!is_tensor(tensor) || kinds_.of(tensor) != ValueKind::kCarried) continue;
+      const torch::jit::WithInsertPoint before(node);
+      inserted_.clear();
+      if (Value* shape = shape_of(tensor, nullptr, 0)) {
+        node->replaceInput(0, shape);
+        has_changed_ = true;
+      } else {
+        for (auto left = inserted_.rbegin(); left != inserted_.rend(); ++left) (*left)->destroy();
+      }
+    }
+    return has_changed_;
+  }
+
+ private:
+  // A call of a unit that a value was found in; null: the flattened forward itself.
+  struct Frame {
+    const Frame* outer;
+    Node* call;
+    const FlatBody& body;
+  };
+  static constexpr int kMaxDepth = 64;  // of operators between a value and its origin
+
+  // A value with the same shape that every stage can compute; null: none is known.
+  Value* shape_of(Value* value, const Frame* frame, int depth) {
+    if (depth > kMaxDepth || !is_tensor(value)) return nullptr;
+    if (frame == nullptr && kinds_.of(value) != ValueKind::kCarried && kinds_.of(value) != ValueKind::kSize) {
+      return insert(kLike, {value});
+    }
+    Node* node = value->node();
+    if (node->kind() == c10::prim::Param) return shape_of_argument(value, frame, depth);
+    if (node->kind() == c10::prim::GetAttr) {
+      Value* held = attribute(node, frame);
+      return held ? insert(kLike, {held}) : nullptr;
+    }
+    if (keeps_shape(node)) return shape_of(node->input(0), frame, depth + 1);
+    if (broadcasts(node)) return shape_of_sum(node, frame, depth);
+    const std::string_view kind = node->kind().toQualString();
+    if (kind == "aten::embedding") return shape_of_two(kEmbedding, node, 0, 1, frame, depth);
+    if (kind == "aten::linear" || kind == "dslaunch::linear") return shape_of_two(kLinear, node, 0, 1, frame, depth);
+    if (const auto unit = flat_.unit_calls.find(node); unit != flat_.unit_calls.end() && frame == nullptr) {
+      const FlatBody body = flatten_body(unit->second);
+      const Frame inner{frame, node, body};
+      return shape_of(body.graph->outputs()[value->offset()], &inner, depth + 1);
+    }
+    return nullptr;
+  }
+
+  Value* shape_of_argument(const Value* value, const Frame* frame, int depth) {
+    if (frame == nullptr || value->node() != frame->body.graph->block()->param_node()) return nullptr;
+    return shape_of(frame->call->input(value->offset()), frame->outer, depth + 1);
+  }
+
+  Value* shape_of_sum(Node* node, const Frame* frame, int depth) {
+    if (!is_tensor(node->input(1))) return shape_of(node->input(0), frame, depth + 1);
+    return shape_of_two(kBroadcast, node, 0, 1, frame, depth);
+  }
+
+  Value* shape_of_two(const char* kind, Node* node, size_t one, size_t other, const Frame* frame, int depth) {
+    Value* shape = shape_of(node->input(one), frame, depth + 1);
+    Value* other_shape = shape ? shape_of(node->input(other), frame, depth + 1) : nullptr;
+    return other_shape ? insert(kind, {shape, other_shape}) : nullptr;
+  }
+
+  // A parameter or buffer that is read inside a unit, read in the flattened forward.
+  Value* attribute(Node* node, const Frame* frame) {
+    if (frame == nullptr) return node->output();
+    Value* owner = node->input(0);
+    if (owner->node()->kind() == c10::prim::GetAttr) {
+      owner = attribute(owner->node(), frame);
+    } else if (owner == frame->body.graph->inputs()[0]) {
+      owner = frame->call->input(0);
+    } else {
+      return nullptr;
+    }
+    if (owner == nullptr) return nullptr;
+    Node* read = graph().insertNode(graph().createGetAttr(owner, node->s(c10::attr::name)));
+    inserted_.push_back(read);
+    analysis::bind_attribute(read, flat_.objects);
+    return read->output();
+  }
+
+  Value* insert(const char* kind, at::ArrayRef<Value*> inputs) {
+    Node* node = graph().insertNode(graph().create(c10::Symbol::fromQualString(kind), inputs));
+    inserted_.push_back(node);
+    return node->output();
+  }
+  torch::jit::Graph& graph() { return *flat_.graph; }
+
+  FlatForward& flat_;
+  const ValueKinds& kinds_;
+  std::vector<Node*> inserted_;  // for the current size
+  bool has_changed_ = false;
+};
+
+}  // namespace
+
+bool infer_sizes(FlatForward& flat, const ValueKinds& kinds) {
+  const bool has_changed = SizeInference(flat, kinds).run();
+  if (has_changed) index_nodes(flat);
+  return has_changed;
+}
+
+}  // namespace dslaunch::runtime::model::stages

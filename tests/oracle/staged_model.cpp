@@ -1,0 +1,187 @@
+// staged_model MODEL.pt DATA.safetensors STAGES PARTITION [UNIT ...]
+//
+// One forward and backward of a model cut into stages, one after the other in this process, beside the whole model. DATA
+// has an array for each argument of forward. Prints a JSON document: the plan, both losses, and by parameter whether its
+// gradient has the bits of the whole model's.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model;
+using Json = nlohmann::ordered_json;
+using Gradients = std::map<std::string, at::Tensor>;
+
+namespace {
+
+// The values of the file, and the sums of their gradients.
+class FileParameters : public UnitParameters {
+ public:
+  explicit FileParameters(Model& model) : model_(model) {
+    model.to_device(
+        at::kCPU, [](const std::string&, at::ScalarType own) { return own; },
+        std::vector<bool>(model.facts.table.parameters.size(), false));
+    model.runnable->set_unit_parameters(this);
+  }
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    for (int p : parameters_of(unit)) out.parameters.push_back(model_.initial.value(p).variable_data());
+    out.frozen.resize(model_.facts.table.units[static_cast<size_t>(unit)].frozen.size());
+    return out;
+  }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int unit, std::vector<at::Tensor> gradients_of_unit) override {
+    for (size_t i = 0; i < gradients_of_unit.size(); ++i) {
+      if (!gradients_of_unit[i].defined()) continue;
+      auto& sum = gradients[model_.facts.table.parameters[static_cast<size_t>(parameters_of(unit)[i])].name];
+      sum = sum.defined() ? sum + gradients_of_unit[i] : gradients_of_unit[i].clone();
+    }
+  }
+  Gradients gradients;
+
+ private:
+  const std::vector<int>& parameters_of(int unit) const {
+    return model_.facts.table.units[static_cast<size_t>(unit)].parameters;
+  }
+  Model& model_;
+};
+
+std::vector<at::Tensor> inputs_for(const Model& model, const SafetensorsFile& data) {
+  std::vector<at::Tensor> out;
+  for (const auto& name : model.facts.inputs.names) {
+    const auto* entry = data.find(name);
+    if (entry != nullptr) out.push_back(data.tensor(*entry).clone());
+  }
+  return out;
+}
+
+struct Step {
+  double loss = 0;
+  Gradients gradients;
+};
+
+Step step_of_whole(const std::string& path, const std::vector<std::string>& units, const SafetensorsFile& data) {
+  auto model = script::load_script_model(path, units);
+  FileParameters parameters(*model);
+  at::manual_seed(1);
+  const auto loss = model->runnable->forward(inputs_for(*model, data)).first;
+  loss.backward();
+  return {loss.item<double>(), std::move(parameters.gradients)};
+}
+
+CarriedValues received(const CarriedValues& sent) {
+  auto out = allocate(layout_of(sent), at::kCPU);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < sent.tensors.size(); ++i) out.tensors[i].copy_(sent.tensors[i]);
+  return out;
+}
+
+Step step_of_stages(const std::vector<std::unique_ptr<Model>>& stages, const SafetensorsFile& data) {
+  std::vector<std::unique_ptr<FileParameters>> parameters;
+  for (const auto& stage : stages) parameters.push_back(std::make_unique<FileParameters>(*stage));
+  std::vector<CarriedValues> given(stages.size()), sent(stages.size());
+  at::manual_seed(1);
+  at::Tensor loss;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (i > 0) given[i] = received(sent[i - 1]);
+    auto output = stages[i]->runnable->run_stage(inputs_for(*stages[i], data), given[i]);
+    sent[i] = std::move(output.carried);
+    loss = output.result.first;
+  }
+  loss.backward();
+  Step out{loss.item<double>(), {}};
+  for (size_t i = stages.size(); i-- > 0;) {
+    if (i + 1 < stages.size()) {
+      std::vector<at::Tensor> outputs, gradients;
+      for (size_t t = 0; t < sent[i].tensors.size(); ++t) {
+        if (!given[i + 1].tensors[t].grad().defined()) continue;
+        outputs.push_back(sent[i].tensors[t]);
+        gradients.push_back(given[i + 1].tensors[t].grad());
+      }
+      torch::autograd::backward(outputs, gradients);
+    }
+    for (auto& [name, gradient] : parameters[i]->gradients) {
+      auto& sum = out.gradients[name];
+      sum = sum.defined() ? sum + gradient : gradient;
+    }
+  }
+  return out;
+}
+
+Json plan_json(const StagePlan& plan) {
+  Json out{{"layers", Json::array()}, {"stages", Json::array()}, {"tied", Json::array()}};
+  for (const auto& layer : plan.layers) {
+    out["layers"].push_back({{"path", layer.path}, {"class", layer.class_name}, {"parameters", layer.num_parameters},
+                             {"flops", layer.flops.value_or(-1)}});
+  }
+  for (const auto& stage : plan.stages) {
+    Json carried = Json::array();
+    for (const auto& value : stage.carried_in) {
+      carried.push_back({{"origin", value.origin}, {"number", value.is_number}, {"bytes", value.bytes.value_or(-1)}});
+    }
+    out["stages"].push_back({{"first_layer", stage.first_layer}, {"num_layers", stage.num_layers},
+                             {"carried", carried}, {"inputs", stage.inputs}, {"parameters", stage.parameters},
+                             {"flops", stage.flops.value_or(-1)}});
+  }
+  for (const auto& tied : plan.tied) out["tied"].push_back({{"name", tied.name}, {"stages", tied.stages}});
+  out["report"] = describe_stages(plan);
+  out["notes"] = plan.notes;
+  return out;
+}
+
+int run(int argc, char** argv) {
+  const std::string path = argv[1];
+  const SafetensorsFile data(argv[2]);
+  StageOptions options;
+  options.num_stages = std::atoi(argv[3]);
+  options.partition = argv[4];
+  const std::vector<std::string> units(argv + 5, argv + argc);
+  const auto whole = script::load_script_model(path, units);
+  for (const auto& name : whole->facts.inputs.names) {
+    if (const auto* entry = data.find(name)) options.example_inputs.push_back({entry->shape, entry->dtype});
+  }
+  std::vector<std::unique_ptr<Model>> stages;
+  for (options.stage = 0; options.stage < options.num_stages; ++options.stage) {
+    stages.push_back(script::load_script_stage(path, units, {}, options));
+  }
+  const Step found = step_of_stages(stages, data), expected = step_of_whole(path, units, data);
+  Json out{{"loss", found.loss}, {"whole_loss", expected.loss}, {"gradients", Json::object()}};
+  for (const auto& [name, gradient] : expected.gradients) {
+    const auto of_stages = found.gradients.find(name);
+    const bool is_equal = of_stages != found.gradients.end() && at::equal(of_stages->second, gradient);
+    out["gradients"][name] = is_equal;
+  }
+  out["num_gradients"] = found.gradients.size();
+  out["plan"] = plan_json(stages[0]->facts.stage->plan);
+  std::puts(out.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fputs("usage: staged_model MODEL.pt DATA.safetensors STAGES PARTITION [UNIT ...]\n", stderr);
+    return 64;
+  }
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return to_int(error.code());
+  }
+}
