@@ -1,4 +1,4 @@
-// staged_model MODEL.pt DATA.safetensors STAGES PARTITION [UNIT ...]
+// staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16 [UNIT ...]
 //
 // One forward and backward of a model cut into stages, one after the other in this process, beside the whole model. DATA
 // has an array for each argument of forward. Prints a JSON document: the plan, both losses, and by parameter whether its
@@ -27,18 +27,27 @@ using Gradients = std::map<std::string, at::Tensor>;
 
 namespace {
 
+// What the run computes in.
+struct Types {
+  GraphPassOptions passes;
+  at::ScalarType of(at::ScalarType own) const { return at::isFloatingType(own) ? passes.compute_dtype : own; }
+};
+
 // The values of the file, and the sums of their gradients.
 class FileParameters : public UnitParameters {
  public:
-  explicit FileParameters(Model& model) : model_(model) {
+  FileParameters(Model& model, const Types& types) : model_(model), types_(types) {
     model.to_device(
-        at::kCPU, [](const std::string&, at::ScalarType own) { return own; },
+        at::kCPU, [&](const std::string&, at::ScalarType own) { return types.of(own); },
         std::vector<bool>(model.facts.table.parameters.size(), false));
     model.runnable->set_unit_parameters(this);
   }
   UnitValues acquire(int unit, UnitCall) override {
     UnitValues out;
-    for (int p : parameters_of(unit)) out.parameters.push_back(model_.initial.value(p).variable_data());
+    for (int p : parameters_of(unit)) {
+      const auto& value = model_.initial.value(p);
+      out.parameters.push_back(value.to(types_.of(value.scalar_type())).variable_data());
+    }
     out.frozen.resize(model_.facts.table.units[static_cast<size_t>(unit)].frozen.size());
     return out;
   }
@@ -58,13 +67,14 @@ class FileParameters : public UnitParameters {
     return model_.facts.table.units[static_cast<size_t>(unit)].parameters;
   }
   Model& model_;
+  const Types types_;
 };
 
-std::vector<at::Tensor> inputs_for(const Model& model, const SafetensorsFile& data) {
+std::vector<at::Tensor> inputs_for(const Model& model, const SafetensorsFile& data, const Types& types) {
   std::vector<at::Tensor> out;
   for (const auto& name : model.facts.inputs.names) {
     const auto* entry = data.find(name);
-    if (entry != nullptr) out.push_back(data.tensor(*entry).clone());
+    if (entry != nullptr) out.push_back(data.tensor(*entry).to(types.of(entry->dtype), false, /*copy=*/true));
   }
   return out;
 }
@@ -74,11 +84,12 @@ struct Step {
   Gradients gradients;
 };
 
-Step step_of_whole(const std::string& path, const std::vector<std::string>& units, const SafetensorsFile& data) {
-  auto model = script::load_script_model(path, units);
-  FileParameters parameters(*model);
+Step step_of_whole(const std::string& path, const std::vector<std::string>& units, const SafetensorsFile& data,
+                   const Types& types) {
+  auto model = script::load_script_model(path, units, types.passes);
+  FileParameters parameters(*model, types);
   at::manual_seed(1);
-  const auto loss = model->runnable->forward(inputs_for(*model, data)).first;
+  const auto loss = model->runnable->forward(inputs_for(*model, data, types)).first;
   loss.backward();
   return {loss.item<double>(), std::move(parameters.gradients)};
 }
@@ -90,15 +101,16 @@ CarriedValues received(const CarriedValues& sent) {
   return out;
 }
 
-Step step_of_stages(const std::vector<std::unique_ptr<Model>>& stages, const SafetensorsFile& data) {
+Step step_of_stages(const std::vector<std::unique_ptr<Model>>& stages, const SafetensorsFile& data,
+                    const Types& types) {
   std::vector<std::unique_ptr<FileParameters>> parameters;
-  for (const auto& stage : stages) parameters.push_back(std::make_unique<FileParameters>(*stage));
+  for (const auto& stage : stages) parameters.push_back(std::make_unique<FileParameters>(*stage, types));
   std::vector<CarriedValues> given(stages.size()), sent(stages.size());
   at::manual_seed(1);
   at::Tensor loss;
   for (size_t i = 0; i < stages.size(); ++i) {
     if (i > 0) given[i] = received(sent[i - 1]);
-    auto output = stages[i]->runnable->run_stage(inputs_for(*stages[i], data), given[i]);
+    auto output = stages[i]->runnable->run_stage(inputs_for(*stages[i], data, types), given[i]);
     sent[i] = std::move(output.carried);
     loss = output.result.first;
   }
@@ -149,16 +161,23 @@ int run(int argc, char** argv) {
   StageOptions options;
   options.num_stages = std::atoi(argv[3]);
   options.partition = argv[4];
-  const std::vector<std::string> units(argv + 5, argv + argc);
+  const std::vector<std::string> units(argv + 6, argv + argc);
+  Types types;
+  if (std::string(argv[5]) == "bf16") types.passes.compute_dtype = at::kBFloat16;
   const auto whole = script::load_script_model(path, units);
+  std::vector<ExampleInput> inputs;
   for (const auto& name : whole->facts.inputs.names) {
-    if (const auto* entry = data.find(name)) options.example_inputs.push_back({entry->shape, entry->dtype});
+    if (const auto* entry = data.find(name)) inputs.push_back({entry->shape, entry->dtype});
   }
+  const auto measured = script::measure_script_layers(path, units, types.passes, inputs, at::kCPU);
+  if (!measured.ok()) std::fprintf(stderr, "not measured: %s\n", measured.error().c_str());
+  if (measured.ok()) options.measurement = *measured;
   std::vector<std::unique_ptr<Model>> stages;
   for (options.stage = 0; options.stage < options.num_stages; ++options.stage) {
-    stages.push_back(script::load_script_stage(path, units, {}, options));
+    stages.push_back(script::load_script_stage(path, units, types.passes, options));
   }
-  const Step found = step_of_stages(stages, data), expected = step_of_whole(path, units, data);
+  const Step found = step_of_stages(stages, data, types),
+             expected = step_of_whole(path, units, data, types);
   Json out{{"loss", found.loss}, {"whole_loss", expected.loss}, {"gradients", Json::object()}};
   for (const auto& [name, gradient] : expected.gradients) {
     const auto of_stages = found.gradients.find(name);
@@ -174,8 +193,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
-    std::fputs("usage: staged_model MODEL.pt DATA.safetensors STAGES PARTITION [UNIT ...]\n", stderr);
+  if (argc < 6) {
+    std::fputs("usage: staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16 [UNIT ...]\n", stderr);
     return 64;
   }
   try {

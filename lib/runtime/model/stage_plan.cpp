@@ -2,16 +2,25 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::runtime::model {
 namespace {
 
-std::string count_text(double count) {
-  constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
-  size_t unit = 0;
-  for (; count >= 1000 && unit + 1 < std::size(kUnits); ++unit) count /= 1000;
-  return unit == 0 ? fmt::format("{:.0f}", count) : fmt::format("{:.3g}{}", count, kUnits[unit]);
+// "635 kFLOP"
+std::string quantity(int64_t count, const char* unit) {
+  constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
+  size_t prefix = 0;
+  auto scaled = static_cast<double>(count);
+  for (; scaled >= 999.5 && prefix + 1 < std::size(kPrefixes); ++prefix) scaled /= 1000;
+  return fmt::format("{:.3g} {}{}", scaled, kPrefixes[prefix], unit);
+}
+
+std::string with_separators(int64_t count) {
+  std::string out = std::to_string(count);
+  for (auto at = static_cast<std::ptrdiff_t>(out.size()) - 3; at > 0; at -= 3) out.insert(static_cast<size_t>(at), ",");
+  return out;
 }
 
 std::string describe_carried(const std::vector<CarriedInfo>& carried) {
@@ -30,13 +39,35 @@ std::string describe_carried(const std::vector<CarriedInfo>& carried) {
   }
   const size_t num_tensors = carried.size() - num_numbers;
   std::string out = fmt::format("receives {} tensor{}", num_tensors, num_tensors == 1 ? "" : "s");
-  if (is_known) out += fmt::format(", {}B", count_text(static_cast<double>(bytes)));
+  if (is_known) out += ", " + quantity(bytes, "B");
   if (num_numbers > 0) out += fmt::format(", {} number{}", num_numbers, num_numbers == 1 ? "" : "s");
   if (!origins.empty()) out += fmt::format(" ({})", fmt::join(origins, ", "));
   return out;
 }
 
 }  // namespace
+
+std::vector<int64_t> encode(const LayerMeasurement& measurement) {
+  std::vector<int64_t> out;
+  for (const auto* list : {&measurement.nanoseconds, &measurement.flops, &measurement.carried_bytes}) {
+    out.push_back(std::ssize(*list));
+    out.insert(out.end(), list->begin(), list->end());
+  }
+  return out;
+}
+
+LayerMeasurement decode_measurement(const std::vector<int64_t>& message) {
+  LayerMeasurement out;
+  auto next = message.begin();
+  for (auto* list : {&out.nanoseconds, &out.flops, &out.carried_bytes}) {
+    DSL_CHECK(next != message.end() && *next >= 0 && *next < message.end() - next, "a measurement of layers ends early");
+    const auto count = *next++;
+    list->assign(next, next + count);
+    next += count;
+  }
+  DSL_CHECK(next == message.end(), "a measurement of layers is too long");
+  return out;
+}
 
 double StagePlan::imbalance() const {
   double sum = 0, largest = 0;
@@ -57,8 +88,8 @@ std::vector<std::string> describe_stages(const StagePlan& plan) {
     const auto& last = plan.layers[stage.first_layer + stage.num_layers - 1];
     std::string line = fmt::format("stage {}: {}", i, stage.num_layers == 1 ? fmt::format("layer '{}'", first.path)
                                                                              : fmt::format("{} layers, '{}' to '{}'", stage.num_layers, first.path, last.path));
-    line += fmt::format(" | {} parameters", count_text(static_cast<double>(stage.num_parameters)));
-    if (stage.flops) line += fmt::format(" | {}FLOP forward", count_text(static_cast<double>(*stage.flops)));
+    line += fmt::format(" | {} parameters", with_separators(stage.num_parameters));
+    if (stage.flops) line += fmt::format(" | {} forward", quantity(*stage.flops, "FLOP"));
     if (total > 0) line += fmt::format(" | {:.0f} % of the cost", 100 * stage.cost / total);
     if (i > 0) line += " | " + describe_carried(stage.carried_in);
     out.push_back(std::move(line));

@@ -22,7 +22,7 @@ struct PlannedLayer {
   // Of the layer and the code around it up to the next possible cut; a tied parameter counts in each of its layers.
   int64_t num_parameters = 0;
   int64_t num_trainable = 0;
-  std::optional<int64_t> flops;  // of one forward with the example inputs; empty: not known
+  std::optional<int64_t> flops;  // of the measured forward; empty: not known
   double cost = 0;               // what the partition method balances
 };
 
@@ -31,7 +31,7 @@ struct CarriedInfo {
   std::string origin;            // "output of 'blocks.3'"
   bool is_number = false;        // of the host; else a tensor
   bool depends_on_data = false;  // of a number: not a function of shapes only, so it may differ between micro batches
-  std::optional<int64_t> bytes;  // of a tensor, with the example inputs; empty: not known
+  std::optional<int64_t> bytes;  // of a tensor, in the measured forward; empty: not known
 };
 
 struct PlannedStage {
@@ -70,6 +70,17 @@ struct ExampleInput {
   at::ScalarType dtype = at::kLong;
 };
 
+// What one forward of the whole model on the run's device has shown (script/load_script_model.hpp). It is measured on one
+// rank; for one plan on all ranks the others get its numbers.
+struct LayerMeasurement {
+  std::vector<int64_t> nanoseconds;    // by layer
+  std::vector<int64_t> flops;          // by layer
+  std::vector<int64_t> carried_bytes;  // of the values that a cut may carry, in an order that follows from the file
+};
+// As a message. decode_measurement() throws InternalError for a message that encode() did not make.
+std::vector<int64_t> encode(const LayerMeasurement& measurement);
+LayerMeasurement decode_measurement(const std::vector<int64_t>& message);
+
 // What to cut.
 struct StageOptions {
   int num_stages = 1;
@@ -77,12 +88,12 @@ struct StageOptions {
   // "best" (the same as "time"), "time", "uniform", "parameters", "type:REGEX" (a class name, searched without regard to
   // case).
   std::string partition = "best";
-  // For "time": by layer (StagePlan::layers), any unit. Empty: FLOPs with the example inputs, else parameters.
+  // For "time": by layer (StagePlan::layers), in any unit. Empty: the measured times; without those, parameters.
   std::vector<double> layer_costs;
   // The first layer of every stage after the first, instead of `partition`.
   std::vector<size_t> first_layers;
-  // Of forward's arguments, for the bytes carried and the FLOPs; may be empty.
-  std::vector<ExampleInput> example_inputs = {};
+  // Without it bytes and FLOPs are not known, and a cut is where the fewest tensors are carried.
+  std::optional<LayerMeasurement> measurement = {};
 };
 
 // The report for the user, one line for each stage and each tied parameter.

@@ -107,6 +107,21 @@ std::unique_ptr<Model> load_script_stage(const std::string& path, const std::vec
   return load(path, unit_names, passes, &options);
 }
 
+Result<LayerMeasurement> measure_script_layers(const std::string& path, const std::vector<std::string>& unit_names,
+                                               const GraphPassOptions& passes, const std::vector<ExampleInput>& inputs,
+                                               at::Device device) {
+  const auto module = file::load_mapped_module(path);
+  require_forward(module, path);
+  rewrite_graphs(module, path, passes);
+  passes::PassContext context{
+      .module = module, .options = passes, .device = device, .smallest_dtype = passes.compute_dtype};
+  passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
+  const auto analysis = analyze_model(file::load_mapped_module(path), path);
+  const auto binding = bind_parameters(module, analysis.mutable_parameters);
+  return measure_layers({module, analysis::find_unit_candidates(module, unit_names), passes.compute_dtype}, binding,
+                        inputs, device);
+}
+
 StagePlan plan_script_stages(const std::string& path, const std::vector<std::string>& unit_names,
                              const GraphPassOptions& passes, const StageOptions& options) {
   const auto module = file::load_mapped_module(path);

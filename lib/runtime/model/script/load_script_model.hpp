@@ -21,6 +21,14 @@ std::unique_ptr<Model> load_script_model(const std::string& path, const std::vec
 std::unique_ptr<Model> load_script_stage(const std::string& path, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes, const StageOptions& options);
 
+// Measures the layers of a model for StageOptions::measurement, by one or two forwards on the device with zeros for
+// weights and inputs (`inputs`: the arrays of a micro batch in the order of forward's arguments). Needs memory for one
+// parameter, and for the activations of a forward without gradients. On one rank, which passes the numbers to the others.
+// An error: why this model cannot be measured; it can be cut by parameters.
+Result<LayerMeasurement> measure_script_layers(const std::string& path, const std::vector<std::string>& unit_names,
+                                               const GraphPassOptions& passes, const std::vector<ExampleInput>& inputs,
+                                               at::Device device);
+
 // The plan alone, for a report; `options.stage` has no meaning.
 StagePlan plan_script_stages(const std::string& path, const std::vector<std::string>& unit_names,
                              const GraphPassOptions& passes, const StageOptions& options);

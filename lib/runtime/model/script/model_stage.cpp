@@ -9,8 +9,8 @@
 namespace dslaunch::runtime::model::script {
 namespace {
 
-stages::CutModel cut(const LoadedModel& model, const StageOptions& options, const ParameterBinding& binding) {
-  return stages::cut_model({model.module, model.units, binding.table, binding.locations, model.compute_dtype}, options);
+stages::ModelToCut to_cut(const LoadedModel& model, const ParameterBinding& binding) {
+  return {model.module, model.units, binding.table, binding.locations, model.compute_dtype};
 }
 
 bool is_held(const std::vector<int>& holders, int stage) {
@@ -44,12 +44,17 @@ void keep_tensors(std::vector<HeldTensor>& tensors, const stages::CutModel& cut,
 }  // namespace
 
 StagePlan plan_stages(const LoadedModel& model, const StageOptions& options, const ParameterBinding& binding) {
-  return cut(model, options, binding).plan;
+  return stages::cut_model(to_cut(model, binding), options).plan;
+}
+
+Result<LayerMeasurement> measure_layers(const LoadedModel& model, const ParameterBinding& binding,
+                                        const std::vector<ExampleInput>& inputs, at::Device device) {
+  return stages::measure_layers(to_cut(model, binding), inputs, device);
 }
 
 ModelStage cut_to_stage(const LoadedModel& model, const StageOptions& options, ParameterBinding& binding,
                         std::vector<HeldTensor>& buffers) {
-  auto cut_model = cut(model, options, binding);
+  auto cut_model = stages::cut_model(to_cut(model, binding), options);
   DSL_CHECK(options.stage >= 0 && static_cast<size_t>(options.stage) < cut_model.ranges.size(),
             "the stage to load is one of the plan");
   const auto stage = static_cast<size_t>(options.stage);

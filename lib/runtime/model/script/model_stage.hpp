@@ -25,6 +25,9 @@ struct ModelStage {
 
 StagePlan plan_stages(const LoadedModel& model, const StageOptions& options, const ParameterBinding& binding);
 
+Result<LayerMeasurement> measure_layers(const LoadedModel& model, const ParameterBinding& binding,
+                                        const std::vector<ExampleInput>& inputs, at::Device device);
+
 // Replaces the graph of the model's forward, and removes from `binding` and `buffers` what the stage does not hold. A
 // buffer that several stages read is held by each of them.
 ModelStage cut_to_stage(const LoadedModel& model, const StageOptions& options, ParameterBinding& binding,

@@ -49,12 +49,13 @@ void count_time(std::vector<PlannedLayer>& layers, const StageOptions& options, 
     for (size_t i = 0; i < layers.size(); ++i) layers[i].cost = options.layer_costs[i];
     return;
   }
-  const bool has_flops = std::any_of(layers.begin(), layers.end(), [](const auto& l) { return l.flops.value_or(0) > 0; });
-  for (auto& layer : layers) {
-    layer.cost = static_cast<double>(has_flops ? layer.flops.value_or(0) : layer.num_parameters);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i].cost = static_cast<double>(options.measurement ? options.measurement->nanoseconds.at(i)
+                                                             : layers[i].num_parameters);
   }
-  notes.push_back(fmt::format("pipeline stages are balanced by the {} of their layers, times are not measured",
-                              has_flops ? "FLOPs" : "parameters"));
+  if (!options.measurement) {
+    notes.emplace_back("pipeline stages are balanced by parameters, because the times of their layers are not measured");
+  }
 }
 
 }  // namespace

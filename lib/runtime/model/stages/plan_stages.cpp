@@ -1,18 +1,20 @@
 #include "runtime/model/stages/plan_stages.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/stages/layer_costs.hpp"
+#include "runtime/model/stages/layer_probe.hpp"
 #include "runtime/model/stages/memory_sets.hpp"
 #include "runtime/model/stages/partition.hpp"
-#include "runtime/model/stages/shape_run.hpp"
 #include "runtime/model/stages/size_inference.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/stages/stage_slots.hpp"
@@ -62,16 +64,28 @@ class Planner {
 
   CutModel run() {
     require_enough_layers();
-    const auto whole_outputs = flat_.graph->outputs().vec();
-    for (size_t i = 1; i < flat_.layers.size(); ++i) gaps_.push_back(find_gap(i, whole_outputs));
-    run_on_examples();
+    find_gaps();
+    take_measurement();
     for (auto& gap : gaps_) choose_point(gap);
     describe_layers();
     plan_.partition = set_layer_costs(plan_.layers, options_, options_.num_stages, plan_.notes);
     return cut_at(choose_first_layers());
   }
 
+  Result<LayerMeasurement> measure(const std::vector<ExampleInput>& inputs, at::Device device) {
+    require_enough_layers();
+    find_gaps();
+    LayerProbe probe{device, model_.compute_dtype, inputs, {}, candidates()};
+    for (const auto& layer : flat_.layers) probe.layer_begins.push_back(probe.layer_begins.empty() ? 0 : layer.begin);
+    return probe_layers(flat_, probe);
+  }
+
  private:
+  void find_gaps() {
+    const auto whole_outputs = flat_.graph->outputs().vec();
+    for (size_t i = 1; i < flat_.layers.size(); ++i) gaps_.push_back(find_gap(i, whole_outputs));
+  }
+
   void require_enough_layers() const {
     const auto num_stages = static_cast<size_t>(options_.num_stages);
     if (flat_.layers.size() >= num_stages) return;
@@ -120,22 +134,31 @@ class Planner {
     return gap;
   }
 
-  void run_on_examples() {
-    if (options_.example_inputs.empty()) return;
-    std::set<Value*> values;
+  // All values that a cut may carry, in the order of their definition.
+  std::vector<Value*> candidates() const {
+    std::map<std::pair<size_t, size_t>, Value*> ordered;
     for (const auto& gap : gaps_) {
-      for (const auto& point : gap.points) values.insert(point.needs.carried_in.begin(), point.needs.carried_in.end());
+      for (const auto& point : gap.points) {
+        for (Value* value : point.needs.carried_in) {
+          const auto found = flat_.position.find(value->node());
+          const size_t position = found == flat_.position.end() ? 0 : found->second + 1;
+          ordered[{position, value->offset()}] = value;
+        }
+      }
     }
-    std::vector<size_t> begins;
-    for (const auto& layer : flat_.layers) begins.push_back(begins.empty() ? 0 : layer.begin);
-    auto shapes = run_on_shapes(flat_, {values.begin(), values.end()}, begins, options_.example_inputs,
-                                model_.compute_dtype);
-    if (shapes.ok()) {
-      shapes_ = *std::move(shapes);
-    } else {
-      plan_.notes.push_back(
-          fmt::format("sizes and FLOPs of pipeline stages are not known before the model runs: {}", shapes.error()));
-    }
+    std::vector<Value*> out;
+    for (const auto& [place, value] : ordered) out.push_back(value);
+    return out;
+  }
+
+  void take_measurement() {
+    if (!options_.measurement) return;
+    const auto& measured = *options_.measurement;
+    const auto values = candidates();
+    DSL_CHECK(measured.nanoseconds.size() == flat_.layers.size() && measured.flops.size() == flat_.layers.size() &&
+                  measured.carried_bytes.size() == values.size(),
+              "the measurement is of this model with these units");
+    for (size_t i = 0; i < values.size(); ++i) bytes_[values[i]] = measured.carried_bytes[i];
   }
 
   // The fewest bytes, then tensors, copies and numbers; of equal points the last.
@@ -157,9 +180,8 @@ class Planner {
     return sum;
   }
   std::optional<int64_t> bytes_of(const Value* value) const {
-    if (!shapes_) return std::nullopt;
-    const auto found = shapes_->bytes.find(value);
-    return found == shapes_->bytes.end() ? std::nullopt : std::optional(found->second);
+    const auto found = bytes_.find(value);
+    return found == bytes_.end() ? std::nullopt : std::optional(found->second);
   }
 
   // Where the part of a layer begins: the layer, and the code around it up to the next possible cut.
@@ -182,7 +204,7 @@ class Planner {
         planned.num_parameters += parameter.numel;
         planned.num_trainable += parameter.trainable ? parameter.numel : 0;
       }
-      if (shapes_) planned.flops = shapes_->flops[i];
+      if (options_.measurement) planned.flops = options_.measurement->flops[i];
       plan_.layers.push_back(std::move(planned));
     }
   }
@@ -214,7 +236,7 @@ class Planner {
   int64_t price_of_cut(size_t layer) const {
     const auto& gap = gaps_[layer - 1];
     const auto& point = gap.points[gap.best];
-    return shapes_ ? bytes_of(point) : static_cast<int64_t>(kinds_of(point.needs.carried_in).size());
+    return options_.measurement ? bytes_of(point) : static_cast<int64_t>(kinds_of(point.needs.carried_in).size());
   }
 
   void require_cut(size_t layer) const {
@@ -287,7 +309,7 @@ class Planner {
       }
     }
     stage.carried_in.insert(stage.carried_in.end(), numbers.begin(), numbers.end());
-    if (shapes_) stage.flops = 0;
+    if (options_.measurement) stage.flops = 0;
     for (size_t layer = first; layer < end; ++layer) {
       stage.cost += plan_.layers[layer].cost;
       if (stage.flops) *stage.flops += plan_.layers[layer].flops.value_or(0);
@@ -316,7 +338,7 @@ class Planner {
   const ValueKinds kinds_;
   const StageSplitter splitter_;
   std::vector<Gap> gaps_;  // gaps_[i]: between layers i and i + 1
-  std::optional<ShapeRun> shapes_;
+  std::unordered_map<const Value*, int64_t> bytes_;  // of values that a cut may carry, as measured
   StagePlan plan_;
 };
 
@@ -330,6 +352,12 @@ std::vector<std::vector<int>> CutModel::holders_of(const LocationsByTensor& tens
     begins.push_back(ranges[stage].begin);
   }
   return find_holders(flat, by_stage, begins, tensors);
+}
+
+Result<LayerMeasurement> measure_layers(const ModelToCut& model, const std::vector<ExampleInput>& inputs,
+                                        at::Device device) {
+  const StageOptions any;
+  return Planner(model, any).measure(inputs, device);
 }
 
 CutModel cut_model(const ModelToCut& model, const StageOptions& options) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "runtime/model/analysis/unit_discovery.hpp"
 #include "runtime/model/stage_plan.hpp"
 #include "runtime/model/stages/flat_forward.hpp"
@@ -36,6 +37,11 @@ struct CutModel {
   // The stages that hold each of these tensors, given in the order of the module tree.
   std::vector<std::vector<int>> holders_of(const LocationsByTensor& tensors) const;
 };
+
+// For StageOptions::measurement, on one rank. `model.module`'s graphs have the constants of the device. An error: why the
+// model cannot be measured. Throws as cut_model() does.
+Result<LayerMeasurement> measure_layers(const ModelToCut& model, const std::vector<ExampleInput>& inputs,
+                                        at::Device device);
 
 // Throws UserError(65): more stages than layers, a forward that cannot be cut there or whose code cannot be followed, a
 // stage without trainable parameters, an unknown partition method.

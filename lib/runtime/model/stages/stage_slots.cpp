@@ -8,8 +8,29 @@ namespace dslaunch::runtime::model::stages {
 
 using torch::jit::Node;
 
-SlotsRead::SlotsRead(const FlatForward& flat, const std::vector<size_t>& nodes) {
+namespace {
+
+// The node of the flattened forward that a node is, or lies in.
+size_t position_of(const FlatForward& flat, const Node* node) {
+  for (;; node = node->owningBlock()->owningNode()) {
+    const auto found = flat.position.find(node);
+    if (found != flat.position.end()) return found->second;
+    if (node->owningBlock()->owningNode() == nullptr) return flat.nodes.size();  // it returns from forward
+  }
+}
+
+}  // namespace
+
+SlotsRead::SlotsRead(const FlatForward& flat, const std::vector<size_t>& nodes)
+    : nodes_(nodes.begin(), nodes.end()) {
   for (size_t position : nodes) visit(flat, flat.nodes.at(position));
+}
+
+// Whether one of the nodes takes more from the value than a size.
+bool SlotsRead::reads(const FlatForward& flat, const torch::jit::Value* value) const {
+  return std::any_of(value->uses().begin(), value->uses().end(), [&](const torch::jit::Use& use) {
+    return !reads_size(use.user) && nodes_.count(position_of(flat, use.user)) > 0;
+  });
 }
 
 void SlotsRead::visit(const FlatForward& flat, const Node* node) {
@@ -18,9 +39,7 @@ void SlotsRead::visit(const FlatForward& flat, const Node* node) {
   }
   if (node->kind() == c10::prim::GetAttr) {
     const auto owner = flat.objects.find(node->input(0));
-    const auto uses = node->output()->uses();
-    const bool only_size = std::all_of(uses.begin(), uses.end(), [](const auto& use) { return reads_size(use.user); });
-    if (owner != flat.objects.end() && !only_size) {
+    if (owner != flat.objects.end() && reads(flat, node->output())) {
       const auto& object = owner->second;
       slots_.emplace(object.get(), object->type()->getAttributeSlot(node->s(c10::attr::name)));
     }

@@ -21,6 +21,9 @@ class SlotsRead {
  private:
   void visit(const FlatForward& flat, const torch::jit::Node* node);
 
+  bool reads(const FlatForward& flat, const torch::jit::Value* value) const;
+
+  const std::unordered_set<size_t> nodes_;
   std::unordered_set<ObjectKey> objects_;
   std::set<SlotKey> slots_;
 };

@@ -19,17 +19,17 @@ class StagedRun {
 
   // `units`: see load_script_model().
   StagedRun(const torch::jit::Module& net, const runtime::model::StageOptions& options,
-            const std::vector<std::string>& units = {"Block"}, const runtime::model::GraphPassOptions& passes = {})
-      : whole(net, units, false, passes) {
+            const std::vector<std::string>& units = {"Block"}, bool gives_frozen = false)
+      : whole(net, units, gives_frozen) {
     for (int stage = 0; stage < options.num_stages; ++stage) {
       auto of_stage = options;
       of_stage.stage = stage;
-      stages.push_back(runtime::model::script::load_script_stage(whole.path(), units, passes, of_stage));
+      stages.push_back(runtime::model::script::load_script_stage(whole.path(), units, {}, of_stage));
       auto& model = *stages.back();
       model.to_device(
           at::kCPU, [](const std::string&, at::ScalarType own) { return own; },
-          std::vector<bool>(model.facts.table.parameters.size(), false));
-      gathered.push_back(std::make_unique<GatheredUnits>(model));
+          std::vector<bool>(model.facts.table.parameters.size(), gives_frozen));
+      gathered.push_back(std::make_unique<GatheredUnits>(model, gives_frozen));
       model.runnable->set_unit_parameters(gathered.back().get());
     }
   }

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/model/carried_values.hpp"
 #include "runtime/model/stage_plan.hpp"
 #include "staged_run.hpp"
 #include "support/expect_error.hpp"
@@ -396,7 +397,8 @@ TEST_CASE("frozen parameters stay on their stage, and gradients pass through the
   auto layers = four_layers();
   layers[1].second = make_layer(test::kTanhLayer, "Block", /*trains=*/false);
   layers[2].second = make_layer(test::kTanhLayer, "Block", /*trains=*/false);
-  StagedRun run(make_net(kFourInTurn, layers), in_stages(2));
+  const bool gives_frozen = GENERATE(false, true);  // as ZeRO stage 3 gathers them
+  StagedRun run(make_net(kFourInTurn, layers), in_stages(2), {"Block"}, gives_frozen);
   run.check_step({rows()});
   CHECK(run.plan().stages[1].num_parameters == 32);
   CHECK(run.plan().stages[1].num_trainable == 16);
@@ -453,4 +455,218 @@ class Net(Module):
       ExitCode::kBadInput,
       {"the model cannot be cut into 4 pipeline stages: between 'two' and 'three' it lies inside a `with` statement"},
       [&] { script::load_script_stage(path, {"Block"}, {}, in_stages(4)); });
+}
+
+TEST_CASE("an evaluation runs stage by stage", "[runtime][model][stages]") {
+  constexpr char kDropout[] = "def forward(self, x):\n    return torch.dropout(torch.matmul(x, self.weight), 0.5, self.training)\n";
+  auto layers = four_layers();
+  for (auto& [name, layer] : layers) {
+    layer = Module("Block");
+    test::add_parameter(layer, "weight", {4, 4});
+    layer.register_attribute("training", c10::BoolType::get(), true);
+    layer.define(kDropout);
+  }
+  StagedRun run(make_net(kFourInTurn, layers), in_stages(3));
+  at::NoGradGuard no_grad;
+  for (auto* model : {run.stages[0].get(), run.stages[1].get(), run.stages[2].get(), run.whole.model.get()}) {
+    model->runnable->train(false);
+  }
+  const auto found = run.forward({rows()}).first;
+  CHECK(at::equal(found, run.whole.forward({rows()})));
+  for (const auto& gathered : run.gathered) CHECK(gathered->num_held() == 0);
+}
+
+TEST_CASE("what a model cannot be cut into is refused with the reason", "[runtime][model][stages]") {
+  const test::TempDir folder;
+  const std::string path = folder / "net.pt";
+  const auto message = [&](const Module& net, const StageOptions& options,
+                           const std::vector<std::string>& units = {"Block"}) {
+    net.save(path);
+    return test::message_of(ExitCode::kBadInput, "", [&] { script::plan_script_stages(path, units, {}, options); });
+  };
+  const auto net = make_net(kFourInTurn, four_layers());
+  CHECK(message(net, in_stages(5)) ==
+        "the model cannot be cut into 5 pipeline stages: it has 4 layers ('one', 'two', 'three', 'four'). Use at most 4 "
+        "stages");
+  CHECK(message(net, in_stages(2, "sizes")) ==
+        "pipeline.partition 'sizes': expected best, time, uniform, parameters or type:REGEX");
+  CHECK(message(net, in_stages(2, "type:Attention")) ==
+        "pipeline.partition 'type:Attention': no layer has such a class (the model's layers are of: Block)");
+  CHECK(message(net, in_stages(2, "type:(")) == "pipeline.partition 'type:(': not a regular expression");
+
+  Module stack("Stack");
+  for (const auto& [name, layer] : four_layers()) stack.register_module(name, layer);
+  stack.define(R"(
+def forward(self, x):
+    return self.four.forward(self.three.forward(self.two.forward(self.one.forward(x))))
+)");
+  CHECK(message(make_net("def forward(self, x):\n    return self.stack.forward(x * self.scale).sum()\n",
+                         {{"stack", stack}}),
+                in_stages(2), {"Stack"}) ==
+        "the model cannot be cut into 2 pipeline stages: it has 1 layer ('stack'). Use at most 1 stages, or set "
+        "\"units\": [\"Block\"] in the config, blocks that lie inside these layers");
+
+  auto layers = four_layers();
+  for (size_t i : {1, 2, 3}) layers[i].second = make_layer(test::kTanhLayer, "Block", /*trains=*/false);
+  CHECK(message(make_net(kFourInTurn, layers), in_stages(2)) ==
+        "the model cannot be cut into 2 pipeline stages: one of them would have no trainable parameters (frozen layers "
+        "count with a trained one); use fewer stages");
+
+  CHECK(message(make_net(R"(
+def forward(self, x):
+    seen = [x]
+    x = self.one.forward(x * self.scale)
+    seen.append(x)
+    x = self.two.forward(x)
+    seen.append(x)
+    x = self.four.forward(self.three.forward(x))
+    seen.append(x)
+    return torch.stack(seen).sum()
+)",
+                         four_layers()),
+                in_stages(3)) ==
+        "the model cannot be cut into 3 pipeline stages: between 'one' and 'two' a value of type List[Tensor] would have "
+        "to be carried (ListConstruct); between 'two' and 'three' a value of type List[Tensor] would have to be carried "
+        "(ListConstruct); between 'three' and 'four' a value of type List[Tensor] would have to be carried "
+        "(ListConstruct); use at most 1 stages, or change forward there");
+
+  CHECK(message(make_net(R"(
+def forward(self, x):
+    a = self.one.forward(x * self.scale)
+    column = a.t()
+    b = self.two.forward(a)
+    c = self.three.forward(b)
+    a.add_(1.0)
+    return (self.four.forward(c) + a + column.t()).sum()
+)",
+                         four_layers()),
+                in_stages(4)) ==
+        "the model cannot be cut into 4 pipeline stages: between 'two' and 'three' t after 'one' would be carried, and "
+        "its memory is changed in place later under another name; use at most 3 stages, or change forward there");
+
+  // A buffer that counts on both sides.
+  Module counting("Net");
+  for (const auto& [name, layer] : four_layers()) counting.register_module(name, layer);
+  counting.register_buffer("seen", at::zeros({}));
+  counting.define(R"(
+def forward(self, x):
+    x = self.two.forward(self.one.forward(x))
+    self.seen.add_(1)
+    x = self.three.forward(x)
+    return self.four.forward(x).sum() + self.seen
+)");
+  CHECK(message(counting, in_stages(4)) ==
+        "the model cannot be cut into 4 pipeline stages: between 'three' and 'four' forward changes a buffer or "
+        "attribute that is used on both sides; use at most 3 stages, or change forward there");
+}
+
+TEST_CASE("code that cannot be followed is refused", "[runtime][model][stages]") {
+  auto net = make_net(kFourInTurn, four_layers());
+  test::fork_first_call(*torch::jit::toGraphFunction(net.get_method("forward").function()).graph());
+  const test::TempDir folder;
+  const std::string path = folder / "net.pt";
+  net.save(path);
+  CHECK(test::message_of(ExitCode::kBadInput, "",
+                         [&] { script::plan_script_stages(path, {"Block"}, {}, in_stages(2)); }) ==
+        "the model cannot be cut into pipeline stages: it runs parts of itself on other threads (torch.jit.fork); use 1 "
+        "stage, or write this part of forward as direct calls of its modules");
+}
+
+TEST_CASE("measured layers decide where the fewest bytes are carried", "[runtime][model][stages]") {
+  const auto net = make_net(R"(
+def forward(self, x):
+    x = self.one.forward(x * self.scale)
+    wide = torch.tanh(x.repeat([1, 8]))
+    x = self.two.forward(wide[:, :4])
+    x = self.three.forward(x)
+    x = torch.tanh(x.repeat([2, 1]))[:1]
+    return self.four.forward(x).sum()
+)",
+                            four_layers());
+  const test::TempDir folder;
+  const std::string path = folder / "net.pt";
+  net.save(path);
+  torch::manual_seed(3);
+  const auto measured = script::measure_script_layers(path, {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
+  const auto drawn = at::rand({4});
+  torch::manual_seed(3);
+  CHECK(at::equal(drawn, at::rand({4})));  // as if nothing had run
+  REQUIRE(measured.ok());
+  CHECK(measured->flops == std::vector<int64_t>{2 * 3 * 16, 2 * 3 * 16, 2 * 3 * 16, 2 * 16});
+  for (int64_t time : measured->nanoseconds) CHECK(time > 0);
+  auto options = in_stages(4);
+  options.measurement = decode_measurement(encode(*measured));
+  StagedRun run(net, options);
+  run.check_step({rows()});
+  CHECK(origins(run.plan().stages[1]) == std::vector<std::string>{"slice after 'one'"});
+  CHECK(run.plan().stages[1].carried_in[0].bytes == 3 * 4 * 4);
+  CHECK(run.plan().stages[3].carried_in[0].bytes == 4 * 4);
+  CHECK(describe_stages(run.plan())[1].find("receives 1 tensor, 48 B (slice after 'one')") != std::string::npos);
+}
+
+TEST_CASE("a model that changes itself is not measured", "[runtime][model][stages]") {
+  Module net("Net");
+  for (const auto& [name, layer] : four_layers()) net.register_module(name, layer);
+  net.register_attribute("count", c10::IntType::get(), 0);
+  net.define(R"(
+def forward(self, x):
+    self.count += 1
+    return self.four.forward(self.three.forward(self.two.forward(self.one.forward(x)))).sum()
+)");
+  const test::TempDir folder;
+  net.save(folder / "net.pt");
+  const auto measured =
+      script::measure_script_layers(folder / "net.pt", {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
+  REQUIRE(!measured.ok());
+  CHECK(measured.error() == "the model sets its attribute 'count'");
+  StagedRun run(net, in_stages(3));
+  run.check_step({rows()});
+}
+
+TEST_CASE("partition methods", "[runtime][model][stages]") {
+  auto layers = four_layers();
+  layers[1].second = Module("Wide");
+  test::add_parameter(layers[1].second, "weight", {4, 4});
+  test::add_parameter(layers[1].second, "more", {100});
+  layers[1].second.define(test::kTanhLayer);
+  const test::TempDir folder;
+  const std::string path = folder / "net.pt";
+  make_net(kFourInTurn, layers).save(path);
+  const auto first_layers = [&](StageOptions options) {
+    std::vector<size_t> out;
+    for (const auto& stage : script::plan_script_stages(path, {"Block", "Wide"}, {}, options).stages) {
+      out.push_back(stage.first_layer);
+    }
+    return out;
+  };
+  CHECK(first_layers(in_stages(2, "uniform")) == std::vector<size_t>{0, 2});
+  CHECK(first_layers(in_stages(3, "parameters")) == std::vector<size_t>{0, 1, 2});
+  CHECK(first_layers(in_stages(2, "type:wide")) == std::vector<size_t>{0, 3});
+  auto timed = in_stages(2, "time");
+  timed.layer_costs = {1, 1, 1, 5};
+  CHECK(first_layers(timed) == std::vector<size_t>{0, 3});
+  timed.first_layers = {1};
+  CHECK(first_layers(timed) == std::vector<size_t>{0, 1});
+}
+
+TEST_CASE("carried values arrive in the memory order in which they were", "[runtime][model][stages]") {
+  const auto dense = at::rand({2, 3, 4}).permute({2, 0, 1});
+  const auto holes = at::rand({4, 6}).slice(1, 0, 6, 2).set_requires_grad(true);
+  const CarriedValues sent{{dense, holes, at::ones({}, at::kBool), at::empty({0, 3}, at::kHalf)}, {7, -1}};
+  const auto layout = decode(encode(layout_of(sent)));
+  CHECK(layout == layout_of(sent));
+  const auto received = allocate(layout, at::kCPU);
+  CHECK(received.numbers == sent.numbers);
+  CHECK(received.tensors[0].strides() == dense.strides());
+  CHECK(received.tensors[1].is_contiguous());
+  CHECK(received.tensors[1].requires_grad());
+  CHECK(received.tensors[1].is_leaf());
+  CHECK(!received.tensors[0].requires_grad());
+  CHECK(received.tensors[2].scalar_type() == at::kBool);
+  CHECK(received.tensors[3].sizes() == at::IntArrayRef({0, 3}));
+  CHECK(in_layout_order(dense).is_same(dense));
+  CHECK(in_layout_order(holes).is_contiguous());
+  CHECK_THROWS_AS(decode({1, 0, 6}), InternalError);
+  CHECK_THROWS_AS(decode({0, 0, 1}), InternalError);
+  CHECK_THROWS_AS(decode_measurement({2, 1}), InternalError);
 }
