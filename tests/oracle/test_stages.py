@@ -31,7 +31,7 @@ class Stages(harness.TrainingTest):
         program = os.path.join(os.environ["DSLAUNCH_BIN"], "staged_model")
         outcome = harness.run([program, model, data, str(num_stages), *more])
         self.assertEqual(outcome.code, 0, str(outcome))
-        return json.loads(outcome.stdout)
+        return json.loads(outcome.out)
 
     def check(self, name, num_stages, *units, carried=1, dtype="fp32"):
         found = self.staged(name, num_stages, "parameters", dtype, *units)
