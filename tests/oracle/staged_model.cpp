@@ -1,8 +1,8 @@
 // staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16 [UNIT ...]
 //
-// One forward and backward of a model cut into stages, one after the other in this process, beside the whole model. DATA
-// has an array for each argument of forward. Prints a JSON document: the plan, both losses, and by parameter whether its
-// gradient has the bits of the whole model's.
+// One forward and backward of a model cut into stages, one after the other in this process, beside the whole model.
+// DATA has an array for each argument of forward. Prints a JSON document: the plan, both losses, and by parameter
+// whether its gradient has the bits of the whole model's.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -137,7 +137,9 @@ Step step_of_stages(const std::vector<std::unique_ptr<Model>>& stages, const Saf
 Json plan_json(const StagePlan& plan) {
   Json out{{"layers", Json::array()}, {"stages", Json::array()}, {"tied", Json::array()}};
   for (const auto& layer : plan.layers) {
-    out["layers"].push_back({{"path", layer.path}, {"class", layer.class_name}, {"parameters", layer.num_parameters},
+    out["layers"].push_back({{"path", layer.path},
+                             {"class", layer.class_name},
+                             {"parameters", layer.num_parameters},
                              {"flops", layer.flops.value_or(-1)}});
   }
   for (const auto& stage : plan.stages) {
@@ -145,8 +147,11 @@ Json plan_json(const StagePlan& plan) {
     for (const auto& value : stage.carried_in) {
       carried.push_back({{"origin", value.origin}, {"number", value.is_number}, {"bytes", value.bytes.value_or(-1)}});
     }
-    out["stages"].push_back({{"first_layer", stage.first_layer}, {"num_layers", stage.num_layers},
-                             {"carried", carried}, {"inputs", stage.inputs}, {"parameters", stage.parameters},
+    out["stages"].push_back({{"first_layer", stage.first_layer},
+                             {"num_layers", stage.num_layers},
+                             {"carried", carried},
+                             {"inputs", stage.inputs},
+                             {"parameters", stage.parameters},
                              {"flops", stage.flops.value_or(-1)}});
   }
   for (const auto& tied : plan.tied) out["tied"].push_back({{"name", tied.name}, {"stages", tied.stages}});
@@ -176,8 +181,7 @@ int run(int argc, char** argv) {
   for (options.stage = 0; options.stage < options.num_stages; ++options.stage) {
     stages.push_back(script::load_script_stage(path, units, types.passes, options));
   }
-  const Step found = step_of_stages(stages, data, types),
-             expected = step_of_whole(path, units, data, types);
+  const Step found = step_of_stages(stages, data, types), expected = step_of_whole(path, units, data, types);
   Json out{{"loss", found.loss}, {"whole_loss", expected.loss}, {"gradients", Json::object()}};
   for (const auto& [name, gradient] : expected.gradients) {
     const auto of_stages = found.gradients.find(name);

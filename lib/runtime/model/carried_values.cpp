@@ -42,8 +42,12 @@ at::Tensor in_layout_order(const at::Tensor& value) {
 CarriedLayout layout_of(const CarriedValues& values) {
   CarriedLayout out;
   for (const auto& tensor : values.tensors) {
-    const auto strides = tensor.is_non_overlapping_and_dense() ? tensor.strides().vec()
-                                                               : at::empty_like(tensor.detach(), tensor.options().device(at::kMeta), at::MemoryFormat::Contiguous).strides().vec();
+    const auto strides =
+        tensor.is_non_overlapping_and_dense()
+            ? tensor.strides().vec()
+            : at::empty_like(tensor.detach(), tensor.options().device(at::kMeta), at::MemoryFormat::Contiguous)
+                  .strides()
+                  .vec();
     out.tensors.push_back({tensor.scalar_type(), tensor.sizes().vec(), strides, tensor.requires_grad()});
   }
   out.numbers = values.numbers;

@@ -44,7 +44,7 @@ struct ModelFacts {
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;
   std::optional<StageFacts> stage;  // empty: the whole model
-  std::vector<std::string> notes;  // about the file, for the user, one line each
+  std::vector<std::string> notes;   // about the file, for the user, one line each
 };
 
 }  // namespace dslaunch::runtime::model

@@ -60,7 +60,8 @@ LayerMeasurement decode_measurement(const std::vector<int64_t>& message) {
   LayerMeasurement out;
   auto next = message.begin();
   for (auto* list : {&out.nanoseconds, &out.flops, &out.carried_bytes}) {
-    DSL_CHECK(next != message.end() && *next >= 0 && *next < message.end() - next, "a measurement of layers ends early");
+    DSL_CHECK(next != message.end() && *next >= 0 && *next < message.end() - next,
+              "a measurement of layers ends early");
     const auto count = *next++;
     list->assign(next, next + count);
     next += count;
@@ -86,8 +87,10 @@ std::vector<std::string> describe_stages(const StagePlan& plan) {
     const auto& stage = plan.stages[i];
     const auto& first = plan.layers[stage.first_layer];
     const auto& last = plan.layers[stage.first_layer + stage.num_layers - 1];
-    std::string line = fmt::format("stage {}: {}", i, stage.num_layers == 1 ? fmt::format("layer '{}'", first.path)
-                                                                             : fmt::format("{} layers, '{}' to '{}'", stage.num_layers, first.path, last.path));
+    std::string line = fmt::format(
+        "stage {}: {}", i,
+        stage.num_layers == 1 ? fmt::format("layer '{}'", first.path)
+                              : fmt::format("{} layers, '{}' to '{}'", stage.num_layers, first.path, last.path));
     line += fmt::format(" | {} parameters", with_separators(stage.num_parameters));
     if (stage.flops) line += fmt::format(" | {} forward", quantity(*stage.flops, "FLOP"));
     if (total > 0) line += fmt::format(" | {:.0f} % of the cost", 100 * stage.cost / total);

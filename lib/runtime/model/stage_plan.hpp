@@ -70,8 +70,8 @@ struct ExampleInput {
   at::ScalarType dtype = at::kLong;
 };
 
-// What one forward of the whole model on the run's device has shown (script/load_script_model.hpp). It is measured on one
-// rank; for one plan on all ranks the others get its numbers.
+// What one forward of the whole model on the run's device has shown (script/load_script_model.hpp). It is measured on
+// one rank; for one plan on all ranks the others get its numbers.
 struct LayerMeasurement {
   std::vector<int64_t> nanoseconds;    // by layer
   std::vector<int64_t> flops;          // by layer
@@ -85,8 +85,8 @@ LayerMeasurement decode_measurement(const std::vector<int64_t>& message);
 struct StageOptions {
   int num_stages = 1;
   int stage = 0;  // the one to load
-  // "best" (the same as "time"), "time", "uniform", "parameters", "type:REGEX" (a class name, searched without regard to
-  // case).
+  // "best" (the same as "time"), "time", "uniform", "parameters", "type:REGEX" (a class name, searched without regard
+  // to case).
   std::string partition = "best";
   // For "time": by layer (StagePlan::layers), in any unit. Empty: the measured times; without those, parameters.
   std::vector<double> layer_costs;

@@ -87,8 +87,12 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   if (!units.is_analyzable) {
     facts.notes.emplace_back("modules are called through an interface or on another thread, so the model is one unit");
   }
-  ScriptModel::Parts parts{path, module, std::move(units), std::move(modes.frozen_in_eval),
-                           has_half_parameters(facts.table), stage ? std::move(stage->call) : stages::StageCall()};
+  ScriptModel::Parts parts{path,
+                           module,
+                           std::move(units),
+                           std::move(modes.frozen_in_eval),
+                           has_half_parameters(facts.table),
+                           stage ? std::move(stage->call) : stages::StageCall()};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
                                                     std::move(binding.locations), std::move(rewrite.fp32_buffers)),

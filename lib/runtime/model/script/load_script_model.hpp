@@ -15,16 +15,16 @@ namespace dslaunch::runtime::model::script {
 std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes = {});
 
-// One stage of a pipeline: its part of the graph, and of the parameters and buffers those that it reads. The others stay
-// in the file. Ranks that pass the same file and options, apart from the stage, get the same plan (ModelFacts::stage).
-// Throws UserError(65) also for a model that cannot be cut so (plan_stages.hpp).
+// One stage of a pipeline: its part of the graph, and of the parameters and buffers those that it reads. The others
+// stay in the file. Ranks that pass the same file and options, apart from the stage, get the same plan
+// (ModelFacts::stage). Throws UserError(65) also for a model that cannot be cut so (plan_stages.hpp).
 std::unique_ptr<Model> load_script_stage(const std::string& path, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes, const StageOptions& options);
 
 // Measures the layers of a model for StageOptions::measurement, by one or two forwards on the device with zeros for
 // weights and inputs (`inputs`: the arrays of a micro batch in the order of forward's arguments). Needs memory for one
-// parameter, and for the activations of a forward without gradients. On one rank, which passes the numbers to the others.
-// An error: why this model cannot be measured; it can be cut by parameters.
+// parameter, and for the activations of a forward without gradients. On one rank, which passes the numbers to the
+// others. An error: why this model cannot be measured; it can be cut by parameters.
 Result<LayerMeasurement> measure_script_layers(const std::string& path, const std::vector<std::string>& unit_names,
                                                const GraphPassOptions& passes, const std::vector<ExampleInput>& inputs,
                                                at::Device device);

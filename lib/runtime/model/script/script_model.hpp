@@ -8,8 +8,8 @@
 #include "runtime/model/analysis/unit_assignment.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/runnable_model.hpp"
-#include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/script/unit_interception.hpp"
+#include "runtime/model/stages/stage_graph.hpp"
 
 namespace dslaunch::runtime::model::script {
 

@@ -47,7 +47,7 @@ class Flattener {
  public:
   // What a range of nodes belongs to.
   struct Place {
-    bool is_top = true;          // in the graph's own block, not in a branch
+    bool is_top = true;  // in the graph's own block, not in a branch
     std::optional<size_t> layer = {};
   };
 
@@ -105,9 +105,10 @@ class Flattener {
     const auto known = objects_.find(node->input(0));
     const auto type = node->input(0)->type()->cast<c10::ClassType>();
     if (known == objects_.end() && (type == nullptr || type->is_module())) {
-      refuse(fmt::format("it calls '{}' of a module that is chosen when it runs (an interface, or a module out of a "
-                         "branch)",
-                         name));
+      refuse(
+          fmt::format("it calls '{}' of a module that is chosen when it runs (an interface, or a module out of a "
+                      "branch)",
+                      name));
     }
     if (known == objects_.end()) return inline_call(node, *type, name, place);  // an object made in forward
     const Object object = known->second;

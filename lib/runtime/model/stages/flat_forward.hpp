@@ -28,8 +28,8 @@ struct FlatForward {
   std::shared_ptr<torch::jit::Graph> graph;  // a copy
   std::vector<torch::jit::Node*> nodes;      // of the graph's own block; a branch or loop is one node
   std::unordered_map<const torch::jit::Node*, size_t> position;  // of these
-  std::vector<FlatLayer> layers;             // in order
-  analysis::ObjectOfValue objects;           // also inside branches
+  std::vector<FlatLayer> layers;                                 // in order
+  analysis::ObjectOfValue objects;                               // also inside branches
   // The calls that are left, also inside branches.
   std::unordered_map<const torch::jit::Node*, c10::intrusive_ptr<c10::ivalue::Object>> unit_calls;
   std::unordered_map<const torch::jit::Node*, size_t> layer_of;

@@ -50,11 +50,12 @@ void count_time(std::vector<PlannedLayer>& layers, const StageOptions& options, 
     return;
   }
   for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i].cost = static_cast<double>(options.measurement ? options.measurement->nanoseconds.at(i)
-                                                             : layers[i].num_parameters);
+    layers[i].cost =
+        static_cast<double>(options.measurement ? options.measurement->nanoseconds.at(i) : layers[i].num_parameters);
   }
   if (!options.measurement) {
-    notes.emplace_back("pipeline stages are balanced by parameters, because the times of their layers are not measured");
+    notes.emplace_back(
+        "pipeline stages are balanced by parameters, because the times of their layers are not measured");
   }
 }
 

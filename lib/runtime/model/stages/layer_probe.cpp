@@ -43,7 +43,8 @@ class TensorsReplaced {
  public:
   TensorsReplaced(const torch::jit::Module& model, const LayerProbe& probe) : probe_(probe) {
     find(model);
-    shared_ = at::zeros({std::max<int64_t>(largest_bytes_, 1)}, at::TensorOptions().dtype(at::kByte).device(probe.device));
+    shared_ =
+        at::zeros({std::max<int64_t>(largest_bytes_, 1)}, at::TensorOptions().dtype(at::kByte).device(probe.device));
     std::vector<at::Tensor> replacements;
     for (const auto& held : held_) replacements.push_back(replacement(held));
     for (size_t i = 0; i < held_.size(); ++i) held_[i].location.set(replacements[i]);
@@ -101,8 +102,9 @@ class Recorder {
     out_.nanoseconds.resize(num_layers);
     out_.carried_bytes.resize(num_values);
     active() = this;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end).needsInputs(true).scopes(
-        std::unordered_set<at::RecordScope>{at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
+                                             .needsInputs(true)
+                                             .scopes(std::unordered_set<at::RecordScope>{at::RecordScope::FUNCTION}));
   }
   ~Recorder() {
     at::removeCallback(handle_);
@@ -175,12 +177,11 @@ class Recorder {
 
 constexpr char kEnterLayer[] = "dslaunch::enter_layer";
 constexpr char kNoteBytes[] = "dslaunch::note_bytes";
-const torch::jit::RegisterOperators kRegistration({torch::jit::Operator("dslaunch::enter_layer(int layer) -> ()",
-                                                                        Recorder::enter_layer,
-                                                                        c10::AliasAnalysisKind::CONSERVATIVE),
-                                                   torch::jit::Operator("dslaunch::note_bytes(Any value, int i) -> ()",
-                                                                        Recorder::note_bytes,
-                                                                        c10::AliasAnalysisKind::CONSERVATIVE)});
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::enter_layer(int layer) -> ()", Recorder::enter_layer,
+                          c10::AliasAnalysisKind::CONSERVATIVE),
+     torch::jit::Operator("dslaunch::note_bytes(Any value, int i) -> ()", Recorder::note_bytes,
+                          c10::AliasAnalysisKind::CONSERVATIVE)});
 
 // A copy of the flattened forward that reports, with all calls inlined.
 class ProbeGraph {
@@ -243,7 +244,8 @@ Result<Stack> arguments_for(const FlatForward& flat, const LayerProbe& probe) {
 Result<LayerMeasurement> run(const FlatForward& flat, const LayerProbe& probe) {
   const auto arguments = arguments_for(flat, probe);
   if (!arguments.ok()) return Failure{arguments.error()};
-  torch::jit::GraphFunction function(c10::QualifiedName("dslaunch.layer_probe"), ProbeGraph(flat, probe).build(), nullptr);
+  torch::jit::GraphFunction function(c10::QualifiedName("dslaunch.layer_probe"), ProbeGraph(flat, probe).build(),
+                                     nullptr);
   function._set_ignore_amp(true);
   const at::Tensor random = save_random_state(probe.device);
   const ScopeExit restore([&] { restore_random_state(random, probe.device); });

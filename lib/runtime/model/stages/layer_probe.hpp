@@ -15,13 +15,13 @@ struct LayerProbe {
   at::Device device = at::kCPU;
   at::ScalarType compute_dtype = at::kFloat;  // of floating-point inputs and parameters
   std::vector<ExampleInput> inputs;
-  std::vector<size_t> layer_begins;             // positions; the first is 0
-  std::vector<torch::jit::Value*> values;       // whose bytes are wanted: tensors and tuples of them
+  std::vector<size_t> layer_begins;        // positions; the first is 0
+  std::vector<torch::jit::Value*> values;  // whose bytes are wanted: tensors and tuples of them
 };
 
 // All parameters share the memory of the largest and are zero; inputs are zero, too. The graphs have the device's
-// constants. The module's tensors are replaced while it runs, and random numbers are drawn from a copy of the generator.
-// An error: why it cannot run so.
+// constants. The module's tensors are replaced while it runs, and random numbers are drawn from a copy of the
+// generator. An error: why it cannot run so.
 Result<LayerMeasurement> probe_layers(const FlatForward& flat, const LayerProbe& probe);
 
 }  // namespace dslaunch::runtime::model::stages

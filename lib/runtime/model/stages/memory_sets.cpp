@@ -387,9 +387,8 @@ void MemorySets::add_outputs(const Node* node, const c10::FunctionSchema* schema
     const Sharing all = info ? sharing_of(*info) : Sharing::kAnything;
     for (size_t j = 0; j < node->inputs().size(); ++j) {
       const bool is_given = info && j < schema->arguments().size() && schema->arguments()[j].alias_info();
-      const Sharing one = is_given && all == Sharing::kNothing
-                              ? sharing_of(*schema->arguments()[j].alias_info(), *info)
-                              : all;
+      const Sharing one =
+          is_given && all == Sharing::kNothing ? sharing_of(*schema->arguments()[j].alias_info(), *info) : all;
       share(node->output(i), node->input(j), one);
     }
   }
@@ -408,8 +407,8 @@ void MemorySets::share(const Value* output, const Value* input, Sharing sharing)
   for (int one : ids_of(output)) {
     if (one == kNone) continue;
     for (int other : held) {
-      const bool is_content = is_container(output->type()) &&
-                              (sharing == Sharing::kContents || !is_container(input->type()));
+      const bool is_content =
+          is_container(output->type()) && (sharing == Sharing::kContents || !is_container(input->type()));
       if (is_content) {
         entries_[static_cast<size_t>(find(one))].contents.push_back(other);
       } else {

@@ -1,8 +1,8 @@
-// Which values of a flattened forward may share memory, and which nodes write to it. Conservative, and without regard to
-// order: values that share memory anywhere share it everywhere. Pure.
+// Which values of a flattened forward may share memory, and which nodes write to it. Conservative, and without regard
+// to order: values that share memory anywhere share it everywhere. Pure.
 //
-// A tuple has a set for each of its elements; a list or dict has one of its own and holds those of its elements. Numbers
-// and strings have none. An attribute of a module has one, shared by attributes that hold the same tensor.
+// A tuple has a set for each of its elements; a list or dict has one of its own and holds those of its elements.
+// Numbers and strings have none. An attribute of a module has one, shared by attributes that hold the same tensor.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -31,8 +31,8 @@ class MemorySets {
   std::set<int> reached_from(const torch::jit::Value* value) const;
 
   struct Set {
-    bool is_attribute = false;  // of a module
-    bool is_parameter = false;  // with a parameter of the model in it
+    bool is_attribute = false;         // of a module
+    bool is_parameter = false;         // with a parameter of the model in it
     std::vector<size_t> writes, uses;  // positions of nodes, ascending
     size_t first_use() const { return uses.front(); }
     size_t last_use() const { return uses.back(); }

@@ -250,18 +250,18 @@ class Planner {
 
   [[noreturn]] void refuse_partition(const PartitionProblem& problem) const {
     const auto num_cuts = static_cast<size_t>(std::count(problem.can_cut.begin(), problem.can_cut.end(), true));
-    const std::string prefix =
-        fmt::format("the model cannot be cut into {} pipeline stages: ", options_.num_stages);
+    const std::string prefix = fmt::format("the model cannot be cut into {} pipeline stages: ", options_.num_stages);
     if (num_cuts + 1 >= static_cast<size_t>(options_.num_stages)) {
-      refuse(fmt::format("{}one of them would have no trainable parameters (frozen layers count with a trained one); "
-                         "use fewer stages",
-                         prefix));
+      refuse(
+          fmt::format("{}one of them would have no trainable parameters (frozen layers count with a trained one); "
+                      "use fewer stages",
+                      prefix));
     }
     std::vector<std::string> obstacles;
     for (size_t i = 1; i < flat_.layers.size() && obstacles.size() < 3; ++i) {
       if (problem.can_cut[i]) continue;
-      obstacles.push_back(
-          fmt::format("between '{}' and '{}' {}", flat_.layers[i - 1].path, flat_.layers[i].path, gaps_[i - 1].obstacle));
+      obstacles.push_back(fmt::format("between '{}' and '{}' {}", flat_.layers[i - 1].path, flat_.layers[i].path,
+                                      gaps_[i - 1].obstacle));
     }
     refuse(fmt::format("{}{}; use at most {} stages, or change forward there", prefix, fmt::join(obstacles, "; "),
                        num_cuts + 1));
@@ -337,7 +337,7 @@ class Planner {
   const MemorySets memory_;
   const ValueKinds kinds_;
   const StageSplitter splitter_;
-  std::vector<Gap> gaps_;  // gaps_[i]: between layers i and i + 1
+  std::vector<Gap> gaps_;                            // gaps_[i]: between layers i and i + 1
   std::unordered_map<const Value*, int64_t> bytes_;  // of values that a cut may carry, as measured
   StagePlan plan_;
 };

@@ -38,8 +38,8 @@ struct CutModel {
   std::vector<std::vector<int>> holders_of(const LocationsByTensor& tensors) const;
 };
 
-// For StageOptions::measurement, on one rank. `model.module`'s graphs have the constants of the device. An error: why the
-// model cannot be measured. Throws as cut_model() does.
+// For StageOptions::measurement, on one rank. `model.module`'s graphs have the constants of the device. An error: why
+// the model cannot be measured. Throws as cut_model() does.
 Result<LayerMeasurement> measure_layers(const ModelToCut& model, const std::vector<ExampleInput>& inputs,
                                         at::Device device);
 

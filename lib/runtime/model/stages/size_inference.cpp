@@ -60,13 +60,35 @@ const torch::jit::RegisterOperators kRegistration(
 
 // The result has the shape of the first operand.
 bool keeps_shape(const Node* node) {
-  static const std::unordered_set<std::string_view> kKeeping{
-      "aten::dropout",    "aten::dropout_",        "aten::feature_dropout", "aten::to",     "aten::type_as",
-      "aten::contiguous", "aten::clone",           "aten::detach",          "aten::alias",  "aten::relu",
-      "aten::relu_",      "aten::gelu",            "aten::silu",            "aten::tanh",   "aten::sigmoid",
-      "aten::layer_norm", "aten::rms_norm",        "aten::batch_norm",      "aten::add_",   "aten::sub_",
-      "aten::mul_",       "aten::div_",            "aten::float",           "aten::rsqrt",  "aten::neg",
-      "aten::softmax",    "dslaunch::layer_norm",  "dslaunch::narrow_fp32", "dslaunch::match_type"};
+  static const std::unordered_set<std::string_view> kKeeping{"aten::dropout",
+                                                             "aten::dropout_",
+                                                             "aten::feature_dropout",
+                                                             "aten::to",
+                                                             "aten::type_as",
+                                                             "aten::contiguous",
+                                                             "aten::clone",
+                                                             "aten::detach",
+                                                             "aten::alias",
+                                                             "aten::relu",
+                                                             "aten::relu_",
+                                                             "aten::gelu",
+                                                             "aten::silu",
+                                                             "aten::tanh",
+                                                             "aten::sigmoid",
+                                                             "aten::layer_norm",
+                                                             "aten::rms_norm",
+                                                             "aten::batch_norm",
+                                                             "aten::add_",
+                                                             "aten::sub_",
+                                                             "aten::mul_",
+                                                             "aten::div_",
+                                                             "aten::float",
+                                                             "aten::rsqrt",
+                                                             "aten::neg",
+                                                             "aten::softmax",
+                                                             "dslaunch::layer_norm",
+                                                             "dslaunch::narrow_fp32",
+                                                             "dslaunch::match_type"};
   return kKeeping.count(node->kind().toQualString()) > 0;
 }
 

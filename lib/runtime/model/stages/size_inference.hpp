@@ -1,6 +1,6 @@
-// Sizes of carried tensors that follow from the model's inputs: `inputs_embeds.shape` is that of the ids it was looked up
-// with. Such sizes are computed from stand-ins, tensors without storage that have the shape of the value, so that stages
-// compute them for themselves.
+// Sizes of carried tensors that follow from the model's inputs: `inputs_embeds.shape` is that of the ids it was looked
+// up with. Such sizes are computed from stand-ins, tensors without storage that have the shape of the value, so that
+// stages compute them for themselves.
 #pragma once
 #include "runtime/model/stages/flat_forward.hpp"
 #include "runtime/model/stages/value_kinds.hpp"

@@ -14,10 +14,14 @@ using torch::jit::Value;
 
 CarriedKind kind_of(const c10::TypePtr& leaf) {
   switch (leaf->kind()) {
-    case c10::TypeKind::IntType: return CarriedKind::kInt;
-    case c10::TypeKind::FloatType: return CarriedKind::kFloat;
-    case c10::TypeKind::BoolType: return CarriedKind::kBool;
-    default: return CarriedKind::kTensor;
+    case c10::TypeKind::IntType:
+      return CarriedKind::kInt;
+    case c10::TypeKind::FloatType:
+      return CarriedKind::kFloat;
+    case c10::TypeKind::BoolType:
+      return CarriedKind::kBool;
+    default:
+      return CarriedKind::kTensor;
   }
 }
 
@@ -50,7 +54,8 @@ class StageGraph {
   void add_carried(Value* value) {
     std::vector<Value*> leaves;
     for (const auto& type : leaves_of(value->type())) {
-      Value* leaf = graph_->addInput()->setType(type->kind() == c10::TypeKind::TensorType ? c10::TensorType::get() : type);
+      Value* leaf =
+          graph_->addInput()->setType(type->kind() == c10::TypeKind::TensorType ? c10::TensorType::get() : type);
       num_carried_ += 1;
       leaves.push_back(needs_.copied.count(value) && type->kind() == c10::TypeKind::TensorType ? copied(leaf) : leaf);
     }

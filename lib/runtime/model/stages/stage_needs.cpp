@@ -14,9 +14,8 @@ using torch::jit::Value;
 
 bool can_be_carried(const c10::TypePtr& type) {
   const auto leaves = leaves_of(type);
-  return std::all_of(leaves.begin(), leaves.end(), [](const auto& leaf) {
-    return leaf->kind() == c10::TypeKind::TensorType || is_number(leaf);
-  });
+  return std::all_of(leaves.begin(), leaves.end(),
+                     [](const auto& leaf) { return leaf->kind() == c10::TypeKind::TensorType || is_number(leaf); });
 }
 
 // Follows values back to where they come from.
@@ -76,9 +75,12 @@ class NeedSearch {
 
   bool is_carried(const Value* value, size_t position) const {
     switch (kinds_.of_node(position)) {
-      case ValueKind::kCarried: return !kinds_.is_structure(position);
-      case ValueKind::kSize: return is_number(value->type());
-      default: return false;
+      case ValueKind::kCarried:
+        return !kinds_.is_structure(position);
+      case ValueKind::kSize:
+        return is_number(value->type());
+      default:
+        return false;
     }
   }
 
@@ -119,8 +121,8 @@ Result<StageNeeds> StageSplitter::needs_of(const StageRange& range) const {
   auto needs = NeedSearch(flat_, memory_, kinds_, replicable_writers_, range).run();
   for (const Value* value : needs.carried_in) {
     if (!can_be_carried(value->type())) {
-      return Failure{fmt::format("a value of type {} would have to be carried ({})", value->type()->repr_str(),
-                                 describe(value))};
+      return Failure{
+          fmt::format("a value of type {} would have to be carried ({})", value->type()->repr_str(), describe(value))};
     }
   }
   // Copies of one memory would not follow each other's changes.

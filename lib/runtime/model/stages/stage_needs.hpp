@@ -22,10 +22,10 @@ struct StageRange {
 };
 
 struct StageNeeds {
-  std::vector<size_t> nodes;               // to run, ascending; those before `begin` are computed again
+  std::vector<size_t> nodes;                   // to run, ascending; those before `begin` are computed again
   std::vector<torch::jit::Value*> carried_in;  // tensors and tuples of them, numbers; in the order of their definition
-  std::set<torch::jit::Value*> copied;     // of carried_in: tensors that the part may change in place
-  std::set<size_t> inputs;                 // arguments of forward that it reads, without self
+  std::set<torch::jit::Value*> copied;         // of carried_in: tensors that the part may change in place
+  std::set<size_t> inputs;                     // arguments of forward that it reads, without self
 };
 
 class StageSplitter {

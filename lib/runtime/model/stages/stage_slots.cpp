@@ -21,8 +21,7 @@ size_t position_of(const FlatForward& flat, const Node* node) {
 
 }  // namespace
 
-SlotsRead::SlotsRead(const FlatForward& flat, const std::vector<size_t>& nodes)
-    : nodes_(nodes.begin(), nodes.end()) {
+SlotsRead::SlotsRead(const FlatForward& flat, const std::vector<size_t>& nodes) : nodes_(nodes.begin(), nodes.end()) {
   for (size_t position : nodes) visit(flat, flat.nodes.at(position));
 }
 

@@ -28,8 +28,8 @@ class SlotsRead {
   std::set<SlotKey> slots_;
 };
 
-// For tensors in the order of the module tree, each with its slots: the stages that hold it, ascending. A tensor that no
-// stage reads is held by the stage of the layer that it lies in, else by that of the tensor before it.
+// For tensors in the order of the module tree, each with its slots: the stages that hold it, ascending. A tensor that
+// no stage reads is held by the stage of the layer that it lies in, else by that of the tensor before it.
 std::vector<std::vector<int>> find_holders(const FlatForward& flat, const std::vector<SlotsRead>& by_stage,
                                            const std::vector<size_t>& stage_begins,
                                            const std::vector<std::vector<ParameterLocation>>& tensors);

@@ -68,8 +68,12 @@ bool runs_once(const Node* node) {
   return schema == nullptr || (kind.substr(0, 6) != "aten::" && node->hasSideEffects());
 }
 
-bool enters_region(const Node* node) { return node->kind() == c10::prim::Enter; }
-bool leaves_region(const Node* node) { return node->kind() == c10::prim::Exit; }
+bool enters_region(const Node* node) {
+  return node->kind() == c10::prim::Enter;
+}
+bool leaves_region(const Node* node) {
+  return node->kind() == c10::prim::Exit;
+}
 
 }  // namespace
 
@@ -79,10 +83,10 @@ bool is_number(const c10::TypePtr& type) {
 }
 
 bool reads_size(const Node* node) {
-  static const std::unordered_set<std::string_view> kSizes{"aten::size",   "aten::dim",       "aten::numel",
-                                                           "aten::len",    "prim::shape",     "aten::ndimension",
-                                                           "aten::is_complex", "aten::is_floating_point",
-                                                           "dslaunch::shape_like"};
+  static const std::unordered_set<std::string_view> kSizes{
+      "aten::size",          "aten::dim",        "aten::numel",      "aten::len",
+      "prim::shape",         "aten::ndimension", "aten::is_complex", "aten::is_floating_point",
+      "dslaunch::shape_like"};
   return kSizes.count(node->kind().toQualString()) > 0;
 }
 

@@ -16,7 +16,8 @@ using Cuts = std::vector<size_t>;
 
 PartitionProblem problem_of(std::vector<double> costs) {
   const size_t count = costs.size();
-  return {std::move(costs), std::vector<bool>(count, true), std::vector<int64_t>(count), std::vector<int64_t>(count, 1)};
+  return {std::move(costs), std::vector<bool>(count, true), std::vector<int64_t>(count),
+          std::vector<int64_t>(count, 1)};
 }
 
 // The largest part, the bytes, the sum of squares; empty: not a division.
@@ -43,7 +44,8 @@ std::optional<std::tuple<double, int64_t, double>> price(const PartitionProblem&
   return std::tuple(largest, bytes, squares);
 }
 
-void for_all_divisions(size_t num_layers, size_t num_parts, const std::function<void(const Cuts&)>& call, Cuts cuts = {}) {
+void for_all_divisions(size_t num_layers, size_t num_parts, const std::function<void(const Cuts&)>& call,
+                       Cuts cuts = {}) {
   if (cuts.size() + 1 == num_parts) return call(cuts);
   for (size_t cut = cuts.empty() ? 1 : cuts.back() + 1; cut < num_layers; ++cut) {
     cuts.push_back(cut);

@@ -221,7 +221,8 @@ def forward(self, x):
   run.check_step({rows()});
 
   // The residual stream is one piece of memory.
-  constexpr char kResidual[] = "def forward(self, x):\n    return x.add_(torch.tanh(torch.matmul(x.clone(), self.weight)))\n";
+  constexpr char kResidual[] =
+      "def forward(self, x):\n    return x.add_(torch.tanh(torch.matmul(x.clone(), self.weight)))\n";
   StagedRun residual(make_net(kFourInTurn, four_layers(kResidual)), in_stages(3));
   residual.check_step({rows()});
 }
@@ -332,9 +333,10 @@ def forward(self, x):
     x = getattr(self, "3").forward(getattr(self, "2").forward(x))
     return getattr(self, "4").forward(x)
 )");
-  StagedRun run(make_net("def forward(self, x):\n    return self.layers.forward(x.unsqueeze(1)).sum() + self.scale.sum()\n",
-                         {{"layers", sequence}}),
-                in_stages(3), {});
+  StagedRun run(
+      make_net("def forward(self, x):\n    return self.layers.forward(x.unsqueeze(1)).sum() + self.scale.sum()\n",
+               {{"layers", sequence}}),
+      in_stages(3), {});
   run.check_step({rows()});
   REQUIRE(run.plan().layers.size() == 3);
   CHECK(run.plan().layers[1].path == "layers.3");
@@ -363,10 +365,8 @@ TEST_CASE("two chains with a value carried past the second", "[runtime][model][s
 def forward(self, y, memory):
     return torch.tanh(torch.matmul(y, self.weight)) + memory
 )";
-  Children children{{"one", make_layer()},
-                    {"two", make_layer()},
-                    {"three", make_layer(kDecoder)},
-                    {"four", make_layer(kDecoder)}};
+  Children children{
+      {"one", make_layer()}, {"two", make_layer()}, {"three", make_layer(kDecoder)}, {"four", make_layer(kDecoder)}};
   StagedRun run(make_net(R"(
 def forward(self, x, y):
     memory = self.two.forward(self.one.forward(x * self.scale))
@@ -458,7 +458,8 @@ class Net(Module):
 }
 
 TEST_CASE("an evaluation runs stage by stage", "[runtime][model][stages]") {
-  constexpr char kDropout[] = "def forward(self, x):\n    return torch.dropout(torch.matmul(x, self.weight), 0.5, self.training)\n";
+  constexpr char kDropout[] =
+      "def forward(self, x):\n    return torch.dropout(torch.matmul(x, self.weight), 0.5, self.training)\n";
   auto layers = four_layers();
   for (auto& [name, layer] : layers) {
     layer = Module("Block");
@@ -485,9 +486,10 @@ TEST_CASE("what a model cannot be cut into is refused with the reason", "[runtim
     return test::message_of(ExitCode::kBadInput, "", [&] { script::plan_script_stages(path, units, {}, options); });
   };
   const auto net = make_net(kFourInTurn, four_layers());
-  CHECK(message(net, in_stages(5)) ==
-        "the model cannot be cut into 5 pipeline stages: it has 4 layers ('one', 'two', 'three', 'four'). Use at most 4 "
-        "stages");
+  CHECK(
+      message(net, in_stages(5)) ==
+      "the model cannot be cut into 5 pipeline stages: it has 4 layers ('one', 'two', 'three', 'four'). Use at most 4 "
+      "stages");
   CHECK(message(net, in_stages(2, "sizes")) ==
         "pipeline.partition 'sizes': expected best, time, uniform, parameters or type:REGEX");
   CHECK(message(net, in_stages(2, "type:Attention")) ==
@@ -512,7 +514,8 @@ def forward(self, x):
         "the model cannot be cut into 2 pipeline stages: one of them would have no trainable parameters (frozen layers "
         "count with a trained one); use fewer stages");
 
-  CHECK(message(make_net(R"(
+  CHECK(
+      message(make_net(R"(
 def forward(self, x):
     seen = [x]
     x = self.one.forward(x * self.scale)
@@ -523,12 +526,12 @@ def forward(self, x):
     seen.append(x)
     return torch.stack(seen).sum()
 )",
-                         four_layers()),
-                in_stages(3)) ==
-        "the model cannot be cut into 3 pipeline stages: between 'one' and 'two' a value of type List[Tensor] would have "
-        "to be carried (ListConstruct); between 'two' and 'three' a value of type List[Tensor] would have to be carried "
-        "(ListConstruct); between 'three' and 'four' a value of type List[Tensor] would have to be carried "
-        "(ListConstruct); use at most 1 stages, or change forward there");
+                       four_layers()),
+              in_stages(3)) ==
+      "the model cannot be cut into 3 pipeline stages: between 'one' and 'two' a value of type List[Tensor] would have "
+      "to be carried (ListConstruct); between 'two' and 'three' a value of type List[Tensor] would have to be carried "
+      "(ListConstruct); between 'three' and 'four' a value of type List[Tensor] would have to be carried "
+      "(ListConstruct); use at most 1 stages, or change forward there");
 
   CHECK(message(make_net(R"(
 def forward(self, x):
@@ -566,10 +569,11 @@ TEST_CASE("code that cannot be followed is refused", "[runtime][model][stages]")
   const test::TempDir folder;
   const std::string path = folder / "net.pt";
   net.save(path);
-  CHECK(test::message_of(ExitCode::kBadInput, "",
-                         [&] { script::plan_script_stages(path, {"Block"}, {}, in_stages(2)); }) ==
-        "the model cannot be cut into pipeline stages: it runs parts of itself on other threads (torch.jit.fork); use 1 "
-        "stage, or write this part of forward as direct calls of its modules");
+  CHECK(
+      test::message_of(ExitCode::kBadInput, "",
+                       [&] { script::plan_script_stages(path, {"Block"}, {}, in_stages(2)); }) ==
+      "the model cannot be cut into pipeline stages: it runs parts of itself on other threads (torch.jit.fork); use 1 "
+      "stage, or write this part of forward as direct calls of its modules");
 }
 
 TEST_CASE("measured layers decide where the fewest bytes are carried", "[runtime][model][stages]") {
