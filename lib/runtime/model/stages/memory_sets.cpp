@@ -173,14 +173,6 @@ std::set<int> MemorySets::reached_from(const Value* value) const {
   return found == ids_.end() ? std::set<int>() : deep(found->second);
 }
 
-std::vector<int> MemorySets::written_at(size_t position) const {
-  std::vector<int> out;
-  for (const auto& [id, at] : writes_) {
-    if (at == position) out.push_back(find(id));
-  }
-  return out;
-}
-
 int MemorySets::id_of_slot(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot) {
   const auto [place, is_new] = slots_.try_emplace({object.get(), slot}, 0);
   if (!is_new) return place->second;

@@ -40,8 +40,6 @@ class MemorySets {
   const Set& set(int number) const { return sets_.at(number); }
   // Numbers of sets with a write.
   const std::vector<int>& written() const { return written_; }
-  // The sets that the node at a position writes to.
-  std::vector<int> written_at(size_t position) const;
   // Attributes that forward assigns.
   bool is_assigned(const SlotKey& slot) const { return assigned_.count(slot) > 0; }
 

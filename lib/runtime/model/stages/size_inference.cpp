@@ -24,6 +24,11 @@ void shape_like(Stack& stack) {
   stack.emplace_back(stand_in(value.sizes()));
 }
 
+void shape_of_sizes(Stack& stack) {
+  const auto sizes = torch::jit::pop(stack).toIntVector();
+  stack.emplace_back(stand_in(sizes));
+}
+
 void shape_of_embedding(Stack& stack) {
   const auto indices = torch::jit::pop(stack).toTensor(), weight = torch::jit::pop(stack).toTensor();
   auto sizes = indices.sizes().vec();
@@ -45,11 +50,14 @@ void broadcast_shape(Stack& stack) {
 }
 
 constexpr char kLike[] = "dslaunch::shape_like";
+constexpr char kSizes[] = "dslaunch::shape_of_sizes";
 constexpr char kEmbedding[] = "dslaunch::shape_of_embedding";
 constexpr char kLinear[] = "dslaunch::shape_of_linear";
 constexpr char kBroadcast[] = "dslaunch::broadcast_shape";
 const torch::jit::RegisterOperators kRegistration(
     {torch::jit::Operator("dslaunch::shape_like(Tensor value) -> Tensor", shape_like,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::shape_of_sizes(int[] sizes) -> Tensor", shape_of_sizes,
                           c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::shape_of_embedding(Tensor weight, Tensor indices) -> Tensor", shape_of_embedding,
                           c10::AliasAnalysisKind::FROM_SCHEMA),
@@ -134,15 +142,12 @@ class SizeInference {
   // A value with the same shape that every stage can compute; null: none is known.
   Value* shape_of(Value* value, const Frame* frame, int depth) {
     if (depth > kMaxDepth || !is_tensor(value)) return nullptr;
+    if (value->node()->kind() == c10::prim::GetAttr) return shape_of_attribute(value->node(), frame);
     if (frame == nullptr && kinds_.of(value) != ValueKind::kCarried && kinds_.of(value) != ValueKind::kSize) {
       return insert(kLike, {value});
     }
     Node* node = value->node();
     if (node->kind() == c10::prim::Param) return shape_of_argument(value, frame, depth);
-    if (node->kind() == c10::prim::GetAttr) {
-      Value* held = attribute(node, frame);
-      return held ? insert(kLike, {held}) : nullptr;
-    }
     if (keeps_shape(node)) return shape_of(node->input(0), frame, depth + 1);
     if (broadcasts(node)) return shape_of_sum(node, frame, depth);
     const std::string_view kind = node->kind().toQualString();
@@ -172,22 +177,20 @@ class SizeInference {
     return other_shape ? insert(kind, {shape, other_shape}) : nullptr;
   }
 
-  // A parameter or buffer that is read inside a unit, read in the flattened forward.
-  Value* attribute(Node* node, const Frame* frame) {
-    if (frame == nullptr) return node->output();
-    Value* owner = node->input(0);
-    if (owner->node()->kind() == c10::prim::GetAttr) {
-      owner = attribute(owner->node(), frame);
-    } else if (owner == frame->body.graph->inputs()[0]) {
-      owner = frame->call->input(0);
-    } else {
-      return nullptr;
-    }
-    if (owner == nullptr) return nullptr;
-    Node* read = graph().insertNode(graph().createGetAttr(owner, node->s(c10::attr::name)));
-    inserted_.push_back(read);
-    analysis::bind_attribute(read, flat_.objects);
-    return read->output();
+  // Of a parameter or buffer: its shape in the file. The tensor itself may be on another stage.
+  Value* shape_of_attribute(Node* node, const Frame* frame) {
+    const auto& objects = frame == nullptr ? flat_.objects : frame->body.objects;
+    const auto owner = objects.find(node->input(0));
+    if (owner == objects.end()) return nullptr;
+    const auto held = owner->second->getAttr(node->s(c10::attr::name));
+    if (!held.isTensor() || !held.toTensor().defined()) return nullptr;
+    const auto& type = *owner->second->type();
+    const bool is_fixed = type.is_parameter(type.getAttributeSlot(node->s(c10::attr::name))) ||
+                          (frame == nullptr && kinds_.of(node->output()) == ValueKind::kReplicable);
+    if (!is_fixed) return nullptr;  // forward may assign another tensor
+    Value* sizes = graph().insertConstant(held.toTensor().sizes().vec());
+    inserted_.push_back(sizes->node());
+    return insert(kSizes, {sizes});
   }
 
   Value* insert(const char* kind, at::ArrayRef<Value*> inputs) {

@@ -139,6 +139,34 @@ def forward(self, x):
   }
 }
 
+TEST_CASE("sizes of embeddings are those of the ids, also where a unit looks them up", "[runtime][model][stages]") {
+  Module embedding("Embedding");
+  test::add_parameter(embedding, "weight", {11, 4});
+  embedding.define("def forward(self, i):\n    return torch.embedding(self.weight, i)\n");
+  auto children = four_layers();
+  children.insert(children.begin(), {"embedding", embedding});
+  const auto net = make_net(R"(
+def forward(self, ids):
+    x = self.embedding.forward(ids)
+    width = x.size(-1)
+    positions = torch.arange(x.size(1)).unsqueeze(-1) * 0.25
+    y = torch.dropout(x + positions + self.scale, 0.0, False)
+    rows = y.size(0)
+    y = self.two.forward(self.one.forward(y))
+    y = self.four.forward(self.three.forward(y)) * positions
+    return y.view(rows * width, -1).sum() / rows
+)",
+                            children);
+  const bool is_unit = GENERATE(false, true);
+  const std::vector<std::string> units =
+      is_unit ? std::vector<std::string>{"Block", "Embedding"} : std::vector<std::string>{"Block"};
+  StagedRun run(net, in_stages(2), units);
+  run.check_step({at::tensor({3, 1, 7, 10, 0, 2}, at::kLong).view({2, 3})});
+  CHECK(origins(run.plan().stages[1]) == std::vector<std::string>{"output of 'two'"});
+  CHECK(run.plan().tied.empty());
+  if (is_unit) CHECK(run.stages[0]->facts.table.units[1].parameters.size() == 1);
+}
+
 TEST_CASE("a number that is read out of a carried tensor depends on the data", "[runtime][model][stages]") {
   StagedRun run(make_net(R"(
 def forward(self, x):
