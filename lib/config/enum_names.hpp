@@ -26,6 +26,9 @@ inline constexpr EnumName<LossAverage> kLossAverages[] = {{"micro_batches", Loss
 inline constexpr EnumName<OffloadDevice> kOffloadDevices[] = {
     {"none", OffloadDevice::kNone}, {"cpu", OffloadDevice::kHost}, {"nvme", OffloadDevice::kFile}};
 
+inline constexpr EnumName<PipelineSchedule> kPipelineSchedules[] = {
+    {"1f1b", PipelineSchedule::k1F1B}, {"gpipe", PipelineSchedule::kGPipe}, {"zb-h1", PipelineSchedule::kZbH1}};
+
 // DeepSpeed's keys differ in the names of types that they accept.
 inline constexpr EnumName<ScalarType> kCommunicationTypes[] = {
     {"fp32", ScalarType::kFp32}, {"bf16", ScalarType::kBf16}, {"fp16", ScalarType::kFp16}};

@@ -210,6 +210,8 @@ struct Recomputation {  // "activation_checkpointing"
   bool synchronize_checkpoint_boundary = false, profile = false;
 };
 
+enum class PipelineSchedule : uint8_t { k1F1B, kGPipe, kZbH1 };  // runtime/pipeline/schedule.hpp
+
 struct Kernels {  // "kernels": the model's operators that our kernels replace on GPUs
   bool cross_entropy = true, layer_norm = true, bias_gradient = true;
 };
