@@ -36,6 +36,11 @@ class Map:
         if not self.levels or not self.homes:
             raise SystemExit(f"{path}: the tables of rooms and headers were not found")
 
+    def homes_of(self, header):
+        """The rooms that may include `header`, by the longest prefix of the table; None: every room."""
+        prefix = max((prefix for prefix in self.homes if header.startswith(prefix)), key=len, default=None)
+        return self.homes.get(prefix)
+
     def room_of(self, path):
         """The room that holds `path` (from the root); the longest name wins. None: it lies in no room."""
         if path.startswith(tuple(top + "/" for top in DIVIDED)):
@@ -66,9 +71,8 @@ def check_include(map_, root, file, name):
     room = map_.room_of(file)
     target = resolve(root, file, name)
     spellings = (name, target.removeprefix("lib/") if target else name)
-    for prefix, homes in map_.homes.items():
-        is_home = any(file.startswith(home + "/") for home in homes)
-        if not is_home and any(spelling.startswith(prefix) for spelling in spellings):
+    for homes in filter(None, map(map_.homes_of, spellings)):
+        if not any(file.startswith(home + "/") for home in homes):
             return f"'{name}' may be included only in {', '.join(homes)}"
     if name.startswith("nlohmann/") and name != "nlohmann/json_fwd.hpp" and file.endswith(HEADER_ENDINGS):
         return f"'{name}' in a header; include it in sources only"

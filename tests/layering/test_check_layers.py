@@ -104,6 +104,11 @@ class PlantedViolations(unittest.TestCase):
             with self.subTest(header=header, file=stray):
                 self.expect_refusal(stray, header, "may be included only in")
 
+    def test_the_longest_row_of_a_restricted_header_counts(self):
+        header = '"runtime/pipeline/schedule.hpp"'
+        self.assertEqual(self.plant("apps/launcher/good.cpp", header), (0, ""))
+        self.expect_refusal("lib/launch/plan/bad.cpp", header, "may be included only in", "apps/launcher")
+
     def test_json_in_a_header(self):
         self.expect_refusal("lib/launch/jobs/bad.hpp", "<nlohmann/json.hpp>", "sources only")
 
