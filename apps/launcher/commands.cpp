@@ -14,10 +14,10 @@ struct Row {
 
 constexpr Row kCommands[] = {
     {"run", run_command, true},       {"exec", exec_command, true},     {"infer", infer_command, true},
-    {"hosts", hosts_command, true},   {"config", config_command, true}, {"consolidate", consolidate_command, true},
+    {"hosts", hosts_command, true},   {"config", config_command, true}, {"plan", plan_command, true},
     {"import", import_command, true}, {"jobs", jobs_command, true},     {"logs", logs_command, true},
     {"attach", attach_command, true}, {"stacks", stacks_command, true}, {"stop", stop_command, true},
-    {"doctor", doctor_command, true}, {"agent", agent_command, false},
+    {"doctor", doctor_command, true}, {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ int exec_command(const Arguments& arguments);
 int hosts_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
 int import_command(const Arguments& arguments);

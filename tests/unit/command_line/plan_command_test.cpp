@@ -1,0 +1,84 @@
+// What `dslaunch plan --schedule P,M` prints.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/launcher/commands.hpp"
+#include "support/captured_output.hpp"
+
+using namespace dslaunch;
+
+namespace {
+
+std::string output_of(std::vector<std::string> words) {
+  const test::CapturedOutput out(1);
+  words.insert(words.begin(), "plan");
+  CHECK(launcher::dispatch(words) == 0);
+  return out.text();
+}
+
+}  // namespace
+
+TEST_CASE("plan prints a schedule, its bubble and its memory", "[launcher][plan]") {
+  CHECK(output_of({"--schedule", "2,3"}) ==
+        "1f1b, 2 stages, 3 micro batches; in time slots, F (forward) takes 1, B (backward) 2\n"
+        "\n"
+        "stage 0 F0 F1 .  .  B0 B0 F2 B1 B1 .  B2 B2\n"
+        "stage 1 .  F0 B0 B0 F1 B1 B1 F2 B2 B2 .  .\n"
+        "\n"
+        "bubble 25.0 % of 12 slots\n"
+        "\n"
+        "stage   idle    micro batches with live activations\n"
+        "    0  25.0 %     2\n"
+        "    1  25.0 %     1\n");
+  CHECK(output_of({"--schedule=2,3", "--kind", "zb-h1"}) ==
+        "zb-h1, 2 stages, 3 micro batches; in time slots, F (forward) takes 1, I (input gradient) 1, W (weight "
+        "gradient) 1\n"
+        "\n"
+        "stage 0 F0 F1 .  I0 W0 F2 I1 W1 I2 W2\n"
+        "stage 1 .  F0 I0 F1 I1 W0 F2 I2 W1 W2\n"
+        "\n"
+        "bubble 10.0 % of 10 slots\n"
+        "\n"
+        "stage   idle    micro batches with live activations, with deferred weight gradients\n"
+        "    0  10.0 %     2, 1\n"
+        "    1  10.0 %     1, 2\n");
+  CHECK(output_of({"--schedule", "1,1", "--kind", "gpipe", "--times", "2,1,2"}) ==
+        "gpipe, 1 stage, 1 micro batch; in time slots, F (forward) takes 2, B (backward) 3\n"
+        "\n"
+        "stage 0 F0 F0 B0 B0 B0\n"
+        "\n"
+        "bubble 0.0 % of 5 slots\n"
+        "\n"
+        "stage   idle    micro batches with live activations\n"
+        "    0   0.0 %     1\n");
+}
+
+TEST_CASE("plan --json has the times of all actions", "[launcher][plan]") {
+  const auto document = nlohmann::json::parse(output_of({"--schedule", "2,1", "--times", "2,1,1", "--json"}));
+  CHECK(document["schedule"] == "1f1b");
+  CHECK(document["num_stages"] == 2);
+  CHECK(document["num_micro_batches"] == 1);
+  CHECK(document["slots"] == nlohmann::json{{"forward", 2}, {"input_gradient", 1}, {"weight_gradient", 1}});
+  CHECK(document["duration"] == 8);
+  CHECK(document["bubble"] == 0.5);
+  REQUIRE(document["stages"].size() == 2);
+  const auto& last = document["stages"][1];
+  CHECK(last["stage"] == 1);
+  CHECK(last["idle_share"] == 0.5);
+  CHECK(last["peak_live_activations"] == 1);
+  CHECK(last["peak_deferred_weight_gradients"] == 0);
+  const auto action = [](const char* name, int begin, int end) {
+    return nlohmann::json{{"action", name}, {"micro_batch", 0}, {"begin", begin}, {"end", end}};
+  };
+  CHECK(last["actions"] == nlohmann::json{action("receive_activation", 0, 2), action("forward", 2, 4),
+                                          action("backward", 4, 6), action("send_gradient", 6, 6)});
+}
+
+TEST_CASE("plan --help shows examples and says what the letters stand for", "[launcher][plan]") {
+  const std::string help = output_of({"--help"});
+  for (const char* part : {"dslaunch plan --schedule 4,8", "I and W its two parts", "--kind", "1f1b|gpipe|zb-h1"}) {
+    CHECK_THAT(help, Catch::Contains(part));
+  }
+}
