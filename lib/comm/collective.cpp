@@ -1,5 +1,8 @@
 #include "comm/collective.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 
@@ -68,13 +71,37 @@ void check_member(int rank, int size) {
   DSL_CHECK(rank >= 0 && rank < size, fmt::format("rank {} is not in a group of {}", rank, size));
 }
 
-void check_peer(int peer, int own_rank, int size) {
-  check_member(peer, size);
-  DSL_CHECK(peer != own_rank, "a rank cannot send to itself");
+void check_exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives, int own_rank, int size) {
+  const auto check = [&](const ConstBuffer& buffer, int peer) {
+    check_buffer(buffer);
+    check_member(peer, size);
+    DSL_CHECK(peer != own_rank, "a rank cannot send to itself");
+  };
+  for (const auto& [buffer, destination] : sends) check(buffer, destination);
+  for (const auto& [buffer, source] : receives) check(buffer, source);
 }
 
 std::string describe_call(const char* verb, const ConstBuffer& buffer, const std::string& group) {
   return fmt::format("{} of {} {} in group '{}'", verb, buffer.count, name_of(buffer.dtype), group);
+}
+
+std::string describe_exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                              const std::string& group) {
+  constexpr size_t kMaxDescribed = 4;
+  std::vector<std::string> parts;
+  for (const auto& [buffer, destination] : sends) {
+    parts.push_back(fmt::format("send of {} {} to member {}", buffer.count, name_of(buffer.dtype), destination));
+  }
+  for (const auto& [buffer, source] : receives) {
+    parts.push_back(fmt::format("receive of {} {} from member {}", buffer.count, name_of(buffer.dtype), source));
+  }
+  if (parts.size() == 1) return fmt::format("{} in group '{}'", parts.front(), group);
+  const size_t num_left_out = parts.size() - std::min(parts.size(), kMaxDescribed);
+  if (num_left_out > 0) {
+    parts.resize(kMaxDescribed);
+    parts.push_back(fmt::format("and {} more", num_left_out));
+  }
+  return fmt::format("exchange ({}) in group '{}'", fmt::join(parts, ", "), group);
 }
 
 }  // namespace dslaunch::comm

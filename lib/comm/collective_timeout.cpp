@@ -25,12 +25,14 @@ CollectiveTimeout::~CollectiveTimeout() {
   thread_.join();
 }
 
-void CollectiveTimeout::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what) {
+void CollectiveTimeout::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what,
+                            std::vector<Message> messages) {
   std::lock_guard lock(mutex_);
   drop_ended();
   PendingCall call{number, std::move(what), std::chrono::steady_clock::now()};
   call.blocks_host = false;
   call.is_on_device = true;
+  call.messages = std::move(messages);
   operations_.push_back({counter, value, std::move(call)});
 }
 
@@ -42,7 +44,7 @@ std::optional<std::string> CollectiveTimeout::message() const {
 std::optional<PendingCall> CollectiveTimeout::oldest() {
   std::lock_guard lock(mutex_);
   const PendingCall* longest = longest_pending();
-  return longest && longest->number > 0 ? std::optional(*longest) : std::nullopt;
+  return longest ? std::optional(*longest) : std::nullopt;
 }
 
 bool CollectiveTimeout::Operation::has_ended() const {

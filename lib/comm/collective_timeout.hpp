@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/calls.hpp"
 
@@ -33,13 +34,14 @@ class CollectiveTimeout {
   CollectiveTimeout(const CollectiveTimeout&) = delete;
   CollectiveTimeout& operator=(const CollectiveTimeout&) = delete;
 
-  // Call `number` (0: not in the group's sequence), `what`, was queued, and has ended when *counter has reached `value`
-  // (the counter may wrap). Operations of one counter end in the order of these calls. One thread; `counter` must stay
-  // valid for as long as this object.
-  void add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what);
+  // Call `number`, `what`, was queued, and has ended when *counter has reached `value` (the counter may wrap).
+  // Operations of one counter end in the order of these calls. `messages`: of an exchange. One thread; `counter` must
+  // stay valid for as long as this object.
+  void add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what,
+           std::vector<Message> messages = {});
   // The message about the late operation, if any. Any thread.
   std::optional<std::string> message() const;
-  // The numbered operation that has been pending longest. Any thread.
+  // The operation that has been pending longest. Any thread.
   std::optional<PendingCall> oldest();
 
  private:

@@ -2,15 +2,17 @@
 // both.
 //
 // Threads: one thread issues collectives on a communicator; abort() may come from any thread. All ranks of the group
-// must issue the same sequence. Host backends have finished when a call returns. Device backends enqueue on the current
-// stream of the calling thread's device and return; wait_for_completion() surfaces asynchronous errors. Failure: the
-// death of a peer or abort() makes pending and later calls throw PeerError on every survivor.
+// must issue the same sequence of collectives; an exchange concerns only the members that it names. Host backends have
+// finished when a call returns. Device backends enqueue on the current stream of the calling thread's device and
+// return; wait_for_completion() surfaces asynchronous errors. Failure: the death of a peer or abort() makes pending and
+// later calls throw PeerError on every survivor.
 #pragma once
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "comm/calls.hpp"
@@ -37,6 +39,16 @@ struct ConstBuffer {
   ConstBuffer(const Buffer& b) : data(b.data), count(b.count), dtype(b.dtype) {}  // NOLINT: a Buffer is one
 };
 
+// Parts of an exchange.
+struct Outgoing {
+  ConstBuffer buffer;
+  int destination = 0;
+};
+struct Incoming {
+  Buffer buffer;
+  int source = 0;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -52,9 +64,20 @@ class Communicator {
   // comes from rank r; this rank's own slice is copied. `out` must not share memory with `in`.
   virtual void all_to_all(ConstBuffer in, Buffer out) = 0;
   virtual void broadcast(Buffer buffer, int root) = 0;
-  // Between two members, for future pipelines; so far only the contract test calls them.
-  virtual void send(ConstBuffer buffer, int destination) = 0;
-  virtual void receive(Buffer buffer, int source) = 0;
+  // Sends and receives between pairs of members, all of them at the same time: it waits for all, and none waits for
+  // another, so no order in which members issue them can deadlock within an exchange. The n-th message to a member
+  // meets the n-th that it receives from this one, in whichever exchanges; both ends have equal counts, and empty
+  // messages are left out. No receive may share memory with another part of the exchange.
+  virtual void exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
+  // An exchange of one message.
+  void send(ConstBuffer buffer, int destination) {
+    const Outgoing one{buffer, destination};
+    exchange({&one, 1}, {});
+  }
+  void receive(Buffer buffer, int source) {
+    const Incoming one{buffer, source};
+    exchange({}, {&one, 1});
+  }
   virtual void barrier() = 0;
   // Device backends: blocks until everything enqueued so far has finished, and throws any error. Host: no effect.
   virtual void wait_for_completion() = 0;

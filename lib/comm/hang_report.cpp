@@ -1,6 +1,7 @@
 #include "comm/hang_report.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "base/byte_fields.hpp"
 #include "base/format.hpp"
@@ -29,6 +30,30 @@ const RankWait* blocking_wait(const std::optional<RankReport>& report) {
   const auto& waits = report->waits;
   const auto found = std::find_if(waits.begin(), waits.end(), [](const RankWait& wait) { return wait.blocks_host; });
   return found == waits.end() ? nullptr : &*found;
+}
+
+const RankWait* pending_exchange(const std::optional<RankReport>& report) {
+  if (!report) return nullptr;
+  const auto& waits = report->waits;
+  const auto found =
+      std::find_if(waits.begin(), waits.end(), [](const RankWait& wait) { return !wait.messages.empty(); });
+  return found == waits.end() ? nullptr : &*found;
+}
+
+// The other ranks of a wait for which `is_one` holds: it gets the rank, and the sequence and number by which the rank's
+// report shows whether it has arrived.
+std::set<int> participants_of(
+    const RankWait& wait, int rank,
+    const std::function<bool(int rank, const std::string& sequence, uint64_t number)>& is_one) {
+  std::set<int> found;
+  for (const auto& [sequence, number, peer] : wait.messages) {
+    if (is_one(peer, sequence, number)) found.insert(peer);
+  }
+  if (!wait.messages.empty()) return found;
+  for (int member : wait.members) {
+    if (member != rank && is_one(member, wait.group, wait.number)) found.insert(member);
+  }
+  return found;
 }
 
 bool is_still_waiting(const std::optional<RankReport>& before, const std::optional<RankReport>& now,
@@ -109,6 +134,11 @@ std::string encode(const RankReport& report) {
     time(wait.age);
     out.u8(wait.blocks_host ? 1 : 0).u8(wait.is_on_device ? 1 : 0);
     time(wait.own_timeout);
+    out.count(wait.messages.size());
+    for (const auto& message : wait.messages) {
+      text(message.sequence);
+      out.u64(message.number).u32(static_cast<uint32_t>(message.peer));
+    }
   }
   return out.take();
 }
@@ -139,6 +169,13 @@ RankReport decode(std::string_view bytes) {
     wait.blocks_host = in.u8() != 0;
     wait.is_on_device = in.u8() != 0;
     wait.own_timeout = time();
+    for (uint32_t messages = in.u32(); messages > 0; --messages) {
+      AwaitedMessage message;
+      message.sequence = text();
+      message.number = in.u64();
+      message.peer = static_cast<int>(in.u32());
+      wait.messages.push_back(std::move(message));
+    }
     out.waits.push_back(std::move(wait));
   }
   in.expect_end();
@@ -146,13 +183,26 @@ RankReport decode(std::string_view bytes) {
 }
 
 std::vector<int> missing_from(const RankWait& wait, int rank, const RankReports& reports) {
-  std::vector<int> missing;
-  for (int member : wait.members) {
-    if (member != rank && last_call(reports.at(static_cast<size_t>(member)), wait.group) < wait.number) {
-      missing.push_back(member);
-    }
+  const auto missing = participants_of(wait, rank, [&](int member, const std::string& sequence, uint64_t number) {
+    return last_call(reports.at(static_cast<size_t>(member)), sequence) < number;
+  });
+  return {missing.begin(), missing.end()};
+}
+
+std::vector<int> root_missing(const RankWait& wait, int rank, const RankReports& reports) {
+  std::set<int> seen{rank}, roots;
+  std::vector<int> left = missing_from(wait, rank, reports);
+  while (!left.empty()) {
+    const int next = left.back();
+    left.pop_back();
+    if (!seen.insert(next).second) continue;
+    const auto& report = reports.at(static_cast<size_t>(next));
+    const RankWait* its_wait = pending_exchange(report);
+    const auto its_missing = its_wait ? missing_from(*its_wait, next, reports) : std::vector<int>{};
+    if (its_missing.empty()) roots.insert(next);
+    left.insert(left.end(), its_missing.begin(), its_missing.end());
   }
-  return missing;
+  return {roots.begin(), roots.end()};
 }
 
 std::vector<int> find_deadlocked(const RankReports& before, const RankReports& now, milliseconds min_age) {
@@ -190,13 +240,12 @@ std::string describe_missing(std::vector<int> missing, const RankReports& before
 
 std::vector<int> frozen_members(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
                                 const StateOf& state_of) {
-  std::vector<int> frozen;
-  for (int member : wait.members) {
+  const auto frozen = participants_of(wait, rank, [&](int member, const std::string& sequence, uint64_t number) {
     const auto index = static_cast<size_t>(member);
-    if (member == rank || last_call(now.at(index), wait.group) < wait.number) continue;
-    if (is_stopped(state_of(*now[index])) || !is_reporting(before.at(index), *now[index])) frozen.push_back(member);
-  }
-  return frozen;
+    if (last_call(now.at(index), sequence) < number) return false;
+    return is_stopped(state_of(*now[index])) || !is_reporting(before.at(index), *now[index]);
+  });
+  return {frozen.begin(), frozen.end()};
 }
 
 std::string describe_frozen(const std::vector<int>& frozen, const RankReports& now, const StateOf& state_of) {

@@ -12,18 +12,26 @@
 
 namespace dslaunch::comm {
 
+// A message of a pending exchange: the `number`-th that goes from one rank to another.
+struct AwaitedMessage {
+  std::string sequence;  // its name in last_calls, the same on both ranks
+  uint64_t number = 0;
+  int peer = 0;  // the other rank, numbered in the world
+};
+
 // A call that is pending on a rank, or a barrier outside the collectives.
 struct RankWait {
   std::string group;  // the group in whose sequence `number` counts
   uint64_t number = 0;
   std::string what;
   std::string advice;        // what to do if the missing ranks never arrive; may be empty
-  std::vector<int> members;  // participating ranks, numbered in the world
+  std::vector<int> members;  // participating ranks, numbered in the world; of an exchange, unused
   std::chrono::milliseconds age{};
   bool blocks_host = true;    // false: the rank itself may have continued
   bool is_on_device = false;  // it may be waiting for earlier computation
   // If not 0, the wait times out by itself, and no watchdog ends it for lasting too long.
   std::chrono::milliseconds own_timeout{};
+  std::vector<AwaitedMessage> messages = {};  // an exchange: it waits for the other ends of these
 };
 
 struct RankReport {
@@ -33,7 +41,7 @@ struct RankReport {
   uint64_t heartbeat = 0;    // counts the reports: stops increasing on a stalled rank
   std::string activity;      // "step 12"; may be empty
   std::chrono::milliseconds activity_age{};
-  std::map<std::string, uint64_t> last_calls;  // by group
+  std::map<std::string, uint64_t> last_calls;  // by group; and messages begun, by AwaitedMessage::sequence
   std::vector<RankWait> waits;
 };
 
@@ -43,8 +51,11 @@ RankReport decode(std::string_view bytes);  // throws WireError
 // By rank of the world; nullopt for a rank that has not reported yet.
 using RankReports = std::vector<std::optional<RankReport>>;
 
-// The members that have not made the call in which `rank` waits.
+// The members that have not made the call in which `rank` waits; of an exchange, the peers that have not made theirs.
 std::vector<int> missing_from(const RankWait& wait, int rank, const RankReports& reports);
+// The ranks at which a chain of exchanges begins that wait for each other: a missing rank that is itself waiting in an
+// exchange is replaced by the ranks that it waits for.
+std::vector<int> root_missing(const RankWait& wait, int rank, const RankReports& reports);
 
 // Deadlocked ranks, whose waits can never end since each waits for others of them. They were waiting in the previous
 // pass already, and have waited for `min_age`. Empty: some rank may still continue.

@@ -60,6 +60,33 @@ std::string advice_for(const std::vector<int>& ranks, const RankReports& reports
   return {};
 }
 
+std::string message_sequence(const Watchdog::Group& group, int from, int to) {
+  const auto rank_of = [&](int member) { return group.members.at(static_cast<size_t>(member)); };
+  return fmt::format("{} {}>{}", group.name, rank_of(from), rank_of(to));
+}
+
+// `rank`: this rank of the world. An exchange is a sequence of its own rank: only its messages concern others.
+RankWait wait_of(const PendingCall& call, const Watchdog::Group& group, int rank) {
+  RankWait wait{group.name,    call.number,       call.what,        {},
+                group.members, since(call.since), call.blocks_host, call.is_on_device};
+  if (call.messages.empty()) return wait;
+  wait.group = fmt::format("{} exchanges of rank {}", group.name, rank);
+  for (const auto& [from, to, number] : call.messages) {
+    const int peer =
+        group.members.at(static_cast<size_t>(group.members.at(static_cast<size_t>(from)) == rank ? to : from));
+    wait.messages.push_back({message_sequence(group, from, to), number, peer});
+  }
+  return wait;
+}
+
+// A neighbour waits for the same cause in an exchange of its own, and reports it.
+bool is_reported_by_peer(const RankWait& wait, int rank, const RankReports& reports) {
+  if (wait.messages.empty()) return false;
+  const auto missing = missing_from(wait, rank, reports), roots = root_missing(wait, rank, reports);
+  return !roots.empty() &&
+         std::find_first_of(missing.begin(), missing.end(), roots.begin(), roots.end()) == missing.end();
+}
+
 ports::ProcessIdentity own_identity() {
   const auto stat = ports::read_process_stat(::getpid());
   return {::getpid(), stat ? stat->start_ticks : 0};
@@ -187,16 +214,11 @@ RankReport Watchdog::report() const {
   for (const Group& group : groups_) {
     const CallState calls = group.communicator->calls();
     out.last_calls[group.name] = calls.last;
+    for (const auto& [ends, number] : calls.messages) {
+      out.last_calls[message_sequence(group, ends.first, ends.second)] = number;
+    }
     if (!calls.oldest || since(calls.oldest->since) < options_.times.check_interval) continue;
-    const PendingCall& call = *calls.oldest;
-    out.waits.push_back({group.name,
-                         call.number,
-                         call.what,
-                         {},
-                         group.members,
-                         since(call.since),
-                         call.blocks_host,
-                         call.is_on_device});
+    out.waits.push_back(wait_of(*calls.oldest, group, options_.rank));
   }
   out.activity = activity_;
   out.activity_age = since(activity_since_);
@@ -286,6 +308,7 @@ void Watchdog::check_long_wait(const RankReport& own) {
   }
   // A device may still be computing earlier work.
   if (missing.empty() && it.wait.is_on_device) return;
+  if (is_reported_by_peer(it.wait, options_.rank, now)) return;
   const size_t due = num_reports_due(it.wait, options_.times, median_step());
   if (due <= it.num_reported) return;
   it.num_reported = due;
@@ -300,7 +323,8 @@ void Watchdog::check_long_wait(const RankReport& own) {
 std::string Watchdog::describe_missing_ranks(const RankWait& wait, const RankReports& before,
                                              const RankReports& now) const {
   const auto state_of = states_on(options_.host);
-  const auto missing = missing_from(wait, options_.rank, now);
+  auto missing = root_missing(wait, options_.rank, now);
+  if (missing.empty()) missing = missing_from(wait, options_.rank, now);
   if (!missing.empty()) return describe_missing(missing, before, now, state_of);
   const auto frozen = frozen_members(wait, options_.rank, before, now, state_of);
   return frozen.empty() ? "" : describe_frozen(frozen, now, state_of);

@@ -28,7 +28,7 @@ class ThreadGroups {
   }
   void abort() {
     const std::lock_guard lock(mutex_);
-    for (auto& [name, known] : groups_) known.group->meet.abort();
+    for (auto& [name, known] : groups_) known.group->abort();
   }
 
  private:

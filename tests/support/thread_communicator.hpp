@@ -6,13 +6,19 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/half_float.hpp"
+#include "comm/collective.hpp"
 #include "comm/communicator.hpp"
 
 namespace dslaunch::test {
@@ -47,11 +53,69 @@ class RankBarrier {
   bool is_aborted_ = false;
 };
 
+// Messages between the ranks, as in NCCL and Gloo: an exchange ends when the other ends of all its messages have come.
+class RankMessages {
+ public:
+  void exchange(int rank, std::span<const comm::Outgoing> sends, std::span<const comm::Incoming> receives) {
+    std::unique_lock lock(mutex_);
+    std::vector<Message> sent;
+    for (const auto& [buffer, destination] : sends) sent.push_back({buffer});
+    for (size_t i = 0; i < sends.size(); ++i) {
+      if (sends[i].buffer.count > 0) waiting_[{rank, sends[i].destination}].push_back(&sent[i]);
+    }
+    changed_.notify_all();
+    for (const auto& [buffer, source] : receives) {
+      if (buffer.count > 0) receive(lock, waiting_[{source, rank}], buffer);
+    }
+    for (const Message& message : sent) wait(lock, [&] { return message.is_taken || message.buffer.count == 0; });
+  }
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    is_aborted_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Message {
+    comm::ConstBuffer buffer;
+    bool is_taken = false;
+  };
+
+  template <class Predicate>
+  void wait(std::unique_lock<std::mutex>& lock, Predicate&& is_reached) {
+    changed_.wait(lock, [&] { return is_aborted_ || is_reached(); });
+    if (is_aborted_) throw PeerError(-1, "this process", "an exchange", "another rank has failed");
+  }
+  void receive(std::unique_lock<std::mutex>& lock, std::deque<Message*>& from, comm::Buffer buffer) {
+    wait(lock, [&] { return !from.empty(); });
+    Message& message = *from.front();
+    from.pop_front();
+    if (message.buffer.count != buffer.count || message.buffer.dtype != buffer.dtype) {
+      throw std::logic_error("a receive of " + std::to_string(buffer.count) + " elements meets a send of " +
+                             std::to_string(message.buffer.count) + ", or of another type");
+    }
+    std::memcpy(buffer.data, message.buffer.data, buffer.count * comm::size_of(buffer.dtype));
+    message.is_taken = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, int>, std::deque<Message*>> waiting_;  // by sender and receiver, in order
+  bool is_aborted_ = false;
+};
+
 class ThreadGroup {
  public:
   explicit ThreadGroup(int ranks) : size(ranks), meet(ranks), slots(ranks) {}
+  void abort() {
+    meet.abort();
+    messages.abort();
+  }
+
   const int size;
   RankBarrier meet;
+  RankMessages messages;
   std::vector<const void*> slots;  // what each rank brings to the collective at hand
 };
 
@@ -100,12 +164,14 @@ class ThreadCommunicator : public comm::Communicator {
     if (rank_ != root) copy(buffer.data, group_->slots[root], bytes(buffer.count, buffer.dtype));
     group_->meet.arrive_and_wait();
   }
-  void send(comm::ConstBuffer, int) override { throw std::logic_error("not used here"); }
-  void receive(comm::Buffer, int) override { throw std::logic_error("not used here"); }
+  void exchange(std::span<const comm::Outgoing> sends, std::span<const comm::Incoming> receives) override {
+    comm::check_exchange(sends, receives, rank_, size());
+    group_->messages.exchange(rank_, sends, receives);
+  }
   void barrier() override { group_->meet.arrive_and_wait(); }
   void wait_for_completion() override {}
   void wait_until(const std::function<bool()>&) override { throw std::logic_error("not used here"); }
-  void abort(const std::string&) override { group_->meet.abort(); }
+  void abort(const std::string&) override { group_->abort(); }
 
  private:
   static size_t bytes(size_t count, comm::DType dtype) { return count * comm::size_of(dtype); }

@@ -38,9 +38,7 @@ GlooCommunicator::GlooCommunicator(const CommunicatorOptions& options, rendezvou
     : options_(options),
       others_(all_but(options.rank, options.size)),
       abort_flag_(watch_peers(store)),
-      mesh_(std::make_unique<FullMesh>(options, store, *abort_flag_, Deadline::after(options.timeout))),
-      sent_to_(count_of(options.size)),
-      received_from_(count_of(options.size)) {}
+      mesh_(std::make_unique<FullMesh>(options, store, *abort_flag_, Deadline::after(options.timeout))) {}
 
 template <class Body>
 void GlooCommunicator::collective(const char* verb, const ConstBuffer& buffer, Body&& body) {
@@ -48,13 +46,6 @@ void GlooCommunicator::collective(const char* verb, const ConstBuffer& buffer, B
   std::string what = describe_call(verb, buffer, options_.name);
   const HostCalls::Scope pending(calls_, what);
   run({std::move(what), pending.number, options_.timeout, Deadline::after(options_.timeout)}, body);
-}
-
-// Only two members take part, so the call has no number in the sequence.
-template <class Body>
-void GlooCommunicator::point_to_point(const char* verb, const ConstBuffer& buffer, Body&& body) {
-  check_buffer(buffer);
-  run({describe_call(verb, buffer, options_.name), 0, options_.timeout, Deadline::after(options_.timeout)}, body);
 }
 
 template <class Body>
@@ -154,24 +145,54 @@ void GlooCommunicator::broadcast(Buffer buffer, int root) {
   });
 }
 
-void GlooCommunicator::send(ConstBuffer buffer, int destination) {
-  check_peer(destination, options_.rank, options_.size);
-  point_to_point("send", buffer, [&](const Call& call) {
-    if (buffer.count == 0) return;
-    FullMesh::Region region(*mesh_, buffer.data, num_bytes_in(buffer));
-    region.send(destination, kPointToPoint | sent_to_[count_of(destination)]++, 0, num_bytes_in(buffer));
-    call.wait_sent(region, destination);
+// Gloo's own thread makes all transfers progress at the same time.
+void GlooCommunicator::exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  check_exchange(sends, receives, options_.rank, options_.size);
+  struct Transfer {
+    ConstBuffer buffer;
+    int peer = 0;
+    uint64_t tag = 0;
+    FullMesh::Region region = {};
+  };
+  std::vector<Transfer> incoming, outgoing;
+  std::vector<Message> messages;
+  for (const auto& [buffer, source] : receives) {
+    if (buffer.count == 0) continue;
+    messages.push_back(exchanges_.count(source, options_.rank));
+    incoming.push_back({buffer, source, kPointToPoint | messages.back().number});
+  }
+  for (const auto& [buffer, destination] : sends) {
+    if (buffer.count == 0) continue;
+    messages.push_back(exchanges_.count(options_.rank, destination));
+    outgoing.push_back({buffer, destination, kPointToPoint | messages.back().number});
+  }
+  if (messages.empty()) return;
+
+  const Call call{describe_exchange(sends, receives, options_.name), exchanges_.next_exchange(), options_.timeout,
+                  Deadline::after(options_.timeout)};
+  const HostCalls::Scope pending(calls_, call.what, call.number, std::move(messages));
+  run(call, [&](const Call&) {
+    const auto open = [&](Transfer& each) {
+      each.region = FullMesh::Region(*mesh_, each.buffer.data, num_bytes_in(each.buffer));
+    };
+    // Receives first: a sender that finds them posted needs no second round.
+    for (auto& each : incoming) {
+      open(each);
+      each.region.receive(each.peer, each.tag, 0, num_bytes_in(each.buffer));
+    }
+    for (auto& each : outgoing) {
+      open(each);
+      each.region.send(each.peer, each.tag, 0, num_bytes_in(each.buffer));
+    }
+    for (auto& each : incoming) call.wait_received(each.region, each.peer);
+    for (auto& each : outgoing) call.wait_sent(each.region, each.peer);
   });
 }
 
-void GlooCommunicator::receive(Buffer buffer, int source) {
-  check_peer(source, options_.rank, options_.size);
-  point_to_point("receive", buffer, [&](const Call& call) {
-    if (buffer.count == 0) return;
-    FullMesh::Region region(*mesh_, buffer.data, num_bytes_in(buffer));
-    region.receive(source, kPointToPoint | received_from_[count_of(source)]++, 0, num_bytes_in(buffer));
-    call.wait_received(region, source);
-  });
+CallState GlooCommunicator::calls() const {
+  CallState state = calls_.state();
+  state.messages = exchanges_.counts();
+  return state;
 }
 
 void GlooCommunicator::barrier() {

@@ -27,19 +27,16 @@ class GlooCommunicator final : public Communicator {
   void all_gather(ConstBuffer in, Buffer out) override;
   void all_to_all(ConstBuffer in, Buffer out) override;
   void broadcast(Buffer buffer, int root) override;
-  void send(ConstBuffer buffer, int destination) override;
-  void receive(Buffer buffer, int source) override;
+  void exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
   void barrier() override;
   void wait_for_completion() override {}
   void wait_until(const std::function<bool()>& is_reached) override { abort_flag_->wait_until(is_reached, "wait"); }
   void abort(const std::string& reason) override { abort_flag_->trip(reason); }
-  CallState calls() const override { return calls_.state(); }
+  CallState calls() const override;
 
  private:
   template <class Body>
   void collective(const char* verb, const ConstBuffer& buffer, Body&& body);
-  template <class Body>
-  void point_to_point(const char* verb, const ConstBuffer& buffer, Body&& body);
   template <class Body>
   void run(const Call& call, Body&& body);
   void exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out);
@@ -51,10 +48,10 @@ class GlooCommunicator final : public Communicator {
   std::unique_ptr<FullMesh> mesh_;
 
   HostCalls calls_;
+  ExchangeCounter exchanges_;
 
   // Owned by the thread that issues collectives.
-  std::vector<uint64_t> sent_to_, received_from_;  // point-to-point messages so far, by peer
-  std::vector<char> scratch_;                      // reused between calls
+  std::vector<char> scratch_;  // reused between calls
 };
 
 }  // namespace dslaunch::comm

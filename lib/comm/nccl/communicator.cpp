@@ -3,7 +3,10 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -47,6 +50,18 @@ ncclRedOp_t nccl_op(ReduceOp op) {
 
 bool is_in_progress(ncclResult_t result) {
   return result == ncclInProgress;
+}
+
+// Calls `fill`, which adds calls of NCCL to one group: they run at the same time. Returns the first failure.
+using AddToGroup = std::function<void(ncclResult_t outcome)>;
+ncclResult_t as_group(const std::function<void(const AddToGroup& add)>& fill) {
+  ncclResult_t result = ::ncclGroupStart();
+  const AddToGroup add = [&](ncclResult_t outcome) {
+    if (result == ncclSuccess) result = outcome;
+  };
+  fill(add);
+  add(::ncclGroupEnd());
+  return result;
 }
 
 }  // namespace
@@ -179,12 +194,10 @@ void NcclCommunicator::wait_until_issued(ncclResult_t result, const std::string&
   abort_flag_->check(what);
 }
 
+// Enqueues on the current stream. A captured call has no mark: it does not count, since the capture may still fail on
+// one member only.
 template <class Enqueue>
-void NcclCommunicator::enqueue(Sequence sequence, const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
-  check_buffer(buffer);
-  std::string what = describe_call(verb, buffer, options_.name);
-  check(what);
-  if (buffer.count == 0) return;
+StreamCounters::Mark NcclCommunicator::issue(const std::string& what, Enqueue&& call) {
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
   ncclResult_t result = ncclInvalidUsage;
   {
@@ -192,29 +205,35 @@ void NcclCommunicator::enqueue(Sequence sequence, const char* verb, const ConstB
     if (handle_) result = call(handle_, stream());
   }
   if (result != ncclSuccess) wait_until_issued(result, what, Deadline::after(options_.timeout));
-  // A captured call has no mark and does not count: the capture may still fail on one member only.
-  const auto mark = counters_->mark(stream());
-  if (!mark.counter) return;
-  const uint64_t number = sequence == Sequence::kOfTheGroup ? ++last_call_ : 0;
-  collective_timeout_->add(mark.counter, mark.value, number, std::move(what));
+  return counters_->mark(stream());
+}
+
+template <class Enqueue>
+void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
+  check_buffer(buffer);
+  std::string what = describe_call(verb, buffer, options_.name);
+  check(what);
+  if (buffer.count == 0) return;
+  const auto mark = issue(what, call);
+  if (mark.counter) collective_timeout_->add(mark.counter, mark.value, ++last_call_, std::move(what));
 }
 
 void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
-  enqueue(Sequence::kOfTheGroup, "all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue("all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclAllReduce(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), nccl_op(op), comm, on);
   });
 }
 
 void NcclCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
   check_reduce_scatter(in, out, options_.size);
-  enqueue(Sequence::kOfTheGroup, "reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue("reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclReduceScatter(in.data, out.data, out.count, nccl_type(in.dtype), nccl_op(op), comm, on);
   });
 }
 
 void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_all_gather(in, out, options_.size);
-  enqueue(Sequence::kOfTheGroup, "all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue("all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclAllGather(in.data, out.data, in.count, nccl_type(in.dtype), comm, on);
   });
 }
@@ -223,40 +242,51 @@ void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
 void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, options_.size);
   const size_t count = in.count / static_cast<size_t>(options_.size), bytes = count * size_of(in.dtype);
-  enqueue(Sequence::kOfTheGroup, "all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
-    ncclResult_t result = ::ncclGroupStart();
-    const auto add = [&](ncclResult_t outcome) {
-      if (result == ncclSuccess) result = outcome;
-    };
-    for (int peer = 0; peer < options_.size; ++peer) {
-      const size_t offset = static_cast<size_t>(peer) * bytes;
-      add(::ncclSend(static_cast<const char*>(in.data) + offset, count, nccl_type(in.dtype), peer, comm, on));
-      add(::ncclRecv(static_cast<char*>(out.data) + offset, count, nccl_type(out.dtype), peer, comm, on));
-    }
-    add(::ncclGroupEnd());
-    return result;
+  enqueue("all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
+    return as_group([&](const AddToGroup& add) {
+      for (int peer = 0; peer < options_.size; ++peer) {
+        const size_t offset = static_cast<size_t>(peer) * bytes;
+        add(::ncclSend(static_cast<const char*>(in.data) + offset, count, nccl_type(in.dtype), peer, comm, on));
+        add(::ncclRecv(static_cast<char*>(out.data) + offset, count, nccl_type(out.dtype), peer, comm, on));
+      }
+    });
   });
 }
 
 void NcclCommunicator::broadcast(Buffer buffer, int root) {
   check_member(root, options_.size);
-  enqueue(Sequence::kOfTheGroup, "broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue("broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclBroadcast(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), root, comm, on);
   });
 }
 
-void NcclCommunicator::send(ConstBuffer buffer, int destination) {
-  check_peer(destination, options_.rank, options_.size);
-  enqueue(Sequence::kNone, "send", buffer, [&](ncclComm_t comm, cudaStream_t on) {
-    return ::ncclSend(buffer.data, buffer.count, nccl_type(buffer.dtype), destination, comm, on);
+void NcclCommunicator::exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  check_exchange(sends, receives, options_.rank, options_.size);
+  std::string what = describe_exchange(sends, receives, options_.name);
+  check(what);
+  const auto has_data = [](const auto& part) { return part.buffer.count > 0; };
+  if (std::none_of(sends.begin(), sends.end(), has_data) && std::none_of(receives.begin(), receives.end(), has_data)) {
+    return;
+  }
+  const auto mark = issue(what, [&](ncclComm_t comm, cudaStream_t on) {
+    return as_group([&](const AddToGroup& add) {
+      for (const auto& [buffer, to] : sends) {
+        if (buffer.count > 0) add(::ncclSend(buffer.data, buffer.count, nccl_type(buffer.dtype), to, comm, on));
+      }
+      for (const auto& [buffer, from] : receives) {
+        if (buffer.count > 0) add(::ncclRecv(buffer.data, buffer.count, nccl_type(buffer.dtype), from, comm, on));
+      }
+    });
   });
-}
-
-void NcclCommunicator::receive(Buffer buffer, int source) {
-  check_peer(source, options_.rank, options_.size);
-  enqueue(Sequence::kNone, "receive", buffer, [&](ncclComm_t comm, cudaStream_t on) {
-    return ::ncclRecv(buffer.data, buffer.count, nccl_type(buffer.dtype), source, comm, on);
-  });
+  if (!mark.counter) return;
+  std::vector<Message> messages;
+  for (const auto& [buffer, to] : sends) {
+    if (buffer.count > 0) messages.push_back(exchanges_.count(options_.rank, to));
+  }
+  for (const auto& [buffer, from] : receives) {
+    if (buffer.count > 0) messages.push_back(exchanges_.count(from, options_.rank));
+  }
+  collective_timeout_->add(mark.counter, mark.value, exchanges_.next_exchange(), std::move(what), std::move(messages));
 }
 
 void NcclCommunicator::barrier() {
@@ -273,7 +303,7 @@ void NcclCommunicator::wait_until(const std::function<bool()>& is_reached) {
 }
 
 CallState NcclCommunicator::calls() const {
-  CallState state{last_call_, collective_timeout_->oldest()};
+  CallState state{last_call_, collective_timeout_->oldest(), exchanges_.counts()};
   if (state.oldest) state.oldest->blocks_host = host_waits_;
   return state;
 }

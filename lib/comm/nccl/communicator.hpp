@@ -34,8 +34,7 @@ class NcclCommunicator final : public Communicator {
   void all_gather(ConstBuffer in, Buffer out) override;
   void all_to_all(ConstBuffer in, Buffer out) override;
   void broadcast(Buffer buffer, int root) override;
-  void send(ConstBuffer buffer, int destination) override;
-  void receive(Buffer buffer, int source) override;
+  void exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
   void barrier() override;
   void wait_for_completion() override;
   void wait_until(const std::function<bool()>& is_reached) override;
@@ -43,12 +42,11 @@ class NcclCommunicator final : public Communicator {
   CallState calls() const override;
 
  private:
-  // The sequence of collectives that a call belongs to; a call between two members belongs to none.
-  enum class Sequence : uint8_t { kOfTheGroup, kNone };
-
   void set_up(rendezvous::Store& store, Deadline deadline);
   template <class Enqueue>
-  void enqueue(Sequence sequence, const char* verb, const ConstBuffer& buffer, Enqueue&& call);
+  void enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call);
+  template <class Enqueue>
+  StreamCounters::Mark issue(const std::string& what, Enqueue&& call);
   void check(const std::string& what) const;
   void wait_until_issued(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
@@ -72,7 +70,8 @@ class NcclCommunicator final : public Communicator {
   void* barrier_token_ = nullptr;  // one byte on the device
   std::unique_ptr<StreamCounters> counters_;
 
-  std::atomic<uint64_t> last_call_{0};                     // incremented by the issuing thread only
+  std::atomic<uint64_t> last_call_{0};  // incremented by the issuing thread only
+  ExchangeCounter exchanges_;
   std::atomic<bool> host_waits_{false};                    // for enqueued work
   std::unique_ptr<CollectiveTimeout> collective_timeout_;  // reads the counters; trips the flag
 };

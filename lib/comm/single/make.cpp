@@ -43,8 +43,11 @@ class SingleCommunicator final : public Communicator {
     check_buffer(buffer);
     check_member(root, 1);
   }
-  void send(ConstBuffer, int destination) override { check_peer(destination, 0, 1); }
-  void receive(Buffer, int source) override { check_peer(source, 0, 1); }
+  // There is no other member.
+  void exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    abort_flag_->check("exchange");
+    check_exchange(sends, receives, 0, 1);
+  }
   void barrier() override { wait_for_completion(); }
 
   void wait_for_completion() override {

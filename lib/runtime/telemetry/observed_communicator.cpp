@@ -1,5 +1,7 @@
 #include "runtime/telemetry/observed_communicator.hpp"
 
+#include <algorithm>
+
 #include "comm/collective.hpp"
 
 namespace dslaunch::runtime {
@@ -37,12 +39,13 @@ void ObservedCommunicator::broadcast(comm::Buffer buffer, int root) {
   observe("broadcast", comm::num_bytes_in(buffer), [&] { inner_.broadcast(buffer, root); });
 }
 
-void ObservedCommunicator::send(comm::ConstBuffer buffer, int destination) {
-  observe("send", comm::num_bytes_in(buffer), [&] { inner_.send(buffer, destination); });
-}
-
-void ObservedCommunicator::receive(comm::Buffer buffer, int source) {
-  observe("recv", comm::num_bytes_in(buffer), [&] { inner_.receive(buffer, source); });
+void ObservedCommunicator::exchange(std::span<const comm::Outgoing> sends, std::span<const comm::Incoming> receives) {
+  size_t sent = 0, received = 0;
+  for (const auto& part : sends) sent += comm::num_bytes_in(part.buffer);
+  for (const auto& part : receives) received += comm::num_bytes_in(part.buffer);
+  const bool is_single = sends.size() + receives.size() == 1;
+  const char* op = !is_single ? "batch_isend_irecv" : sends.empty() ? "recv" : "send";
+  observe(op, std::max(sent, received), [&] { inner_.exchange(sends, receives); });
 }
 
 void ObservedCommunicator::barrier() {

@@ -2,6 +2,7 @@
 // when there are observers; without it collectives have no overhead.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,11 @@
 namespace dslaunch::runtime {
 
 // DeepSpeed's names: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, all_to_all_single, broadcast, send,
-// recv, barrier.
+// recv, barrier; and PyTorch's for an exchange of several messages, batch_isend_irecv.
 struct CollectiveRecord {
   const char* op = "";
-  size_t bytes = 0;  // one rank's part for all-gather and reduce-scatter, otherwise the whole buffer
+  size_t bytes = 0;  // one rank's part for all-gather and reduce-scatter, otherwise the whole buffer; of an exchange,
+                     // what leaves or what arrives, whichever is more
   std::string group;
   int group_size = 1;
   TimeMark begin, end;  // in the stream on which it was issued
@@ -42,8 +44,7 @@ class ObservedCommunicator final : public comm::Communicator {
   void all_gather(comm::ConstBuffer in, comm::Buffer out) override;
   void all_to_all(comm::ConstBuffer in, comm::Buffer out) override;
   void broadcast(comm::Buffer buffer, int root) override;
-  void send(comm::ConstBuffer buffer, int destination) override;
-  void receive(comm::Buffer buffer, int source) override;
+  void exchange(std::span<const comm::Outgoing> sends, std::span<const comm::Incoming> receives) override;
   void barrier() override;
   void wait_for_completion() override { inner_.wait_for_completion(); }
   void wait_until(const std::function<bool()>& is_reached) override { inner_.wait_until(is_reached); }

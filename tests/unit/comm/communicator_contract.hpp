@@ -4,9 +4,11 @@
 #pragma once
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -261,6 +263,86 @@ inline std::string check_send_receive(const ContractCase& it) {
   return compare("send and receive " + it.where(), in.values(), [&](size_t i) { return value_of(before, i); });
 }
 
+// The n-th message from one member to another: length and values follow from the pair and n.
+struct ContractMessage {
+  size_t count;
+  std::vector<double> values;
+};
+inline ContractMessage message_of_pair(int from, int to, int number, size_t count) {
+  const size_t length = number % 3 == 2 ? 0 : count + static_cast<size_t>(number + from);  // some are empty
+  return {length, values_of(from * 5 + to * 2 + number, length)};
+}
+
+// Everybody sends three messages to every other member and receives three, in one exchange. Members list their parts in
+// different orders: only the order within a pair counts.
+inline std::string check_exchange_with_all(const ContractCase& it) {
+  constexpr int kMessages = 3;
+  const int rank = it.communicator.rank(), size = it.communicator.size();
+  std::deque<TestBuffer> out, in;
+  std::vector<comm::Outgoing> sends;
+  std::vector<comm::Incoming> receives;
+  std::vector<std::pair<int, int>> received;  // source and number
+  for (int number = 0; number < kMessages; ++number) {
+    for (int step = 1; step < size; ++step) {
+      const int peer = rank % 2 == 0 ? (rank + step) % size : (rank + size - step) % size;
+      const auto sent = message_of_pair(rank, peer, number, it.count);
+      sends.push_back({out.emplace_back(it.memory, it.dtype, sent.values).all(), peer});
+      const auto expected = message_of_pair(peer, rank, number, it.count);
+      receives.push_back({in.emplace_back(it.memory, it.dtype, expected.count).all(), peer});
+      received.emplace_back(peer, number);
+    }
+  }
+  it.communicator.exchange(sends, receives);
+  it.communicator.wait_for_completion();
+  std::string text;
+  for (size_t i = 0; i < received.size(); ++i) {
+    const auto expected = message_of_pair(received[i].first, rank, received[i].second, it.count);
+    text += compare(fmt::format("exchange with {} {}", received[i].first, it.where()), in[i].values(),
+                    [&](size_t element) { return expected.values[element]; });
+  }
+  return text;
+}
+
+// A member that sends and receives in one exchange meets one that does so one after the other, in either order; also
+// a ring in which all send first.
+inline std::string check_exchange_groups(const ContractCase& it) {
+  const int rank = it.communicator.rank(), size = it.communicator.size();
+  if (size == 1) return "";
+  std::string text;
+  const int next = (rank + 1) % size, before = (rank + size - 1) % size;
+  TestBuffer out(it.memory, it.dtype, values_of(rank, it.count)), in(it.memory, it.dtype, it.count);
+  const comm::Outgoing send{out.all(), next};
+  const comm::Incoming receive{in.all(), before};
+  it.communicator.exchange({&send, 1}, {&receive, 1});
+  it.communicator.wait_for_completion();
+  text += compare("exchange in a ring " + it.where(), in.values(), [&](size_t i) { return value_of(before, i); });
+  for (const bool receives_first : {true, false}) {
+    if (rank > 1) break;
+    const int peer = 1 - rank;
+    TestBuffer to(it.memory, it.dtype, values_of(rank + 1, it.count)), from(it.memory, it.dtype, it.count);
+    if (rank == 0) {
+      const comm::Outgoing one{to.all(), peer};
+      const comm::Incoming other{from.all(), peer};
+      it.communicator.exchange({&one, 1}, {&other, 1});
+    } else if (receives_first) {
+      it.communicator.receive(from.all(), peer);
+      it.communicator.send(to.all(), peer);
+    } else {
+      it.communicator.send(to.all(), peer);
+      it.communicator.receive(from.all(), peer);
+    }
+    it.communicator.wait_for_completion();
+    text += compare("exchange with a pair of calls " + it.where(), from.values(),
+                    [&](size_t i) { return value_of(peer + 1, i); });
+  }
+  return text;
+}
+
+inline std::string check_exchanges(const ContractCase& it) {
+  it.communicator.exchange({}, {});
+  return check_send_receive(it) + check_exchange_with_all(it) + check_exchange_groups(it);
+}
+
 // The whole contract but failures; the large size at the end takes several pieces.
 inline std::string check_contract(Communicator& communicator, Memory& memory) {
   std::string out;
@@ -273,11 +355,12 @@ inline std::string check_contract(Communicator& communicator, Memory& memory) {
       out += check_all_gather(it);
       out += check_all_to_all(it);
       out += check_broadcast(it);
-      out += check_send_receive(it);
+      out += check_exchanges(it);
     }
   }
   ContractCase large{communicator, memory, DType::kFloat32, 1500001};
-  out += check_all_reduce(large) + check_reduce_scatter(large) + check_all_gather(large) + check_all_to_all(large);
+  out += check_all_reduce(large) + check_reduce_scatter(large) + check_all_gather(large) + check_all_to_all(large) +
+         check_exchange_groups(large);
   for (int i = 0; i < 20; ++i) communicator.barrier();
   return out;
 }
@@ -308,7 +391,7 @@ inline std::string lose_a_peer(const RankContext& context, Communicator& communi
   return "nobody died";
 }
 
-enum class Awaited { kAllReduce, kAllToAll };
+enum class Awaited { kAllReduce, kAllToAll, kExchange };
 
 // Waits in a collective for a rank that never comes and is killed there.
 inline std::string wait_for_the_dead(const RankContext& context, int victim, Communicator& communicator, Memory& memory,
@@ -323,6 +406,11 @@ inline std::string wait_for_the_dead(const RankContext& context, int victim, Com
   try {
     communicator.barrier();  // the victim may be dead before all others have left it
     if (awaited == Awaited::kAllToAll) communicator.all_to_all(buffer.all(), other.all());
+    if (awaited == Awaited::kExchange) {
+      const comm::Outgoing send{buffer.all(), victim};
+      const comm::Incoming receive{other.all(), victim};
+      communicator.exchange({&send, 1}, {&receive, 1});
+    }
     communicator.all_reduce(buffer.all(), ReduceOp::kSum);
     communicator.wait_for_completion();
   } catch (const PeerError& error) {

@@ -107,7 +107,7 @@ TEST_CASE("the death of a peer in the middle of a collective is an error on ever
 }
 
 TEST_CASE("a rank that dies without ever coming to the collective is noticed as fast", "[comm][gloo][multiproc]") {
-  for (const Awaited awaited : {Awaited::kAllReduce, Awaited::kAllToAll}) {
+  for (const Awaited awaited : {Awaited::kAllReduce, Awaited::kAllToAll, Awaited::kExchange}) {
     check_death(run_ranks(
                     3,
                     [&](const RankContext& context) {

@@ -39,6 +39,25 @@ RankReport waiting(const std::string& group, uint64_t number, int world_size, ui
   return out;
 }
 
+// Of a rank in the exchange of messages 'number' with `peers`, both directions; it has begun all of them.
+RankReport exchanging(int rank, const std::vector<int>& peers, uint64_t number, bool blocks_host = true) {
+  RankReport out = busy(0, "step 3");
+  RankWait wait{.group = "pipe.0 exchanges of rank " + std::to_string(rank), .number = 1, .what = "exchange"};
+  wait.age = 61s;
+  wait.blocks_host = blocks_host;
+  const auto add = [&](int from, int to, int peer) {
+    const auto sequence = "pipe.0 " + std::to_string(from) + ">" + std::to_string(to);
+    out.last_calls[sequence] = number;
+    wait.messages.push_back({sequence, number, peer});
+  };
+  for (const int peer : peers) {
+    add(rank, peer, peer);
+    add(peer, rank, peer);
+  }
+  out.waits.push_back(wait);
+  return out;
+}
+
 // The same reports a while ago.
 RankReports earlier(RankReports reports) {
   for (auto& report : reports) {
@@ -78,6 +97,7 @@ TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
   CHECK(read.waits[1].age == 90s);
   CHECK_FALSE(read.waits[1].blocks_host);
   CHECK(read.waits[1].is_on_device);
+  CHECK(read.waits[0].messages.empty());
   CHECK(read.waits[0].blocks_host);
   CHECK_FALSE(read.waits[0].is_on_device);
   CHECK_THROWS_AS(decode(encode(sent).substr(0, 40)), WireError);
@@ -86,6 +106,54 @@ TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
 TEST_CASE("who has not made a call is absent from it", "[comm][hang]") {
   const RankReports reports{waiting("world", 5, 4), busy(4, "step 3"), busy(6, "step 4"), std::nullopt};
   CHECK(missing_from(reports[0]->waits[0], 0, reports) == std::vector<int>{1, 3});
+}
+
+TEST_CASE("an exchange arrives in a report with its messages", "[comm][hang]") {
+  const RankReport read = decode(encode(exchanging(1, {2}, 7)));
+  REQUIRE(read.waits.size() == 1);
+  REQUIRE(read.waits[0].messages.size() == 2);
+  CHECK(read.waits[0].messages[0].sequence == "pipe.0 1>2");
+  CHECK(read.waits[0].messages[1].sequence == "pipe.0 2>1");
+  CHECK(read.waits[0].messages[0].number == 7);
+  CHECK(read.waits[0].messages[0].peer == 2);
+  CHECK(read.last_calls.at("pipe.0 1>2") == 7);
+}
+
+TEST_CASE("an exchange waits for the peers of its messages only", "[comm][hang]") {
+  // Rank 1 exchanges with 0 and 2, of which 0 has come; rank 3 has made more calls of everything.
+  RankReports reports{exchanging(0, {1}, 5), exchanging(1, {0, 2}, 5), busy(9, "step 3"), busy(9, "step 3")};
+  CHECK(missing_from(reports[1]->waits[0], 1, reports) == std::vector<int>{2});
+  reports[2]->last_calls = {{"pipe.0 1>2", 5}, {"pipe.0 2>1", 4}};  // it has come to one of the two messages
+  CHECK(missing_from(reports[1]->waits[0], 1, reports) == std::vector<int>{2});
+  reports[2]->last_calls["pipe.0 2>1"] = 6;
+  CHECK(missing_from(reports[1]->waits[0], 1, reports).empty());
+  auto before = earlier(reports);
+  before[2]->heartbeat = reports[2]->heartbeat;
+  CHECK(frozen_members(reports[1]->waits[0], 1, before, reports, kUnknown) == std::vector<int>{2});
+}
+
+TEST_CASE("a chain of exchanges leads to the rank at which it begins", "[comm][hang]") {
+  // 0 waits for 1 and 1 for 2, which is busy; 3 is in a collective that 0 has not made.
+  auto second = exchanging(1, {2}, 5);
+  const RankReports reports{exchanging(0, {1}, 6), second, busy(0, "step 3"), waiting("world", 1, 4)};
+  CHECK(missing_from(reports[0]->waits[0], 0, reports) == std::vector<int>{1});
+  CHECK(root_missing(reports[0]->waits[0], 0, reports) == std::vector<int>{2});
+  CHECK(root_missing(reports[1]->waits[0], 1, reports) == std::vector<int>{2});
+  CHECK(root_missing(reports[3]->waits[0], 3, reports) == std::vector<int>{2});
+}
+
+TEST_CASE("ranks in exchanges of other messages than their peer's never go on", "[comm][hang]") {
+  // Both have begun with the send to the other one, as separate calls.
+  auto first = exchanging(0, {}, 0), second = exchanging(1, {}, 0);
+  first.last_calls["pipe.0 0>1"] = second.last_calls["pipe.0 1>0"] = 1;
+  first.waits[0].messages = {{"pipe.0 0>1", 1, 1}};
+  second.waits[0].messages = {{"pipe.0 1>0", 1, 0}};
+  CHECK(held_in({first, second}) == std::vector<int>{0, 1});
+  CHECK(describe_deadlock({0, 1}, {first, second}) ==
+        "rank 0 is waiting in exchange for rank 1; rank 1 is waiting in exchange for rank 0");
+  CHECK(held_in({exchanging(0, {1}, 3), exchanging(1, {0}, 3)}).empty());  // these are in one
+  const auto on_device = exchanging(0, {1}, 3, /*blocks_host=*/false);
+  CHECK(held_in({on_device, second}).empty());
 }
 
 TEST_CASE("ranks in different calls, each of which waits for the others, never go on", "[comm][hang]") {

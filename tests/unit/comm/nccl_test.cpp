@@ -113,7 +113,7 @@ TEST_CASE("over NCCL the death of a peer in a collective is an error on every su
 
 TEST_CASE("over NCCL a rank that dies without coming to the collective is noticed as fast", "[comm][nccl][gpu2]") {
   if (!enough_gpus(2)) return;
-  for (const Awaited awaited : {Awaited::kAllReduce, Awaited::kAllToAll}) {
+  for (const Awaited awaited : {Awaited::kAllReduce, Awaited::kAllToAll, Awaited::kExchange}) {
     check_death(run_ranks(
                     2,
                     [&](const RankContext& context) {

@@ -51,16 +51,20 @@ class Caller : public Communicator {
   void all_gather(ConstBuffer, Buffer) override {}
   void all_to_all(ConstBuffer, Buffer) override {}
   void broadcast(Buffer, int) override {}
-  void send(ConstBuffer, int) override {}
-  void receive(Buffer, int) override {}
+  void exchange(std::span<const Outgoing>, std::span<const Incoming>) override {}
   void barrier() override {}
   void wait_for_completion() override {}
   void wait_until(const std::function<bool()>&) override {}
   void abort(const std::string& reason) override { aborts.add(reason); }
-  CallState calls() const override { return made.state(); }
+  CallState calls() const override {
+    CallState state = made.state();
+    state.messages = messages.counts();
+    return state;
+  }
 
   MessageLog& aborts;
   HostCalls made;
+  ExchangeCounter messages;
 };
 
 // One rank of a world of two: a group, a watch over it, and what that says and does.
@@ -111,6 +115,35 @@ TEST_CASE("a rank that freezes inside a collective is named", "[comm][hang]") {
   CHECK_THAT(warnings.wait_for("has been waiting"),
              Catch::Contains("for rank 1 (node2, process 4711), which has arrived: it "
                              "has stopped reporting"));
+}
+
+TEST_CASE("of stages that wait for each other's messages, the one that holds up all is named once", "[comm][hang]") {
+  test::MemoryStore store;
+  MessageLog warnings, ends;
+  std::vector<std::unique_ptr<Caller>> groups;
+  std::vector<std::unique_ptr<Watchdog>> watches;
+  for (int rank = 0; rank < 3; ++rank) {
+    Watchdog::Options options{.rank = rank, .world_size = 3, .host = "node1"};
+    options.times = HangTimes(3s);
+    options.warn = [&, rank](const std::string& text) { warnings.add(std::to_string(rank) + ": " + text); };
+    groups.push_back(std::make_unique<Caller>(ends));
+    watches.push_back(std::make_unique<Watchdog>(options, store));
+    watches.back()->add({groups.back().get(), "pipe.0", {0, 1, 2}});
+  }
+  watches[2]->set_activity("forward 4 of stage 2");
+  {
+    // Stage 0 receives from stage 1, which receives from stage 2, which is busy.
+    const HostCalls::Scope first(groups[0]->made, "receive from member 1", 1, {groups[0]->messages.count(1, 0)});
+    const HostCalls::Scope second(groups[1]->made, "receive from member 2", 1, {groups[1]->messages.count(2, 1)});
+    const auto text = warnings.wait_for("has been waiting");
+    CHECK_THAT(text, Catch::StartsWith("1: receive from member 2 has been waiting") &&
+                         Catch::Contains("for rank 2 (node1, process") &&
+                         Catch::Contains("busy with forward 4 of stage 2"));
+    warnings.wait_for_nth(2);  // the next report of the same wait
+    groups[2]->messages.count(2, 1);
+  }
+  CHECK_THAT(warnings.wait_for("completed after"), Catch::StartsWith("1: receive from member 2"));
+  CHECK(ends.count() == 0);
 }
 
 TEST_CASE("waits of a few usual steps are not reported", "[comm][hang]") {

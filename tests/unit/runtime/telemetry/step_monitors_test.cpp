@@ -16,6 +16,7 @@
 #include "runtime/telemetry/step_times.hpp"
 #include "runtime/telemetry/step_trace.hpp"
 #include "support/checkout.hpp"
+#include "support/mesh_threads.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace dslaunch;
@@ -146,6 +147,27 @@ TEST_CASE("an observed communicator does the same and tells of every call", "[ru
                                                             {"all_to_all_single", 8},
                                                             {"broadcast", 12},
                                                             {"barrier", 0}});
+}
+
+TEST_CASE("an observed communicator tells of exchanges, with what moves in the busier direction",
+          "[runtime][telemetry]") {
+  std::vector<std::pair<std::string, size_t>> seen;
+  test::run_mesh({.data = 2}, [&](const comm::Groups& groups) {
+    Recorder recorder;
+    ObservedCommunicator observed(groups.world, "pipe", at::kCPU, {&recorder});
+    const bool is_first = groups.world.rank() == 0;
+    const int peer = is_first ? 1 : 0;
+    std::vector<float> out{1, 2, 3}, in(3);
+    const comm::Outgoing send{comm::Buffer{out.data(), is_first ? 3U : 1U, comm::DType::kFloat32}, peer};
+    const comm::Incoming receive{{in.data(), is_first ? 1U : 3U, comm::DType::kFloat32}, peer};
+    observed.exchange({&send, 1}, {&receive, 1});
+    is_first ? observed.send(send.buffer, peer) : observed.receive(receive.buffer, peer);
+    is_first ? observed.receive(receive.buffer, peer) : observed.send(send.buffer, peer);
+    if (!is_first) return;
+    CHECK(in[0] == 1);
+    for (const auto& record : recorder.records) seen.emplace_back(record->op, record->bytes);
+  });
+  CHECK(seen == std::vector<std::pair<std::string, size_t>>{{"batch_isend_irecv", 12}, {"send", 12}, {"recv", 4}});
 }
 
 TEST_CASE("the comms log has a line a call and a table like DeepSpeed's", "[runtime][telemetry]") {

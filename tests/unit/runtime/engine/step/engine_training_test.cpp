@@ -310,7 +310,7 @@ TEST_CASE("parameters that a host keeps in parts (hpZ) are those of the step", "
     const auto& host = hosts[index / 2];
     test::ThreadCommunicator secondary(host, static_cast<int>(index % 2));
     const ScopeExit release_host([&] {
-      if (std::uncaught_exceptions() > 0) host->meet.abort();
+      if (std::uncaught_exceptions() > 0) host->abort();
     });
     EngineOptions options;
     options.secondary_group = &secondary;
