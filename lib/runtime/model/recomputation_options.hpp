@@ -8,7 +8,8 @@
 namespace dslaunch::runtime::model {
 
 struct RecomputationOptions {
-  std::optional<int64_t> number_checkpoints;  // groups that are recomputed as a whole; empty: every unit by itself
+  std::optional<int64_t> number_checkpoints;  // groups that are recomputed as a whole; empty: see units_per_group
+  int64_t units_per_group = 1;                // the last group may have fewer
   bool cpu_checkpointing = false;             // saved inputs are kept in host memory
   bool contiguous_memory = false;             // saved inputs are kept in one buffer
   bool synchronize = false;                   // wait for the device before and after each pass

@@ -297,7 +297,8 @@ class Training {
     const auto& wanted = config_.recomputation;
     if (!wanted.enabled) return;
     const auto summary = model_->runnable->set_recomputation(
-        {wanted.number_checkpoints, wanted.cpu_checkpointing, wanted.contiguous_memory_optimization,
+        {wanted.number_checkpoints, /*units_per_group=*/1, wanted.cpu_checkpointing,
+         wanted.contiguous_memory_optimization,
          wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
     if (groups_.world.rank() == 0) log::info("{}", summary);
   }

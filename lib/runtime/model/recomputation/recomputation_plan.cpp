@@ -38,7 +38,8 @@ Result<> check_recomputable(const analysis::ForwardEffects& effects) {
 }  // namespace
 
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates, const Module& model,
-                                     const Module& scratch, std::optional<int64_t> number_checkpoints) {
+                                     const Module& scratch, std::optional<int64_t> number_checkpoints,
+                                     int64_t units_per_segment) {
   ModulePair pair;
   match_objects(model, scratch, pair);
   RecomputationPlan plan;
@@ -66,12 +67,16 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
     }
   }
   const int64_t num_units = std::ssize(plan.units);
-  const int64_t num_segments = std::min(number_checkpoints.value_or(num_units), num_units);
-  for (auto& [number, unit] : plan.units) unit.segment = static_cast<int>(unit.position * num_segments / num_units);
+  const int64_t num_of_equal_size = (num_units + units_per_segment - 1) / units_per_segment;
+  const int64_t num_segments = std::min(number_checkpoints.value_or(num_of_equal_size), num_units);
+  for (auto& [number, unit] : plan.units) {
+    unit.segment = static_cast<int>(number_checkpoints ? unit.position * num_segments / num_units
+                                                       : unit.position / units_per_segment);
+  }
   const std::string segments = num_segments < num_units ? fmt::format(", in {} groups", num_segments) : "";
   plan.summary =
       candidates.empty()
-          ? "activation_checkpointing has no effect: the model's units are single layers; name blocks in \"units"
+          ? "activation_checkpointing has no effect: the model's units are single layers; name blocks in \"units\""
           : fmt::format("activation_checkpointing: {} of {} blocks are recomputed in backward{}{}", plan.units.size(),
                         candidates.size(), segments, obstacles);
   return plan;

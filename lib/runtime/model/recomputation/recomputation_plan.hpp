@@ -24,9 +24,10 @@ struct RecomputationPlan {
 };
 
 // `candidates`: in order of use. `scratch`: a second copy of the model, loaded from the file of `model`.
-// `number_checkpoints`: of segments, at least 1; their sizes differ by at most one unit. Empty: every unit by itself.
+// `number_checkpoints`: of segments, at least 1; their sizes differ by at most one unit. Empty: segments of
+// `units_per_segment` units, the last one with the rest.
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates,
                                      const torch::jit::Module& model, const torch::jit::Module& scratch,
-                                     std::optional<int64_t> number_checkpoints);
+                                     std::optional<int64_t> number_checkpoints, int64_t units_per_segment);
 
 }  // namespace dslaunch::runtime::model::recomputation

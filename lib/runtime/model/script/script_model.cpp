@@ -42,8 +42,8 @@ std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarTy
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {
-  auto plan =
-      recomputation::plan_recomputation(blocks_, module_, file::load_mapped_module(path_), options.number_checkpoints);
+  auto plan = recomputation::plan_recomputation(blocks_, module_, file::load_mapped_module(path_),
+                                                options.number_checkpoints, options.units_per_group);
   interception_.recompute(options, [&](int unit) -> std::optional<recomputation::RecomputedUnit> {
     auto found = plan.units.find(unit);
     return found == plan.units.end() ? std::nullopt : std::optional(found->second);

@@ -61,10 +61,13 @@ def forward(self, x):
     return self.five.forward(self.four.forward(self.three.forward(x))).sum()
 )";
 
-Recomputed of_five(const Module& layer, int64_t number_checkpoints) {
+Recomputed of_five(const Module& layer, const RecomputationOptions& options) {
   std::vector<std::pair<std::string, Module>> layers;
   for (const char* name : {"one", "two", "three", "four", "five"}) layers.emplace_back(name, layer.deepcopy());
-  return Recomputed(make_net(kFiveInTurn, layers), {.number_checkpoints = number_checkpoints});
+  return Recomputed(make_net(kFiveInTurn, layers), options);
+}
+Recomputed of_five(const Module& layer, int64_t number_checkpoints) {
+  return of_five(layer, RecomputationOptions{.number_checkpoints = number_checkpoints});
 }
 
 // The events of a checked step after its forward, without the root's.
@@ -350,6 +353,19 @@ TEST_CASE("a number of checkpoints splits the units into segments that are recom
   CHECK(backward_of(run) == Events{"infer four", "release four", "again five", "take five", "prepare four",  //
                                    "take four", "infer one", "release one", "infer two", "release two", "again three",
                                    "take three", "prepare two", "take two", "prepare one", "take one"});
+}
+
+TEST_CASE("segments of a given size hold so many units each, the last one the rest",
+          "[runtime][model][recomputation]") {
+  auto run = of_five(make_layer(), RecomputationOptions{.units_per_group = 2});
+  CHECK(run.summary == "activation_checkpointing: 5 of 5 blocks are recomputed in backward, in 3 groups");
+  CHECK(backward_of(run) == Events{"again five", "take five", "infer three", "release three", "again four", "take four",
+                                   "prepare three", "take three", "infer one", "release one", "again two", "take two",
+                                   "prepare one", "take one"});
+  auto all = of_five(make_layer(), RecomputationOptions{.units_per_group = 9});
+  CHECK_THAT(all.summary, Catch::EndsWith("5 of 5 blocks are recomputed in backward, in 1 groups"));
+  auto by_number = of_five(make_layer(), 1);
+  CHECK(backward_of(all) == backward_of(by_number));
 }
 
 TEST_CASE("as many checkpoints as units, or more, are one for each", "[runtime][model][recomputation]") {
