@@ -13,7 +13,7 @@ int config_command(const Arguments& arguments) {
   if (!options) return 0;
   std::vector<config::Override> overrides;
   for (const auto& text : options->sets) overrides.push_back(config::parse_set_option(text));
-  auto loaded = config::load_file(options->file, overrides, {.data_ranks = options->world_size});
+  auto loaded = config::load_file(options->file, overrides, {.world_size = options->world_size});
   std::string text;
   if (options->json) {
     text = (options->explain ? config::explain_json(loaded) : config::check_json(loaded)) + "\n";

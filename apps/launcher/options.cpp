@@ -23,7 +23,7 @@ using launch::LaunchOptions;
 using namespace std::chrono_literals;
 
 // Options of these groups belong to `run` only.
-constexpr char kJobGroup[] = "Job", kDataGroup[] = "Data";
+constexpr char kJobGroup[] = "Job", kParallelGroup[] = "Parallelism", kDataGroup[] = "Data";
 
 // Values that cannot be bound to their targets directly.
 struct RawLaunch {
@@ -33,7 +33,7 @@ struct RawLaunch {
   CompatOptions compat;
   RawOutput output;
   std::optional<std::chrono::milliseconds> connect_timeout;
-  int stages = 1, tensor_parallel = 1;
+  int tensor_parallel = 1;
 };
 
 CLI::Option* repeatable(CLI::Option* option) {
@@ -94,7 +94,6 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.flag("--verbose", to.verbose, "dslaunch's lines with the time since the start; workers log more");
   add_output_options(line, raw.output);
   line.group("");  // known, so that using them gives a specific message
-  line.value("--stages", raw.stages, "", "P");
   line.value("--tp", raw.tensor_parallel, "", "T");
 }
 
@@ -152,7 +151,6 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
     usage_error(fmt::format("--num_gpus {}: expected at least 1", *hosts.num_gpus));
   if (hosts.num_nodes && *hosts.num_nodes < 1)
     usage_error(fmt::format("--num_nodes {}: expected at least 1", *hosts.num_nodes));
-  if (raw.stages != 1) usage_error(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
   if (raw.tensor_parallel != 1) {
     usage_error(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
   }
@@ -194,7 +192,8 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
   std::vector<std::string> before(arguments.words.begin(), model);
   const auto is_of_a_run = [&](const std::string& word) {
     const auto* option = line.app().get_option_no_throw(word.substr(0, word.find('=')));
-    return option && (option->get_group() == kJobGroup || option->get_group() == kDataGroup);
+    const auto& group = option ? option->get_group() : std::string();
+    return group == kJobGroup || group == kParallelGroup || group == kDataGroup;
   };
   // exec does not have --config or --data: if one of those was given, the user has to decide which words to keep.
   if (std::any_of(before.begin(), before.end(), is_of_a_run)) before.clear();
@@ -212,6 +211,8 @@ void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.duration("--hang_timeout", run.hang_timeout,
                 "end the job when ranks wait longer than this for another rank (exit code 124; 30 min)", 1s);
   line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
+  line.group(kParallelGroup);
+  add_run_flags(line, config::FlagGroup::kParallel, run.flags);
   line.group(kDataGroup);
   add_run_flags(line, config::FlagGroup::kData, run.flags);
 }
@@ -255,6 +256,7 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
   launch::ExecOptions exec;
   RawLaunch raw;
   std::vector<std::string> stray;
+  std::string stages;
   CommandLine line(
       "dslaunch exec", "usage: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]",
       "  dslaunch exec --num_gpus 8 -- python train.py --lr 1e-4\n"
@@ -267,10 +269,14 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
       "and the rest of torchrun's variables. Exit code: that of the first rank that failed.\n");
   line.app().add_option("WORDS", stray)->group("");
   add_launch_options(line, exec.launch, raw);
+  line.value("--stages", stages, "", "P");
   line.group(kJobGroup);
   line.flag("--overwrite", exec.overwrite, "replace the logs of an earlier job in the --run_dir");
   if (!line.parse(arguments)) return std::nullopt;
   finish_launch_options(exec.launch, raw);
+  if (!stages.empty()) {
+    usage_error("--stages cuts the model of 'dslaunch run' into pipeline stages; exec starts any program as it is");
+  }
   if (exec.overwrite && exec.launch.run_dir.empty())
     usage_error("--overwrite replaces the logs in --run_dir D: add --run_dir");
   if (!arguments.has_separator && !stray.empty()) {
@@ -322,7 +328,7 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
                    "  dslaunch config explain ds.yaml --json\n");
   line.app().add_option("ACTION", what, "check or explain");
   line.app().add_option("FILE", options.file, "the config");
-  line.value("--world_size", options.world_size, "data-parallel ranks that the batch sizes are solved for", "N");
+  line.value("--world_size", options.world_size, "ranks of the job that the batch sizes are solved for", "N");
   repeatable(line.value("--set", options.sets, "overrides the file; repeatable", "KEY=VALUE"));
   line.flag("--json", options.json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;

@@ -38,9 +38,9 @@ constexpr std::chrono::minutes kJoinDeadline{5};
 constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
 constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
-config::LoadResult load_config(const TrainOptions& options, const comm::Mesh& mesh) {
+config::LoadResult load_config(const TrainOptions& options, int world_size) {
   auto result = config::load_file(options.config.value_or(""), config::overrides_of(options.flags, options.sets),
-                                  {.data_ranks = mesh.data});
+                                  {.world_size = world_size});
   config::throw_if_bad(result);
   config::expand_node_paths(result.config);
   const bool has_data =
@@ -49,6 +49,7 @@ config::LoadResult load_config(const TrainOptions& options, const comm::Mesh& me
     throw UserError(ExitCode::kBadInput,
                     "no training data: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
   }
+  config::require_runnable(result.config);
   return result;
 }
 
@@ -171,8 +172,9 @@ int train_command(const std::vector<std::string>& arguments) {
   set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_prefix(fmt::format("rank {}", env.rank));
-  const comm::Mesh mesh = comm::make_mesh(env.world_size, /*pipe=*/1, /*tensor=*/1);
-  const auto config = load_config(options, mesh);
+  const auto config = load_config(options, env.world_size);
+  const comm::Mesh mesh =
+      comm::make_mesh(env.world_size, static_cast<int>(config.config.pipeline.stages), /*tensor=*/1);
   const auto hang_limit = hang_limit_of(options);
   if (!options.flags.has("--eval_only")) check_outputs_writable(options, config.config, env.rank);
   ended("reading the config");

@@ -1,9 +1,7 @@
 #include "comm/mesh.hpp"
 
-#include <cstdint>
-
 #include "base/error.hpp"
-#include "base/format.hpp"
+#include "config/data_ranks.hpp"
 
 namespace dslaunch::comm {
 namespace {
@@ -48,15 +46,9 @@ int Mesh::group_index(int rank, const MeshAxes& axes) const {
 
 Mesh make_mesh(int world_size, int pipe, int tensor) {
   DSL_CHECK(world_size >= 1 && pipe >= 1 && tensor >= 1, "every axis of a mesh has at least one rank");
-  const int64_t model = int64_t{pipe} * tensor;
-  if (world_size % model != 0) {
-    throw UserError(ExitCode::kContradiction,
-                    fmt::format("cannot divide the job into models: {} rank{}: one model takes {} ranks ({} pipeline "
-                                "stage{} x {} tensor-parallel rank{}); start a multiple of {} ranks",
-                                world_size, world_size == 1 ? "" : "s", model, pipe, pipe == 1 ? "" : "s", tensor,
-                                tensor == 1 ? "" : "s", model));
-  }
-  return {.data = static_cast<int>(world_size / model), .pipe = pipe, .tensor = tensor};
+  const auto data = config::solve_data_ranks(world_size, pipe, tensor);
+  if (!data.ok()) throw UserError(ExitCode::kContradiction, data.error());
+  return {.data = *data, .pipe = pipe, .tensor = tensor};
 }
 
 }  // namespace dslaunch::comm

@@ -7,8 +7,9 @@ namespace {
 
 constexpr int64_t kAutoMicroBatch = 8;
 
-std::string ranks(int64_t count) {
-  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+std::string ranks(const BatchRequest& request) {
+  return fmt::format("{} {}rank{}", request.data_ranks, request.ranks_per_model > 1 ? "data " : "",
+                     request.data_ranks == 1 ? "" : "s");
 }
 
 // False when the product overflows 64 bits.
@@ -28,11 +29,11 @@ Result<BatchSolution> solved(const BatchRequest& request, int64_t micro, int64_t
   int64_t samples = 0;
   if (!multiply(micro, accumulation, samples) || !multiply(samples, request.data_ranks, samples)) {
     return Failure{fmt::format("micro batch {} × accumulation {} × {} does not fit into 64 bits", micro, accumulation,
-                               ranks(request.data_ranks))};
+                               ranks(request))};
   }
   return BatchSolution{{samples, micro, accumulation},
                        fmt::format("train_batch_size {} = micro batch {} × accumulation {} × {} ({})", samples, micro,
-                                   accumulation, ranks(request.data_ranks), how)};
+                                   accumulation, ranks(request), how)};
 }
 
 Result<BatchSolution> check_all_three(const BatchRequest& request) {
@@ -41,7 +42,7 @@ Result<BatchSolution> check_all_three(const BatchRequest& request) {
   return Failure{
       fmt::format("train_batch_size {} does not equal train_micro_batch_size_per_gpu {} × gradient_accumulation_steps "
                   "{} × {} = {}; set train_batch_size to {}, or leave one of the three keys out",
-                  *request.train_batch, *request.micro_batch, *request.accumulation, ranks(request.data_ranks),
+                  *request.train_batch, *request.micro_batch, *request.accumulation, ranks(request),
                   out->batch.train_batch, out->batch.train_batch)};
 }
 
@@ -57,7 +58,7 @@ Result<BatchSolution> divide(const BatchRequest& request, int64_t factor, std::s
     return Failure{
         fmt::format("train_batch_size {} cannot be split: {} {} × {}{} does not divide it, so {} cannot be "
                     "an integer; {}",
-                    batch, given, factor, ranks(request.data_ranks), product, wanted, proposal)};
+                    batch, given, factor, ranks(request), product, wanted, proposal)};
   }
   int64_t other = batch / unit;
   bool micro_given = request.micro_batch.has_value();
@@ -72,7 +73,7 @@ Result<BatchSolution> split_over_ranks(const BatchRequest& request) {
   return Failure{
       fmt::format("train_batch_size {} over {} {}: micro batch {} × accumulation 1 × {} = {}; set "
                   "train_batch_size to {}",
-                  batch, ranks(request.data_ranks), reason, batch / request.data_ranks, ranks(request.data_ranks),
+                  batch, ranks(request), reason, batch / request.data_ranks, ranks(request),
                   batch / request.data_ranks * request.data_ranks, next_multiples(batch, request.data_ranks))};
 }
 

@@ -14,6 +14,7 @@ struct BatchRequest {
   std::optional<int64_t> train_batch, micro_batch, accumulation;  // as given; all above 0
   bool auto_batch = false;                                        // one of the three is "auto"
   int64_t data_ranks = 1;
+  int64_t ranks_per_model = 1;  // for the explanation: above 1, not every rank is a data rank
 };
 
 struct BatchSolution {

@@ -31,6 +31,8 @@ std::string_view name_of(Issue::Kind kind) {
       return "conflict";
     case Issue::Kind::kBatch:
       return "batch";
+    case Issue::Kind::kMesh:
+      return "mesh";
   }
   return "unknown";
 }

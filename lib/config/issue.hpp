@@ -17,6 +17,7 @@ struct Issue {
     kNotYet,    // "not supported yet"
     kConflict,  // keys that contradict each other, or that require each other
     kBatch,     // the batch triple cannot be solved
+    kMesh,      // the ranks cannot be divided into pipelines: the file contradicts the environment
   };
   Kind kind;
   std::string source;  // the file's name, or "command line"; empty: about the job as a whole

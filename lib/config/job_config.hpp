@@ -28,7 +28,7 @@ struct LossScale {
   bool late_growth = true;  // DeepSpeed's first doubling needs one clean step more than the window
 };
 
-// train_batch = micro_batch * accumulation * data-parallel world; all three solved.
+// train_batch = micro_batch * accumulation * data ranks; all three solved.
 struct Batch {
   int64_t train_batch = 1;
   int64_t micro_batch = 1;
@@ -211,6 +211,17 @@ struct Recomputation {  // "activation_checkpointing"
 };
 
 enum class PipelineSchedule : uint8_t { k1F1B, kGPipe, kZbH1 };  // runtime/pipeline/schedule.hpp
+// What is balanced among pipeline stages: measured time, the number of layers, of trainable parameters, or of layers
+// whose class has a certain name.
+enum class PipelinePartition : uint8_t { kTime, kUniform, kParameters, kType };
+
+struct Pipeline {      // "pipeline"
+  int64_t stages = 1;  // ranks that hold one model together, each a part of its layers
+  PipelinePartition partition = PipelinePartition::kTime;
+  std::string layer_type;  // kType: a regular expression (ECMAScript), searched in class names in any case
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  int64_t activation_checkpoint_interval = 0;  // blocks that are recomputed as one group; 0: see Recomputation
+};
 
 struct Kernels {  // "kernels": the model's operators that our kernels replace on GPUs
   bool cross_entropy = true, layer_norm = true, bias_gradient = true;
@@ -277,6 +288,7 @@ struct JobConfig {
   std::optional<Init> init;
   bool deterministic = false;
   bool graph_harvesting = false;
+  Pipeline pipeline;
   Kernels kernels;
   LossAverage loss_average = LossAverage::kMicroBatches;
 };

@@ -51,7 +51,8 @@ struct Index {
 
   Index() {
     for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), offload_keys(), own_keys(),
-                       storage_keys(), monitoring_keys(), unsupported_training_keys(), unsupported_inference_keys()}) {
+                       pipeline_keys(), storage_keys(), monitoring_keys(), unsupported_training_keys(),
+                       unsupported_inference_keys()}) {
       for (const auto& row : table) add(row);
     }
     join_sections();

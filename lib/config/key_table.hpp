@@ -38,6 +38,7 @@ std::span<const KeySpec> optimizer_keys();
 std::span<const KeySpec> precision_keys();
 std::span<const KeySpec> zero_keys();
 std::span<const KeySpec> offload_keys();
+std::span<const KeySpec> pipeline_keys();
 std::span<const KeySpec> storage_keys();
 std::span<const KeySpec> monitoring_keys();
 // The table of all other keys, in two parts.

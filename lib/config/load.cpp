@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/small_file.hpp"
+#include "config/data_ranks.hpp"
 #include "config/rules.hpp"
 
 namespace dslaunch::config {
@@ -17,6 +18,25 @@ void sort_issues(std::vector<Issue>& issues, const std::string& source) {
     return std::tuple(issue.source != source || issue.position.line == 0, issue.position.line, issue.position.column);
   };
   std::stable_sort(issues.begin(), issues.end(), [&](const Issue& a, const Issue& b) { return order(a) < order(b); });
+}
+
+// Sets the numbers of ranks. False: an issue was added, now or before.
+bool divide_world(LoadResult& result) {
+  Settings& settings = result.settings;
+  const std::string key = "pipeline.stages";
+  const int64_t stages = settings.has_error(key) ? 1 : settings.integer(key);
+  if (result.world_size_assumed) {
+    result.world_size = static_cast<int>(stages);
+    settings.note(stages == 1 ? "the number of ranks is not given: 1 is assumed"
+                              : fmt::format("the number of ranks is not given: one pipeline of {} is assumed", stages));
+  }
+  const auto data_ranks = solve_data_ranks(result.world_size, stages, /*tensor=*/1);
+  if (!data_ranks.ok()) {
+    settings.add_error(Issue::Kind::kMesh, key, data_ranks.error());
+    return false;
+  }
+  result.data_ranks = *data_ranks;
+  return !settings.has_error(key);
 }
 
 // All steps after reading: `root` is null when there is no file.
@@ -30,8 +50,10 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
     return issue.key == "train_batch_size" || issue.key == "train_micro_batch_size_per_gpu" ||
            issue.key == "gradient_accumulation_steps";
   });
-  if (batch_keys_valid) result.batch_explanation = apply_batch(settings, result.data_ranks);
-  if (result.data_ranks_assumed) settings.note("the number of ranks is not given: 1 is assumed");
+  if (divide_world(result) && batch_keys_valid) {
+    const int ranks_per_model = result.world_size / result.data_ranks;
+    result.batch_explanation = apply_batch(settings, result.data_ranks, ranks_per_model);
+  }
   result.issues.insert(result.issues.end(), settings.issues().begin(), settings.issues().end());
   result.notes.insert(result.notes.end(), settings.notes().begin(), settings.notes().end());
   sort_issues(result.issues, result.source);
@@ -52,8 +74,8 @@ LoadResult start(const std::string& source, const LoadContext& context) {
   LoadResult result;
   result.source = source;
   result.settings = Settings(source);
-  result.data_ranks_assumed = context.data_ranks <= 0;
-  result.data_ranks = std::max(1, context.data_ranks);
+  result.world_size_assumed = context.world_size <= 0;
+  result.world_size = result.data_ranks = std::max(1, context.world_size);
   return result;
 }
 
@@ -61,7 +83,10 @@ LoadResult start(const std::string& source, const LoadContext& context) {
 
 ExitCode LoadResult::exit_code() const {
   if (ok()) return ExitCode::kSuccess;
-  return issues.front().kind == Issue::Kind::kFile ? ExitCode::kNoInput : ExitCode::kBadInput;
+  if (issues.front().kind == Issue::Kind::kFile) return ExitCode::kNoInput;
+  const bool is_only_mesh =
+      std::all_of(issues.begin(), issues.end(), [](const Issue& issue) { return issue.kind == Issue::Kind::kMesh; });
+  return is_only_mesh ? ExitCode::kContradiction : ExitCode::kBadInput;
 }
 
 LoadResult load_text(std::string_view text, const std::string& name, Format format,
@@ -99,6 +124,14 @@ void throw_if_bad(const LoadResult& result) {
   std::string message;
   for (const auto& issue : result.issues) message += (message.empty() ? "" : "\n") + to_line(issue);
   throw UserError(result.exit_code(), message);
+}
+
+void require_runnable(const JobConfig& config) {
+  if (config.pipeline.stages == 1) return;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("pipeline stages are not run yet: 'pipeline.stages' (--stages) is {}; set it to 1. "
+                              "--dry_run and 'dslaunch plan --schedule' show what it would be",
+                              config.pipeline.stages));
 }
 
 Override parse_set_option(std::string_view text) {

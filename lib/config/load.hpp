@@ -16,7 +16,7 @@
 namespace dslaunch::config {
 
 struct LoadContext {
-  int data_ranks = 0;  // 0: unknown, 1 is assumed and a note says so
+  int world_size = 0;  // 0: unknown; the ranks of one model are assumed, and a note says so
 };
 
 struct LoadResult {
@@ -25,13 +25,15 @@ struct LoadResult {
   size_t num_unlisted = 0;         // number of issues beyond kMaxIssues; if not 0, the last of `issues` states it
   std::vector<std::string> notes;  // one line each, for people: accepted, but worth reporting
   std::string batch_explanation;   // the batch triple in numbers; empty if it has no solution
-  int data_ranks = 1;              // the value that the batch triple was solved for
-  bool data_ranks_assumed = false;
-  std::string source;     // the file's name in messages; empty: no file
+  int world_size = 1;
+  bool world_size_assumed = false;
+  int data_ranks = 1;  // among which the pipelines of the world divide the batch; 1 if the world has no such division
+  std::string source;  // the file's name in messages; empty: no file
   Settings settings{""};  // every key with value and origin; incomplete after a syntax error
 
   bool ok() const { return issues.empty(); }
-  // 66 if the file cannot be read, 65 for every other issue, 0 without issues.
+  // 66 if the file cannot be read, 78 if the only issue is that the world has no division into pipelines, 65 for every
+  // other issue, 0 without issues.
   ExitCode exit_code() const;
 };
 
@@ -44,6 +46,10 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
 
 // Throws UserError with one line per issue, unless ok().
 void throw_if_bad(const LoadResult& result);
+
+// Refuses a job that can be planned and explained, but not run yet: until the executor of schedules exists, one with
+// several pipeline stages. Throws UserError(65). Called after all other checks, by the launcher and by every rank.
+void require_runnable(const JobConfig& config);
 
 // Parses "key=value" of --set; an error (64) when '=' or the key is missing.
 Override parse_set_option(std::string_view text);

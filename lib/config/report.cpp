@@ -99,7 +99,8 @@ Json batch_json(const LoadResult& result) {
   return {{"train_batch_size", s.integer("train_batch_size")},
           {"train_micro_batch_size_per_gpu", s.integer("train_micro_batch_size_per_gpu")},
           {"gradient_accumulation_steps", s.integer("gradient_accumulation_steps")},
-          {"world_size", result.data_ranks},
+          {"world_size", result.world_size},
+          {"data_ranks", result.data_ranks},
           {"explanation", result.batch_explanation}};
 }
 
@@ -119,8 +120,8 @@ Json errors_json(const LoadResult& result) {
 
 Json common_json(const LoadResult& result) {
   return {{"file", result.source.empty() ? Json(nullptr) : Json(result.source)},
-          {"world_size", result.data_ranks},
-          {"world_size_assumed", result.data_ranks_assumed},
+          {"world_size", result.world_size},
+          {"world_size_assumed", result.world_size_assumed},
           {"batch", batch_json(result)},
           {"errors", errors_json(result)},
           {"notes", result.notes}};

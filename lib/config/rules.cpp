@@ -162,9 +162,10 @@ void apply_recomputation_rules(Settings& settings) {
   if (settings.at(section + "enabled").value.is_null()) {
     const bool is_requested = is_true("partition_activations") || is_true("cpu_checkpointing") ||
                               is_true("contiguous_memory_optimization") ||
+                              settings.integer("pipeline.activation_checkpoint_interval") > 0 ||
                               !settings.at(section + "number_checkpoints").value.is_null();
     settings.solve(section + "enabled", Value::of_bool(is_requested),
-                   is_requested ? "the section's other keys" : "default");
+                   is_requested ? "the keys that ask for it" : "default");
   }
   if (is_true("partition_activations")) {
     settings.note(section + "partition_activations",
@@ -186,6 +187,7 @@ void apply_rules(Settings& settings) {
   apply_zero_rules(settings);
   apply_data_rules(settings);
   apply_train_rules(settings);
+  apply_pipeline_rules(settings);
   apply_recomputation_rules(settings);
   apply_optimizer_rules(settings);
   apply_offload_rules(settings);
@@ -193,7 +195,7 @@ void apply_rules(Settings& settings) {
   apply_scheduler_rules(settings);
 }
 
-std::string apply_batch(Settings& settings, int64_t data_ranks) {
+std::string apply_batch(Settings& settings, int64_t data_ranks, int64_t ranks_per_model) {
   const std::string kPaths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
   bool autos[3];
   BatchRequest request;
@@ -202,6 +204,7 @@ std::string apply_batch(Settings& settings, int64_t data_ranks) {
   request.accumulation = number_if_given(settings, kPaths[2], autos[2]);
   request.auto_batch = autos[0] || autos[1] || autos[2];
   request.data_ranks = data_ranks;
+  request.ranks_per_model = ranks_per_model;
 
   const auto solution = solve_batch(request);
   if (!solution.ok()) {

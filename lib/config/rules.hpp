@@ -24,14 +24,16 @@ void apply_monitoring_rules(Settings& settings);
 // What offload_optimizer and offload_param require of the stage, the optimizer and the precision. After the rules of
 // the precision.
 void apply_offload_rules(Settings& settings);
+// The values of pipeline.partition, and what stages exclude.
+void apply_pipeline_rules(Settings& settings);
 
 // Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
 bool optimizer_accepts(std::string_view type, std::string_view name);
 bool scheduler_accepts(std::string_view type, std::string_view name);
 
-// Solves the batch triple for a number of data ranks; adds an error if it has no solution. Returns the explanation
-// in numbers, empty without a solution.
-std::string apply_batch(Settings& settings, int64_t data_ranks);
+// Solves the batch triple for the data ranks of a world in which each model takes several ranks; adds an error if it
+// has no solution. Returns the explanation in numbers, empty without a solution.
+std::string apply_batch(Settings& settings, int64_t data_ranks, int64_t ranks_per_model);
 
 // Whether the weights that training updates are fp32: always, except for levels of amp without master weights.
 bool keeps_fp32_master(const Settings& settings);
@@ -41,6 +43,9 @@ void build_precision(const Settings& settings, JobConfig& out);
 
 // Fills the members of offloading whose keys have several forms or special values.
 void build_offload(const Settings& settings, Zero& out);
+
+// Fills the members of the pipeline whose key has several forms.
+void build_pipeline(const Settings& settings, Pipeline& out);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

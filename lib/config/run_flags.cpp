@@ -26,6 +26,8 @@ constexpr RunFlag kFlags[] = {
     {"--epochs", kJob, kNumber, "N", "passes over the data", "train.epochs", "--steps"},
     {"--seed", kJob, kNumber, "N", "of dropout and other random operations of the model (initial weights: init.seed)",
      "train.seed"},
+    {"--stages", kParallel, kNumber, "P", "cut the model into P pipeline stages; the data ranks are world size / P",
+     "pipeline.stages"},
     {"--resume", kJob, kPathOrAuto, "auto|PATH", "from the newest checkpoint of the run directory, or from PATH"},
     {"--eval_only", kJob, kSwitch, "", "no training: the loss over data.eval, of MODEL or of the --resume checkpoint"},
     {"--verify", kJob, kNumber, "N", "compare the first N steps of this start with an unsharded replica on rank 0"},

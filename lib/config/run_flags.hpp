@@ -23,7 +23,7 @@ enum class FlagValue {
   kPathOrAuto,  // a path, or "auto"
 };
 
-enum class FlagGroup { kJob, kData };  // the heading in dslaunch --help
+enum class FlagGroup { kJob, kParallel, kData };  // the heading in dslaunch --help
 
 struct RunFlag {
   std::string_view name;  // "--seed"

@@ -159,14 +159,15 @@ constexpr KeySpec kTrainingKeys[] = {
             "GPUDirect Storage needs a kernel module and a library of NVIDIA; state in files passes through host "
             "memory, where it is updated"),
 
-    tuning_section("pipeline", "pipeline parallelism"),
-    not_yet("pipeline.stages", kInt, "\"auto\"", "pipeline stages").min(1).later(">1"),
-    tuning("pipeline.partition", kString, "\"best\"", "how layers are dealt to stages"),
-    tuning("pipeline.seed_layers", kBool, "false", "a seed for every layer"),
-    not_yet("pipeline.activation_checkpoint_interval", kInt, "0", "layers that are recomputed as one").min(0),
-    tuning("pipeline.pipe_partitioned", kBool, "true", "send activations split over tensor-parallel ranks"),
-    tuning("pipeline.grad_partitioned", kBool, "true", "the same for gradients"),
-    tuning("pipeline.use_reentrant", kBool, "true", "a mode of PyTorch's recomputation"),
+    no_counterpart("pipeline.seed_layers", kBool, "false",
+                   "layers are not built here: their values come from the model file or from \"init\", whose values do "
+                   "not depend on the stages"),
+    no_counterpart("pipeline.pipe_partitioned", kBool, "true",
+                   "activations are sent whole: splitting them needs tensor parallelism, which is not implemented"),
+    no_counterpart("pipeline.grad_partitioned", kBool, "true",
+                   "gradients are sent whole: splitting them needs tensor parallelism, which is not implemented"),
+    no_counterpart("pipeline.use_reentrant", kBool, "true",
+                   "chooses one of PyTorch's two ways to recompute; here there is one, without the limits of either"),
 
     no_counterpart("checkpoint.tag_validation", kEnum, "\"Warn\"",
                    "checkpoints are named by the step, the same on every rank")

@@ -1182,6 +1182,22 @@ class Run(LauncherTest):
         self.assertEqual((document["kind"], document["world_size"], document["argv"][1]), ("run", 2, "train"))
         self.assertFalse(os.path.exists(self.path("runs")))
 
+    def test_a_dry_run_shows_who_holds_which_stage(self):
+        stages = ("model.pt", "--data", self.data, "--num_gpus", "4", "--stages", "2", "--device", "cpu")
+        outcome = self.finish(self.start_run(*stages, "--set", "train_batch_size=8", "--dry_run", "--json"))
+        document = json.loads(outcome.out)
+        self.assertEqual(document["mesh"], {"data": 2, "pipe": 2, "tensor": 1})
+        places = [(rank["rank"], rank["mesh"]["pipe"], rank["mesh"]["data"]) for rank in document["ranks"]]
+        self.assertEqual(places, [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)])
+        self.assertIn("--stages", document["argv"])
+        text = self.finish(self.start_run(*stages, "--dry_run")).out
+        self.assertIn(b"mesh       2 data ranks x 2 pipeline stages\n", text)
+        self.assertIn(b"local rank 2, slot 2, stage 1, data rank 0", text)
+        outcome = self.finish(self.start_run("model.pt", "--data", self.data, "--num_gpus", "6", "--stages", "4",
+                                             "--device", "cpu", "--dry_run"))
+        self.assertEqual(outcome.code, 78, str(outcome))
+        self.assertIn(b"start a multiple of 4 ranks, as 4 or 8, or set pipeline.stages (--stages) to 3 or 6", outcome.err)
+
     def test_tool_commands_run_the_worker(self):
         outcome = self.finish(self.start_run("infer", "--checkpoint", "c", "--prompt", "To be", "--num-tokens", "5", END="3"))
         self.assertEqual(outcome.code, 3, str(outcome))

@@ -46,7 +46,9 @@ class JobRank {
     const auto& recomputation = config.recomputation;
     if (recomputation.enabled) {
       model->runnable->set_recomputation(
-          {.number_checkpoints = recomputation.number_checkpoints, .profile = recomputation.profile});
+          {.number_checkpoints = recomputation.number_checkpoints,
+           .units_per_group = std::max<int64_t>(1, config.pipeline.activation_checkpoint_interval),
+           .profile = recomputation.profile});
     }
     data = runtime::engine::setup::open_training_data(model->facts, config, groups.mesh, groups.world.rank(),
                                                       precision.compute_dtype, /*pin=*/false);

@@ -42,8 +42,8 @@ void check_data_named(const config::JobConfig& job, const RunOptions& run) {
           run.model));
 }
 
-config::LoadResult load_config(const RunOptions& run, int data_ranks) {
-  auto loaded = config::load_file(run.config, overrides_of(run), {.data_ranks = data_ranks});
+config::LoadResult load_config(const RunOptions& run, int world_size) {
+  auto loaded = config::load_file(run.config, overrides_of(run), {.world_size = world_size});
   config::throw_if_bad(loaded);
   check_data_named(loaded.config, run);
   return loaded;
@@ -113,7 +113,7 @@ class TrainPlanner final : public JobPlanner {
 
  private:
   void go_on();
-  void load_config_for(const LaunchPlan& plan, int restart);
+  void load_config_for(LaunchPlan& plan, int restart);
   void split_anew(int data_ranks);
   void prepare_for_other_machines(LaunchPlan& plan) const;
 
@@ -124,6 +124,7 @@ class TrainPlanner final : public JobPlanner {
   RunOptions run_;
   std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
   FirstBatch batch_;
+  int stages_ = 1;                  // the model is cut into as many, however many hosts are left
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
 };
@@ -151,7 +152,9 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
   for (const auto& note : notes_) log::info("{}", note);
   // The devices of other hosts are not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
-  log::info("{} rank(s) on {}, run directory {}", plan.world_size(), device, plan.run_dir);
+  const std::string stages =
+      plan.mesh.pipe > 1 ? fmt::format(" ({} data x {} stages)", plan.mesh.data, plan.mesh.pipe) : "";
+  log::info("{} rank(s){} on {}, run directory {}", plan.world_size(), stages, device, plan.run_dir);
 }
 
 // A restart resumes from the newest checkpoint of this run, or from this run's start if there is none: an earlier run's
@@ -166,15 +169,20 @@ void TrainPlanner::go_on() {
 }
 
 // The global batch belongs to the job; how it divides depends on the data ranks.
-void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
-  const int data_ranks = plan.world_size();  // each rank computes the whole model
-  if (restart > 0 && data_ranks != batch_.data_ranks) split_anew(data_ranks);
-  auto loaded = load_config(run_, data_ranks);
-  if (restart > 0) return;
+void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
+  if (restart > 0) {
+    plan.mesh = comm::make_mesh(plan.world_size(), stages_, /*tensor=*/1);
+    if (plan.mesh.data != batch_.data_ranks) split_anew(plan.mesh.data);
+    load_config(run_, plan.world_size());
+    return;
+  }
+  auto loaded = load_config(run_, plan.world_size());
+  stages_ = static_cast<int>(loaded.config.pipeline.stages);
+  plan.mesh = comm::make_mesh(plan.world_size(), stages_, /*tensor=*/1);
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);
   check_inputs(run_, loaded.config, plan);
-  batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, data_ranks};
+  batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, plan.mesh.data};
   notes_ = loaded.notes;
   const auto& elsewhere = loaded.config.checkpoint.dir;
   if (run_.overwrite && !elsewhere.empty()) {
@@ -187,19 +195,20 @@ void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
   if (run_.flags.has("--eval_only") && (run_.flags.has("--steps") || run_.flags.has("--epochs"))) {
     notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
   }
+  if (!run_.launch.dry_run) config::require_runnable(loaded.config);
 }
 
 void TrainPlanner::split_anew(int data_ranks) {
   auto split = split_batch(batch_.global, batch_.micro, data_ranks);
   if (!split) {
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("the global batch of {} is not divisible among {} ranks (it was among {})",
+                    fmt::format("the global batch of {} is not divisible among {} data ranks (it was among {})",
                                 batch_.global, data_ranks, batch_.data_ranks));
   }
   run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));
   run_.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
   run_.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
-  log::info("the global batch of {} is now micro batch {} x accumulation {} x {} ranks", batch_.global,
+  log::info("the global batch of {} is now micro batch {} x accumulation {} x {} data ranks", batch_.global,
             split->micro_batch, split->accumulation, data_ranks);
 }
 

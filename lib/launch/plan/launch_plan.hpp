@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh.hpp"
 #include "hostfile/allocation.hpp"
 #include "launch/channel/message.hpp"
 #include "launch/plan/default_grace.hpp"
@@ -78,6 +79,7 @@ struct LaunchPlan {
   std::chrono::milliseconds grace = kDefaultGrace;
   std::optional<std::chrono::milliseconds> timeout;
   std::vector<PlannedNode> nodes;
+  comm::Mesh mesh;  // run: of all ranks
 
   bool has_remote_nodes() const {
     for (const auto& node : nodes) {

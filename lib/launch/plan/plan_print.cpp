@@ -33,16 +33,43 @@ const char* name_of(Reach reach) {
   return "";
 }
 
-std::string rank_line(const PlannedNode& node, const PlannedRank& rank) {
+// Whether ranks hold different parts of the model.
+bool splits_model(const LaunchPlan& plan) {
+  return plan.kind == JobKind::kRun && plan.mesh.pipe * plan.mesh.tensor > 1;
+}
+
+std::string mesh_line(const comm::Mesh& mesh) {
+  return fmt::format("mesh       {} data rank{} x {} pipeline stage{}\n", mesh.data, mesh.data == 1 ? "" : "s",
+                     mesh.pipe, mesh.pipe == 1 ? "" : "s");
+}
+
+std::string rank_line(const LaunchPlan& plan, const PlannedNode& node, const PlannedRank& rank) {
   std::string line = fmt::format("  rank {:<4} {}  node {} ({}), local rank {}, slot {}", rank.rank, node.host,
                                  node.node_rank, name_of(node.reach), rank.local_rank, rank.slot);
+  if (splits_model(plan)) {
+    const auto at = plan.mesh.coordinates(rank.rank);
+    line += fmt::format(", stage {}, data rank {}", at.pipe, at.data);
+  }
   for (const auto& [name, value] : rank.env) line += fmt::format("  {}={}", name, shell_word(value));
   if (!rank.placement.empty()) line += "  (" + rank.placement + ")";
   return line + "\n";
 }
 
-Json rank_json(const PlannedNode& node, const PlannedRank& rank) {
+Json mesh_json(const LaunchPlan& plan) {
+  if (plan.kind != JobKind::kRun) return nullptr;
+  return {{"data", plan.mesh.data}, {"pipe", plan.mesh.pipe}, {"tensor", plan.mesh.tensor}};
+}
+
+// The rank's place along each axis of the mesh.
+Json coordinates_json(const LaunchPlan& plan, int rank) {
+  if (plan.kind != JobKind::kRun) return nullptr;
+  const auto at = plan.mesh.coordinates(rank);
+  return {{"data", at.data}, {"pipe", at.pipe}, {"tensor", at.tensor}};
+}
+
+Json rank_json(const LaunchPlan& plan, const PlannedNode& node, const PlannedRank& rank) {
   return {{"rank", rank.rank},
+          {"mesh", coordinates_json(plan, rank.rank)},
           {"host", node.host},
           {"node_rank", node.node_rank},
           {"reach", name_of(node.reach)},
@@ -57,6 +84,7 @@ Json rank_json(const PlannedNode& node, const PlannedRank& rank) {
 std::string plan_text(const LaunchPlan& plan) {
   std::string text = fmt::format("job        {} ({})\n", plan.job_id, kind_word(plan.kind));
   text += fmt::format("world      {} rank(s) on {} host(s), {}\n", plan.world_size(), plan.nodes.size(), plan.source);
+  if (splits_model(plan)) text += mesh_line(plan.mesh);
   text += fmt::format("device     {}\n", plan.device);
   text += fmt::format("master     {}:{}\n", plan.master_addr.empty() ? "(chosen at start)" : plan.master_addr,
                       plan.master_port == 0 ? "(chosen at start)" : std::to_string(plan.master_port));
@@ -70,7 +98,7 @@ std::string plan_text(const LaunchPlan& plan) {
   for (const auto& file : plan.env_files) text += fmt::format("env file   {}\n", file);
   for (const auto& [name, value] : plan.set_env) text += fmt::format("env        {}={}\n", name, shell_word(value));
   for (const auto& node : plan.nodes) {
-    for (const auto& rank : node.ranks) text += rank_line(node, rank);
+    for (const auto& rank : node.ranks) text += rank_line(plan, node, rank);
   }
   return text;
 }
@@ -78,12 +106,13 @@ std::string plan_text(const LaunchPlan& plan) {
 std::string plan_json(const LaunchPlan& plan) {
   Json ranks = Json::array();
   for (const auto& node : plan.nodes) {
-    for (const auto& rank : node.ranks) ranks.push_back(rank_json(node, rank));
+    for (const auto& rank : node.ranks) ranks.push_back(rank_json(plan, node, rank));
   }
   Json document = {
       {"job_id", plan.job_id},
       {"kind", kind_word(plan.kind)},
       {"world_size", plan.world_size()},
+      {"mesh", mesh_json(plan)},
       {"num_nodes", plan.nodes.size()},
       {"hosts_from", plan.source},
       {"device", plan.device},

@@ -55,7 +55,7 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
   const test::TempDir dir;
   const std::string path = dir.write("ds.json", slip.text);
   CHECK(message_of(ExitCode::kBadInput, dir.path(),
-                   [&] { config::throw_if_bad(config::load_file(path, {}, {.data_ranks = 2})); }) == slip.answer);
+                   [&] { config::throw_if_bad(config::load_file(path, {}, {.world_size = 2})); }) == slip.answer);
 }
 
 TEST_CASE("a config that is not there is refused with exit code 66", "[config][bad_config]") {

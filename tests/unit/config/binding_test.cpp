@@ -70,6 +70,7 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("Train", config.train, config);
   check_members("CheckpointLoad", config.checkpoint.load, config);
   check_members("Recomputation", config.recomputation, config);
+  check_members("Pipeline", config.pipeline, config, {"partition", "layer_type"});
   check_members("Kernels", config.kernels, config);
   check_members("Init", default_constructed<Init>(), config);
   check_members("MonitorFiles", config.tensorboard, config);
@@ -97,6 +98,7 @@ TEST_CASE("every member beside the inner sections is bound by a row or is derive
   add("batch", config.batch), add("optimizer", config.optimizer), add("scheduler", config.scheduler);
   add("zero", config.zero), add("aio", config.aio), add("data", config.data), add("train", config.train);
   add("checkpoint", config.checkpoint), add("recomputation", config.recomputation), add("kernels", config.kernels);
+  add("pipeline", config.pipeline);
   add("tensorboard", config.tensorboard), add("csv_monitor", config.csv_monitor);
   add("flops_profiler", config.flops_profiler), add("comms_logger", config.comms_logger);
   size_t direct = rows_of(config, config).size();

@@ -183,7 +183,6 @@ TEST_CASE("features that are not built yet are refused only when they are switch
       {"{weight_quantization: {enabled: false}}", "{weight_quantization: {num_bits: 4}}", "weight_quantization"},
       {"{sparse_attention: null}", "{sparse_attention: {mode: \"fixed\"}}", "sparse_attention"},
       {"{tensor_parallel: {autotp_size: 1}}", "{tensor_parallel: {autotp_size: 2}}", "tensor_parallel.autotp_size"},
-      {"{pipeline: {stages: \"auto\"}}", "{pipeline: {stages: 2}}", "pipeline.stages"},
       {"{sequence_parallel_size: 1}", "{sequence_parallel_size: 2}", "sequence_parallel_size"},
       {"{zero_optimization: {mics_shard_size: -1}}", "{zero_optimization: {mics_shard_size: 4}}",
        "zero_optimization.mics_shard_size"},
@@ -251,8 +250,6 @@ TEST_CASE("what adjusts a feature that is not built is accepted with one line a 
     const char *text, *feature;
   };
   auto c = GENERATE(values<Case>({
-      {"{pipeline: {seed_layers: true, partition: \"uniform\"}}", "'pipeline'"},
-      {"{pipeline: {stages: \"auto\", activation_checkpoint_interval: 0, seed_layers: true}}", "'pipeline'"},
       {"{checkpoint: {interval: 5, parallel_write: {pipeline_stage: true}}}", "1:28: 'checkpoint.parallel_write'"},
       {"{data_parallel_size: 2}", "'data_parallel_size'"},
       {"{use_data_before_expert_parallelism: true}", "'use_data_before_expert_parallelism'"},

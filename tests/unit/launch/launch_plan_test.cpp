@@ -29,6 +29,25 @@ TEST_CASE("a program sees all devices of its node", "[launch][launch_plan]") {
   CHECK(nodes[1].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "1");
 }
 
+TEST_CASE("the printed plan shows who holds which stage", "[launch][launch_plan]") {
+  LaunchPlan plan;
+  plan.kind = JobKind::kRun;
+  plan.nodes = plan_nodes({"hostfile h", {{"a", "", {}, {0, 1}}, {"b", "", {}, {0, 1}}}}, DeviceRule::kNone, {});
+  plan.mesh = {.data = 2, .pipe = 2};
+  const std::string text = plan_text(plan);
+  for (const char* part :
+       {"mesh       2 data ranks x 2 pipeline stages\n", "rank 0    a ", "slot 0, stage 0, data rank 0\n",
+        "local rank 1, slot 1, stage 0, data rank 1\n", "rank 2    b ", "stage 1, data rank 0\n"}) {
+    CHECK_THAT(text, Catch::Contains(part));
+  }
+  auto json = nlohmann::json::parse(plan_json(plan));
+  CHECK(json["mesh"] == nlohmann::json{{"data", 2}, {"pipe", 2}, {"tensor", 1}});
+  CHECK(json["ranks"][3]["mesh"] == nlohmann::json{{"data", 1}, {"pipe", 1}, {"tensor", 0}});
+  plan.mesh = {.data = 4};
+  CHECK_THAT(plan_text(plan), !Catch::Contains("stage") && !Catch::Contains("mesh"));
+  CHECK(nlohmann::json::parse(plan_json(plan))["ranks"][3]["mesh"]["data"] == 3);
+}
+
 TEST_CASE("the printed plan is complete and contains no secret", "[launch][launch_plan]") {
   LaunchPlan plan;
   plan.job_id = "job-7";
@@ -45,6 +64,7 @@ TEST_CASE("the printed plan is complete and contains no secret", "[launch][launc
   CHECK(json["world_size"] == 3);
   CHECK(json["argv"] == nlohmann::json({"python", "a b.py"}));
   CHECK(json["master_port"].is_null());
+  CHECK(json["mesh"].is_null());
   CHECK(json["ranks"][2]["host"] == "b");
   CHECK(json["env"]["K"] == "v w");
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -297,9 +298,9 @@ class Training {
     const auto& wanted = config_.recomputation;
     if (!wanted.enabled) return;
     const auto summary = model_->runnable->set_recomputation(
-        {wanted.number_checkpoints, /*units_per_group=*/1, wanted.cpu_checkpointing,
-         wanted.contiguous_memory_optimization,
-         wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
+        {wanted.number_checkpoints, std::max<int64_t>(1, config_.pipeline.activation_checkpoint_interval),
+         wanted.cpu_checkpointing, wanted.contiguous_memory_optimization, wanted.synchronize_checkpoint_boundary,
+         wanted.profile, device_});
     if (groups_.world.rank() == 0) log::info("{}", summary);
   }
 

@@ -1,0 +1,48 @@
+#include "config/data_ranks.hpp"
+
+#include <string>
+
+#include "base/format.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+std::string counted(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// "4", "4 or 8"; 0 stands for none.
+std::string either(int64_t below, int64_t above) {
+  if (below == 0 || above == 0) return std::to_string(below + above);
+  return fmt::format("{} or {}", below, above);
+}
+
+// The numbers of stages next to `stages` that divide the world; empty if the tensor-parallel ranks alone do not.
+std::string possible_stages(int world_size, int64_t stages, int64_t tensor) {
+  if (world_size % tensor != 0) return {};
+  const int64_t most = world_size / tensor;
+  int64_t below = 0, above = 0;
+  for (int64_t count = 1; count <= most; ++count) {
+    if (most % count != 0) continue;
+    if (count < stages) below = count;
+    if (count > stages && above == 0) above = count;
+  }
+  return either(below, above);
+}
+
+}  // namespace
+
+Result<int> solve_data_ranks(int world_size, int64_t stages, int64_t tensor) {
+  const int64_t model = stages * tensor;
+  if (world_size % model == 0) return static_cast<int>(world_size / model);
+  const std::string possible = possible_stages(world_size, stages, tensor);
+  return Failure{fmt::format(
+      "cannot divide the job into models: {}: one model takes {} ({} x {}); start a multiple of {} ranks, as "
+      "{}{}",
+      counted(world_size, "rank"), counted(model, "rank"), counted(stages, "pipeline stage"),
+      counted(tensor, "tensor-parallel rank"), model,
+      either(world_size / model * model, world_size / model * model + model),
+      possible.empty() ? "" : fmt::format(", or set pipeline.stages (--stages) to {}", possible))};
+}
+
+}  // namespace dslaunch::config
