@@ -4,6 +4,7 @@
 // DATA has an array for each argument of forward. Prints a JSON document: the plan, both losses, and by parameter
 // whether its gradient has the bits of the whole model's.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdio>

@@ -32,6 +32,7 @@ struct InputSignature {
 struct StageFacts {
   StagePlan plan;
   int stage = 0;
+  ParameterTable whole;  // the parameters of all stages, without units
 };
 
 struct ModelFacts {

@@ -41,6 +41,9 @@ struct PlannedStage {
   std::vector<CarriedInfo> carried_in;
   std::vector<size_t> inputs;           // arguments of forward (without self) that the stage reads
   std::vector<std::string> parameters;  // that it holds, in the order of the whole model
+  // Buffers, and frozen parameters that forward writes to. One that forward does not write may be held by several
+  // stages, with the same values.
+  std::vector<std::string> buffers;
   int64_t num_parameters = 0, num_trainable = 0;
   std::optional<int64_t> flops;
   double cost = 0;

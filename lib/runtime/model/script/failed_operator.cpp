@@ -112,14 +112,15 @@ struct FailedOperator {
   const Node* node = nullptr;
 };
 
-// Descends with the calls of the traceback.
+// Descends with the calls of the traceback. In a stage of a pipeline calls are inlined, down to those of units, and a
+// frame of such a call has no node.
 std::optional<FailedOperator> locate(const torch::jit::Module& model, const std::vector<Frame>& traceback) {
   torch::jit::Module module = model;
   std::string path;
   std::shared_ptr<Graph> function;  // called by the module; null: a method of it
   for (const Frame& frame : traceback) {
     Node* node = function ? node_at(function->block(), frame) : node_at(module, frame);
-    if (node == nullptr) return std::nullopt;
+    if (node == nullptr) continue;
     if (node->kind() == c10::prim::CallMethod) {
       const std::string child = path_of(node->input(0));
       module = submodule(module, child);

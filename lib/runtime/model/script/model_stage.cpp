@@ -30,10 +30,19 @@ void keep_parameters(ParameterBinding& binding, const stages::CutModel& cut, int
   binding = std::move(kept);
 }
 
-void keep_tensors(std::vector<HeldTensor>& tensors, const stages::CutModel& cut, int stage) {
+// The holders of each of these tensors; notes them in the plan.
+std::vector<std::vector<int>> note_buffers(stages::CutModel& cut, const std::vector<HeldTensor>& tensors) {
   stages::LocationsByTensor locations;
   for (const auto& tensor : tensors) locations.push_back(tensor.locations);
-  const auto holders = cut.holders_of(locations);
+  auto holders = cut.holders_of(locations);
+  for (size_t i = 0; i < holders.size(); ++i) {
+    for (int stage : holders[i]) cut.plan.stages[static_cast<size_t>(stage)].buffers.push_back(tensors[i].name);
+  }
+  return holders;
+}
+
+void keep_tensors(std::vector<HeldTensor>& tensors, stages::CutModel& cut, int stage) {
+  const auto holders = note_buffers(cut, tensors);
   std::vector<HeldTensor> kept;
   for (size_t i = 0; i < holders.size(); ++i) {
     if (is_held(holders[i], stage)) kept.push_back(std::move(tensors[i]));
@@ -44,7 +53,10 @@ void keep_tensors(std::vector<HeldTensor>& tensors, const stages::CutModel& cut,
 }  // namespace
 
 StagePlan plan_stages(const LoadedModel& model, const StageOptions& options, const ParameterBinding& binding) {
-  return stages::cut_model(to_cut(model, binding), options).plan;
+  auto cut = stages::cut_model(to_cut(model, binding), options);
+  note_buffers(cut, find_buffers(model.module));
+  note_buffers(cut, binding.mutable_parameters);
+  return std::move(cut.plan);
 }
 
 Result<LayerMeasurement> measure_layers(const LoadedModel& model, const ParameterBinding& binding,
@@ -58,11 +70,12 @@ ModelStage cut_to_stage(const LoadedModel& model, const StageOptions& options, P
   DSL_CHECK(options.stage >= 0 && static_cast<size_t>(options.stage) < cut_model.ranges.size(),
             "the stage to load is one of the plan");
   const auto stage = static_cast<size_t>(options.stage);
+  auto whole = binding.table;
   keep_parameters(binding, cut_model, options.stage);
   keep_tensors(buffers, cut_model, options.stage);
   keep_tensors(binding.mutable_parameters, cut_model, options.stage);
   auto call = stages::replace_forward_by_stage(cut_model.flat, cut_model.ranges[stage], cut_model.needs[stage]);
-  return {{std::move(cut_model.plan), options.stage}, std::move(call)};
+  return {{std::move(cut_model.plan), options.stage, std::move(whole)}, std::move(call)};
 }
 
 }  // namespace dslaunch::runtime::model::script

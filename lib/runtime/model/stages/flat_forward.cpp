@@ -15,10 +15,8 @@ namespace {
 
 using torch::jit::Block;
 using torch::jit::Graph;
-using torch::jit::GraphFunction;
 using torch::jit::Module;
 using torch::jit::Node;
-using torch::jit::Value;
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 
 [[noreturn]] void refuse(const std::string& what) {

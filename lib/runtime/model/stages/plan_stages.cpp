@@ -147,6 +147,7 @@ class Planner {
       }
     }
     std::vector<Value*> out;
+    out.reserve(ordered.size());
     for (const auto& [place, value] : ordered) out.push_back(value);
     return out;
   }

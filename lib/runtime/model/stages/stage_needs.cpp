@@ -9,7 +9,6 @@
 namespace dslaunch::runtime::model::stages {
 namespace {
 
-using torch::jit::Node;
 using torch::jit::Value;
 
 bool can_be_carried(const c10::TypePtr& type) {

@@ -192,6 +192,7 @@ TEST_CASE("a parameter that units of two stages share is held by both, and named
   CHECK(run.plan().tied[0].name == "one.weight");
   CHECK(run.plan().tied[0].stages == std::vector<int>{0, 2});
   CHECK(parameters_of(*run.stages[2]) == std::vector<std::string>{"one.weight"});
+  CHECK(run.stages[2]->facts.stage->whole.parameters.size() == 4);
 }
 
 TEST_CASE("a tied head reads the embedding's table on its own stage", "[runtime][model][stages]") {
@@ -306,6 +307,8 @@ def forward(self, x):
   for (const auto& stage : run.stages) {
     for (const auto& [name, value] : stage->tensors.buffers()) CHECK(found.emplace(name, value).second);
   }
+  CHECK(run.plan().stages[1].buffers.size() == 6);
+  CHECK(run.plan().stages[1].buffers.front() == "three.mean");
   const auto expected = run.whole.model->tensors.buffers();
   CHECK(found.size() == expected.size());
   for (const auto& [name, value] : expected) CHECK(at::equal(found.at(name), value));
@@ -701,4 +704,40 @@ TEST_CASE("carried values arrive in the memory order in which they were", "[runt
   CHECK_THROWS_AS(decode({1, 0, 6}), InternalError);
   CHECK_THROWS_AS(decode({0, 0, 1}), InternalError);
   CHECK_THROWS_AS(decode_measurement({2, 1}), InternalError);
+}
+
+TEST_CASE("an unwritten buffer that two stages read is held by both", "[runtime][model][stages]") {
+  Module net("Net");
+  for (const auto& [name, layer] : four_layers()) net.register_module(name, layer);
+  net.register_buffer("table", at::linspace(0, 1, 4));
+  net.define(R"(
+def forward(self, x):
+    x = self.two.forward(self.one.forward(x * self.table.cos()))
+    return (self.four.forward(self.three.forward(x)) * self.table.cos()).sum()
+)");
+  StagedRun run(net, in_stages(2));
+  run.check_step({rows()});
+  for (const auto& stage : run.plan().stages) CHECK(stage.buffers == std::vector<std::string>{"table"});
+  CHECK(run.plan().stages[1].carried_in.size() == 1);
+}
+
+TEST_CASE("an error in a stage names the module, and what the stage was given", "[runtime][model][stages]") {
+  Module stack("Stack");
+  for (const auto& [name, layer] : four_layers()) stack.register_module(name, layer);
+  stack.define(R"(
+def forward(self, x):
+    x = self.two.forward(self.one.forward(x))
+    return self.four.forward(self.three.forward(x))
+)");
+  StagedRun run(
+      make_net("def forward(self, x):\n    return self.stack.forward(x * self.scale).sum()\n", {{"stack", stack}}),
+      in_stages(2));
+  run.forward({rows()});
+  auto carried = StagedRun::received(run.sent[0]);
+  carried.tensors[0] = carried.tensors[0].detach().to(at::kDouble);
+  test::expect_error(
+      ExitCode::kBadInput,
+      {"failed on inputs none and, from the stage before, Double[3, 4]: stack.three: matmul takes operands "
+       "of one type, and got fp64 and fp32"},
+      [&] { run.stages[1]->runnable->run_stage({at::Tensor()}, carried); });
 }
