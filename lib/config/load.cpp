@@ -126,12 +126,24 @@ void throw_if_bad(const LoadResult& result) {
   throw UserError(result.exit_code(), message);
 }
 
-void require_runnable(const JobConfig& config) {
+void require_runnable(const JobConfig& config, bool verifies) {
   if (config.pipeline.stages == 1) return;
-  throw UserError(ExitCode::kBadInput,
-                  fmt::format("pipeline stages are not run yet: 'pipeline.stages' (--stages) is {}; set it to 1. "
-                              "--dry_run and 'dslaunch plan --schedule' show what it would be",
-                              config.pipeline.stages));
+  const auto refuse = [](const char* reason) { throw UserError(ExitCode::kBadInput, reason); };
+  if (config.pipeline.schedule == PipelineSchedule::kZbH1) {
+    refuse(
+        "'pipeline.schedule' \"zb-h1\" is planned ('dslaunch plan --schedule') but not run yet; set it to \"1f1b\" or "
+        "\"gpipe\"");
+  }
+  if (config.zero.offload_optimizer.device != OffloadDevice::kNone) {
+    refuse(
+        "'zero_optimization.offload_optimizer' does not run with pipeline stages yet; set its device to \"none\", or "
+        "'pipeline.stages' (--stages) to 1");
+  }
+  if (verifies) {
+    refuse(
+        "--verify does not run with pipeline stages yet: its replica computes the whole model on each rank. Verify the "
+        "model with --stages 1");
+  }
 }
 
 Override parse_set_option(std::string_view text) {

@@ -1,6 +1,7 @@
 // Stages 0 and 1: full gradients are accumulated and reduced once a step.
 #include <ATen/ATen.h>
 
+#include "base/error.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
 #include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
@@ -25,9 +26,13 @@ class BucketedAllReduce final : public GradientReduction {
 
   void begin_accumulation_step(bool is_last) override {
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
-    reduces_as_ready_ = is_last && streams_.overlaps();
+    reduces_as_ready_ = false;
     next_unit_ = static_cast<int>(groups_of_unit_.size()) - 1;
+    if (is_last) begin_last_backward();
   }
+
+  // Tied parameters wait for the other stages.
+  void begin_last_backward() override { reduces_as_ready_ = streams_.overlaps() && options_.tied.parameters.empty(); }
 
   void expect(int unit) override { open_calls_[unit] += 1; }
 
@@ -49,6 +54,7 @@ class BucketedAllReduce final : public GradientReduction {
 
   void finish() override {
     reduces_as_ready_ = false;
+    sum_tied();
     for (; next_unit_ >= 0; --next_unit_) reduce_unit(next_unit_);
     streams_.wait(reduced_);
   }
@@ -83,6 +89,28 @@ class BucketedAllReduce final : public GradientReduction {
     const bool has_room = options_.accumulation_dtype == at::kFloat;
     sink_.prepare(index, has_room ? buffer.sum.narrow(0, own.begin, own.size()) : at::Tensor());
     return buffer;
+  }
+
+  // Of this rank's micro batches, over the stages that hold the parameter.
+  void sum_tied() {
+    for (int parameter : options_.tied.parameters) {
+      const auto location = location_of(parameter);
+      auto& buffer = buffer_of_group(location.group);
+      at::Tensor& gradient = buffer.segments[location.segment];
+      if (!buffer.written[location.segment]) gradient.zero_();
+      buffer.written[location.segment] = true;
+      options_.tied.sum(parameter, gradient);
+    }
+  }
+
+  SegmentLocation location_of(int parameter) const {
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      const auto& segments = groups_[group].segments;
+      for (size_t i = 0; i < segments.size(); ++i) {
+        if (segments[i].parameter == parameter) return {static_cast<int>(group), static_cast<int>(i)};
+      }
+    }
+    throw InternalError(__FILE__, __LINE__, "location_of", "a tied parameter is in no group");
   }
 
   // Ranks must issue the same sequence, whatever order their gradients arrive in: a unit waits for the units after it.

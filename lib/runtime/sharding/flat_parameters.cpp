@@ -310,6 +310,15 @@ void FlatParameters::begin_accumulation_step(bool is_last) {
   gradients_->begin_accumulation_step(is_last);
 }
 
+void FlatParameters::begin_overlapping_micro_batches() {
+  DSL_CHECK(!orders_collectives(), "micro batches overlap at stages 0 and 1 only");
+  begin_accumulation_step(/*is_last=*/false);
+}
+
+void FlatParameters::begin_last_backward() {
+  gradients_->begin_last_backward();
+}
+
 void FlatParameters::end_accumulation_step() {
   if (orders_collectives()) collective_order_.end_pass();
   gathered_->end_pass();

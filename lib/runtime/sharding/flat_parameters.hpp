@@ -55,9 +55,13 @@ class FlatParameters : public UnitParameters {
 
   void begin_accumulation_step(bool is_last);  // before a forward whose backward follows
   void end_accumulation_step();                // after that backward
-  void reduce_gradients();                     // after the last backward: the state has its gradients
-  void release_gradients();                    // after their use: the next step starts from zero
-  void gather_parameters();                    // after the optimizer has written the state, or begun to
+  // Of a pipeline (stages 0 and 1), whose micro batches overlap: before the first forward of a step, and before the
+  // last backward of it. end_accumulation_step() follows once.
+  void begin_overlapping_micro_batches();
+  void begin_last_backward();
+  void reduce_gradients();   // after the last backward: the state has its gradients
+  void release_gradients();  // after their use: the next step starts from zero
+  void gather_parameters();  // after the optimizer has written the state, or begun to
   // Waits for pending updates and publishes their results. Collective.
   void finish_updates();
   // From now on, updates of offloaded state are pending until `updates` says otherwise; it must outlive the last use.

@@ -26,7 +26,10 @@ class GradientReduction {
  public:
   virtual ~GradientReduction() = default;
   virtual void begin_accumulation_step(bool is_last) = 0;  // before its forward
-  virtual void expect(int unit) = 0;                       // a call of the unit whose gradients will come
+  // Where the micro batches of a step overlap (a pipeline, stages 0 and 1): its one begin_accumulation_step() says that
+  // it is not the last, and the backward that follows this call is the step's last.
+  virtual void begin_last_backward() = 0;
+  virtual void expect(int unit) = 0;  // a call of the unit whose gradients will come
   // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used. `others_may_follow`: in this
   // accumulation step other ranks may still make calls of the unit in which this rank only participates.
   virtual void take(int unit, std::vector<at::Tensor> gradients, bool others_may_follow) = 0;

@@ -49,6 +49,14 @@ struct ShardingOptions {
 
   bool for_evaluation = false;  // no training steps: there are neither masters nor gradients
 
+  // Of a pipeline: trained parameters of this stage that others hold, too. `sum` replaces a gradient (1-D) by the sum
+  // over these stages; collective among them, for the parameters in this order. Stages 0 and 1.
+  struct Tied {
+    std::vector<int> parameters;  // in the order of the whole model
+    std::function<void(int parameter, const at::Tensor& gradient)> sum;
+  };
+  Tied tied;
+
   // State that rests in host memory (ZeRO-Offload). On CPU ranks the same, with host memory as the device.
   struct Offload {
     double optimizer_share = 0;    // of the trained elements, whose masters, moments and gradients are offloaded

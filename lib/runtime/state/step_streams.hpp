@@ -26,9 +26,10 @@ struct StreamMark {
 };
 
 enum class SideStream : uint8_t {
-  kReduction,   // of gradients
-  kUnshard,     // gathers of a unit's parameters, ahead of its use
-  kPublication  // gathers of all parameters after the update
+  kReduction,    // of gradients
+  kUnshard,      // gathers of a unit's parameters, ahead of its use
+  kPublication,  // gathers of all parameters after the update
+  kTransfer      // of a pipeline: activations and their gradients
 };
 
 class StepStreams {
@@ -63,7 +64,7 @@ class StepStreams {
   const Side& side(SideStream which) const { return sides_[static_cast<size_t>(which)]; }
 
   const c10::Device device_;
-  std::array<Side, 3> sides_;
+  std::array<Side, 4> sides_;
   int64_t epoch_ = 0;
 };
 

@@ -183,11 +183,14 @@ TEST_CASE("activation_checkpoint_interval recomputes blocks in groups of that si
              Contains("'activation_checkpointing.enabled' is false"));
 }
 
-// To be removed with require_runnable(), when the executor of schedules exists.
-TEST_CASE("a job with several stages can be planned, but not run yet", "[config][pipeline]") {
-  CHECK_NOTHROW(require_runnable(good("{}")));
-  CHECK(
-      test::message_of(ExitCode::kBadInput, "", [] { require_runnable(load("{pipeline: {stages: 2}}", 2).config); }) ==
-      "pipeline stages are not run yet: 'pipeline.stages' (--stages) is 2; set it to 1. --dry_run and "
-      "'dslaunch plan --schedule' show what it would be");
+TEST_CASE("what pipeline stages do not run yet is refused by name", "[config][pipeline]") {
+  const auto refusal = [](const char* text, bool verifies = false) {
+    return test::message_of(ExitCode::kBadInput, "", [&] { require_runnable(load(text, 2).config, verifies); });
+  };
+  CHECK_NOTHROW(require_runnable(good("{pipeline: {schedule: zb-h1}}"), /*verifies=*/true));
+  CHECK_NOTHROW(require_runnable(load("{pipeline: {stages: 2, schedule: gpipe}}", 2).config, /*verifies=*/false));
+  CHECK_THAT(refusal("{pipeline: {stages: 2, schedule: zb-h1}}"), Contains("'pipeline.schedule' \"zb-h1\""));
+  CHECK_THAT(refusal("{pipeline: {stages: 2}, zero_optimization: {stage: 1, offload_optimizer: {device: cpu}}}"),
+             Contains("'zero_optimization.offload_optimizer'"));
+  CHECK_THAT(refusal("{pipeline: {stages: 2}}", /*verifies=*/true), Contains("--verify"));
 }

@@ -229,7 +229,7 @@ std::vector<step::FrozenPart> Checkpointing::owned_frozen() const {
   const auto& parameters = model_.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (parameters[i].trainable || engine_.shards_frozen(parameter)) continue;
+    if (parameters[i].trainable || engine_.shards_frozen(parameter) || engine_.is_saved_elsewhere(parameter)) continue;
     out.push_back({parameter, 0, parameters[i].numel});
   }
   return out;
@@ -255,7 +255,7 @@ CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   out.scalars = engine_.scalars();
   out.config = options_.resolved_config;
   out.job = options_.job;
-  out.parameters = setup::saved_tensors_of(model_);
+  out.parameters = options_.whole_model.empty() ? setup::saved_tensors_of(model_) : options_.whole_model;
   return out;
 }
 

@@ -40,6 +40,7 @@ struct CheckpointingOptions {
   precision::ModelDtypes dtypes;              // of the model's tensors in this run
   std::string job;                            // the job's id; empty: not known
   comm::Watchdog* watchdog = nullptr;         // may be null
+  std::vector<SavedTensor> whole_model = {};  // of a stage of a pipeline: those of all stages
 };
 
 // How long saves blocked training on this rank.

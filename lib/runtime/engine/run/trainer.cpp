@@ -22,6 +22,7 @@
 #include "runtime/engine/run/store_barrier.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/setup/saved_tensors.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
@@ -49,7 +50,7 @@ class Training {
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        model_(setup::load_model(request.model_path, config_, device_)),
+        model_(setup::load_stage(request.model_path, config_, device_, groups.mesh.pipe, groups.own.pipe)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->tensors.buffers())) {
     prepare_model();
@@ -91,7 +92,7 @@ class Training {
   }
 
   void set_up_torch() {
-    seed_random_state(config_.train.seed, groups_.own.data, device_);
+    seed_random_state(config_.train.seed, groups_.own.pipe * groups_.mesh.data + groups_.own.data, device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
     precision::set_tf32(config_.tf32, device_);
   }
@@ -114,6 +115,10 @@ class Training {
     ended("setting up parameters and optimizer");
     if (groups_.world.rank() == 0) {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
+      if (model_->facts.stage) {
+        for (const auto& note : model_->facts.stage->plan.notes) log::warning("pipeline: {}", note);
+        for (const auto& line : model::describe_stages(model_->facts.stage->plan)) log::info("{}", line);
+      }
       if (const auto note = setup::note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
         log::warning("{}", note);
       }
@@ -134,7 +139,8 @@ class Training {
                                        .float_dtype = float_dtype(),
                                        .dtypes = dtypes_,
                                        .job = request_.job,
-                                       .watchdog = request_.watchdog};
+                                       .watchdog = request_.watchdog,
+                                       .whole_model = whole_model()};
     checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, groups_, store_, device_);
     position_ = checkpoints_->resume(request_.resume, request_.begin_from);
     require_checkpoint_to_evaluate();
@@ -152,6 +158,11 @@ class Training {
                                 .resumed_step = engine_->steps_done()};
     log_ = std::make_unique<RunLog>(options, config_, device_);
     evaluation_.emplace(data_, config_.data, *engine_, *log_, groups_.world, device_, request_.stop_requested);
+  }
+
+  std::vector<SavedTensor> whole_model() const {
+    if (!model_->facts.stage) return {};
+    return setup::saved_tensors_of(*setup::load_model(request_.model_path, config_, device_));
   }
 
   comm::Communicator* observed(comm::Communicator* group, const char* name) {

@@ -12,5 +12,8 @@ namespace dslaunch::runtime::engine::setup {
 
 // `device`: on which the model will run.
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
+// One stage of a pipeline of `num_stages`, cut as config.pipeline says; the whole model if there is one stage.
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
+                                         int num_stages, int stage);
 
 }  // namespace dslaunch::runtime::engine::setup

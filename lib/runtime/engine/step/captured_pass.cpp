@@ -15,6 +15,7 @@ std::function<setup::MicroBatch()> iterate(const std::vector<setup::MicroBatch>&
 Result<> check_capturable(const config::JobConfig& config, at::Device device, bool is_observed) {
   if (device.is_cpu()) return Failure{"it needs a GPU"};
   if (is_observed) return Failure{"steps are timed, traced or profiled phase by phase"};
+  if (config.pipeline.stages > 1) return Failure{"the stages of a pipeline send activations of any shape"};
   if (config.recomputation.enabled) return Failure{"activation_checkpointing keeps random states on the host"};
   if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
   return {};

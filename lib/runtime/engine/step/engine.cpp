@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/scope_exit.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/optim/moments.hpp"
@@ -21,6 +22,11 @@ int own_cores() {
   return is_known ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
 }
 
+TiedParameters tied_parameters(const model::ModelFacts& model, const comm::Groups& groups) {
+  DSL_CHECK(model.stage.has_value() == (groups.pipe != nullptr), "a pipeline's ranks have a stage each");
+  return groups.pipe != nullptr ? TiedParameters(model, *groups.pipe) : TiedParameters();
+}
+
 }  // namespace
 
 Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptions options, const comm::Groups& groups,
@@ -33,12 +39,17 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
                     precision::to_torch(config.autocast)),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
       streams_(options.device, config.zero.overlap_comm),
+      tied_(tied_parameters(model.facts, groups)),
       times_(options_.phases),
       rates_(config.scheduler, optimizer_groups_, options.total_steps),
       loss_scaling_(config.loss_scale, options.device) {
   auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data, count_offloaded_moments());
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
+  sharding.tied = {tied_.trained(),
+                   [this](int parameter, const at::Tensor& gradient) { tied_.sum(parameter, gradient); }};
   const auto offload = sharding.offload;
+  if (groups.pipe != nullptr)
+    link_ = std::make_unique<StageLink>(*groups.pipe, *model.facts.stage, streams_, options.device);
   parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
                                                  options.gather_group != nullptr ? *options.gather_group : groups.data);
   parameters_->load(read);
@@ -92,12 +103,21 @@ void Engine::move_model_to_device(const FlatParameters::ReadElements& read) {
 
 std::unique_ptr<GradientPass> Engine::make_pass() {
   GradientPass::Options pass;
-  pass.actions = plan_pass(config_.batch.accumulation * options_.replicated_ranks);
+  pass.actions = plan_actions();
   pass.accumulation = config_.batch.accumulation;
   pass.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
+  pass.device = options_.device;
   return std::make_unique<GradientPass>(
-      std::move(pass), [this](const setup::MicroBatch& batch) { return forward_loss_(batch); }, *parameters_,
-      loss_scaling_, times_);
+      std::move(pass),
+      [this](const setup::MicroBatch& batch, const model::CarriedValues& carried) {
+        return forward_loss_(batch, carried);
+      },
+      *parameters_, loss_scaling_, times_, link_.get());
+}
+
+std::vector<pipeline::Action> Engine::plan_actions() const {
+  return pipeline::plan_schedule(config_.pipeline.schedule, groups_.mesh.pipe, groups_.own.pipe,
+                                 static_cast<int>(config_.batch.accumulation * options_.replicated_ranks));
 }
 
 std::unique_ptr<CapturedPass> Engine::make_captured_pass() {
@@ -117,6 +137,11 @@ std::unique_ptr<StepVerdict> Engine::make_verdict() {
   verdict.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   verdict.contributes_loss = groups_.contributes_loss();
   verdict.contributes_norm = owns_shards();
+  if (tied_.any_is_counted_elsewhere()) {
+    verdict.counted_ranges = [this](const StateSpan& span) {
+      return tied_.counted_ranges(parameters_->groups()[static_cast<size_t>(span.flat_group)], span);
+    };
+  }
   return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, groups_.world);
 }
 
@@ -176,10 +201,28 @@ EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBa
   finish_updates();  // now: an evaluation may have no batch for a rank
   EvaluationInputs inputs;
   inputs.next = next;
-  inputs.loss_of = [this](const setup::MicroBatch& batch) { return forward_loss_(batch); };
+  inputs.loss_of = [this](const setup::MicroBatch& batch) { return loss_of_evaluation(batch); };
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
   return step::evaluate(model_, inputs, groups_, options_.device);
+}
+
+// 0 on a stage that is not the last.
+at::Tensor Engine::loss_of_evaluation(const setup::MicroBatch& batch) {
+  if (!link_) return forward_loss_(batch, {}).loss;
+  using enum pipeline::ActionKind;
+  std::vector<StagePassage> passages(1);
+  auto& passage = passages.front();
+  passage.batch = batch;
+  passage.has_backward = false;
+  const pipeline::Action receive{kReceiveActivation, 0}, send{kSendActivation, 0};
+  if (!link_->is_first()) link_->exchange({&receive, 1}, passages);
+  link_->wait_for(passage);
+  StageResult result = forward_loss_(batch, passage.received);
+  passage.sent = std::move(result.carried);
+  if (!link_->is_last()) link_->exchange({&send, 1}, passages);
+  link_->finish_step();
+  return result.loss.defined() ? result.loss : at::zeros({}, at::TensorOptions(options_.device).dtype(at::kFloat));
 }
 
 }  // namespace dslaunch::runtime::engine::step

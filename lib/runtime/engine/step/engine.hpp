@@ -19,8 +19,10 @@
 #include "runtime/engine/step/gradient_pass.hpp"
 #include "runtime/engine/step/rate_schedule.hpp"
 #include "runtime/engine/step/shard_update.hpp"
+#include "runtime/engine/step/stage_link.hpp"
 #include "runtime/engine/step/step_result.hpp"
 #include "runtime/engine/step/step_verdict.hpp"
+#include "runtime/engine/step/tied_parameters.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
@@ -90,6 +92,8 @@ class Engine {
   // every rank.
   std::vector<FrozenPart> owned_frozen() const;
   bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
+  // Whether another stage of the pipeline saves this parameter.
+  bool is_saved_elsewhere(int parameter) const { return tied_.is_counted_elsewhere(parameter); }
   // The largest number of moments in any optimizer group.
   int64_t num_moments() const;
   // Call after writing masters and moments through owned_state(): recomputes the parameters from the masters and takes
@@ -122,6 +126,8 @@ class Engine {
   std::unique_ptr<CapturedPass> make_captured_pass();
   std::unique_ptr<StepVerdict> make_verdict();
   std::unique_ptr<offload::HostUpdates> make_host_updates();
+  std::vector<pipeline::Action> plan_actions() const;
+  at::Tensor loss_of_evaluation(const setup::MicroBatch& batch);
   void compute_gradients(const std::function<setup::MicroBatch()>& next);
 
   // fixed after construction
@@ -132,6 +138,8 @@ class Engine {
   ForwardLoss forward_loss_;
   const optim::OptimizerGroups optimizer_groups_;
   StepStreams streams_;
+  const TiedParameters tied_;
+  std::unique_ptr<StageLink> link_;  // null: this rank has the whole model
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   std::unique_ptr<GradientPass> pass_;

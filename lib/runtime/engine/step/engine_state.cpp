@@ -52,6 +52,7 @@ std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) c
   for (const auto& [span, arrays] : states) {
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
+      if (is_saved_elsewhere(piece.parameter)) continue;
       const auto& name = model_.facts.table.parameters[piece.parameter].name;
       const StateArrays part = narrow(arrays, piece.offset, piece.count);
       out.push_back({name, "master", piece.begin, part.master, arrays.is_offloaded});

@@ -6,13 +6,16 @@
 
 namespace dslaunch::runtime::engine::step {
 
-at::Tensor ForwardLoss::operator()(const setup::MicroBatch& batch) {
+StageResult ForwardLoss::operator()(const setup::MicroBatch& batch, const model::CarriedValues& carried) {
   const precision::AutocastScope autocast(device_, autocast_);
   std::vector<at::Tensor> arguments = batch.inputs;
   if (!loss_->takes_labels()) {
     for (auto& labels : loss_->usable(batch.labels)) arguments.push_back(std::move(labels));
   }
-  return (*loss_)(model_.runnable->forward(arguments), batch.labels);
+  auto output = model_.runnable->run_stage(arguments, carried);
+  const auto& stage = model_.facts.stage;
+  if (stage && stage->stage + 1 < std::ssize(stage->plan.stages)) return {.carried = std::move(output.carried)};
+  return {.loss = (*loss_)(output.result, batch.labels)};
 }
 
 Result<> ForwardLoss::check_capturable() const {

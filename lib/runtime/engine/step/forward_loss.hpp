@@ -1,11 +1,16 @@
-// From a micro batch to its loss: forward of the model, under autocast where the run asks for it, and the loss. One
-// thread.
+// From a micro batch to its loss: forward of the model or of a pipeline's stage, under autocast where the run asks for
+// it, and the loss. One thread.
 #pragma once
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/engine/step/loss.hpp"
 #include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime::engine::step {
+
+struct StageResult {
+  at::Tensor loss;               // of the last stage, or the whole model; else undefined
+  model::CarriedValues carried;  // to the next stage
+};
 
 class ForwardLoss {
  public:
@@ -14,8 +19,8 @@ class ForwardLoss {
               std::optional<at::ScalarType> autocast)
       : model_(model), loss_(std::move(loss)), device_(device), autocast_(autocast) {}
 
-  // 0-dim: the loss that make_loss() describes.
-  at::Tensor operator()(const setup::MicroBatch& batch);
+  // `carried`: from the stage before. The loss, 0-dim, is that which make_loss() describes.
+  StageResult operator()(const setup::MicroBatch& batch, const model::CarriedValues& carried);
   // Whether the model and the loss allow capture, as far as is known before they run.
   Result<> check_capturable() const;
 

@@ -11,33 +11,28 @@
 namespace dslaunch::runtime::engine::step {
 namespace {
 
+using pipeline::Action;
+using pipeline::ActionKind;
+
 int64_t num_all_labels(const setup::MicroBatch& batch) {
   return std::max<int64_t>(1, batch.labels.at(0).numel());
 }
 
-int64_t count_forwards(const std::vector<PassAction>& actions) {
+int64_t count_forwards(const std::vector<Action>& actions) {
   return std::count_if(actions.begin(), actions.end(),
-                       [](const PassAction& action) { return action.kind == PassAction::Kind::kForward; });
+                       [](const Action& action) { return action.kind == ActionKind::kForward; });
 }
 
 }  // namespace
 
-std::vector<PassAction> plan_pass(int64_t num_micro_batches) {
-  std::vector<PassAction> actions;
-  for (int64_t micro = 0; micro < num_micro_batches; ++micro) {
-    actions.push_back({PassAction::Kind::kForward, micro});
-    actions.push_back({PassAction::Kind::kBackward, micro});
-  }
-  return actions;
-}
-
-GradientPass::GradientPass(Options options, LossOf loss_of, FlatParameters& parameters,
-                           const precision::LossScaling& loss_scaling, StepPhases& phases)
+GradientPass::GradientPass(Options options, Forward forward, FlatParameters& parameters,
+                           const precision::LossScaling& loss_scaling, StepPhases& phases, StageLink* link)
     : options_(std::move(options)),
-      loss_of_(std::move(loss_of)),
+      forward_(std::move(forward)),
       parameters_(parameters),
       loss_scaling_(loss_scaling),
       phases_(phases),
+      link_(link),
       num_micro_batches_(count_forwards(options_.actions)) {}
 
 // Without per-token averaging, labels are not counted.
@@ -52,52 +47,102 @@ setup::MicroBatch GradientPass::fetch(const std::function<setup::MicroBatch()>& 
 
 void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
   sums_.loss = at::Tensor();
-  std::vector<at::Tensor> open(static_cast<size_t>(num_micro_batches_));  // losses between forward and backward
-  for (const auto& [kind, micro_batch] : options_.actions) {
-    at::Tensor& loss = open[static_cast<size_t>(micro_batch)];
-    if (kind == PassAction::Kind::kForward) {
-      loss = forward(next(), /*is_last=*/micro_batch == num_micro_batches_ - 1);
+  std::vector<StagePassage> passages(static_cast<size_t>(num_micro_batches_));  // between forward and backward
+  size_t num_fetched = 0;
+  int64_t num_backwards = 0;
+  const auto fetch_up_to = [&](const Action& action) {
+    while (num_fetched <= static_cast<size_t>(action.micro_batch)) passages[num_fetched++].batch = next();
+  };
+  if (link_ != nullptr) parameters_.begin_overlapping_micro_batches();
+  for (size_t i = 0; i < options_.actions.size();) {
+    const auto transfers = pipeline::exchange_at(options_.actions, i);
+    if (transfers.empty()) {
+      const Action& action = options_.actions[i++];
+      auto& passage = passages[static_cast<size_t>(action.micro_batch)];
+      fetch_up_to(action);
+      if (action.kind == ActionKind::kForward) {
+        forward(passage, /*is_last=*/action.micro_batch + 1 == num_micro_batches_);
+      } else {
+        backward(passage, /*is_last=*/++num_backwards == num_micro_batches_);
+      }
     } else {
-      backward(std::exchange(loss, at::Tensor()));
+      // A micro batch is needed for what is received for it, in the order of the micro batches.
+      for (const Action& transfer : transfers) fetch_up_to(transfer);
+      link_->exchange(transfers, passages);
+      i += transfers.size();
     }
   }
+  if (link_ != nullptr) {
+    parameters_.end_accumulation_step();
+    link_->finish_step();
+  }
+  if (!sums_.loss.defined()) sums_.loss = at::zeros({}, at::TensorOptions(options_.device).dtype(at::kFloat));
   parameters_.reduce_gradients();
 }
 
-at::Tensor GradientPass::forward(const setup::MicroBatch& batch, bool is_last) {
-  parameters_.begin_accumulation_step(is_last);
-  at::Tensor loss = loss_of_(batch);
+void GradientPass::forward(StagePassage& passage, bool is_last) {
+  if (link_ == nullptr) {
+    parameters_.begin_accumulation_step(is_last);
+  } else {
+    link_->wait_for(passage);
+  }
+  StageResult result = forward_(passage.batch, passage.received);
+  passage.sent = std::move(result.carried);
+  passage.loss = std::move(result.loss);
+  if (passage.loss.defined()) take_loss(passage);
+  phases_.end(StepPhase::kForward);
+}
+
+void GradientPass::take_loss(StagePassage& passage) const {
   if (options_.sums_over_labels) {
     // The sum over the labels that count, divided by the number of all labels: the remaining factor to the mean over
     // counted labels is the same for all ranks, and is applied together with clipping.
-    loss = loss / static_cast<double>(num_all_labels(batch));
+    passage.loss = passage.loss / static_cast<double>(num_all_labels(passage.batch));
   }
-  phases_.end(StepPhase::kForward);
-  if (!loss.requires_grad()) {
-    throw UserError(
-        ExitCode::kBadInput,
-        "the loss does not depend on any trainable parameter (is it detached, or are all parameters frozen?)");
-  }
-  return loss;
+  if (passage.loss.requires_grad()) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      "the loss does not depend on any trainable parameter (is it detached, or are all parameters frozen?)");
 }
 
-void GradientPass::backward(const at::Tensor& loss) {
-  const auto accumulation = static_cast<double>(options_.accumulation);
-  const at::Tensor scaled = loss_scaling_.scaled(loss);
-  run_backward({accumulation == 1 ? scaled : scaled / accumulation});
-  parameters_.end_accumulation_step();
+void GradientPass::backward(StagePassage& passage, bool is_last) {
+  if (link_ != nullptr) {
+    link_->wait_for(passage);
+    if (is_last) parameters_.begin_last_backward();
+  }
+  run_backward_of(passage);
+  if (link_ == nullptr) parameters_.end_accumulation_step();
   phases_.end(StepPhase::kBackward);
-  const at::Tensor value = loss.detach().to(at::kFloat);
-  sums_.loss = sums_.loss.defined() ? sums_.loss + value : value;
+  if (passage.loss.defined()) {
+    const at::Tensor value = passage.loss.detach().to(at::kFloat);
+    sums_.loss = sums_.loss.defined() ? sums_.loss + value : value;
+  }
+  passage.loss = at::Tensor();
+  passage.sent = model::CarriedValues();
+  passage.gradients.clear();
+}
+
+// The gradients that a stage receives have the factors of the last stage's loss.
+void GradientPass::run_backward_of(const StagePassage& passage) const {
+  if (passage.loss.defined()) {
+    const auto accumulation = static_cast<double>(options_.accumulation);
+    const at::Tensor scaled = loss_scaling_.scaled(passage.loss);
+    return run_backward({accumulation == 1 ? scaled : scaled / accumulation});
+  }
+  std::vector<at::Tensor> outputs;
+  for (const auto& tensor : passage.sent.tensors) {
+    if (tensor.requires_grad()) outputs.push_back(tensor);
+  }
+  if (!outputs.empty()) run_backward(outputs, passage.gradients);
 }
 
 at::Tensor GradientPass::recompute_loss(const setup::MicroBatch& batch, bool with_gradients) {
   if (!with_gradients) {
     const at::NoGradGuard no_grad;
-    return loss_of_(batch).detach();
+    return forward_(batch, {}).loss.detach();
   }
   parameters_.begin_accumulation_step(/*is_last=*/false);
-  const at::Tensor loss = loss_of_(batch);
+  const at::Tensor loss = forward_(batch, {}).loss;
   run_backward({loss});
   parameters_.end_accumulation_step();
   parameters_.release_gradients();

@@ -1,5 +1,6 @@
 // Forward and backward of all micro batches of a step: from their data to the sum of their losses and to this rank's
-// gradients. The pass is a list of actions, which another schedule may order differently. One thread.
+// gradients. The pass is a schedule (runtime/pipeline): of a rank that has the whole model, one micro batch after the
+// other; of a stage of a pipeline, its part of the pipeline's schedule. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,25 +9,18 @@
 #include <vector>
 
 #include "runtime/engine/setup/micro_batch.hpp"
+#include "runtime/engine/step/forward_loss.hpp"
+#include "runtime/engine/step/stage_link.hpp"
+#include "runtime/pipeline/schedule.hpp"
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 
 namespace dslaunch::runtime::engine::step {
 
-struct PassAction {
-  enum class Kind : uint8_t { kForward, kBackward };
-  Kind kind = Kind::kForward;
-  int64_t micro_batch = 0;
-  bool operator==(const PassAction&) const = default;
-};
-
-// F0 B0 F1 B1 ...: one micro batch after the other.
-std::vector<PassAction> plan_pass(int64_t num_micro_batches);
-
 // Of this rank's micro batches.
 struct PassSums {
-  at::Tensor loss;  // fp32 scalar on the device
+  at::Tensor loss;  // fp32 scalar on the device; 0 on a stage that is not the last
   // The sum of their fractions of labels that count; 0 unless losses are averaged over labels.
   double label_weight = 0;
   int64_t num_tokens = 0;
@@ -35,17 +29,19 @@ struct PassSums {
 class GradientPass {
  public:
   struct Options {
-    std::vector<PassAction> actions;  // every forward before its backward
-    int64_t accumulation = 1;         // each micro batch's loss is divided by it
+    std::vector<pipeline::Action> actions;
+    int64_t accumulation = 1;  // each micro batch's loss is divided by it
     // false: losses are means over micro batches. true: they are sums over the labels that count, and become sums over
     // all labels; the remaining factor is the same for all ranks (StepVerdict).
     bool sums_over_labels = false;
+    at::Device device = at::kCPU;
   };
-  using LossOf = std::function<at::Tensor(const setup::MicroBatch&)>;  // 0-dim, with a graph to the parameters
+  using Forward = std::function<StageResult(const setup::MicroBatch&, const model::CarriedValues&)>;
 
-  // The references must outlive the pass. `phases` is notified of the end of every forward and backward.
-  GradientPass(Options options, LossOf loss_of, FlatParameters& parameters, const precision::LossScaling& loss_scaling,
-               StepPhases& phases);
+  // `link`: null if this rank has the whole model. The references must outlive the pass. `phases` is notified of the
+  // end of every forward and backward.
+  GradientPass(Options options, Forward forward, FlatParameters& parameters, const precision::LossScaling& loss_scaling,
+               StepPhases& phases, StageLink* link = nullptr);
 
   // At the beginning of a step: its sums are zero.
   void begin() { sums_ = {}; }
@@ -54,7 +50,8 @@ class GradientPass {
   // Runs the actions on micro batches from `next`, which have been fetched, and reduces the gradients: the state has
   // them. Throws UserError(65) when the loss has no graph.
   void compute(const std::function<setup::MicroBatch()>& next);
-  // The loss of one micro batch outside a step, with backward if `with_gradients`; its gradients are dropped.
+  // The loss of one micro batch outside a step, with backward if `with_gradients`; its gradients are dropped. Of a rank
+  // that has the whole model.
   at::Tensor recompute_loss(const setup::MicroBatch& batch, bool with_gradients);
 
   int64_t num_micro_batches() const { return num_micro_batches_; }
@@ -62,15 +59,18 @@ class GradientPass {
   PassSums& sums() { return sums_; }
 
  private:
-  at::Tensor forward(const setup::MicroBatch& batch, bool is_last);
-  void backward(const at::Tensor& loss);
+  void forward(StagePassage& passage, bool is_last);
+  void take_loss(StagePassage& passage) const;
+  void backward(StagePassage& passage, bool is_last);
+  void run_backward_of(const StagePassage& passage) const;
 
   // fixed after construction
   const Options options_;
-  const LossOf loss_of_;
+  const Forward forward_;
   FlatParameters& parameters_;
   const precision::LossScaling& loss_scaling_;
   StepPhases& phases_;
+  StageLink* const link_;
   const int64_t num_micro_batches_;
   PassSums sums_;  // of this step
 };

@@ -23,11 +23,16 @@ enum Statistic : int64_t {
 
 // The sum of squares of all gradients: 0-dim fp64. Those that left the device brought theirs; on CPU ranks offloaded
 // ones are added up with the others, so that the order of additions does not depend on offload.
-at::Tensor squares_of(std::span<const SpanState> state, at::Device device) {
+at::Tensor squares_of(std::span<const SpanState> state, const StepVerdict::Options& options) {
+  const at::Device device = options.device;
   std::vector<at::Tensor> gradients;
   at::Tensor sum;
   for (const auto& [span, arrays] : state) {
-    if (arrays.gradient.device() == device) {
+    if (options.counted_ranges) {
+      for (const Range& range : options.counted_ranges(span)) {
+        gradients.push_back(arrays.gradient.narrow(0, range.begin - span.range.begin, range.size()).to(at::kFloat));
+      }
+    } else if (arrays.gradient.device() == device) {
       gradients.push_back(arrays.gradient.to(at::kFloat));
     } else if (arrays.gradient_squares.defined()) {
       sum = sum.defined() ? sum + arrays.gradient_squares : arrays.gradient_squares;
@@ -47,7 +52,7 @@ StepVerdict::StepVerdict(Options options, precision::LossScaling& loss_scaling, 
 Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested) {
   const auto scalar = sums.loss.options();
   const at::Tensor squares = options_.contributes_norm
-                                 ? loss_scaling_.unscaled_squares(squares_of(state, options_.device)).to(at::kFloat)
+                                 ? loss_scaling_.unscaled_squares(squares_of(state, options_)).to(at::kFloat)
                                  : at::zeros({}, scalar);
   const bool has_loss = options_.contributes_loss;
   const at::Tensor loss = has_loss ? sums.loss / options_.total_micro_batches : at::zeros({}, scalar);

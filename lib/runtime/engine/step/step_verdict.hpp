@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "runtime/engine/step/gradient_pass.hpp"
@@ -35,6 +37,8 @@ class StepVerdict {
     bool sums_over_labels = false;   // see GradientPass::Options
     bool contributes_loss = true;    // false: another rank counts this rank's loss and labels,
     bool contributes_norm = true;    // or its gradients
+    // The parts of a span of the state that count for the norm, if not all of it: another stage counts the others.
+    std::function<std::vector<Range>(const StateSpan&)> counted_ranges = {};
   };
   // The references must outlive this object. Statistics are summed over the world; each rank adds what it owns.
   StepVerdict(Options options, precision::LossScaling& loss_scaling, const RateSchedule& rates,

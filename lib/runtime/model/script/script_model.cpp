@@ -65,7 +65,8 @@ StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const 
   const PlainExecution plain;
   const rewrites::AutocastRegionsScope regions;
   try {
-    output = interception_.call(root_, arguments, [&](torch::jit::Stack given) { return module_.forward(std::move(given)); });
+    output = interception_.call(root_, arguments,
+                                [&](torch::jit::Stack given) { return module_.forward(std::move(given)); });
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

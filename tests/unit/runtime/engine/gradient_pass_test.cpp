@@ -18,6 +18,10 @@ using namespace dslaunch::runtime::engine::step;
 
 namespace {
 
+std::vector<pipeline::Action> plan_pass(int num_micro_batches) {
+  return pipeline::plan_schedule(pipeline::ScheduleKind::k1F1B, /*num_stages=*/1, /*stage=*/0, num_micro_batches);
+}
+
 ParameterTable one_weight() {
   ParameterTable table;
   table.parameters.push_back({"w", {2}, 2, at::kFloat, true, 0, {}});
@@ -60,8 +64,11 @@ struct Fake {
   }
 
   GradientPass pass(GradientPass::Options options) {
-    return {std::move(options), [this](const MicroBatch& batch) { return loss_of(batch); }, parameters, loss_scaling,
-            phases};
+    return {std::move(options),
+            [this](const MicroBatch& batch, const model::CarriedValues&) {
+              return StageResult{loss_of(batch), {}};
+            },
+            parameters, loss_scaling, phases};
   }
 };
 
@@ -86,9 +93,8 @@ at::Tensor gradient(Fake& fake) {
 }  // namespace
 
 TEST_CASE("a pass runs one micro batch after the other", "[runtime][engine][gradient_pass]") {
-  using Kind = PassAction::Kind;
-  CHECK(plan_pass(0).empty());
-  CHECK((plan_pass(2) == std::vector<PassAction>{
+  using Kind = pipeline::ActionKind;
+  CHECK((plan_pass(2) == std::vector<pipeline::Action>{
                              {Kind::kForward, 0}, {Kind::kBackward, 0}, {Kind::kForward, 1}, {Kind::kBackward, 1}}));
 }
 
@@ -154,8 +160,11 @@ TEST_CASE("a loss without a graph is the model's mistake", "[runtime][engine][gr
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
   Fake fake(alone);
   GradientPass pass(
-      {.actions = plan_pass(1)}, [](const MicroBatch&) { return at::ones({}); }, fake.parameters, fake.loss_scaling,
-      fake.phases);
+      {.actions = plan_pass(1)},
+      [](const MicroBatch&, const model::CarriedValues&) {
+        return StageResult{at::ones({}), {}};
+      },
+      fake.parameters, fake.loss_scaling, fake.phases);
   CHECK_THROWS_WITH(run(pass), Catch::Contains("does not depend on any trainable parameter"));
 }
 

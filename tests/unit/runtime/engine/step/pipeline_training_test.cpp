@@ -1,0 +1,196 @@
+// Training on pipelines of stages (threads) beside one rank that has the whole model and all samples.
+#include <ATen/ATen.h>
+#include <torch/script.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/setup/training_data.hpp"
+#include "runtime/engine/step/engine.hpp"
+#include "support/mesh_threads.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::setup;
+using namespace dslaunch::runtime::engine::step;
+using torch::jit::Module;
+
+namespace {
+
+constexpr int kSteps = 3;
+constexpr int64_t kMicroBatch = 2, kWidth = 6, kClasses = 5;
+
+Module block() {
+  Module block("Block");
+  block.register_parameter("weight", at::randn({kWidth, kWidth}) * 0.4, false);
+  block.register_parameter("bias", at::randn({kWidth}) * 0.1, false);
+  block.define(R"(
+    def forward(self, x):
+        return x + torch.tanh(torch.matmul(x, self.weight) + self.bias)
+  )");
+  return block;
+}
+
+// An embedding whose weight is the head's, too, and four blocks between.
+Module make_net(bool tied) {
+  torch::manual_seed(5);
+  Module net("Net");
+  net.register_attribute("training", c10::BoolType::get(), true);
+  net.register_parameter("table", at::randn({kClasses, kWidth}) * 0.5, false);
+  if (!tied) net.register_parameter("head", at::randn({kClasses, kWidth}) * 0.5, false);
+  for (const char* name : {"a", "b", "c", "d"}) net.register_module(name, block());
+  for (const auto& p : net.named_parameters()) p.value.set_requires_grad(true);
+  net.define(std::string(R"(
+    def forward(self, ids):
+        x = torch.embedding(self.table, ids)
+        x = self.d.forward(self.c.forward(self.b.forward(self.a.forward(x))))
+        return torch.matmul(x.mean(1), self.)") +
+             (tied ? "table" : "head") + R"(.t())
+  )");
+  return net;
+}
+
+struct Case {
+  comm::Mesh mesh;
+  int64_t micro_batches = 4;
+  int zero_stage = 0;
+  config::PipelineSchedule schedule = config::PipelineSchedule::k1F1B;
+  bool tied = false;
+  double clipping = 0.5;
+};
+
+config::JobConfig config_of(const Case& c) {
+  config::JobConfig config;
+  config.batch = {kMicroBatch * c.micro_batches * c.mesh.data, kMicroBatch, c.micro_batches};
+  config.optimizer.lr = 0.01;
+  config.gradient_clipping = c.clipping;
+  config.zero.stage = c.zero_stage;
+  config.pipeline.stages = c.mesh.pipe;
+  config.pipeline.schedule = c.schedule;
+  config.pipeline.partition = config::PipelinePartition::kParameters;
+  config.units = {"Block"};
+  config.data.synthetic_train = true;
+  config.data.synthetic = {{.name = "ids", .shape = {3}, .dtype = "int64", .high = kClasses},
+                           {.name = "labels", .shape = {}, .dtype = "int64", .high = kClasses}};
+  config.data.num_workers = 0;
+  config.loss = "cross_entropy";
+  return config;
+}
+
+struct RankRun {
+  std::vector<StepResult> steps;
+  EvaluationResult evaluation;
+  std::vector<OwnedState> state;  // cloned
+};
+
+RankRun run_rank(const comm::Groups& groups, model::Model& model, const config::JobConfig& config) {
+  RankRun out;
+  const auto data =
+      open_training_data(model.facts, config, groups.mesh, groups.world.rank(), at::kFloat, /*pin=*/false);
+  Engine engine(model, config, {}, groups, [&](int parameter, int64_t begin, at::Tensor values) {
+    values.copy_(model.initial.value(parameter).reshape({-1}).narrow(0, begin, values.numel()));
+  });
+  BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
+  const auto next = [&] { return on_device(loader.next(), at::kCPU); };
+  for (int step = 0; step < kSteps; ++step) out.steps.push_back(*engine.train_step(next, /*stop_requested=*/false));
+  int64_t num_left = 2;
+  out.evaluation = engine.evaluate(
+      [&]() -> std::optional<EvaluationBatch> {
+        if (num_left-- == 0) return std::nullopt;
+        return EvaluationBatch{next(), kMicroBatch};
+      },
+      [] { return false; });
+  for (auto& owned : engine.owned_state()) {
+    owned.values = owned.values.clone();
+    out.state.push_back(owned);
+  }
+  return out;
+}
+
+// By rank of the world.
+std::vector<RankRun> run_on(const Case& c) {
+  test::TempDir folder;
+  const std::string path = folder / "net.pt";
+  make_net(c.tied).save(path);
+  const auto config = config_of(c);
+  std::vector<std::unique_ptr<model::Model>> models;  // loaded one by one: that is for one thread
+  for (int rank = 0; rank < c.mesh.size(); ++rank) {
+    models.push_back(load_stage(path, config, at::kCPU, c.mesh.pipe, c.mesh.coordinates(rank).pipe));
+  }
+  std::vector<RankRun> runs(models.size());
+  test::run_mesh(c.mesh, [&](const comm::Groups& groups) {
+    const auto rank = static_cast<size_t>(groups.world.rank());
+    runs[rank] = run_rank(groups, *models[rank], config);
+  });
+  return runs;
+}
+
+// Each element of each state, from its one owner.
+std::map<std::pair<std::string, std::string>, at::Tensor> state_of(const std::vector<RankRun>& runs) {
+  std::map<std::pair<std::string, std::string>, std::map<int64_t, at::Tensor>> parts;
+  for (const auto& run : runs) {
+    for (const auto& owned : run.state) {
+      CHECK(parts[{owned.parameter, owned.state}].emplace(owned.begin, owned.values).second);
+    }
+  }
+  std::map<std::pair<std::string, std::string>, at::Tensor> out;
+  for (const auto& [key, by_begin] : parts) {
+    std::vector<at::Tensor> values;
+    for (const auto& [begin, part] : by_begin) values.push_back(part);
+    out[key] = at::cat(values);
+  }
+  return out;
+}
+
+// A step of a pipeline adds up in the order of one rank with the whole model, except for the norm, which is a sum over
+// the stages, and for tied parameters: over the micro batches of each stage first.
+void check_same(const Case& c) {
+  INFO("pipe " << c.mesh.pipe << ", data " << c.mesh.data << ", micro batches " << c.micro_batches << ", ZeRO "
+               << c.zero_stage << ", tied " << c.tied);
+  Case alone_case = c;
+  alone_case.mesh.pipe = 1;
+  const auto alone = run_on(alone_case), runs = run_on(c);
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < kSteps; ++i) {
+      CHECK(run.steps[i].loss == Approx(alone[0].steps[i].loss).epsilon(1e-6));
+      CHECK(run.steps[i].grad_norm == Approx(alone[0].steps[i].grad_norm).epsilon(1e-6));
+    }
+    CHECK(run.evaluation.loss == Approx(alone[0].evaluation.loss).epsilon(1e-6));
+    CHECK(run.evaluation.num_samples == alone[0].evaluation.num_samples);
+  }
+  const auto state = state_of(runs), expected = state_of(alone);
+  CHECK(state.size() == expected.size());
+  for (const auto& [key, values] : expected) {
+    INFO(key.first << " " << key.second);
+    REQUIRE(state.count(key) == 1);
+    if (c.clipping == 0 && !c.tied) {
+      CHECK(at::equal(state.at(key), values));
+    } else {
+      CHECK(at::allclose(state.at(key), values, 1e-5, 1e-7));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a pipeline trains as one rank with the whole model, bit for bit", "[runtime][engine][pipeline]") {
+  const comm::Mesh mesh = GENERATE(comm::Mesh{1, 2, 1}, comm::Mesh{1, 3, 1}, comm::Mesh{1, 4, 1});
+  const int64_t micro_batches = GENERATE(1, 3, 4);
+  const auto schedule = GENERATE(config::PipelineSchedule::k1F1B, config::PipelineSchedule::kGPipe);
+  check_same({.mesh = mesh, .micro_batches = micro_batches, .schedule = schedule, .clipping = 0});
+}
+
+TEST_CASE("a tied weight trains in both stages as in one model", "[runtime][engine][pipeline]") {
+  const comm::Mesh mesh = GENERATE(comm::Mesh{1, 2, 1}, comm::Mesh{1, 3, 1}, comm::Mesh{2, 2, 1});
+  const double clipping = GENERATE(0.0, 0.05);
+  check_same({.mesh = mesh, .tied = true, .clipping = mesh.data == 1 ? clipping : 0.05});
+}
+
+TEST_CASE("pipelines beside each other divide the samples", "[runtime][engine][pipeline]") {
+  const int zero_stage = GENERATE(0, 1);
+  const bool tied = GENERATE(false, true);
+  check_same({.mesh = {2, 2, 1}, .zero_stage = zero_stage, .tied = tied});
+  check_same({.mesh = {3, 2, 1}, .micro_batches = 1, .zero_stage = zero_stage, .tied = tied});
+}
