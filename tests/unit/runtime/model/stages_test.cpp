@@ -341,6 +341,33 @@ TEST_CASE("blocks of a stage are recomputed", "[runtime][model][stages]") {
   run.check_step({rows()});
 }
 
+TEST_CASE("several micro batches are under way in a stage", "[runtime][model][stages]") {
+  StagedRun run(make_net(kFourInTurn, four_layers()), in_stages(2));
+  const int recomputed = GENERATE(0, 1, 2);  // 2: both blocks of a stage as one segment
+  if (recomputed > 0) {
+    RecomputationOptions options;
+    if (recomputed == 2) options.number_checkpoints = 1;
+    for (const auto& stage : run.stages) stage->runnable->set_recomputation(options);
+  }
+  const auto first_loss = run.forward({rows()}).first;
+  auto sent = run.sent, given = run.given;
+  const auto second_loss = run.forward({rows() * 2}).first;
+  std::swap(run.sent, sent);
+  std::swap(run.given, given);
+  run.backward(first_loss);
+  std::swap(run.sent, sent);
+  std::swap(run.given, given);
+  run.backward(second_loss);
+  run.whole.forward({rows()}).backward();
+  run.whole.forward({rows() * 2}).backward();
+  std::map<std::string, at::Tensor> found;
+  for (const auto& gathered : run.gathered) {
+    CHECK(gathered->num_held() == 0);
+    found.insert(gathered->gradients.begin(), gathered->gradients.end());
+  }
+  test::check_same({second_loss.detach(), found}, {second_loss.detach(), run.whole.gathered->gradients});
+}
+
 TEST_CASE("layers without units: a sequence of different modules", "[runtime][model][stages]") {
   Module sequence("Sequential");
   Module convolution("Conv");
