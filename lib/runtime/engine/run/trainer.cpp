@@ -116,7 +116,6 @@ class Training {
     if (groups_.world.rank() == 0) {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
       if (model_->facts.stage) {
-        for (const auto& note : model_->facts.stage->plan.notes) log::warning("pipeline: {}", note);
         for (const auto& line : model::describe_stages(model_->facts.stage->plan)) log::info("{}", line);
       }
       if (const auto note = setup::note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
