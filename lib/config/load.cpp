@@ -129,11 +129,6 @@ void throw_if_bad(const LoadResult& result) {
 void require_runnable(const JobConfig& config, bool verifies) {
   if (config.pipeline.stages == 1) return;
   const auto refuse = [](const char* reason) { throw UserError(ExitCode::kBadInput, reason); };
-  if (config.pipeline.schedule == PipelineSchedule::kZbH1) {
-    refuse(
-        "'pipeline.schedule' \"zb-h1\" is planned ('dslaunch plan --schedule') but not run yet; set it to \"1f1b\" or "
-        "\"gpipe\"");
-  }
   if (config.zero.offload_optimizer.device != OffloadDevice::kNone) {
     refuse(
         "'zero_optimization.offload_optimizer' does not run with pipeline stages yet; set its device to \"none\", or "

@@ -97,6 +97,9 @@ struct StageOptions {
   std::vector<size_t> first_layers;
   // Without it bytes and FLOPs are not known, and a cut is where the fewest tensors are carried.
   std::optional<LayerMeasurement> measurement = {};
+  // Operators with weights can leave their weight gradients for later (runtime/state/deferred_gradients.hpp); does not
+  // change the plan.
+  bool defers_weight_gradients = false;
 };
 
 // The report for the user, one line for each stage and each tied parameter.

@@ -375,6 +375,12 @@ void FlatParameters::set_pending_updates(PendingUpdates& updates) {
   gathered_->before_gather([this](int group) { return is_offloaded_[group] ? updates_->wait(group) : StreamMark(); });
 }
 
+// At stages 2 and 3 the reduction of a call is a collective that all ranks issue at one place of backward.
+void FlatParameters::set_deferred_gradients(DeferredGradients& deferred) {
+  DSL_CHECK(!orders_collectives(), "weight gradients are deferred at stages 0 and 1 only");
+  deferred_ = &deferred;
+}
+
 // An evaluation may have left a secondary copy, which no replay would renew.
 void FlatParameters::begin_capture() {
   gathered_->forget_secondary();

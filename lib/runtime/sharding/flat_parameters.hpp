@@ -52,6 +52,7 @@ class FlatParameters : public UnitParameters {
   void release(int unit) override;
   void prepare_backward(int unit) override;
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
+  DeferredGradients* deferred_gradients() override { return deferred_; }
 
   void begin_accumulation_step(bool is_last);  // before a forward whose backward follows
   void end_accumulation_step();                // after that backward
@@ -66,6 +67,8 @@ class FlatParameters : public UnitParameters {
   void finish_updates();
   // From now on, updates of offloaded state are pending until `updates` says otherwise; it must outlive the last use.
   void set_pending_updates(PendingUpdates& updates);
+  // From now on, backwards may leave weight gradients there (stages 0 and 1); it must outlive the last pass.
+  void set_deferred_gradients(DeferredGradients& deferred);
 
   // The next passes run as a graph, many times (engine/step/captured_pass.hpp): they must gather all that they use.
   void begin_capture();
@@ -127,7 +130,8 @@ class FlatParameters : public UnitParameters {
   std::vector<std::vector<std::optional<SegmentLocation>>> frozen_locations_;
   std::vector<bool> is_sharded_frozen_;  // by parameter
   std::vector<bool> is_offloaded_;       // by group: its optimizer state rests on the host
-  PendingUpdates* updates_ = nullptr;    // null: updates have been written when gather_parameters() is called
+  DeferredGradients* deferred_ = nullptr;
+  PendingUpdates* updates_ = nullptr;  // null: updates have been written when gather_parameters() is called
   // the engine's thread, or autograd's during a backward pass
   std::vector<at::Tensor> resident_;        // by group: whole parameters, padded; undefined where they are gathered
   std::vector<StreamMark> resident_ready_;  // by group: the end of the last gather after a step

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/state/deferred_gradients.hpp"
+
 namespace dslaunch::runtime {
 
 enum class UnitCall : uint8_t {
@@ -37,6 +39,9 @@ class UnitParameters {
   // call did not use the parameter. Backward of the call has finished. (A unit of frozen parameters passes an empty
   // list.)
   virtual void take_gradients(int unit, std::vector<at::Tensor> gradients) = 0;
+  // Where a backward may leave weight gradients while it is open; take_gradients() of a call that leaves some comes
+  // with them. Null: all are computed in backward.
+  virtual DeferredGradients* deferred_gradients() { return nullptr; }
 };
 
 }  // namespace dslaunch::runtime

@@ -188,8 +188,10 @@ TEST_CASE("what pipeline stages do not run yet is refused by name", "[config][pi
     return test::message_of(ExitCode::kBadInput, "", [&] { require_runnable(load(text, 2).config, verifies); });
   };
   CHECK_NOTHROW(require_runnable(good("{pipeline: {schedule: \"zb-h1\"}}"), /*verifies=*/true));
-  CHECK_NOTHROW(require_runnable(load("{pipeline: {stages: 2, schedule: \"gpipe\"}}", 2).config, /*verifies=*/false));
-  CHECK_THAT(refusal("{pipeline: {stages: 2, schedule: \"zb-h1\"}}"), Contains("'pipeline.schedule' \"zb-h1\""));
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
+    const auto config = load("{pipeline: {stages: 2, schedule: \"" + std::string(schedule) + "\"}}", 2).config;
+    CHECK_NOTHROW(require_runnable(config, /*verifies=*/false));
+  }
   CHECK_THAT(refusal("{pipeline: {stages: 2}, zero_optimization: {stage: 1, offload_optimizer: {device: \"cpu\"}}}"),
              Contains("'zero_optimization.offload_optimizer'"));
   CHECK_THAT(refusal("{pipeline: {stages: 2}}", /*verifies=*/true), Contains("--verify"));

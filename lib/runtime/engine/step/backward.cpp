@@ -1,5 +1,6 @@
 #include "runtime/engine/step/backward.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <new>
@@ -12,9 +13,12 @@
 
 namespace dslaunch::runtime::engine::step {
 
-void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients) {
+namespace {
+
+template <typename Run>
+void report_failures(const Run& run) {
   try {
-    torch::autograd::backward(outputs, gradients);
+    run();
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -23,6 +27,20 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
     const auto cause = model::cause_of(error);
     throw_if_resource_failed(cause, "backward");
     throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause));
+  }
+}
+
+}  // namespace
+
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients) {
+  report_failures([&] { torch::autograd::backward(outputs, gradients); });
+}
+
+void run_weight_gradients(std::vector<DeferredGradients::Work> work) {
+  const at::NoGradGuard no_grad;
+  for (auto& part : work) {
+    report_failures(part);
+    part = nullptr;
   }
 }
 

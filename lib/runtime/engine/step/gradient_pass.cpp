@@ -33,7 +33,11 @@ GradientPass::GradientPass(Options options, Forward forward, FlatParameters& par
       loss_scaling_(loss_scaling),
       phases_(phases),
       link_(link),
-      num_micro_batches_(count_forwards(options_.actions)) {}
+      num_micro_batches_(count_forwards(options_.actions)) {
+  const bool splits = std::any_of(options_.actions.begin(), options_.actions.end(),
+                                  [](const Action& action) { return action.kind == ActionKind::kWeightGradient; });
+  if (splits) parameters_.set_deferred_gradients(deferred_);
+}
 
 // Without per-token averaging, labels are not counted.
 setup::MicroBatch GradientPass::fetch(const std::function<setup::MicroBatch()>& next) {
@@ -62,8 +66,12 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
       fetch_up_to(action);
       if (action.kind == ActionKind::kForward) {
         forward(passage, /*is_last=*/action.micro_batch + 1 == num_micro_batches_);
+      } else if (action.kind == ActionKind::kWeightGradient) {
+        run_weight_gradients(std::move(passage.weight_gradients));
+        phases_.end(StepPhase::kBackward);
       } else {
-        backward(passage, /*is_last=*/++num_backwards == num_micro_batches_);
+        backward(passage, /*is_last=*/++num_backwards == num_micro_batches_,
+                 /*splits=*/action.kind == ActionKind::kInputGradient);
       }
     } else {
       // A micro batch is needed for what is received for it, in the order of the micro batches.
@@ -105,12 +113,15 @@ void GradientPass::take_loss(StagePassage& passage) const {
       "the loss does not depend on any trainable parameter (is it detached, or are all parameters frozen?)");
 }
 
-void GradientPass::backward(StagePassage& passage, bool is_last) {
+// A unit whose weight gradients are left for later is reduced when they have come, also after the last backward.
+void GradientPass::backward(StagePassage& passage, bool is_last, bool splits) {
   if (link_ != nullptr) {
     link_->wait_for(passage);
     if (is_last) parameters_.begin_last_backward();
   }
+  if (splits) deferred_.open();
   run_backward_of(passage);
+  if (splits) passage.weight_gradients = deferred_.close();
   if (link_ == nullptr) parameters_.end_accumulation_step();
   phases_.end(StepPhase::kBackward);
   if (passage.loss.defined()) {

@@ -14,6 +14,7 @@
 #include "runtime/pipeline/schedule.hpp"
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
+#include "runtime/state/deferred_gradients.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -61,7 +62,8 @@ class GradientPass {
  private:
   void forward(StagePassage& passage, bool is_last);
   void take_loss(StagePassage& passage) const;
-  void backward(StagePassage& passage, bool is_last);
+  // `splits`: the weight gradients that can come later are left in the passage.
+  void backward(StagePassage& passage, bool is_last, bool splits);
   void run_backward_of(const StagePassage& passage) const;
 
   // fixed after construction
@@ -72,7 +74,8 @@ class GradientPass {
   StepPhases& phases_;
   StageLink* const link_;
   const int64_t num_micro_batches_;
-  PassSums sums_;  // of this step
+  PassSums sums_;               // of this step
+  DeferredGradients deferred_;  // of the backward that is running
 };
 
 }  // namespace dslaunch::runtime::engine::step

@@ -17,6 +17,7 @@
 #include "runtime/model/carried_values.hpp"
 #include "runtime/model/model_facts.hpp"
 #include "runtime/pipeline/schedule.hpp"
+#include "runtime/state/deferred_gradients.hpp"
 #include "runtime/state/step_streams.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -29,7 +30,9 @@ struct StagePassage {
   model::CarriedValues sent;          // to the next stage, with their history
   std::vector<at::Tensor> gradients;  // from the next stage, of those of `sent` that require one, in their order
   at::Tensor loss;                    // of the last stage
-  int64_t exchange = 0;               // the last one that received something for it
+  // What its backward left for later.
+  std::vector<DeferredGradients::Work> weight_gradients;
+  int64_t exchange = 0;  // the last one that received something for it
 };
 
 class StageLink {

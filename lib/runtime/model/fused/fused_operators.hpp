@@ -3,6 +3,7 @@
 // kernel does not apply (CPU, other dtypes, autocast), the PyTorch operator runs. Any thread; twice differentiable.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
 
 #include <cstdint>
 #include <optional>
@@ -21,7 +22,15 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
 at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps);
 
-// at::linear; the gradient of its bias takes two kernels. Used if both weight and bias are trained.
+// at::linear; the gradient of its bias takes two kernels. Used if both weight and bias are trained. Defers its weight
+// gradient as the next two do.
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// at::matmul and at::addmm, on all devices the same bits. If the weight is a unit's parameter itself (not a view of it,
+// not a cast one) and the backward defers weight gradients (runtime/state/deferred_gradients.hpp), the product for the
+// weight's gradient is computed later; the input and the output gradient are kept until then.
+at::Tensor deferring_matmul(const at::Tensor& input, const at::Tensor& weight);
+at::Tensor deferring_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
+                           const at::Scalar& beta, const at::Scalar& alpha);
 
 }  // namespace dslaunch::runtime::model::fused

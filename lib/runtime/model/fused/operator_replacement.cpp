@@ -42,9 +42,28 @@ void linear_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
+void matmul_operator(Stack& stack) {
+  constexpr size_t kCount = 2;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  at::Tensor out = deferring_matmul(at(0).toTensor(), at(1).toTensor());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
+void addmm_operator(Stack& stack) {
+  constexpr size_t kCount = 5;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  at::Tensor out =
+      deferring_addmm(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
 constexpr char kCrossEntropy[] = "dslaunch::cross_entropy";
 constexpr char kLayerNorm[] = "dslaunch::layer_norm";
 constexpr char kLinear[] = "dslaunch::linear";
+constexpr char kMatmul[] = "dslaunch::matmul";
+constexpr char kAddmm[] = "dslaunch::addmm";
 const torch::jit::RegisterOperators kRegistration(
     {torch::jit::Operator("dslaunch::cross_entropy(Tensor self, Tensor target, Tensor? weight, int reduction, int "
                           "ignore_index, float label_smoothing, bool in_float) -> Tensor",
@@ -53,7 +72,12 @@ const torch::jit::RegisterOperators kRegistration(
                           "float eps, bool cudnn_enable) -> Tensor",
                           layer_norm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor", linear_operator,
-                          c10::AliasAnalysisKind::FROM_SCHEMA)});
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::matmul(Tensor self, Tensor other) -> Tensor", matmul_operator,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
+                          "Tensor",
+                          addmm_operator, c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more = {}) {
   Node* fused = node->owningGraph()->create(c10::Symbol::fromQualString(kind), node->inputs(), /*num_outputs=*/1);
@@ -102,6 +126,18 @@ void fuse_layer_norm(Node* node) {
 
 void fuse_linear(Node* node) {
   replace(node, kLinear);
+}
+
+void replace_deferring(const torch::jit::Module& model) {
+  analysis::for_every_node(model, [](Node* node) {
+    if (node->kind() == c10::aten::linear) {
+      replace(node, kLinear);
+    } else if (node->kind() == c10::aten::matmul && node->inputs().size() == 2) {
+      replace(node, kMatmul);
+    } else if (node->kind() == c10::aten::addmm && node->inputs().size() == 5) {
+      replace(node, kAddmm);
+    }
+  });
 }
 
 }  // namespace dslaunch::runtime::model::fused

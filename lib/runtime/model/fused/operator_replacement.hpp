@@ -14,4 +14,8 @@ void fuse_cross_entropy(torch::jit::Node* node);
 void fuse_layer_norm(torch::jit::Node* node);
 void fuse_linear(torch::jit::Node* node);
 
+// Every linear, matmul and addmm by one that can defer its weight gradient: of a pipeline stage whose schedule splits
+// backwards, after the cut and before units are intercepted.
+void replace_deferring(const torch::jit::Module& model);
+
 }  // namespace dslaunch::runtime::model::fused

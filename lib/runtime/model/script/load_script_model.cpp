@@ -10,6 +10,7 @@
 #include "runtime/model/analysis/unit_discovery.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/file/skeleton_file.hpp"
+#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/model_analysis.hpp"
@@ -72,6 +73,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   if (stages != nullptr) {
     stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
     append(rewrite.notes, stage->facts.plan.notes);
+    if (stages->defers_weight_gradients) fused::replace_deferring(module);
   }
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 

@@ -20,6 +20,7 @@ struct GatherNode : torch::autograd::Node {
     return {};
   }
   std::string name() const override { return "dslaunch::GatherNode"; }
+  const std::shared_ptr<CallInBackward>& call() const { return call_; }
 
  private:
   std::shared_ptr<CallInBackward> call_;
@@ -49,7 +50,22 @@ void CallInBackward::take(std::vector<at::Tensor> gradients) {
   for (auto& gradient : gradients) {  // an embedding with sparse=True
     if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
   }
-  parameters->take_gradients(unit, std::move(gradients));
+  if (deferred.empty()) return parameters->take_gradients(unit, std::move(gradients));
+  parameters->deferred_gradients()->add([owner = parameters, unit = unit, gradients = std::move(gradients),
+                                         parts = std::exchange(deferred, {})]() mutable {
+    for (auto& [parameter, gradient] : parts) {
+      at::Tensor& sum = gradients[parameter];
+      sum = sum.defined() ? sum + gradient() : gradient();
+      gradient = nullptr;  // with what it needed
+    }
+    owner->take_gradients(unit, std::move(gradients));
+  });
+}
+
+bool CallInBackward::defer(size_t parameter, std::function<at::Tensor()> gradient) {
+  if (!may_defer() || !parameters->deferred_gradients()->is_open()) return false;
+  deferred.push_back({parameter, std::move(gradient)});
+  return true;
 }
 
 void CallInBackward::end() {
@@ -69,6 +85,13 @@ void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<Ca
 
 bool is_gathered(const at::Tensor& tensor) {
   return tensor.grad_fn() && dynamic_cast<const GatherNode*>(tensor.grad_fn().get()) != nullptr;
+}
+
+std::optional<GatheredParameter> gathered_parameter(const at::Tensor& tensor) {
+  if (!tensor.grad_fn()) return std::nullopt;
+  const auto* node = dynamic_cast<const GatherNode*>(tensor.grad_fn().get());
+  if (node == nullptr) return std::nullopt;
+  return GatheredParameter{node->call(), static_cast<size_t>(tensor.output_nr())};
 }
 
 std::vector<at::Tensor> tensors_in(const c10::IValue& value) {

@@ -3,7 +3,9 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/state/unit_parameters.hpp"
@@ -22,8 +24,18 @@ struct CallInBackward {
   bool is_taken = false;                                  // its gradients have been taken
   std::weak_ptr<torch::autograd::Node> gather_node = {};  // expired when no tensor depends on the parameters any more
   size_t num_parameters = 0;
+  struct Deferred {
+    size_t parameter = 0;
+    std::function<at::Tensor()> gradient;
+  };
+  std::vector<Deferred> deferred = {};  // by backward so far
 
+  // Whether weight gradients of the call may be deferred, when backward comes to it.
+  bool may_defer() const { return parameters->deferred_gradients() != nullptr; }
+  // Leaves a part of the gradient of the call's i-th parameter for later, if this backward does that; else false.
+  bool defer(size_t parameter, std::function<at::Tensor()> gradient);
   void prepare();
+  // If gradients were deferred, these wait for them: the unit's owner gets all gradients of a call at once.
   void take(std::vector<at::Tensor> gradients);
   void end();  // backward has finished the call: unless the gather node delivers gradients, there are none
 };
@@ -33,6 +45,13 @@ void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<Ca
 
 // Whether the tensor is an output of such a node.
 bool is_gathered(const at::Tensor& tensor);
+
+struct GatheredParameter {
+  std::shared_ptr<CallInBackward> call;
+  size_t index = 0;  // in the unit's parameters
+};
+// Empty if the tensor is not such an output itself: a view of one, another value.
+std::optional<GatheredParameter> gathered_parameter(const at::Tensor& tensor);
 
 // The defined tensors in a value: itself, or those in its tuples, lists and dicts. Does not descend into objects.
 std::vector<at::Tensor> tensors_in(const c10::IValue& value);

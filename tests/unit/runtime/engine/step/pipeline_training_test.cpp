@@ -59,6 +59,7 @@ struct Case {
   config::PipelineSchedule schedule = config::PipelineSchedule::k1F1B;
   bool tied = false;
   double clipping = 0.5;
+  bool recomputes = false;
 };
 
 config::JobConfig config_of(const Case& c) {
@@ -118,6 +119,7 @@ std::vector<RankRun> run_on(const Case& c) {
   std::vector<std::unique_ptr<model::Model>> models;  // loaded one by one: that is for one thread
   for (int rank = 0; rank < c.mesh.size(); ++rank) {
     models.push_back(load_stage(path, config, at::kCPU, c.mesh.pipe, c.mesh.coordinates(rank).pipe));
+    if (c.recomputes) models.back()->runnable->set_recomputation({});
   }
   std::vector<RankRun> runs(models.size());
   test::run_mesh(c.mesh, [&](const comm::Groups& groups) {
@@ -178,7 +180,8 @@ void check_same(const Case& c) {
 TEST_CASE("a pipeline trains as one rank with the whole model, bit for bit", "[runtime][engine][pipeline]") {
   const comm::Mesh mesh = GENERATE(comm::Mesh{1, 2, 1}, comm::Mesh{1, 3, 1}, comm::Mesh{1, 4, 1});
   const int64_t micro_batches = GENERATE(1, 3, 4);
-  const auto schedule = GENERATE(config::PipelineSchedule::k1F1B, config::PipelineSchedule::kGPipe);
+  const auto schedule =
+      GENERATE(config::PipelineSchedule::k1F1B, config::PipelineSchedule::kGPipe, config::PipelineSchedule::kZbH1);
   check_same({.mesh = mesh, .micro_batches = micro_batches, .schedule = schedule, .clipping = 0});
 }
 
@@ -193,4 +196,22 @@ TEST_CASE("pipelines beside each other divide the samples", "[runtime][engine][p
   const bool tied = GENERATE(false, true);
   check_same({.mesh = {2, 2, 1}, .zero_stage = zero_stage, .tied = tied});
   check_same({.mesh = {3, 2, 1}, .micro_batches = 1, .zero_stage = zero_stage, .tied = tied});
+}
+
+TEST_CASE("deferred weight gradients train as one rank does", "[runtime][engine][pipeline]") {
+  constexpr auto kZbH1 = config::PipelineSchedule::kZbH1;
+  const bool tied = GENERATE(false, true);
+  SECTION("with recomputed blocks") {
+    check_same({.mesh = {1, 3, 1}, .schedule = kZbH1, .tied = tied, .clipping = 0, .recomputes = true});
+  }
+  SECTION("on several data ranks") {
+    const int zero_stage = GENERATE(0, 1);
+    const int64_t micro_batches = GENERATE(1, 4);
+    check_same({.mesh = {2, 2, 1},
+                .micro_batches = micro_batches,
+                .zero_stage = zero_stage,
+                .schedule = kZbH1,
+                .tied = tied,
+                .recomputes = tied});
+  }
 }
