@@ -175,7 +175,57 @@ void check_same(const Case& c) {
   }
 }
 
+// Hands out the initial values, and notes the units whose gradients have come.
+struct InitialParameters : UnitParameters {
+  explicit InitialParameters(model::Model& model) : model(model) {}
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    for (int parameter : model.facts.table.units[static_cast<size_t>(unit)].parameters) {
+      out.parameters.push_back(model.initial.value(parameter).detach());
+    }
+    return out;
+  }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
+    CHECK(gradients.size() == model.facts.table.units[static_cast<size_t>(unit)].parameters.size());
+    for (const auto& gradient : gradients) CHECK(gradient.defined());
+    taken.push_back(unit);
+  }
+  DeferredGradients* deferred_gradients() override { return &deferred; }
+
+  model::Model& model;
+  DeferredGradients deferred;
+  std::vector<int> taken;
+};
+
 }  // namespace
+
+TEST_CASE("the blocks of a stage under zb-h1 leave their weight gradients for later, those of 1f1b do not",
+          "[runtime][engine][pipeline]") {
+  const auto schedule = GENERATE(config::PipelineSchedule::k1F1B, config::PipelineSchedule::kZbH1);
+  const bool recomputes = GENERATE(false, true);
+  const bool defers = schedule == config::PipelineSchedule::kZbH1;
+  test::TempDir folder;
+  const std::string path = folder / "net.pt";
+  make_net(/*tied=*/false).save(path);
+  const auto model = load_stage(path, config_of({.mesh = {1, 2, 1}, .schedule = schedule}), at::kCPU, 2, 0);
+  if (recomputes) model->runnable->set_recomputation({});
+  InitialParameters parameters(*model);
+  model->runnable->set_unit_parameters(&parameters);
+  const auto num_blocks = model->facts.table.units.size() - 1;
+  REQUIRE(num_blocks > 0);
+  const at::Tensor ids = at::tensor({0, 3, 1, 4, 2, 2}, at::kLong).view({2, 3});
+  const auto output = model->runnable->run_stage({ids}, {});
+  parameters.deferred.open();
+  output.carried.tensors.at(0).sum().backward();
+  const auto work = parameters.deferred.close();
+  CHECK(work.size() == (defers ? num_blocks : 0));
+  CHECK(parameters.taken.size() == (defers ? 1 : num_blocks + 1));  // the embedding's comes with the inputs'
+  CHECK(parameters.taken.back() == 0);
+  for (const auto& part : work) part();
+  CHECK(parameters.taken.size() == num_blocks + 1);
+}
 
 TEST_CASE("a pipeline trains as one rank with the whole model, bit for bit", "[runtime][engine][pipeline]") {
   const comm::Mesh mesh = GENERATE(comm::Mesh{1, 2, 1}, comm::Mesh{1, 3, 1}, comm::Mesh{1, 4, 1});
