@@ -50,7 +50,7 @@ class Training {
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        model_(setup::load_stage(request.model_path, config_, device_, groups.mesh.pipe, groups.own.pipe)),
+        model_(setup::load_stage(request.model_path, config_, device_, groups)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->tensors.buffers())) {
     prepare_model();

@@ -1,8 +1,15 @@
 #include "runtime/engine/setup/load_model.hpp"
 
+#include <cstring>
+
 #include "base/error.hpp"
+#include "base/log.hpp"
+#include "runtime/data/batch_loader.hpp"
+#include "runtime/engine/setup/training_data.hpp"
 #include "runtime/model/script/load_script_model.hpp"
+#include "runtime/precision/autocast_scope.hpp"
 #include "runtime/precision/precision_choice.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 namespace {
@@ -21,7 +28,59 @@ std::string partition_of(const config::Pipeline& pipeline) {
   throw InternalError(__FILE__, __LINE__, "partition_of", "unknown partition method");
 }
 
+// The arrays of a micro batch of the job, on the rank that reads it.
+std::vector<model::ExampleInput> example_inputs(const std::string& path, const config::JobConfig& config,
+                                                at::Device device, const comm::Mesh& mesh) {
+  const auto first = load_stage(path, config, device, mesh.pipe, /*stage=*/0);
+  const auto dtype = precision::choose_precision(config.precision, config.keep_batch_norm, device).compute_dtype;
+  const int quiet_rank = mesh.size() - 1;  // rank 0 says how arrays are used when the job opens its data
+  const auto data = open_training_data(first->facts, config, mesh, quiet_rank, dtype, /*pin=*/false);
+  const bool has_train = data.train != nullptr;
+  BatchLoader loader(has_train ? data.train : data.eval, has_train ? data.train_arrays : data.eval_arrays, config.data,
+                     has_train ? data.loader : data.eval_loader, {});
+  const auto batch = loader.next();
+  std::vector<model::ExampleInput> out;
+  for (const auto* arrays : {&batch.inputs, &batch.labels}) {
+    for (const auto& array : *arrays) {
+      // Labels only where the model computes its loss from them.
+      if (out.size() == first->facts.inputs.names.size()) break;
+      out.push_back({array.sizes().vec(), array.scalar_type()});
+    }
+  }
+  return out;
+}
+
+std::optional<model::LayerMeasurement> measure(const std::string& path, const config::JobConfig& config,
+                                               at::Device device, const comm::Mesh& mesh) {
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
+  const auto inputs = example_inputs(path, config, device, mesh);
+  const precision::AutocastScope autocast(device, precision::to_torch(config.autocast));
+  auto measured = model::script::measure_script_layers(path, config.units, {config.kernels, precision.compute_dtype},
+                                                       inputs, device);
+  if (measured.ok()) return *std::move(measured);
+  log::warning("pipeline stages are not balanced by time: {}", measured.error());
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
+                                         const comm::Groups& groups) {
+  std::optional<model::LayerMeasurement> measurement;
+  if (groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime) {
+    std::vector<int64_t> message;
+    if (groups.world.rank() == 0) {
+      const auto measured = measure(path, config, device, groups.mesh);
+      if (measured) message = model::encode(*measured);
+    }
+    const std::string own(reinterpret_cast<const char*>(message.data()), message.size() * sizeof(int64_t));
+    const std::string of_rank_0 = gather_texts(groups.world, device, own).front();
+    message.resize(of_rank_0.size() / sizeof(int64_t));
+    std::memcpy(message.data(), of_rank_0.data(), of_rank_0.size());
+    if (!message.empty()) measurement = model::decode_measurement(message);
+  }
+  return load_stage(path, config, device, groups.mesh.pipe, groups.own.pipe, measurement);
+}
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
@@ -29,14 +88,12 @@ std::unique_ptr<model::Model> load_model(const std::string& path, const config::
 }
 
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
-                                         int num_stages, int stage) {
+                                         int num_stages, int stage,
+                                         const std::optional<model::LayerMeasurement>& measurement) {
   if (num_stages == 1) return load_model(path, config, device);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   const model::StageOptions options{
-      .num_stages = num_stages,
-      .stage = stage,
-      .partition = partition_of(config.pipeline),
-      .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
+      .num_stages = num_stages, .stage = stage, .partition = partition_of(config.pipeline), .measurement = measurement};
   return model::script::load_script_stage(path, config.units, {config.kernels, precision.compute_dtype}, options);
 }
 

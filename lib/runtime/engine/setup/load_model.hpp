@@ -3,8 +3,10 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "runtime/model/model.hpp"
 
@@ -13,7 +15,13 @@ namespace dslaunch::runtime::engine::setup {
 // `device`: on which the model will run.
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
 // One stage of a pipeline of `num_stages`, cut as config.pipeline says; the whole model if there is one stage.
+// `measurement`: of the layers' times, the same on all ranks; without it "time" is balanced by parameters.
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
-                                         int num_stages, int stage);
+                                         int num_stages, int stage,
+                                         const std::optional<model::LayerMeasurement>& measurement = {});
+// The same for a rank of a job. Where stages are balanced by time, rank 0 measures the layers on a micro batch of the
+// job's data first. Collective.
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
+                                         const comm::Groups& groups);
 
 }  // namespace dslaunch::runtime::engine::setup
