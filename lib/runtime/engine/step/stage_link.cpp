@@ -163,7 +163,7 @@ void StageLink::add(const pipeline::Action& transfer, StagePassage& passage, Par
       break;
     }
     default:
-      throw InternalError(__FILE__, __LINE__, "add", fmt::format("{} is no transfer", describe(transfer)));
+      throw InternalError(__FILE__, __LINE__, "add", fmt::format("{} is not a transfer", describe(transfer)));
   }
 }
 
