@@ -69,6 +69,7 @@ class Configs(harness.TrainingTest):
         "gpt_bf16.json": ("gpt", "uint16", TOKENS),
         "gpt_fp32.json": ("gpt", "uint16", TOKENS),
         "monitored_gpt.json": ("gpt", "arrays", []),
+        "pipeline_gpt.json": ("gpt", "uint16", [*TOKENS, "--stages", "2"]),
         "zero2_offload.json": ("gpt", "uint16", TOKENS),
         "zero3_nvme.json": ("gpt", "uint16", TOKENS),
         "zero3_offload.json": ("gpt", "uint16", TOKENS),
