@@ -8,8 +8,9 @@
 --kind ddp: DistributedDataParallel, fused AdamW; on GPUs bf16 autocast. --kind fsdp2: fully_shard on each block and the
 root with bf16 parameters and reductions. --kind deepspeed: DeepSpeed's engine in bf16 at --zero, overlap_comm, PyTorch's
 fused AdamW (no operator of DeepSpeed's has to be compiled). --offload: masters and moments on the host (deepspeed, by
-DeepSpeedCPUAdam, which is compiled at the first start), parameters too (all). --compile: torch.compile on each block and on the loss
-(fsdp2) or on the whole model (ddp). The samples are on the device before the first step. Rank 0 writes
+DeepSpeedCPUAdam, which is compiled at the first start), parameters too (all). --kind deepspeed-pipeline: its
+PipelineModule with --stages, --accumulation micro batches a step, ZeRO 1. --compile: torch.compile on each block and on
+the loss (fsdp2) or on the whole model (ddp). The samples are on the device before the first step. Rank 0 writes
 {"step_ms": [...], "loss": [...]}; step times are by CUDA events. The file appears when the last step is done."""
 import argparse
 import json
@@ -27,7 +28,7 @@ from recipes import gpt  # noqa: E402
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=["ddp", "fsdp2", "deepspeed"], default="ddp")
+    parser.add_argument("--kind", choices=["ddp", "fsdp2", "deepspeed", "deepspeed-pipeline"], default="ddp")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--preset", choices=list(gpt.PRESETS))
     parser.add_argument("--vocab", type=int, default=256)
@@ -41,6 +42,8 @@ def parse():
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--zero", type=int, default=1, help="deepspeed: the stage")
+    parser.add_argument("--stages", type=int, default=1, help="deepspeed-pipeline")
+    parser.add_argument("--accumulation", type=int, default=1, help="deepspeed-pipeline: micro batches a step")
     parser.add_argument("--offload", choices=["optimizer", "all"], help="deepspeed and fsdp2 (all): state on the host")
     parser.add_argument("--compile", action="store_true", help="ddp and fsdp2: torch.compile")
     parser.add_argument("--no-reshard", action="store_true", help="fsdp2: keep parameters gathered after forward")
@@ -119,6 +122,47 @@ class DeepSpeedStep:
         self.engine.step()
 
 
+class Embedding(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.wte, self.wpe = model.wte, model.wpe
+
+    def forward(self, ids):
+        return self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
+
+
+class Head(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.lnf, self.head = model.lnf, model.head
+
+    def forward(self, x):
+        return self.head(self.lnf(x))
+
+
+def pipeline_losses(args, model, source, mark):
+    """DeepSpeed's pipeline engine: the mean loss of each step."""
+    import deepspeed
+    from deepspeed.pipe import PipelineModule
+
+    def loss_of(logits, labels):
+        return torch.nn.functional.cross_entropy(logits.view(-1, logits.size(-1)).float(), labels.reshape(-1))
+
+    module = PipelineModule([Embedding(model), *model.blocks, Head(model)], num_stages=args.stages, loss_fn=loss_of,
+                            partition_method="parameters")
+    config = {"train_micro_batch_size_per_gpu": args.micro, "gradient_accumulation_steps": args.accumulation,
+              "bf16": {"enabled": True}, "zero_optimization": {"stage": 1}, "zero_allow_untested_optimizer": True}
+    optimizer = torch.optim.AdamW(trained(module), args.lr, weight_decay=0.0, fused=True)
+    engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+    samples = list(source)
+    batches = (samples[i % len(samples)] for i in range(args.steps * args.accumulation))
+    losses = []
+    for _ in range(args.steps):
+        losses.append(engine.train_batch(batches).detach())
+        mark()
+    return losses
+
+
 class PlainStep:
     def __init__(self, args, model, device):
         self.model = shard(args, model, device)
@@ -160,8 +204,11 @@ def main():
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo",
                             device_id=device if device.type == "cuda" else None)
     plain = make_model(args, device)
-    step = DeepSpeedStep(args, plain) if args.kind == "deepspeed" else PlainStep(args, plain, device)
-    source = batches(args, dist.get_rank(), dist.get_world_size(), device)
+    is_pipeline = args.kind == "deepspeed-pipeline"
+    num_pipelines = dist.get_world_size() // args.stages
+    source = batches(args, dist.get_rank() % num_pipelines, num_pipelines, device)
+    if not is_pipeline:
+        step = DeepSpeedStep(args, plain) if args.kind == "deepspeed" else PlainStep(args, plain, device)
     marks, losses = [], []
 
     def mark():
@@ -171,13 +218,15 @@ def main():
             marks.append(event)
 
     mark()
-    for inputs, labels in source:
+    if is_pipeline:
+        losses = pipeline_losses(args, plain, source, mark)
+    for inputs, labels in () if is_pipeline else source:
         loss = step(inputs, labels)
         step.backward(loss)
         step.update()
         losses.append(loss.detach())
         mark()
-    if args.mean_loss:
+    if args.mean_loss and not is_pipeline:
         for loss in losses:
             dist.all_reduce(loss)
             loss /= dist.get_world_size()
