@@ -144,6 +144,7 @@ def pipeline_losses(args, model, source, mark):
     """DeepSpeed's pipeline engine: the mean loss of each step."""
     import deepspeed
     from deepspeed.pipe import PipelineModule
+    deepspeed.init_distributed()
 
     def loss_of(logits, labels):
         return torch.nn.functional.cross_entropy(logits.view(-1, logits.size(-1)).float(), labels.reshape(-1))
