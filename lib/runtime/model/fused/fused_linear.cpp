@@ -15,8 +15,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 at::Tensor column_sums(const at::Tensor& rows) {
-  // The second case: second-order gradients are wanted.
-  if (!rows.is_cuda() || at::GradMode::is_enabled() || !is_kernel_type(rows.scalar_type())) return rows.sum(0);
+  if (at::GradMode::is_enabled()) return rows.sum(0);  // second-order gradients are wanted
   at::Tensor sums = at::empty({rows.size(1)}, rows.options());
   layer_functions().column_sums(rows.contiguous(), sums);
   return sums;
@@ -37,10 +36,11 @@ at::Tensor weight_gradient(const at::Tensor& input, const at::Tensor& upstream_r
 class Product : public torch::autograd::Function<Product> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, bool is_out_in) {
+                            const std::optional<at::Tensor>& bias, bool is_out_in, bool uses_kernel) {
     context->save_for_backward({input, weight});
     context->saved_data["is_out_in"] = is_out_in;
     context->saved_data["has_bias"] = bias.has_value();
+    context->saved_data["uses_kernel"] = uses_kernel;
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
     if (is_out_in) return at::linear(input, weight, bias);
     return bias ? at::addmm(*bias, input, weight) : at::matmul(input, weight);
@@ -52,14 +52,16 @@ class Product : public torch::autograd::Function<Product> {
     const auto layout = context->saved_data["is_out_in"].toBool() ? WeightLayout::kOutIn : WeightLayout::kInOut;
     const bool has_bias = context->saved_data["has_bias"].toBool();
     const at::Tensor rows = as_rows(upstream[0]);
-    variable_list gradients(4);
+    variable_list gradients(5);
     if (context->needs_input_grad(0)) {
       gradients[0] = rows.mm(layout == WeightLayout::kOutIn ? weight : weight.t()).view(input.sizes());
     }
     if (context->needs_input_grad(1) && !defer_weight_gradient(input, weight, rows, layout)) {
       gradients[1] = weight_gradient(input, rows, layout);
     }
-    if (has_bias && context->needs_input_grad(2)) gradients[2] = column_sums(rows);
+    if (has_bias && context->needs_input_grad(2)) {
+      gradients[2] = context->saved_data["uses_kernel"].toBool() ? column_sums(rows) : rows.sum(0);
+    }
     return gradients;
   }
 
@@ -106,15 +108,24 @@ at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const
     const bool uses_kernel =
         given != nullptr && given->requires_grad() && input.is_cuda() && is_kernel_type(input.scalar_type());
     if (uses_kernel || may_defer(weight)) {
-      return Product::apply(input, weight, given != nullptr ? bias : std::nullopt, /*is_out_in=*/true);
+      return Product::apply(input, weight, given != nullptr ? bias : std::nullopt, /*is_out_in=*/true, uses_kernel);
     }
+  }
+  return at::linear(input, weight, bias);
+}
+
+at::Tensor deferring_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
+  if (is_in_training(input, weight) && fits(input, weight, given, WeightLayout::kOutIn) && may_defer(weight)) {
+    return Product::apply(input, weight, given != nullptr ? bias : std::nullopt, /*is_out_in=*/true,
+                          /*uses_kernel=*/false);
   }
   return at::linear(input, weight, bias);
 }
 
 at::Tensor deferring_matmul(const at::Tensor& input, const at::Tensor& weight) {
   if (is_in_training(input, weight) && fits(input, weight, nullptr, WeightLayout::kInOut) && may_defer(weight)) {
-    return Product::apply(input, weight, std::optional<at::Tensor>(), /*is_out_in=*/false);
+    return Product::apply(input, weight, std::optional<at::Tensor>(), /*is_out_in=*/false, /*uses_kernel=*/false);
   }
   return at::matmul(input, weight);
 }
@@ -124,7 +135,7 @@ at::Tensor deferring_addmm(const at::Tensor& bias, const at::Tensor& input, cons
   const bool is_plain_sum = beta.equal(1) && alpha.equal(1);
   if (is_plain_sum && is_in_training(input, weight) && fits(input, weight, &bias, WeightLayout::kInOut) &&
       may_defer(weight)) {
-    return Product::apply(input, weight, std::optional<at::Tensor>(bias), /*is_out_in=*/false);
+    return Product::apply(input, weight, std::optional<at::Tensor>(bias), /*is_out_in=*/false, /*uses_kernel=*/false);
   }
   return at::addmm(bias, input, weight, beta, alpha);
 }

@@ -23,12 +23,13 @@ at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps);
 
 // at::linear; the gradient of its bias takes two kernels. Used if both weight and bias are trained. Defers its weight
-// gradient as the next two do.
+// gradient as the next three do.
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
-// at::matmul and at::addmm, on all devices the same bits. If the weight is a unit's parameter itself (not a view of it,
-// not a cast one) and the backward defers weight gradients (runtime/state/deferred_gradients.hpp), the product for the
-// weight's gradient is computed later; the input and the output gradient are kept until then.
+// at::linear, at::matmul and at::addmm without kernels of ours. If the weight is a unit's parameter itself (not a view
+// of it, not a cast one) and the backward defers weight gradients (runtime/state/deferred_gradients.hpp), the product
+// for the weight's gradient is computed later; the input and the output gradient are kept until then.
+at::Tensor deferring_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor deferring_matmul(const at::Tensor& input, const at::Tensor& weight);
 at::Tensor deferring_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
                            const at::Scalar& beta, const at::Scalar& alpha);

@@ -42,6 +42,14 @@ void linear_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
+void deferring_linear_operator(Stack& stack) {
+  constexpr size_t kCount = 3;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  at::Tensor out = deferring_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
 void matmul_operator(Stack& stack) {
   constexpr size_t kCount = 2;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
@@ -62,6 +70,7 @@ void addmm_operator(Stack& stack) {
 constexpr char kCrossEntropy[] = "dslaunch::cross_entropy";
 constexpr char kLayerNorm[] = "dslaunch::layer_norm";
 constexpr char kLinear[] = "dslaunch::linear";
+constexpr char kDeferringLinear[] = "dslaunch::deferring_linear";
 constexpr char kMatmul[] = "dslaunch::matmul";
 constexpr char kAddmm[] = "dslaunch::addmm";
 const torch::jit::RegisterOperators kRegistration(
@@ -73,6 +82,8 @@ const torch::jit::RegisterOperators kRegistration(
                           layer_norm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor", linear_operator,
                           c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::deferring_linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor",
+                          deferring_linear_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::matmul(Tensor self, Tensor other) -> Tensor", matmul_operator,
                           c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
@@ -130,8 +141,8 @@ void fuse_linear(Node* node) {
 
 void replace_deferring(const torch::jit::Module& model) {
   analysis::for_every_node(model, [](Node* node) {
-    if (node->kind() == c10::aten::linear) {
-      replace(node, kLinear);
+    if (node->kind() == c10::aten::linear) {  // kernels.bias_gradient is off
+      replace(node, kDeferringLinear);
     } else if (node->kind() == c10::aten::matmul && node->inputs().size() == 2) {
       replace(node, kMatmul);
     } else if (node->kind() == c10::aten::addmm && node->inputs().size() == 5) {

@@ -98,8 +98,13 @@ TEST_CASE("a linear layer's weight gradient is computed after the backward, bit 
   torch::manual_seed(3);
   Parameters values{at::randn({5, 4}).to(dtype)};
   if (has_bias) values.push_back(at::randn({5}).to(dtype));
-  check_deferred(linear, pytorch_linear, at::randn({2, 3, 4}).to(dtype), values);
-  check_deferred(linear, pytorch_linear, at::randn({6, 4}).to(dtype), values);
+  const auto unfused = [](const at::Tensor& x, const Parameters& p) {
+    return deferring_linear(x, p[0], p.size() > 1 ? std::optional(p[1]) : std::nullopt);
+  };
+  for (const Forward& ours : {Forward(linear), Forward(unfused)}) {
+    check_deferred(ours, pytorch_linear, at::randn({2, 3, 4}).to(dtype), values);
+    check_deferred(ours, pytorch_linear, at::randn({6, 4}).to(dtype), values);
+  }
 }
 
 TEST_CASE("so are those of matmul and addmm", "[runtime][model][deferred]") {
