@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/described_error.hpp"
 #include "base/error.hpp"
@@ -54,6 +56,7 @@ runtime::engine::run::TrainRequest request_of(const Json& grid_case, const rende
   const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
                                         overrides, {env.world_size});
   config::throw_if_bad(loaded);
+  config::require_runnable(loaded.config, grid_case.value("verify", 0) > 0);
   for (const auto& note : loaded.notes) log::info("note: {}", note);
   runtime::engine::run::TrainRequest request;
   request.model_path = grid_case.at("model").get<std::string>();
@@ -119,12 +122,30 @@ GridRank::Ending GridRank::run_case(const std::string& text) {
     CaseStore store(*store_, key("run/"));
     const Json grid_case = Json::parse(text);
     set_log_level(grid_case);
-    runtime::engine::run::train(request_of(grid_case, env_), comm::Groups::of_data_ranks(*world_), store);
+    const auto request = request_of(grid_case, env_);
+    runtime::engine::run::train(request, groups_of(static_cast<int>(request.config.pipeline.stages)), store);
     return {};
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
     return {to_int(end.code), end.text};
   }
+}
+
+comm::Groups GridRank::groups_of(int num_stages) {
+  if (num_stages == 1) return comm::Groups::of_data_ranks(*world_);
+  const auto [found, is_new] = pipelines_.try_emplace(num_stages);
+  if (is_new) {
+    const auto make = [&](const std::string& name, const std::vector<int>& ranks) {
+      comm::CommunicatorOptions group;
+      group.name = fmt::format("{} stages, {}", num_stages, name);
+      group.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), env_.rank) - ranks.begin());
+      group.size = static_cast<int>(ranks.size());
+      group.timeout = kOneCollective;
+      return comm::make_communicator(group, *store_);
+    };
+    found->second.open(comm::make_mesh(env_.world_size, num_stages, /*tensor=*/1), env_.rank, make);
+  }
+  return found->second.groups();
 }
 
 // All ranks tell each other how the case ended. True when all ended alike, so that the next case may follow.

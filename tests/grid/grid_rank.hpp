@@ -1,9 +1,11 @@
 // One rank of the grid's pool: takes case after case, runs each as `dsworker train` would (runtime::train with a config
 // text), and agrees with the other ranks on how it ended. One thread.
 #pragma once
+#include <map>
+#include <memory>
 #include <string>
 
-#include "comm/communicator.hpp"
+#include "comm/groups.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
 
@@ -32,10 +34,13 @@ class GridRank {
   Ending run_case(const std::string& text);
   bool agree(const Ending& own, Ending& first_failure);
   std::string key(const std::string& name) const;
+  comm::Groups groups_of(int num_stages);
 
   const rendezvous::LaunchEnv env_;
   std::unique_ptr<rendezvous::Store> store_;
   std::unique_ptr<comm::Communicator> world_;
+  // By their number of stages; each is made for the first case that has it.
+  std::map<int, comm::OwnedGroups> pipelines_;
   int64_t case_number_ = 0;
 };
 
