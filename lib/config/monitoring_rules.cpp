@@ -9,8 +9,15 @@ namespace dslaunch::config {
 namespace {
 
 // DeepSpeed's names of the collectives that dslaunch issues, and of those that it does not.
-const std::vector<std::string> kIssued{
-    "all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "broadcast", "barrier"};
+const std::vector<std::string> kIssued{"all_reduce",
+                                       "reduce_scatter_tensor",
+                                       "all_gather_into_tensor",
+                                       "all_to_all_single",
+                                       "broadcast",
+                                       "barrier",
+                                       "send",
+                                       "recv",
+                                       "batch_isend_irecv"};
 const std::vector<std::string> kOthers{"all_gather",
                                        "all_gather_object",
                                        "all_reduce_coalesced",
@@ -20,10 +27,8 @@ const std::vector<std::string> kOthers{"all_gather",
                                        "isend",
                                        "inference_all_reduce",
                                        "reduce",
-                                       "recv",
                                        "reduce_scatter",
                                        "scatter",
-                                       "send",
                                        "monitored_barrier",
                                        "all_gather_coalesced"};
 

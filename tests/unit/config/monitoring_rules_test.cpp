@@ -68,9 +68,12 @@ TEST_CASE("collectives to log are known by DeepSpeed's names", "[config][monitor
     CHECK(has_note(result, "dslaunch never issues"));
     CHECK(has_note(result, "logs nothing"));
   }
-  SECTION("what quantized gradients travel by is issued here") {
-    auto result = load("{comms_logger: {enabled: true, prof_all: false, prof_ops: [\"all_to_all_single\"]}}");
-    CHECK(result.ok());
-    CHECK_FALSE(has_note(result, "dslaunch never issues"));
+  SECTION("what quantized gradients and pipeline stages travel by is issued here") {
+    for (const char* name : {"all_to_all_single", "send", "recv", "batch_isend_irecv"}) {
+      auto result = load(std::string("{comms_logger: {enabled: true, prof_all: false, prof_ops: [\"") + name + "\"]}}");
+      CHECK(result.ok());
+      CHECK_FALSE(has_note(result, "dslaunch never issues"));
+      CHECK_FALSE(has_note(result, "logs nothing"));
+    }
   }
 }
