@@ -332,6 +332,11 @@ class Training {
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
+    if (groups_.pipe != nullptr) {
+      out.activity = [this](const std::string& part) {
+        is_at("{} on stage {} in step {}", part, groups_.own.pipe, engine_->steps_done() + 1);
+      };
+    }
     out.barrier = [this](const std::string& event) {
       store_barrier(store_, groups_.world.size(), engine_->steps_done() + 1, event, request_.hang_limit,
                     request_.watchdog);

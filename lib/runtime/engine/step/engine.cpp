@@ -107,6 +107,7 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
   pass.accumulation = config_.batch.accumulation;
   pass.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   pass.device = options_.device;
+  pass.activity = options_.activity;
   return std::make_unique<GradientPass>(
       std::move(pass),
       [this](const setup::MicroBatch& batch, const model::CarriedValues& carried) {

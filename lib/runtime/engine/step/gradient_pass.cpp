@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "runtime/engine/step/backward.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -21,6 +24,14 @@ int64_t num_all_labels(const setup::MicroBatch& batch) {
 int64_t count_forwards(const std::vector<Action>& actions) {
   return std::count_if(actions.begin(), actions.end(),
                        [](const Action& action) { return action.kind == ActionKind::kForward; });
+}
+
+std::string describe_parts(std::span<const Action> actions) {
+  std::string out;
+  for (const auto& action : actions) {
+    out += fmt::format("{}{} of micro batch {}", out.empty() ? "" : ", ", name_of(action.kind), action.micro_batch);
+  }
+  return out;
 }
 
 }  // namespace
@@ -64,6 +75,7 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
       const Action& action = options_.actions[i++];
       auto& passage = passages[static_cast<size_t>(action.micro_batch)];
       fetch_up_to(action);
+      report(describe_parts({&action, 1}));
       if (action.kind == ActionKind::kForward) {
         forward(passage, /*is_last=*/action.micro_batch + 1 == num_micro_batches_);
       } else if (action.kind == ActionKind::kWeightGradient) {
@@ -76,16 +88,22 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
     } else {
       // A micro batch is needed for what is received for it, in the order of the micro batches.
       for (const Action& transfer : transfers) fetch_up_to(transfer);
+      report(describe_parts(transfers));
       link_->exchange(transfers, passages);
       i += transfers.size();
     }
   }
+  report("the reduction of gradients");
   if (link_ != nullptr) {
     parameters_.end_accumulation_step();
     link_->finish_step();
   }
   if (!sums_.loss.defined()) sums_.loss = at::zeros({}, at::TensorOptions(options_.device).dtype(at::kFloat));
   parameters_.reduce_gradients();
+}
+
+void GradientPass::report(const std::string& activity) const {
+  if (link_ != nullptr && options_.activity) options_.activity(activity);
 }
 
 void GradientPass::forward(StagePassage& passage, bool is_last) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "runtime/engine/setup/micro_batch.hpp"
@@ -36,6 +37,9 @@ class GradientPass {
     // all labels; the remaining factor is the same for all ranks (StepVerdict).
     bool sums_over_labels = false;
     at::Device device = at::kCPU;
+    // Called at the beginning of each part of a pipeline's schedule ("forward of micro batch 3"), for the reports of
+    // ranks that wait for this one. May be empty.
+    std::function<void(const std::string& activity)> activity;
   };
   using Forward = std::function<StageResult(const setup::MicroBatch&, const model::CarriedValues&)>;
 
@@ -60,6 +64,7 @@ class GradientPass {
   PassSums& sums() { return sums_; }
 
  private:
+  void report(const std::string& activity) const;
   void forward(StagePassage& passage, bool is_last);
   void take_loss(StagePassage& passage) const;
   // `splits`: the weight gradients that can come later are left in the passage.

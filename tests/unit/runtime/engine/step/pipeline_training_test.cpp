@@ -84,13 +84,16 @@ struct RankRun {
   std::vector<StepResult> steps;
   EvaluationResult evaluation;
   std::vector<OwnedState> state;  // cloned
+  std::vector<std::string> activities;
 };
 
 RankRun run_rank(const comm::Groups& groups, model::Model& model, const config::JobConfig& config) {
   RankRun out;
   const auto data =
       open_training_data(model.facts, config, groups.mesh, groups.world.rank(), at::kFloat, /*pin=*/false);
-  Engine engine(model, config, {}, groups, [&](int parameter, int64_t begin, at::Tensor values) {
+  EngineOptions options;
+  options.activity = [&](const std::string& activity) { out.activities.push_back(activity); };
+  Engine engine(model, config, options, groups, [&](int parameter, int64_t begin, at::Tensor values) {
     values.copy_(model.initial.value(parameter).reshape({-1}).narrow(0, begin, values.numel()));
   });
   BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
@@ -248,20 +251,18 @@ TEST_CASE("pipelines beside each other divide the samples", "[runtime][engine][p
   check_same({.mesh = {3, 2, 1}, .micro_batches = 1, .zero_stage = zero_stage, .tied = tied});
 }
 
-TEST_CASE("deferred weight gradients train as one rank does", "[runtime][engine][pipeline]") {
-  constexpr auto kZbH1 = config::PipelineSchedule::kZbH1;
-  const bool tied = GENERATE(false, true);
-  SECTION("with recomputed blocks") {
-    check_same({.mesh = {1, 3, 1}, .schedule = kZbH1, .tied = tied, .clipping = 0, .recomputes = true});
-  }
-  SECTION("on several data ranks") {
-    const int zero_stage = GENERATE(0, 1);
-    const int64_t micro_batches = GENERATE(1, 4);
-    check_same({.mesh = {2, 2, 1},
-                .micro_batches = micro_batches,
-                .zero_stage = zero_stage,
-                .schedule = kZbH1,
-                .tied = tied,
-                .recomputes = tied});
-  }
+TEST_CASE("a stage tells which micro batch it works on, for those that wait for it", "[runtime][engine][pipeline]") {
+  const auto runs = run_on({.mesh = {1, 2, 1}, .micro_batches = 2});
+  const std::vector<std::string> of_last{"receive activation of micro batch 0",
+                                         "forward of micro batch 0",
+                                         "backward of micro batch 0",
+                                         "send gradient of micro batch 0, receive activation of micro batch 1",
+                                         "forward of micro batch 1",
+                                         "backward of micro batch 1",
+                                         "send gradient of micro batch 1",
+                                         "the reduction of gradients"};
+  const auto& told = runs[1].activities;
+  REQUIRE(told.size() == kSteps * of_last.size());
+  CHECK(std::vector<std::string>(told.begin(), told.begin() + std::ssize(of_last)) == of_last);
+  CHECK(run_on({.mesh = {1, 1, 1}})[0].activities.empty());
 }
