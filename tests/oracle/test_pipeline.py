@@ -4,7 +4,9 @@ with one stage, bit by bit where the order of additions is the same. Most in the
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_pipeline.py [Transformers.test_gpt2...]"""
 import os
+import signal
 import sys
+import time
 import unittest
 
 import torch
@@ -153,6 +155,110 @@ class Checkpoints(PooledTest, OracleTest):
         self.assertEqual(sorted(want), sorted(got))
         for name, value in want.items():
             self.assertTrue(torch.equal(value, got[name]), name)
+
+
+    def test_frozen_parameters(self):
+        """Saved once, by the stage that has them, and restored where another stage has them."""
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(5)), torch.nn.Linear(6, 1))
+        for i in (0, 3):
+            layers[i].requires_grad_(False)
+        path = self.env.path("frozen.pt")
+        torch.jit.script(layers).save(path)
+        config = base_config("mlp", gradient_accumulation_steps=3, loss="mse", gradient_clipping=0.0)
+        folders, data = [], self.env.data("mlp")
+        for segments in (((1, 9),), ((2, 3), (3, 6), (1, 9))):
+            folders.append(self.env.run_dir())
+            for stages, last in segments:
+                rows, _ = self.env.train(path, data, staged(config, stages), stages, last, folders[-1], ["--resume", "auto"])
+        self.assert_close(one_process.train(path, data, config, 9), rows, keys=("loss",))
+        want, got = (tensor_file.read(self.env.consolidate(each, f"{i}.safetensors")) for i, each in enumerate(folders))
+        self.assertEqual(sorted(want), sorted(dict(layers.named_parameters())))
+        self.assertEqual(sorted(want), sorted(got))
+        for name, value in want.items():
+            self.assertTrue(torch.equal(value, got[name]), name)
+
+
+class Programs(PooledTest, OracleTest):
+    """What reaches the ranks by options, and what a job says."""
+
+    def command(self, config, folder, world, steps, *extra, kind="gpt"):
+        return self.env.command(self.env.model(kind), self.env.data(kind), config, folder, world, steps, extra)
+
+    def test_a_killed_rank_is_named_and_the_job_goes_on(self):
+        config = base_config("gpt", gradient_accumulation_steps=3, zero_optimization={"stage": 1},
+                             checkpoint={"interval": 5})
+        folder = self.env.run_dir()
+        process = harness.start(self.command(config, folder, 4, 100_000, "--stages", "2"))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        newest = os.path.join(folder, "checkpoints/latest")
+        while process.poll() is None and not os.path.exists(newest):
+            time.sleep(0.001)
+        for pid in harness.rank_processes(folder, 2):
+            os.kill(pid, signal.SIGKILL)
+        text, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 137, text)
+        self.assertIn("rank 2", "\n".join(text.strip().splitlines()[-25:]), text)
+        self.assertIn("2 stages", text)
+        done = int(os.path.basename(checkpoint_state.newest(folder)).removeprefix("step_"))
+        outcome = harness.run(self.command(config, folder, 4, done + 3, "--stages", "2", "--resume", "auto"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        whole, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), staged(config, 2), 4, done + 3)
+        self.assert_same(whole, harness.read_metrics(folder))
+
+    def refused(self, code, words, outcome):
+        self.assertEqual(outcome.code, code, str(outcome))
+        self.assertEqual(outcome.text.count(words), 1, f"{words!r} has to be said once: {outcome}")
+        for never in ("terminate called", "internal error", "Traceback"):
+            self.assertNotIn(never, outcome.text)
+
+    def test_refusals_before_a_rank_starts(self):
+        """Words and lines of the config: tests/unit/config/pipeline_rules_test.cpp."""
+        def zero(**section):
+            return {"zero_optimization": section}
+
+        for code, words, world, changes, extra in (
+                (78, "cannot divide the job into models: 3 ranks", 3, {}, ()),
+                (65, "'zero_optimization.stage' 2 does not go with 2 pipeline stages", 2, zero(stage=2), ()),
+                (65, "'zero_optimization.stage' 3 does not go with 2 pipeline stages", 2, zero(stage=3), ()),
+                (65, "'zero_optimization.offload_optimizer' does not run with pipeline stages", 2,
+                 zero(stage=1, offload_optimizer={"device": "cpu"}), ()),
+                (65, "--verify does not run with pipeline stages", 2, {}, ("--verify", "2"))):
+            with self.subTest(words=words):
+                outcome = harness.run(self.command(base_config("mlp", **changes), self.env.run_dir(), world, 2, "--stages",
+                                                   "2", *extra, kind="mlp"))
+                self.refused(code, words, outcome)
+
+    def refused_by_all(self, words, outcome):
+        """Every rank meets the error by itself, none by another one's end."""
+        self.assertEqual(outcome.code, 65, str(outcome))
+        for each in words:
+            self.assertIn(each, outcome.text.splitlines()[-1], str(outcome))
+        for never in ("exit code 71", "terminate called", "internal error"):
+            self.assertNotIn(never, outcome.text)
+
+    def test_a_model_that_cannot_be_cut(self):
+        config = base_config("mlp")
+        outcome = harness.run(self.command(config, self.env.run_dir(), 5, 2, "--stages", "5", kind="mlp"))
+        self.refused_by_all(["cannot be cut into 5 pipeline stages: it has 4 layers", "Use at most 4 stages"], outcome)
+
+        class Repeated(torch.nn.Module):
+            """All of its layers are called in a loop of a length that the data decides."""
+
+            def __init__(self):
+                super().__init__()
+                self.one, self.two = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+
+            def forward(self, x):
+                while bool(x.abs().max() > 1.0):
+                    x = torch.tanh(self.two(self.one(x))) * 0.5
+                return x.sum(1, keepdim=True)
+
+        path = self.env.path("repeated.pt")
+        torch.jit.script(Repeated()).save(path)
+        outcome = harness.run(self.env.command(path, self.env.data("mlp"), {**config, "loss": "mse"}, self.env.run_dir(), 2,
+                                               2, ["--stages", "2"]))
+        self.refused_by_all(["cannot be cut into 2 pipeline stages"], outcome)
 
 
 def add_cases():

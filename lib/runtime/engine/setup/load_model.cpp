@@ -70,8 +70,13 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
   if (groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime) {
     std::vector<int64_t> message;
     if (groups.world.rank() == 0) {
-      const auto measured = measure(path, config, device, groups.mesh);
-      if (measured) message = model::encode(*measured);
+      // Errors in the model and the data are met again by all ranks, which report them as one.
+      try {
+        const auto measured = measure(path, config, device, groups.mesh);
+        if (measured) message = model::encode(*measured);
+      } catch (const UserError& error) {
+        log::debug("no layers measured: {}", error.what());
+      }
     }
     const std::string own(reinterpret_cast<const char*>(message.data()), message.size() * sizeof(int64_t));
     const std::string of_rank_0 = gather_texts(groups.world, device, own).front();
