@@ -15,10 +15,12 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder)
 import checkpoint_state  # noqa: E402
 import harness  # noqa: E402
 import hugging_face  # noqa: E402
+import model_cases  # noqa: E402
 import model_packages  # noqa: E402
 import one_process  # noqa: E402
 import plain_pytorch  # noqa: E402
 import tensor_file  # noqa: E402
+import test_model_cases  # noqa: E402
 from pooled import PooledTest  # noqa: E402
 from test_oracle import OracleTest  # noqa: E402
 from harness import base_config  # noqa: E402
@@ -120,6 +122,41 @@ class OneStage(PooledTest, OracleTest):
         for state, of in whole.items():
             for name, value in of.items():
                 self.assertTrue(torch.equal(value, parts[state][name]), f"{state} {name}")
+
+
+# Models that cannot be cut, with the reason that is given.
+NOT_CUT = {"tied_trace": "one that another module passes on", "frozen_between_trace": "one that another module passes on",
+           "interface": "an interface", "forked": "on other threads", "leaving": "a value of type List\\[Tensor\\]",
+           "bare": "it has 0 layers .*Use 1 stage$"}
+# A parameter of several uses: its gradient is a sum in another order.
+REORDERED = {"tied", "called_twice", "called_twice_trace", "other_method", "held_outside"}
+# Each rank draws random numbers of its own, and a stage has only some of the layers that draw.
+RANDOM = {"dropout", "dropout_trace", "attention", "attention_trace"}
+
+
+class ModelCases(test_model_cases.CaseTest):
+    """Models with unusual habits, in two stages and in one: the same losses, or a refusal with the reason."""
+
+    def run_in(self, stages, name, config):
+        folder = self.env.run_dir()
+        config = staged(config, stages, partition="parameters")
+        outcome = self.env.run(self.model(name), self.data(name), config, folder, stages, 6)
+        return outcome, [row["loss"] for row in harness.read_metrics(folder)] if outcome.code == 0 else None
+
+    def test_all(self):
+        for name in model_cases.CASES:
+            with self.subTest(name=name):
+                config = test_model_cases.config_of(name, gradient_clipping=0.0)
+                outcome, got = self.run_in(2, name, config)
+                if name in NOT_CUT:
+                    self.assertEqual(outcome.code, 65, str(outcome))
+                    self.assertRegex(outcome.err.strip(), NOT_CUT[name])
+                    continue
+                self.assertEqual(outcome.code, 0, str(outcome))
+                _, want = self.run_in(1, name, config)
+                bound = 1.0 if name in RANDOM else BOUND if name in REORDERED else 0.0
+                for one, other in zip(want, got, strict=True):
+                    self.assertLessEqual(abs(one - other), bound * abs(one), f"{want} {got}")
 
 
 class Checkpoints(PooledTest, OracleTest):

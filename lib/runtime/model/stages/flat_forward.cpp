@@ -103,10 +103,10 @@ class Flattener {
     const auto known = objects_.find(node->input(0));
     const auto type = node->input(0)->type()->cast<c10::ClassType>();
     if (known == objects_.end() && (type == nullptr || type->is_module())) {
-      refuse(
-          fmt::format("it calls '{}' of a module that is chosen when it runs (an interface, or a module out of a "
-                      "branch)",
-                      name));
+      refuse(fmt::format(
+          "it calls '{}' of a module that is chosen when it runs (an interface, a module out of a branch, or "
+          "one that another module passes on, as traces of shared modules do)",
+          name));
     }
     if (known == objects_.end()) return inline_call(node, *type, name, place);  // an object made in forward
     const Object object = known->second;

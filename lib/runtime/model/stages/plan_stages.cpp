@@ -29,6 +29,10 @@ using torch::jit::Value;
   throw UserError(ExitCode::kBadInput, what);
 }
 
+std::string at_most(size_t num_stages) {
+  return num_stages <= 1 ? "1 stage" : fmt::format("at most {} stages", num_stages);
+}
+
 FlatForward flatten_with_sizes(const ModelToCut& model) {
   constexpr int kMaxRounds = 8;  // what is computed from an inferred size may give further ones
   auto flat = flatten_forward(model.module, model.units);
@@ -92,9 +96,9 @@ class Planner {
     std::vector<std::string> paths;
     for (const auto& layer : flat_.layers) paths.push_back("'" + layer.path + "'");
     const std::string smaller = smaller_units();
-    refuse(fmt::format("the model cannot be cut into {} pipeline stages: it has {} ({}). Use at most {} stages{}",
-                       num_stages, flat_.layers.size() == 1 ? "1 layer" : fmt::format("{} layers", flat_.layers.size()),
-                       fmt::join(paths, ", "), std::max<size_t>(flat_.layers.size(), 1),
+    refuse(fmt::format("the model cannot be cut into {} pipeline stages: it has {} ({}). Use {}{}", num_stages,
+                       flat_.layers.size() == 1 ? "1 layer" : fmt::format("{} layers", flat_.layers.size()),
+                       fmt::join(paths, ", "), at_most(flat_.layers.size()),
                        smaller.empty() ? ""
                                        : fmt::format(", or set \"units\": [\"{}\"] in the config, blocks that lie "
                                                      "inside these layers",
@@ -264,8 +268,8 @@ class Planner {
       obstacles.push_back(fmt::format("between '{}' and '{}' {}", flat_.layers[i - 1].path, flat_.layers[i].path,
                                       gaps_[i - 1].obstacle));
     }
-    refuse(fmt::format("{}{}; use at most {} stages, or change forward there", prefix, fmt::join(obstacles, "; "),
-                       num_cuts + 1));
+    refuse(fmt::format("{}{}; use {}, or change forward there", prefix, fmt::join(obstacles, "; "),
+                       at_most(num_cuts + 1)));
   }
 
   CutModel cut_at(const std::vector<size_t>& first_layers) {

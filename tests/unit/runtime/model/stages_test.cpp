@@ -563,7 +563,7 @@ def forward(self, x):
   CHECK(message(make_net("def forward(self, x):\n    return self.stack.forward(x * self.scale).sum()\n",
                          {{"stack", stack}}),
                 in_stages(2), {"Stack"}) ==
-        "the model cannot be cut into 2 pipeline stages: it has 1 layer ('stack'). Use at most 1 stages, or set "
+        "the model cannot be cut into 2 pipeline stages: it has 1 layer ('stack'). Use 1 stage, or set "
         "\"units\": [\"Block\"] in the config, blocks that lie inside these layers");
 
   auto layers = four_layers();
@@ -589,7 +589,7 @@ def forward(self, x):
       "the model cannot be cut into 3 pipeline stages: between 'one' and 'two' a value of type List[Tensor] would have "
       "to be carried (ListConstruct); between 'two' and 'three' a value of type List[Tensor] would have to be carried "
       "(ListConstruct); between 'three' and 'four' a value of type List[Tensor] would have to be carried "
-      "(ListConstruct); use at most 1 stages, or change forward there");
+      "(ListConstruct); use 1 stage, or change forward there");
 
   CHECK(message(make_net(R"(
 def forward(self, x):
