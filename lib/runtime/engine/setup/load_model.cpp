@@ -98,7 +98,11 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
   if (num_stages == 1) return load_model(path, config, device);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   const model::StageOptions options{
-      .num_stages = num_stages, .stage = stage, .partition = partition_of(config.pipeline), .measurement = measurement};
+      .num_stages = num_stages,
+      .stage = stage,
+      .partition = partition_of(config.pipeline),
+      .measurement = measurement,
+      .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
   return model::script::load_script_stage(path, config.units, {config.kernels, precision.compute_dtype}, options);
 }
 
