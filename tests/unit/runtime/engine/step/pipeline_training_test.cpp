@@ -251,6 +251,24 @@ TEST_CASE("pipelines beside each other divide the samples", "[runtime][engine][p
   check_same({.mesh = {3, 2, 1}, .micro_batches = 1, .zero_stage = zero_stage, .tied = tied});
 }
 
+TEST_CASE("deferred weight gradients train as one rank does", "[runtime][engine][pipeline]") {
+  constexpr auto kZbH1 = config::PipelineSchedule::kZbH1;
+  const bool tied = GENERATE(false, true);
+  SECTION("with recomputed blocks") {
+    check_same({.mesh = {1, 3, 1}, .schedule = kZbH1, .tied = tied, .clipping = 0, .recomputes = true});
+  }
+  SECTION("on several data ranks") {
+    const int zero_stage = GENERATE(0, 1);
+    const int64_t micro_batches = GENERATE(1, 4);
+    check_same({.mesh = {2, 2, 1},
+                .micro_batches = micro_batches,
+                .zero_stage = zero_stage,
+                .schedule = kZbH1,
+                .tied = tied,
+                .recomputes = tied});
+  }
+}
+
 TEST_CASE("a stage tells which micro batch it works on, for those that wait for it", "[runtime][engine][pipeline]") {
   const auto runs = run_on({.mesh = {1, 2, 1}, .micro_batches = 2});
   const std::vector<std::string> of_last{"receive activation of micro batch 0",
