@@ -10,6 +10,7 @@
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/model/script/load_script_model.hpp"
+#include "support/engine_run.hpp"
 #include "support/mesh_threads.hpp"
 #include "support/temp_dir.hpp"
 
@@ -57,42 +58,7 @@ config::JobConfig config_of(const comm::Mesh& mesh, int stage) {
   return config;
 }
 
-struct RankRun {
-  std::vector<at::Tensor> inputs;  // of all micro batches
-  std::vector<StepResult> steps;
-  EvaluationResult evaluation;
-  std::vector<OwnedState> state;  // cloned
-};
-
-RankRun run_rank(const comm::Groups& groups, Model& model, int stage) {
-  RankRun out;
-  const auto config = config_of(groups.mesh, stage);
-  const auto data =
-      open_training_data(model.facts, config, groups.mesh, groups.world.rank(), at::kFloat, /*pin=*/false);
-  require_same_data(data, groups.world, at::kCPU);
-  Engine engine(model, config, {}, groups, [&](int parameter, int64_t begin, at::Tensor values) {
-    values.copy_(model.initial.value(parameter).reshape({-1}).narrow(0, begin, values.numel()));
-  });
-  BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
-  const auto next = [&] {
-    auto batch = on_device(loader.next(), at::kCPU);
-    out.inputs.push_back(batch.inputs[0]);
-    return batch;
-  };
-  for (int step = 0; step < kSteps; ++step) out.steps.push_back(*engine.train_step(next, /*stop_requested=*/false));
-  int64_t num_left = 2;
-  out.evaluation = engine.evaluate(
-      [&]() -> std::optional<EvaluationBatch> {
-        if (num_left-- == 0) return std::nullopt;
-        return EvaluationBatch{next(), kMicroBatch};
-      },
-      [] { return false; });
-  for (auto& owned : engine.owned_state()) {
-    owned.values = owned.values.clone();
-    out.state.push_back(owned);
-  }
-  return out;
-}
+using RankRun = test::EngineRun;
 
 // By rank of the world.
 std::vector<RankRun> run_on(const comm::Mesh& mesh, int stage) {
@@ -104,7 +70,7 @@ std::vector<RankRun> run_on(const comm::Mesh& mesh, int stage) {
   std::vector<RankRun> runs(models.size());
   test::run_mesh(mesh, [&](const comm::Groups& groups) {
     const auto rank = static_cast<size_t>(groups.world.rank());
-    runs[rank] = run_rank(groups, *models[rank], stage);
+    runs[rank] = test::run_engine(groups, *models[rank], config_of(mesh, stage), kSteps);
   });
   return runs;
 }

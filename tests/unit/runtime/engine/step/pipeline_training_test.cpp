@@ -8,6 +8,7 @@
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
+#include "support/engine_run.hpp"
 #include "support/mesh_threads.hpp"
 #include "support/temp_dir.hpp"
 
@@ -80,38 +81,7 @@ config::JobConfig config_of(const Case& c) {
   return config;
 }
 
-struct RankRun {
-  std::vector<StepResult> steps;
-  EvaluationResult evaluation;
-  std::vector<OwnedState> state;  // cloned
-  std::vector<std::string> activities;
-};
-
-RankRun run_rank(const comm::Groups& groups, model::Model& model, const config::JobConfig& config) {
-  RankRun out;
-  const auto data =
-      open_training_data(model.facts, config, groups.mesh, groups.world.rank(), at::kFloat, /*pin=*/false);
-  EngineOptions options;
-  options.activity = [&](const std::string& activity) { out.activities.push_back(activity); };
-  Engine engine(model, config, options, groups, [&](int parameter, int64_t begin, at::Tensor values) {
-    values.copy_(model.initial.value(parameter).reshape({-1}).narrow(0, begin, values.numel()));
-  });
-  BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
-  const auto next = [&] { return on_device(loader.next(), at::kCPU); };
-  for (int step = 0; step < kSteps; ++step) out.steps.push_back(*engine.train_step(next, /*stop_requested=*/false));
-  int64_t num_left = 2;
-  out.evaluation = engine.evaluate(
-      [&]() -> std::optional<EvaluationBatch> {
-        if (num_left-- == 0) return std::nullopt;
-        return EvaluationBatch{next(), kMicroBatch};
-      },
-      [] { return false; });
-  for (auto& owned : engine.owned_state()) {
-    owned.values = owned.values.clone();
-    out.state.push_back(owned);
-  }
-  return out;
-}
+using RankRun = test::EngineRun;
 
 // By rank of the world.
 std::vector<RankRun> run_on(const Case& c) {
@@ -127,7 +97,7 @@ std::vector<RankRun> run_on(const Case& c) {
   std::vector<RankRun> runs(models.size());
   test::run_mesh(c.mesh, [&](const comm::Groups& groups) {
     const auto rank = static_cast<size_t>(groups.world.rank());
-    runs[rank] = run_rank(groups, *models[rank], config);
+    runs[rank] = test::run_engine(groups, *models[rank], config, kSteps);
   });
   return runs;
 }
