@@ -7,7 +7,7 @@
 
 namespace dslaunch::config {
 
-// All at least 1. The error, where there is no solution, states the numbers and the nearest ones that are possible.
+// All at least 1. Without a solution the error states the numbers and the nearest ones that are possible.
 Result<int> solve_data_ranks(int world_size, int64_t stages, int64_t tensor);
 
 }  // namespace dslaunch::config

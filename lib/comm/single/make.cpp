@@ -43,7 +43,7 @@ class SingleCommunicator final : public Communicator {
     check_buffer(buffer);
     check_member(root, 1);
   }
-  // There is no other member.
+  // A group of one rank has no other member.
   void exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
     abort_flag_->check("exchange");
     check_exchange(sends, receives, 0, 1);

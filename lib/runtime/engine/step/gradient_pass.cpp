@@ -63,8 +63,8 @@ setup::MicroBatch GradientPass::fetch(const std::function<setup::MicroBatch()>& 
 void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
   sums_.loss = at::Tensor();
   std::vector<StagePassage> passages(static_cast<size_t>(num_micro_batches_));  // between forward and backward
+  num_backwards_ = 0;
   size_t num_fetched = 0;
-  int64_t num_backwards = 0;
   const auto fetch_up_to = [&](const Action& action) {
     while (num_fetched <= static_cast<size_t>(action.micro_batch)) passages[num_fetched++].batch = next();
   };
@@ -73,18 +73,9 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
     const auto transfers = pipeline::exchange_at(options_.actions, i);
     if (transfers.empty()) {
       const Action& action = options_.actions[i++];
-      auto& passage = passages[static_cast<size_t>(action.micro_batch)];
       fetch_up_to(action);
       report(describe_parts({&action, 1}));
-      if (action.kind == ActionKind::kForward) {
-        forward(passage, /*is_last=*/action.micro_batch + 1 == num_micro_batches_);
-      } else if (action.kind == ActionKind::kWeightGradient) {
-        run_weight_gradients(std::move(passage.weight_gradients));
-        phases_.end(StepPhase::kBackward);
-      } else {
-        backward(passage, /*is_last=*/++num_backwards == num_micro_batches_,
-                 /*splits=*/action.kind == ActionKind::kInputGradient);
-      }
+      run(action, passages[static_cast<size_t>(action.micro_batch)]);
     } else {
       // A micro batch is needed for what is received for it, in the order of the micro batches.
       for (const Action& transfer : transfers) fetch_up_to(transfer);
@@ -100,6 +91,18 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
   }
   if (!sums_.loss.defined()) sums_.loss = at::zeros({}, at::TensorOptions(options_.device).dtype(at::kFloat));
   parameters_.reduce_gradients();
+}
+
+void GradientPass::run(const Action& action, StagePassage& passage) {
+  if (action.kind == ActionKind::kForward) {
+    forward(passage, /*is_last=*/action.micro_batch + 1 == num_micro_batches_);
+  } else if (action.kind == ActionKind::kWeightGradient) {
+    run_weight_gradients(std::move(passage.weight_gradients));
+    phases_.end(StepPhase::kBackward);
+  } else {
+    backward(passage, /*is_last=*/++num_backwards_ == num_micro_batches_,
+             /*splits=*/action.kind == ActionKind::kInputGradient);
+  }
 }
 
 void GradientPass::report(const std::string& activity) const {

@@ -65,6 +65,7 @@ class GradientPass {
 
  private:
   void report(const std::string& activity) const;
+  void run(const pipeline::Action& action, StagePassage& passage);  // one that computes
   void forward(StagePassage& passage, bool is_last);
   void take_loss(StagePassage& passage) const;
   // `splits`: the weight gradients that can come later are left in the passage.
@@ -80,6 +81,7 @@ class GradientPass {
   StageLink* const link_;
   const int64_t num_micro_batches_;
   PassSums sums_;               // of this step
+  int64_t num_backwards_ = 0;   // likewise
   DeferredGradients deferred_;  // of the backward that is running
 };
 

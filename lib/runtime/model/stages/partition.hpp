@@ -16,8 +16,8 @@ struct PartitionProblem {
 };
 
 // The first layers of parts 1 to num_parts - 1. Minimises the cost of the largest part; among those the bytes carried
-// over all cuts; among those the sum of squares of the costs; then the earlier parts are the larger ones. Empty: there
-// is no such division.
+// over all cuts; among those the sum of squares of the costs; then the earlier parts are the larger ones. Empty:
+// no division has these properties.
 std::optional<std::vector<size_t>> partition_layers(const PartitionProblem& problem, size_t num_parts);
 
 }  // namespace dslaunch::runtime::model::stages

@@ -171,7 +171,7 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   CHECK(parameters.acquire(0, UnitCall::kInference).parameters[0].scalar_type() == at::kBFloat16);
 }
 
-TEST_CASE("an evaluation keeps parameters alone: there is no master beside one in bf16", "[runtime][sharding]") {
+TEST_CASE("an evaluation keeps parameters alone, without a master beside one in bf16", "[runtime][sharding]") {
   const auto table = make_table();
   ShardingOptions options;
   options.for_evaluation = true;
