@@ -77,6 +77,7 @@ class Doctor(HostCase):
         grandchild = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null &"
         process = self.start_exec(f"{grandchild} echo up; exec sleep 500")
         self.lines(process, 3)
+        self.wait_until(lambda: all(node.kill("^sleep 1000", 0) for node in self.cluster.nodes), 5, "the grandchildren")
         for node in self.cluster.nodes:
             node.kill(r"dslaunch agent\b", signal.SIGSTOP)
         process.kill()
