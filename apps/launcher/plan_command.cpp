@@ -11,7 +11,6 @@
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "commands.hpp"
-#include "config/enum_names.hpp"
 #include "plan_options.hpp"
 #include "runtime/pipeline/timeline.hpp"
 
@@ -27,13 +26,6 @@ size_t terminal_width() {
   winsize size{};
   const bool is_known = ::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
   return is_known ? size.ws_col : 0;
-}
-
-std::string schedule_name(ScheduleKind kind) {
-  for (const auto& row : config::kPipelineSchedules) {
-    if (row.value == kind) return std::string(row.text);
-  }
-  return {};
 }
 
 std::string counted(int count, const char* one, const char* several) {
@@ -75,7 +67,7 @@ std::string stage_table(const PlanOptions& options, const Plans& plans, const Ti
 
 std::string plan_text(const PlanOptions& options, const Plans& plans, const Timeline& timeline) {
   return fmt::format("{}, {}, {}; in time slots, {}\n\n{}\nbubble {:.1f} % of {} slots\n\n{}",
-                     schedule_name(options.kind), counted(options.num_stages, "stage", "stages"),
+                     runtime::pipeline::name_of(options.kind), counted(options.num_stages, "stage", "stages"),
                      counted(options.num_micro_batches, "micro batch", "micro batches"), describe_times(options),
                      format_table(timeline, 1, terminal_width()), 100 * timeline.bubble(), slots(timeline.duration()),
                      stage_table(options, plans, timeline));
@@ -110,7 +102,7 @@ std::string plan_json(const PlanOptions& options, const Plans& plans, const Time
                       {"actions", actions_json(timeline.stages[stage])}});
   }
   const ActionTimes& times = options.times;
-  const Json document{{"schedule", schedule_name(options.kind)},
+  const Json document{{"schedule", runtime::pipeline::name_of(options.kind)},
                       {"num_stages", options.num_stages},
                       {"num_micro_batches", options.num_micro_batches},
                       {"slots",

@@ -4,6 +4,7 @@ with one stage, bit by bit where the order of additions is the same. Most in the
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_pipeline.py [Transformers.test_gpt2...]"""
 import os
+import re
 import signal
 import sys
 import time
@@ -242,6 +243,19 @@ class Programs(PooledTest, OracleTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         whole, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), staged(config, 2), 4, done + 3)
         self.assert_same(whole, harness.read_metrics(folder))
+
+    def test_a_traced_step_is_shown_as_the_schedule_that_it_was(self):
+        config = base_config("gpt", gradient_accumulation_steps=3, checkpoint={"at_end": False},
+                             pipeline={"schedule": "zb-h1"})
+        outcome = harness.run(self.command(config, self.env.run_dir(), 2, 3, "--stages", "2", "--trace", "2"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertRegex(outcome.text, r"pipeline as measured: zb-h1, 2 stages, 3 micro batches; a slot is [0-9.e+]+ ms")
+        self.assertRegex(outcome.text, r"bubble [0-9.]+ % of [0-9.e+]+ ms; [0-9.]+ % of [0-9.e+]+ ms if transfers took no time")
+        for stage in (0, 1):
+            cells = re.search(rf"stage {stage} +((?:[.FIW][0-9]* *)+)$", outcome.text, re.M)[1].split()
+            firsts = list(dict.fromkeys(cell for cell in cells if cell.startswith("F")))
+            self.assertEqual(firsts, sorted(firsts), str(outcome))
+            self.assertRegex(outcome.text, rf"stage {stage}: waits [0-9.]+ % of the step; forward [0-9.e-]+ ms, input gradient")
 
     def refused(self, code, words, outcome):
         self.assertEqual(outcome.code, code, str(outcome))

@@ -1,9 +1,11 @@
 #include "runtime/pipeline/schedule.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "config/enum_names.hpp"
 
 namespace dslaunch::runtime::pipeline {
 namespace {
@@ -136,6 +138,13 @@ std::span<const Action> exchange_at(std::span<const Action> plan, size_t begin) 
   const auto end =
       std::find_if(from.begin(), from.end(), [](const Action& action) { return !is_transfer(action.kind); });
   return from.first(static_cast<size_t>(end - from.begin()));
+}
+
+std::string_view name_of(ScheduleKind kind) {
+  const auto* row = std::find_if(std::begin(config::kPipelineSchedules), std::end(config::kPipelineSchedules),
+                                 [kind](const auto& each) { return each.value == kind; });
+  DSL_CHECK(row != std::end(config::kPipelineSchedules), "every schedule has a name");
+  return row->text;
 }
 
 std::string_view name_of(ActionKind kind) {

@@ -64,6 +64,8 @@ std::vector<Action> plan_evaluation(int num_stages, int stage, int num_micro_bat
 // plan[begin] computes.
 std::span<const Action> exchange_at(std::span<const Action> plan, size_t begin);
 
+// "1f1b", as in the job file
+std::string_view name_of(ScheduleKind kind);
 // "forward", "send gradient"
 std::string_view name_of(ActionKind kind);
 // "forward 3", "send gradient 0"

@@ -32,6 +32,8 @@ const char* category_of(const at::RecordFunction& call) {
       return "module";
     case at::RecordScope::BACKWARD_FUNCTION:
       return "backward";
+    case at::RecordScope::USER_SCOPE:
+      return "scope";
     default:
       return "operator";
   }

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/pipeline/measured_step.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/flops_report.hpp"
 
@@ -61,6 +62,11 @@ comm::Groups StepMonitors::observe(const comm::Groups& inner) {
   };
   comm::Communicator& world = observe(inner.world, "world");
   comm::Communicator& data = &inner.data == &inner.world ? world : observe(inner.data, "data");
+  // The clock's own collectives are not part of what it measures.
+  if (options_.trace_step && inner.pipe != nullptr) {
+    pipeline_clock_.emplace(*options_.trace_step, *inner.pipe, options_.device);
+    phases_.add(*pipeline_clock_);
+  }
   return {inner.mesh,
           inner.own,
           world,
@@ -90,6 +96,12 @@ StepReport StepMonitors::take_step(int64_t step) {
     for (auto& line : collectives_->collect(/*wait=*/false)) report.lines.push_back(std::move(line));
   }
   if (trace_) write_trace();
+  if (pipeline_clock_) {
+    if (const auto timeline = pipeline_clock_->take()) {
+      for (auto& line : pipeline::describe_measured_step(*timeline, config_.pipeline.schedule))
+        report.lines.push_back(std::move(line));
+    }
+  }
   report.step_flops = step_flops_;
   return report;
 }

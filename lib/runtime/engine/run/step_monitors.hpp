@@ -8,6 +8,7 @@
 
 #include "comm/groups.hpp"
 #include "config/job_config.hpp"
+#include "runtime/engine/step/pipeline_clock.hpp"
 #include "runtime/model/model_facts.hpp"
 #include "runtime/telemetry/comms_log.hpp"
 #include "runtime/telemetry/flops_profiler.hpp"
@@ -47,8 +48,11 @@ class StepMonitors {
   void watch_model(const model::ModelFacts& model);
   // Notified of the current phase of each step.
   const StepPhases& phases() const { return phases_; }
+  // Null unless a step of a pipeline is traced.
+  step::PipelineClock* pipeline_clock() { return pipeline_clock_ ? &*pipeline_clock_ : nullptr; }
 
-  // Call on every rank once a step's result has arrived, in step order. Writes the profile and the trace of that step.
+  // Call on every rank once a step's result has arrived, in step order. Writes the profile and the trace of that step;
+  // of a pipeline, collective in a traced step.
   // Throws SystemError (73, 74).
   StepReport take_step(int64_t step);
   // Call when the run is over; returns its final lines.
@@ -66,6 +70,7 @@ class StepMonitors {
   std::optional<FlopsProfiler> flops_;
   std::optional<CommsLog> collectives_;
   std::optional<StepTrace> trace_;
+  std::optional<step::PipelineClock> pipeline_clock_;
   StepPhases phases_;
   std::vector<std::unique_ptr<ObservedCommunicator>> observed_;
   std::optional<double> step_flops_;

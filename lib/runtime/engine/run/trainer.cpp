@@ -332,6 +332,7 @@ class Training {
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
+    out.pipeline_clock = monitors_.pipeline_clock();
     if (groups_.pipe != nullptr) {
       out.activity = [this](const std::string& part) {
         is_at("{} on stage {} in step {}", part, groups_.own.pipe, engine_->steps_done() + 1);

@@ -108,6 +108,7 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
   pass.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   pass.device = options_.device;
   pass.activity = options_.activity;
+  pass.clock = options_.pipeline_clock;
   return std::make_unique<GradientPass>(
       std::move(pass),
       [this](const setup::MicroBatch& batch, const model::CarriedValues& carried) {

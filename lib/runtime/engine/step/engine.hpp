@@ -43,10 +43,11 @@ struct EngineOptions {
   // Of a stage of a pipeline: told what part of a step begins ("forward of micro batch 3"), for hang reports. May be
   // empty.
   std::function<void(const std::string& activity)> activity;
-  StepPhases phases;            // notified of the current phase of each step
-  bool for_evaluation = false;  // no training steps: moments are not allocated
-  int ranks_of_host = 1;        // of this job
-  int replicated_ranks = 1;     // number of ranks whose micro batches this engine computes by itself, slice by slice
+  PipelineClock* pipeline_clock = nullptr;  // may be null; it observes `phases`
+  StepPhases phases;                        // notified of the current phase of each step
+  bool for_evaluation = false;              // no training steps: moments are not allocated
+  int ranks_of_host = 1;                    // of this job
+  int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device

@@ -95,13 +95,11 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
 
 void GradientPass::run(const Action& action, StagePassage& passage) {
   if (action.kind == ActionKind::kForward) {
-    forward(passage, /*is_last=*/action.micro_batch + 1 == num_micro_batches_);
+    forward(action, passage);
   } else if (action.kind == ActionKind::kWeightGradient) {
-    run_weight_gradients(std::move(passage.weight_gradients));
-    phases_.end(StepPhase::kBackward);
+    weight_gradient(action, passage);
   } else {
-    backward(passage, /*is_last=*/++num_backwards_ == num_micro_batches_,
-             /*splits=*/action.kind == ActionKind::kInputGradient);
+    backward(action, passage);
   }
 }
 
@@ -109,12 +107,13 @@ void GradientPass::report(const std::string& activity) const {
   if (link_ != nullptr && options_.activity) options_.activity(activity);
 }
 
-void GradientPass::forward(StagePassage& passage, bool is_last) {
+void GradientPass::forward(const Action& action, StagePassage& passage) {
   if (link_ == nullptr) {
-    parameters_.begin_accumulation_step(is_last);
+    parameters_.begin_accumulation_step(/*is_last=*/action.micro_batch + 1 == num_micro_batches_);
   } else {
     link_->wait_for(passage);
   }
+  const PipelineClock::Span span(options_.clock, action);
   StageResult result = forward_(passage.batch, passage.received);
   passage.sent = std::move(result.carried);
   passage.loss = std::move(result.loss);
@@ -135,11 +134,14 @@ void GradientPass::take_loss(StagePassage& passage) const {
 }
 
 // A unit whose weight gradients are left for later is reduced when they have come, also after the last backward.
-void GradientPass::backward(StagePassage& passage, bool is_last, bool splits) {
+void GradientPass::backward(const Action& action, StagePassage& passage) {
+  num_backwards_ += 1;
   if (link_ != nullptr) {
     link_->wait_for(passage);
-    if (is_last) parameters_.begin_last_backward();
+    if (num_backwards_ == num_micro_batches_) parameters_.begin_last_backward();
   }
+  const PipelineClock::Span span(options_.clock, action);
+  const bool splits = action.kind == ActionKind::kInputGradient;
   if (splits) deferred_.open();
   run_backward_of(passage);
   if (splits) passage.weight_gradients = deferred_.close();
@@ -152,6 +154,12 @@ void GradientPass::backward(StagePassage& passage, bool is_last, bool splits) {
   passage.loss = at::Tensor();
   passage.sent = model::CarriedValues();
   passage.gradients.clear();
+}
+
+void GradientPass::weight_gradient(const Action& action, StagePassage& passage) {
+  const PipelineClock::Span span(options_.clock, action);
+  run_weight_gradients(std::move(passage.weight_gradients));
+  phases_.end(StepPhase::kBackward);
 }
 
 // The gradients that a stage receives have the factors of the last stage's loss.

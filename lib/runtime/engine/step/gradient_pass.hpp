@@ -11,6 +11,7 @@
 
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/engine/step/forward_loss.hpp"
+#include "runtime/engine/step/pipeline_clock.hpp"
 #include "runtime/engine/step/stage_link.hpp"
 #include "runtime/pipeline/schedule.hpp"
 #include "runtime/precision/loss_scaling.hpp"
@@ -40,6 +41,7 @@ class GradientPass {
     // Called at the beginning of each part of a pipeline's schedule ("forward of micro batch 3"), for the reports of
     // ranks that wait for this one. May be empty.
     std::function<void(const std::string& activity)> activity;
+    PipelineClock* clock = nullptr;  // may be null
   };
   using Forward = std::function<StageResult(const setup::MicroBatch&, const model::CarriedValues&)>;
 
@@ -66,10 +68,11 @@ class GradientPass {
  private:
   void report(const std::string& activity) const;
   void run(const pipeline::Action& action, StagePassage& passage);  // one that computes
-  void forward(StagePassage& passage, bool is_last);
+  void forward(const pipeline::Action& action, StagePassage& passage);
   void take_loss(StagePassage& passage) const;
-  // `splits`: the weight gradients that can come later are left in the passage.
-  void backward(StagePassage& passage, bool is_last, bool splits);
+  // Of an input gradient, the weight gradients that can come later are left in the passage.
+  void backward(const pipeline::Action& action, StagePassage& passage);
+  void weight_gradient(const pipeline::Action& action, StagePassage& passage);
   void run_backward_of(const StagePassage& passage) const;
 
   // fixed after construction

@@ -74,12 +74,13 @@ struct TimedStage {
   StageLink link;
   GradientPass pass;
 
-  TimedStage(const comm::Groups& groups, ScheduleKind kind)
+  // `clock`: may be null.
+  TimedStage(const comm::Groups& groups, ScheduleKind kind, PipelineClock* clock = nullptr)
       : parameters(table, sharding(), streams, groups.data, groups.data),
         facts(facts_of(groups.own.pipe)),
         link(*groups.pipe, facts, streams, at::kCPU),
         pass(
-            {.actions = pipeline::plan_schedule(kind, kStages, groups.own.pipe, kMicroBatches)},
+            {.actions = pipeline::plan_schedule(kind, kStages, groups.own.pipe, kMicroBatches), .clock = clock},
             [this](const MicroBatch& batch, const model::CarriedValues& carried) { return forward(batch, carried); },
             parameters, loss_scaling, phases, &link) {
     parameters.load([](int, int64_t, at::Tensor out) { out.fill_(1); });
@@ -152,4 +153,43 @@ TEST_CASE("stages that only wait have the bubble of their schedule, that of zb-h
   CHECK(bubble > 0.98 * theory);
   CHECK(bubble < 1.15 * theory);
   CHECK(zero_bubble < theory);
+}
+
+TEST_CASE("a measured step has the computations of every stage, each as long as it was",
+          "[runtime][engine][pipeline]") {
+  std::vector<pipeline::Timeline> timelines(kStages);
+  test::run_mesh({1, kStages, 1}, [&](const comm::Groups& groups) {
+    PipelineClock clock(2, *groups.pipe, at::kCPU);
+    TimedStage stage(groups, ScheduleKind::kZbH1, &clock);
+    for (int step = 1; step <= 3; ++step) {
+      clock.begin_step(step);
+      stage.step();
+      stage.parameters.release_gradients();
+      clock.end_step();
+      const auto timeline = clock.take();
+      CHECK(timeline.has_value() == (step == 2));
+      if (timeline) timelines[static_cast<size_t>(groups.own.pipe)] = *timeline;
+    }
+  });
+  const double slot_ms = std::chrono::duration<double, std::milli>(kSlot).count();
+  for (const auto& timeline : timelines) {  // every rank has all stages
+    REQUIRE(timeline.stages.size() == kStages);
+    for (int s = 0; s < kStages; ++s) {
+      const auto& stage = timeline.stages[static_cast<size_t>(s)];
+      std::vector<pipeline::Action> expected;
+      for (const auto& action : pipeline::plan_schedule(ScheduleKind::kZbH1, kStages, s, kMicroBatches)) {
+        if (!pipeline::is_transfer(action.kind)) expected.push_back(action);
+      }
+      REQUIRE(stage.size() == expected.size());
+      double end_of_previous = 0;
+      for (size_t i = 0; i < stage.size(); ++i) {
+        CHECK(stage[i].action == expected[i]);
+        CHECK(stage[i].begin >= end_of_previous);
+        CHECK(stage[i].end - stage[i].begin > 0.99 * slot_ms);
+        end_of_previous = stage[i].end;
+      }
+    }
+    // The last stage waits for the forwards of all others.
+    CHECK(timeline.stages.back().front().begin > (kStages - 1.5) * slot_ms);
+  }
 }
