@@ -7,7 +7,7 @@ namespace dslaunch::launcher {
 
 void add_output_options(CommandLine& line, RawOutput& raw) {
   line.group("Output");
-  line.flag("--fold", raw.fold, "print equal lines of several ranks once; the default on a terminal");
+  line.flag("--fold", raw.fold, "print equal lines of several ranks once; the default of a run, and on a terminal");
   line.flag("--no_fold", raw.no_fold, "print every rank's lines, also on a terminal");
   line.value("--local_ranks_filter", raw.local_ranks, "show only these local ranks of every host: 0,3", "RANKS");
   line.value("-t,--tee", raw.tee, "streams to files too: 0 none, 1 output, 2 errors, 3 both, or LOCAL_RANK:N,...", "N");

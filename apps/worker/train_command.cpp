@@ -171,7 +171,8 @@ int train_command(const std::vector<std::string>& arguments) {
   };
   set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
-  if (env.world_size > 1) log::set_prefix(fmt::format("rank {}", env.rank));
+  // Where dslaunch shows the ranks' lines, it says whose they are, and merges equal ones.
+  if (env.world_size > 1 && !env.is_of_a_run()) log::set_prefix(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env.world_size);
   const comm::Mesh mesh =
       comm::make_mesh(env.world_size, static_cast<int>(config.config.pipeline.stages), /*tensor=*/1);

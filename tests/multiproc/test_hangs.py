@@ -182,10 +182,10 @@ class Hangs(TrainingTest):
         self.wait_for(process, r"step +\d+")
         [first], [second] = harness.rank_processes(folder, 0), harness.rank_processes(folder, 1)
         os.kill(first, signal.SIGSTOP)
-        self.wait_for(process, rf"rank 1: warning: all_reduce of 80000\d\d .* for rank 0 \(\S+, process {first}\)")
+        self.wait_for(process, rf"localhost:1\| warning: all_reduce of 80000\d\d .* for rank 0 \(\S+, process {first}\)")
         os.kill(second, signal.SIGSTOP)
         os.kill(first, signal.SIGCONT)
-        self.wait_for(process, rf"rank 0: warning: .* has been waiting .* for rank 1 \(\S+, process {second}\), which has "
+        self.wait_for(process, rf"localhost:0\| warning: .* has been waiting .* for rank 1 \(\S+, process {second}\), which has "
                                rf"arrived: {STOPPED.format(pid=second)}")
         os.kill(second, signal.SIGCONT)
         os.kill(process.pid, signal.SIGTERM)

@@ -1013,7 +1013,7 @@ class Run(LauncherTest):
         return process
 
     def run_job(self, *arguments, world=2, **ends):
-        return self.finish(self.start_run("--device", "cpu", "--num_gpus", str(world), *arguments, **ends))
+        return self.finish(self.start_run("--device", "cpu", "--num_gpus", str(world), "--no_fold", *arguments, **ends))
 
     def refused(self, code, words, *arguments, world=2):
         outcome = self.run_job(*arguments, world=world)
@@ -1168,7 +1168,8 @@ class Run(LauncherTest):
     def test_a_scheduler_stop_request(self):
         for sent, code in ((signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGUSR2, 75), (signal.SIGINT, 130)):
             with self.subTest(signal=sent):
-                process = self.start_run("--device", "cpu", "--num_gpus", "2", "model.pt", "--data", self.data, END="wait")
+                process = self.start_run("--device", "cpu", "--num_gpus", "2", "model.pt", "--data", self.data, "--no_fold",
+                                         END="wait")
                 seen = b""
                 while seen.count(b"waiting") < 2:
                     seen += process.stdout.readline()

@@ -285,6 +285,7 @@ class Programs(PooledTest, OracleTest):
         self.assertEqual(outcome.code, 65, str(outcome))
         for each in words:
             self.assertIn(each, outcome.text.splitlines()[-1], str(outcome))
+        self.assertEqual(outcome.text.count("cannot be cut"), 2, f"once for all ranks, and in the summary: {outcome}")
         for never in ("exit code 71", "terminate called", "internal error"):
             self.assertNotIn(never, outcome.text)
 

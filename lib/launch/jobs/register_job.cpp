@@ -92,8 +92,9 @@ void print_pid(pid_t pid, const LaunchOptions& options) {
 std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& options, UniqueFd& starter) {
   JobDir dir = make_dir(plan);
   plan.job_dir = dir.path;
-  // Decided here, while standard output may still be the terminal.
-  if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
+  // Decided here, while standard output may still be the terminal. Most lines of a run concern all ranks alike: what is
+  // wrong with the model is said once wherever the output goes.
+  if (!plan.output.fold) plan.output.fold = plan.kind == JobKind::kRun || ::isatty(STDOUT_FILENO) != 0;
   if (plan.output.save_pid && !plan.detach) {
     print_pid(::getpid(), options);
     if (dir.there()) log::info("the launcher's pid is in {}", dir.pid_file());

@@ -27,7 +27,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
 std::vector<int> parse_rank_list(std::string_view option, std::string_view text);
 
 struct OutputChoices {
-  std::optional<bool> fold;     // unset: fold if standard output is a terminal
+  std::optional<bool> fold;     // unset: fold a run, and on a terminal
   StreamChoice tee, redirects;  // tee: to the terminal and to files; redirects: to files only
   std::string log_dir;        // for the files of tee and redirects; empty: the logs of the run directory, or of the job
                               // directory

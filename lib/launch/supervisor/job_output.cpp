@@ -79,8 +79,8 @@ void JobOutput::finish(int rank) {
   auto now = Deadline::Clock::now();
   if (std::string line = streams.out.finish_line(); !line.empty()) deduplicator_->add(rank, Stream::kOut, line, now);
   if (std::string line = streams.err.finish_line(); !line.empty()) deduplicator_->add(rank, Stream::kErr, line, now);
-  show(deduplicator_->take(now));
-  if (streams.visible) deduplicator_->rank_ended();
+  if (streams.visible) deduplicator_->rank_ended(rank);
+  show(deduplicator_->take(now));  // at the end of the last rank, everything
 }
 
 std::string JobOutput::fmt_line(std::string_view text) {

@@ -28,7 +28,8 @@ std::string rank_ranges(const std::vector<int>& ranks) {
 void LineDeduplicator::add(int rank, Stream stream, std::string_view line, Time now) {
   Group* group = group_for(rank, stream, line);
   if (group == nullptr) {
-    group = &waiting_.emplace_back(Group{stream, std::string(line), {}, now});
+    const auto window = line.starts_with("error: ") ? kErrorWindow : kWindow;
+    group = &waiting_.emplace_back(Group{stream, std::string(line), {}, now + window});
     waiting_bytes_ += line.size();
   }
   group->ranks.insert(std::lower_bound(group->ranks.begin(), group->ranks.end(), rank), rank);
@@ -44,13 +45,23 @@ LineDeduplicator::Group* LineDeduplicator::group_for(int rank, Stream stream, st
   return first;
 }
 
+void LineDeduplicator::rank_ended(int rank) {
+  has_ended_[static_cast<size_t>(rank)] = true;
+  --num_writing_;
+}
+
+bool LineDeduplicator::is_complete(const Group& group) const {
+  const auto num_living = std::count_if(group.ranks.begin(), group.ranks.end(),
+                                        [this](int rank) { return !has_ended_[static_cast<size_t>(rank)]; });
+  return num_living >= num_writing_;
+}
+
 std::vector<LineDeduplicator::Shown> LineDeduplicator::take(Time now) {
   std::vector<Shown> shown;
   while (!waiting_.empty()) {
     const Group& first = waiting_.front();
-    bool complete = static_cast<int>(first.ranks.size()) >= num_writing_;
     bool crowded = waiting_.size() > kMaxWaiting || waiting_bytes_ > kMaxWaitingBytes;
-    if (!complete && !crowded && now < first.since + kWindow) break;
+    if (!is_complete(first) && !crowded && now < first.until) break;
     waiting_bytes_ -= first.line.size();
     shown.push_back(show(std::move(waiting_.front())));
     waiting_.pop_front();
@@ -64,7 +75,7 @@ std::vector<LineDeduplicator::Shown> LineDeduplicator::take_all() {
 
 Deadline LineDeduplicator::next(Time now) const {
   if (waiting_.empty()) return Deadline::never();
-  auto left = waiting_.front().since + kWindow - now;
+  auto left = waiting_.front().until - now;
   return Deadline::after(std::max(std::chrono::ceil<std::chrono::milliseconds>(left), std::chrono::milliseconds(0)));
 }
 

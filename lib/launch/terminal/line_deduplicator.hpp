@@ -18,8 +18,9 @@ std::string rank_ranges(const std::vector<int>& ranks);
 class LineDeduplicator {
  public:
   using Time = Deadline::Clock::time_point;
-  // How long the first of several equal lines waits for the rest.
-  static constexpr std::chrono::milliseconds kWindow{100};
+  // How long the first of several equal lines waits for the rest; "error: ..." ends a rank, and others may end of the
+  // same cause a little later.
+  static constexpr std::chrono::milliseconds kWindow{100}, kErrorWindow{3000};
 
   struct Shown {
     Stream stream;
@@ -28,14 +29,14 @@ class LineDeduplicator {
   };
 
   // `prefixes`: the prefix of each rank's own lines, by rank. `num_ranks`: how many ranks write at all; a line that all
-  // of them have written does not wait any longer.
+  // of those have written that have not ended does not wait any longer.
   LineDeduplicator(std::vector<std::string> prefixes, int num_ranks)
-      : prefixes_(std::move(prefixes)), num_writing_(num_ranks) {}
+      : has_ended_(prefixes.size()), prefixes_(std::move(prefixes)), num_writing_(num_ranks) {}
 
   // A complete line, including its end.
   void add(int rank, Stream stream, std::string_view line, Time now);
-  // One rank fewer to wait for.
-  void rank_ended() { --num_writing_; }
+  // One rank fewer to wait for; once for each rank that writes.
+  void rank_ended(int rank);
   // The lines to show now, in order.
   std::vector<Shown> take(Time now);
   std::vector<Shown> take_all();
@@ -47,11 +48,13 @@ class LineDeduplicator {
     Stream stream;
     std::string line;
     std::vector<int> ranks;
-    Time since;
+    Time until;  // it waits no longer
   };
   Group* group_for(int rank, Stream stream, std::string_view line);
+  bool is_complete(const Group& group) const;
   Shown show(Group group) const;
 
+  std::vector<bool> has_ended_;  // by rank
   std::vector<std::string> prefixes_;
   int num_writing_;
   std::deque<Group> waiting_;  // in the order in which they are shown

@@ -52,6 +52,14 @@ TEST_CASE("a line waits only briefly for other ranks", "[launch][line_deduplicat
   CHECK(texts(dir.take_all()) == Texts{"h:0| mine\n"});
 }
 
+TEST_CASE("an error waits longer", "[launch][line_deduplicator]") {
+  LineDeduplicator dir = folder_for(2);
+  dir.add(0, Stream::kErr, "error: no such model\n", kStart);
+  CHECK(dir.take(kStart + LineDeduplicator::kErrorWindow - 1ms).empty());
+  dir.add(1, Stream::kErr, "error: no such model\n", kStart + LineDeduplicator::kErrorWindow - 1ms);
+  CHECK(texts(dir.take(kStart + LineDeduplicator::kErrorWindow - 1ms)) == Texts{"[ranks 0-1] error: no such model\n"});
+}
+
 TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]") {
   LineDeduplicator dir = folder_for(2);
   dir.add(0, Stream::kOut, "x\n", kStart);
@@ -61,10 +69,20 @@ TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]"
 
 TEST_CASE("lines do not wait for ranks that have ended", "[launch][line_deduplicator]") {
   LineDeduplicator dir = folder_for(3);
-  dir.rank_ended();
+  dir.rank_ended(1);
   dir.add(0, Stream::kOut, "x\n", kStart);
   dir.add(2, Stream::kOut, "x\n", kStart);
   CHECK(texts(dir.take(kStart)) == Texts{"[ranks 0, 2] x\n"});
+}
+
+TEST_CASE("a rank that has ended with a line does not stand for one that still writes", "[launch][line_deduplicator]") {
+  LineDeduplicator dir = folder_for(3);
+  dir.add(0, Stream::kErr, "x\n", kStart);
+  dir.rank_ended(0);
+  dir.add(1, Stream::kErr, "x\n", kStart);
+  CHECK(dir.take(kStart).empty());
+  dir.add(2, Stream::kErr, "x\n", kStart);
+  CHECK(texts(dir.take(kStart)) == Texts{"[ranks 0-2] x\n"});
 }
 
 TEST_CASE("a rank's later line does not join an earlier one of others", "[launch][line_deduplicator]") {
