@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch {
@@ -30,12 +29,13 @@ bool is_device_lost(const std::string& text) {
 
 }  // namespace
 
+OutOfMemoryError::OutOfMemoryError(const std::string& failure, const std::string& advice)
+    : UserError(ExitCode::kUnavailable, fmt::format("{}. {}", failure, advice)), failure_(failure) {}
+
 void throw_if_resource_failed(const std::string& cause, const std::string& during) {
   if (is_out_of_memory(cause)) {
-    throw UserError(ExitCode::kUnavailable,
-                    fmt::format("out of memory in {}: {}. Use a smaller micro batch, \"activation_checkpointing\" or a "
-                                "higher ZeRO stage",
-                                during, cause));
+    throw OutOfMemoryError(fmt::format("out of memory in {}: {}", during, cause),
+                           "Use a smaller micro batch, \"activation_checkpointing\" or a higher ZeRO stage");
   }
   if (contains_any(cause, {"device-side assert"})) {
     throw UserError(ExitCode::kBadInput,

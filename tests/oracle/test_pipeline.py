@@ -236,7 +236,7 @@ class Programs(PooledTest, OracleTest):
             os.kill(pid, signal.SIGKILL)
         text, _ = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 137, text)
-        self.assertIn("rank 2", "\n".join(text.strip().splitlines()[-25:]), text)
+        self.assertIn("rank 2 (stage 1) on localhost failed first", "\n".join(text.strip().splitlines()[-25:]), text)
         self.assertIn("2 stages", text)
         done = int(os.path.basename(checkpoint_state.newest(folder)).removeprefix("step_"))
         outcome = harness.run(self.command(config, folder, 4, done + 3, "--stages", "2", "--resume", "auto"))
@@ -311,6 +311,26 @@ class Programs(PooledTest, OracleTest):
         outcome = harness.run(self.env.command(path, self.env.data("mlp"), {**config, "loss": "mse"}, self.env.run_dir(), 2,
                                                2, ["--stages", "2"]))
         self.refused_by_all(["cannot be cut into 2 pipeline stages"], outcome)
+
+    def test_a_stage_that_runs_out_of_memory(self):
+        class Large(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(6, 6)
+
+            def forward(self, x):
+                return self.linear(x) + torch.empty(1 << 46).sum()
+
+        path = self.env.path("large.pt")
+        torch.jit.script(torch.nn.Sequential(torch.nn.Linear(6, 6), Large(), torch.nn.Linear(6, 1))).save(path)
+        config = base_config("mlp", loss="mse", gradient_accumulation_steps=3, pipeline={"partition": "parameters"})
+        outcome = harness.run(self.env.command(path, self.env.data("mlp"), config, self.env.run_dir(), 3, 2,
+                                               ["--stages", "3"]))
+        self.assertEqual(outcome.code, 69, str(outcome))
+        for words in (r"error: out of memory in forward on .*can't allocate memory.*\(forward of micro batch 0\)\. This is stage 1: "
+                      r"layer '1.linear' .* It keeps the activations of 2 micro batches, the last stage those of 1 micro batch\. Use ",
+                      r"rank 1 \(stage 1\) on localhost failed first: exit code 69"):
+            self.assertRegex(outcome.text, words)
 
 
 def add_cases():

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/scope_exit.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
+#include "runtime/engine/step/stage_memory.hpp"
 #include "runtime/optim/moments.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -109,6 +110,11 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
   pass.device = options_.device;
   pass.activity = options_.activity;
   pass.clock = options_.pipeline_clock;
+  if (model_.facts.stage) {
+    pass.memory_advice = [this, num_micro_batches = pass.accumulation * options_.replicated_ranks] {
+      return describe_stage_memory(*model_.facts.stage, config_.pipeline.schedule, static_cast<int>(num_micro_batches));
+    };
+  }
   return std::make_unique<GradientPass>(
       std::move(pass),
       [this](const setup::MicroBatch& batch, const model::CarriedValues& carried) {

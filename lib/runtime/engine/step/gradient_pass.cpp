@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/resource_error.hpp"
 #include "runtime/engine/step/backward.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -94,6 +95,16 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
 }
 
 void GradientPass::run(const Action& action, StagePassage& passage) {
+  try {
+    compute(action, passage);
+  } catch (const OutOfMemoryError& error) {
+    if (!options_.memory_advice) throw;
+    throw OutOfMemoryError(fmt::format("{} ({})", error.failure(), describe_parts({&action, 1})),
+                           options_.memory_advice());
+  }
+}
+
+void GradientPass::compute(const Action& action, StagePassage& passage) {
   if (action.kind == ActionKind::kForward) {
     forward(action, passage);
   } else if (action.kind == ActionKind::kWeightGradient) {

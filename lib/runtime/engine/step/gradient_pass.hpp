@@ -42,6 +42,8 @@ class GradientPass {
     // ranks that wait for this one. May be empty.
     std::function<void(const std::string& activity)> activity;
     PipelineClock* clock = nullptr;  // may be null
+    // Of a stage: what it keeps and what would need less, for the message when an allocation fails. May be empty.
+    std::function<std::string()> memory_advice;
   };
   using Forward = std::function<StageResult(const setup::MicroBatch&, const model::CarriedValues&)>;
 
@@ -67,7 +69,9 @@ class GradientPass {
 
  private:
   void report(const std::string& activity) const;
-  void run(const pipeline::Action& action, StagePassage& passage);  // one that computes
+  // One that computes. Throws OutOfMemoryError with the stage.
+  void run(const pipeline::Action& action, StagePassage& passage);
+  void compute(const pipeline::Action& action, StagePassage& passage);
   void forward(const pipeline::Action& action, StagePassage& passage);
   void take_loss(StagePassage& passage) const;
   // Of an input gradient, the weight gradients that can come later are left in the passage.
