@@ -3,13 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
-#include <condition_variable>
-#include <mutex>
 #include <stdexcept>
 #include <vector>
 
+#include "support/gate.hpp"
+
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::offload;
+using dslaunch::test::Gate;
 
 namespace {
 
@@ -29,28 +30,6 @@ void add_gradient(std::span<const SpanState> states, const UpdateScalars& scalar
     if (arrays.low_precision.defined()) arrays.low_precision.copy_(arrays.master);
   }
 }
-
-// Lets the update thread go on step by step.
-class Gate {
- public:
-  void pass() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return num_open_ > 0; });
-    --num_open_;
-  }
-  void open(int times) {
-    {
-      const std::lock_guard lock(mutex_);
-      num_open_ += times;
-    }
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int num_open_ = 0;
-};
 
 struct Fixture {
   StepStreams streams{at::kCPU, false};
