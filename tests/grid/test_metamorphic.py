@@ -187,6 +187,20 @@ class Offloaded(Metamorphic):
                     ratio = {"ratio": 0.5} if stage == 3 and number % 2 else {}
                     self.assert_same_bits(self.train(case, changes=self.offloaded(stage, **ratio)), self.train(case), case)
 
+    def test_where_state_rests_changes_no_bit_beside_other_techniques(self):
+        quantized = {"zero_quantized_weights": True, "zero_quantized_gradients": True}
+        recomputed = {"activation_checkpointing": {"enabled": True, "cpu_checkpointing": True}}
+        for world, model, zero, more in (
+                (4, "plain", {"zero_hpz_partition_size": 2}, {}), (2, "frozen", quantized, {}),
+                (4, "tied", {**quantized, "zero_hpz_partition_size": 2,
+                             "zeropp_loco_param": {"err_beta": 0.8, "reset_T": 1024}}, {}),
+                (2, "plain", {}, recomputed), (2, "frozen", {"stage3_param_persistence_threshold": 20}, recomputed)):
+            case = case_of(world, 3, 1, "bf16", model)
+            with self.subTest(case=str(case), zero=zero, more=more):
+                resident = {"zero_optimization": zero, **more}
+                on_host = {"zero_optimization": {**zero, **self.offloaded(3)["zero_optimization"]}, **more}
+                self.assert_same_bits(self.train(case, changes=on_host), self.train(case, changes=resident), case)
+
     def test_a_run_continues_where_its_state_rests_elsewhere(self):
         case = case_of(2, 3, 1, "bf16", "tied")
         want = self.train(case)
