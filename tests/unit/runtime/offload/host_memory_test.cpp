@@ -41,3 +41,13 @@ TEST_CASE("more memory than there is is refused, with the numbers", "[runtime][o
   test::expect_error(ExitCode::kUnavailable, {"cannot map", "GiB of host memory for offloaded state"},
                      [] { map_host_memory(int64_t{1} << 60, at::kByte); });
 }
+
+TEST_CASE("a buffer that cannot be page-locked is ordinary memory", "[runtime][offload]") {
+  // Of a device that this machine may have or not: without it, or without the CUDA module, no memory can be locked.
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor memory = page_locked_if_possible(3000, at::kFloat, at::Device(at::kCUDA, 0));
+    CHECK(memory.device().is_cpu());
+    CHECK(memory.count_nonzero().item<int64_t>() == 0);
+    CHECK(memory.fill_(2).sum().item<float>() == 6000);
+  }
+}
