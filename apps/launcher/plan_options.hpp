@@ -1,17 +1,15 @@
 // The options of `dslaunch plan`.
 #pragma once
 #include <optional>
+#include <variant>
 
 #include "arguments.hpp"
-#include "runtime/pipeline/schedule.hpp"
-#include "runtime/pipeline/simulate.hpp"
+#include "plan_forms.hpp"
 
 namespace dslaunch::launcher {
 
 struct PlanOptions {
-  runtime::pipeline::ScheduleKind kind = runtime::pipeline::ScheduleKind::k1F1B;
-  int num_stages = 1, num_micro_batches = 1;
-  runtime::pipeline::ActionTimes times;  // in time slots, whole numbers
+  std::variant<SchedulePlan, EstimatePlan> form;
   bool json = false;
 };
 

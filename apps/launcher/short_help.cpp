@@ -13,7 +13,7 @@ const char* command_list() {
          "  dslaunch consolidate CKPT OUT                     full weights from a checkpoint\n"
          "  dslaunch import DS_CHECKPOINT_DIR OUT             convert a DeepSpeed checkpoint\n"
          "  dslaunch config check|explain FILE                validate or explain a config\n"
-         "  dslaunch plan --schedule P,M                      a pipeline's schedule as a table, and its bubble\n"
+         "  dslaunch plan --schedule P,M | --params N         a pipeline's schedule; the memory of a model, estimated\n"
          "  dslaunch hosts [options]                          what a hostfile resolves to\n"
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  your jobs, also those started with --detach\n"
          "  dslaunch stacks [JOB]                             stack traces of a job's ranks\n"

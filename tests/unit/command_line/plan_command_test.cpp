@@ -1,4 +1,4 @@
-// What `dslaunch plan --schedule P,M` prints.
+// What `dslaunch plan` prints.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -74,6 +74,35 @@ TEST_CASE("plan --json has the times of all actions", "[launcher][plan]") {
   };
   CHECK(last["actions"] == nlohmann::json{action("receive_activation", 0, 2), action("forward", 2, 4),
                                           action("backward", 4, 6), action("send_gradient", 6, 6)});
+}
+
+TEST_CASE("plan --params prints the tables of DeepSpeed's estimates", "[launcher][plan]") {
+  CHECK(output_of({"--params", "2783959040", "--largest_layer", "65798144", "--num_gpus", "1"}) ==
+        "2,783,959,040 parameters, 65,798,144 in the largest layer; 1 host with 1 GPU\n"
+        "DeepSpeed's estimates for parameters, gradients and optimizer state (mixed precision, Adam); activations come "
+        "on top\n"
+        "\n"
+        "ZeRO 2: GiB\n"
+        "  per host    per GPU   offload_optimizer\n"
+        "     62.23       5.19   cpu\n"
+        "     15.56      51.86   none\n"
+        "\n"
+        "ZeRO 3: GiB\n"
+        "  per host    per GPU   offload_param  offload_optimizer  zero.Init\n"
+        "     70.00       0.25   cpu            cpu                yes\n"
+        "     70.00       0.25   cpu            cpu                no\n"
+        "     62.23       5.43   none           cpu                yes\n"
+        "     62.23       5.43   none           cpu                no\n"
+        "      0.37      46.91   none           none               yes\n"
+        "     15.56      46.91   none           none               no\n");
+  CHECK_THAT(output_of({"--params", "1e12", "--num_nodes", "4", "--num_gpus", "8"}),
+             Catch::StartsWith("1,000,000,000,000 parameters; 4 hosts with 8 GPUs\n") &&
+                 Catch::EndsWith("ZeRO 3 needs the largest layer, too: --largest_layer N\n"));
+  const auto document = nlohmann::json::parse(output_of({"--params", "7B", "--largest_layer", "131M", "--json"}));
+  CHECK(document["num_parameters"] == 7'000'000'000);
+  CHECK(document["zero3"][0]["bytes_per_host"] == 7e9 * 18 * 1.5);
+  CHECK(document["zero2"][1] ==
+        nlohmann::json{{"offload_optimizer", "none"}, {"bytes_per_host", 4.2e10}, {"bytes_per_gpu", 1.4e11}});
 }
 
 TEST_CASE("plan --help shows examples and says what the letters stand for", "[launcher][plan]") {
