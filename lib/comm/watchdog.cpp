@@ -300,7 +300,9 @@ void Watchdog::check_long_wait(const RankReport& own) {
     return end_job(ExitCode::kBadInput, fmt::format("{}. {}", text, advice));
   }
   const auto missing = describe_missing_ranks(it.wait, before, now);
-  const auto text = fmt::format("{} has been waiting {} {}", it.wait.what, age_text(it.wait.age),
+  // Of a pipeline's exchange, the stage and the micro batches.
+  const auto part = it.wait.messages.empty() ? std::string() : fmt::format(" ({})", own.activity);
+  const auto text = fmt::format("{}{} has been waiting {} {}", it.wait.what, part, age_text(it.wait.age),
                                 missing.empty() ? kNoRankMissing : "for " + missing);
   if (has_expired(it.wait, options_.times)) {
     return end_job(ExitCode::kTimeout, fmt::format("{}. The limit of a wait for other ranks is {} (--hang_timeout)",

@@ -166,6 +166,16 @@ class Hangs(TrainingTest):
         os.kill(process.pid, signal.SIGINT)
         self.end(process, 130)
 
+    def test_a_stage_that_stands_still_is_named_with_its_part_of_the_schedule(self):
+        config = base_config("gpt", gradient_accumulation_steps=3, gradient_clipping=0, pipeline={"stages": 2})
+        process, folder = self.start(self.env.model("gpt"), self.env.data("gpt"), "5s", config)
+        pid = self.stopped_rank(process, folder)
+        self.end(process, 124)
+        part = r"(forward|backward|send activation|receive activation|send gradient|receive gradient) of micro batch \d"
+        self.assertRegex(self.said, rf"warning: .* in group 'pipe\.0' \({part}.* on stage 0 in step \d+\) has been waiting .* "
+                                    rf"for rank 1 \(\S+, process {pid}\)[^:]*: {STOPPED.format(pid=pid)}")
+        self.assertEqual(harness.job_processes(folder), [])
+
     def test_a_rank_that_never_goes_on_ends_the_job(self):
         process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "8s")
         pid = self.stopped_rank(process, folder)
