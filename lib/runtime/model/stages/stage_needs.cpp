@@ -17,6 +17,17 @@ bool can_be_carried(const c10::TypePtr& type) {
                      [](const auto& leaf) { return leaf->kind() == c10::TypeKind::TensorType || is_number(leaf); });
 }
 
+// Of a branch (that of nn.ReLU on `inplace`) the operator that computes the value on the first side that has one.
+const torch::jit::Node* computing_node(const Value* value) {
+  const auto* node = value->node();
+  if (node->kind() != c10::prim::If) return node;
+  for (const auto* side : node->blocks()) {
+    const auto* inner = computing_node(side->outputs()[value->offset()]);
+    if (inner->kind() != c10::prim::Uninitialized) return inner;
+  }
+  return node;
+}
+
 // Follows values back to where they come from.
 class NeedSearch {
  public:
@@ -159,7 +170,7 @@ std::string StageSplitter::describe(const Value* value) const {
   if (layer != flat_.layers.end()) return fmt::format("output of '{}'", layer->path);
   const auto before = std::find_if(flat_.layers.rbegin(), flat_.layers.rend(),
                                    [&](const FlatLayer& candidate) { return candidate.end <= position; });
-  const std::string name = value->node()->kind().toUnqualString();
+  const std::string name = computing_node(value)->kind().toUnqualString();
   return before == flat_.layers.rend() ? name : fmt::format("{} after '{}'", name, before->path);
 }
 

@@ -402,6 +402,22 @@ def forward(self, x):
   CHECK(origins(run.plan().stages[1]) == std::vector<std::string>{"flatten after 'layers.0'"});
 }
 
+TEST_CASE("a value out of a branch is named after the operator that computes it", "[runtime][model][stages]") {
+  const std::string branch = GENERATE("if inplace:\n        x = torch.relu_(x)\n    else:\n        x = torch.relu(x)",
+                                      "if inplace:\n        assert x.dim() < 9\n        x = torch.relu_(x)");
+  StagedRun run(make_net(R"(
+def forward(self, x):
+    inplace = x.dim() > 0
+    x = self.two.forward(self.one.forward(x * self.scale))
+    )" + branch + R"(
+    return self.four.forward(self.three.forward(x)).sum()
+)",
+                         four_layers()),
+                in_stages(2));
+  run.check_step({rows()});
+  CHECK(origins(run.plan().stages[1]) == std::vector<std::string>{"relu_ after 'two'"});
+}
+
 TEST_CASE("a branch around units is not cut", "[runtime][model][stages]") {
   const auto net = make_net(R"(
 def forward(self, x):
