@@ -133,6 +133,10 @@ class Net(torch.nn.Linear):
                 (64, ["did you mean 'gpt'"], ["gpd", "x.pt"]),
                 (64, ["usage:"], ["gpt"]),
                 (64, ["--layers means nothing to gpt"], ["gpt", "x.pt", "--layers", "2"]),
+                (64, ["--width means nothing to cifar"], ["cifar", "x.pt", "--width", "2"]),
+                (64, ["the alexnet returns logits"], ["alexnet", "x.pt", "--returns", "loss"]),
+                (64, ["--mask goes with --hf"], ["gpt", "x.pt", "--mask"]),
+                (65, ["63 x 63 or more, not 32 x 32"], ["alexnet", "x.pt", "--size", "32"]),
                 (64, ["--args must be JSON"], ["--recipe", "own.py:Net", "--args", "{", "x.pt"]),
                 (64, ["regular expression"], ["gpt", "x.pt", "--train", "("]),
                 (65, ["'nrom' matches none", "wte.weight"], ["gpt", "x.pt", "--train", "nrom"]),
@@ -189,14 +193,27 @@ class Tokenize(ToolTest):
         self.assertEqual(arrays["labels"][2].tolist(), [49, 50, -100, -100])
         self.assertEqual(arrays["mask"].tolist(), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
 
+    def test_each_line_is_a_sample(self):
+        """Its end is its last token; longer ones are cut, blank ones are none."""
+        self.file("g.txt", b"ab\n \n\nabcdef\n"), self.file("h.txt", b"c\xff\x0cde")
+        self.assertEqual(self.run_tool(TOKENIZE, "g.txt", "h.txt", "g.safetensors", "--seq", "4", "--lines").code, 0)
+        arrays = tensor_file.read(self.env.path("g.safetensors"))
+        self.assertEqual(arrays["input_ids"].tolist(), [[97, 98, 0, 0], [97, 98, 99, 100], [99, 255, 12, 100]])
+        self.assertEqual(arrays["labels"].tolist(), [[98, 10, -100, -100], [98, 99, 100, 101], [255, 12, 100, 101]])
+        self.assertEqual(arrays["mask"].tolist(), [[1, 1, 0, 0], [1] * 4, [1] * 4])
+
     def test_usage_errors_have_messages(self):
-        self.file("e.txt", b"abc"), self.file("empty.txt", b"")
+        self.file("e.txt", b"abc"), self.file("empty.txt", b""), self.file("one.txt", b"a")
         for code, words, arguments in (
                 (64, ["an input and an output"], ["e.txt"]),
                 (64, [".bin, .npy or .safetensors"], ["e.txt", "x.txt"]),
                 (64, ["--seq"], ["e.txt", "x.safetensors"]),
                 (65, ["too few"], ["e.txt", "x.safetensors", "--seq", "4"]),
                 (65, ["no tokens"], ["empty.txt", "x.bin"]),
+                (65, ["no tokens"], ["empty.txt", "x.safetensors", "--seq", "4", "--lines"]),
+                (65, ["no line has two tokens"], ["one.txt", "x.safetensors", "--seq", "4", "--lines"]),
+                (64, ["--seq L"], ["e.txt", "x.bin", "--lines"]),
+                (64, ["exclude each other"], ["e.txt", "x.safetensors", "--seq", "4", "--lines", "--pad"]),
                 (66, ["no.txt"], ["no.txt", "x.bin"]),
                 (73, ["cannot write"], ["e.txt", "no/folder/x.bin"]),
                 (66, ["tokenizer.json"], ["e.txt", "x.bin", "--tokenizer", "tokenizer.json"])):
