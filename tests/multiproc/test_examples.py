@@ -13,6 +13,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
 import harness  # noqa: E402
+import model_packages  # noqa: E402
 
 
 class Examples(unittest.TestCase):
@@ -20,8 +21,8 @@ class Examples(unittest.TestCase):
         folder = tempfile.mkdtemp(prefix="dsl-example-")
         self.addCleanup(shutil.rmtree, folder, True)
         shutil.copytree(os.path.join(harness.ROOT, "tools"), os.path.join(folder, "tools"))
+        shutil.copytree(os.path.join(harness.ROOT, "examples"), os.path.join(folder, "examples"))
         here = os.path.join(folder, "examples", name)
-        shutil.copytree(os.path.join(harness.ROOT, "examples", name), here)
         with open(os.path.join(here, "README.md")) as file:
             blocks = re.findall(r"```bash\n(.*?)```", file.read(), re.S)
         self.assertTrue(blocks)
@@ -40,6 +41,22 @@ class Examples(unittest.TestCase):
 
     def test_images(self):
         self.assertIn("did you mean", self.walk("images").text)
+
+    def test_cifar(self):
+        text = self.walk("cifar").text
+        for mesh in ("1 data x 2 stages", "2 data x 2 stages"):
+            self.assertEqual(text.count(mesh), 1, text)
+
+    def test_alexnet(self):
+        text = self.walk("alexnet").text
+        for mesh, times in (("1 data x 2 stages", 2), ("1 data x 4 stages", 1)):
+            self.assertEqual(text.count(mesh), times, text)
+
+    @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+    def test_gpt2(self):
+        text = self.walk("gpt2").text
+        self.assertIn("tied: 'model.transformer.wte.weight' is held by stages 0, 1", text)
+        self.assertIn("receives 1 tensor", text)
 
 
 def read(path):
