@@ -19,6 +19,7 @@ void print_json(const runtime::engine::run::ImportReport& report) {
                               {"tag", report.tag},
                               {"deepspeed_version", report.version},
                               {"zero_stage", report.stage},
+                              {"pipeline_stages", report.num_pipeline_stages},
                               {"world_size", report.world_size},
                               {"step", report.step},
                               {"skipped_steps", report.skipped_steps},
@@ -34,7 +35,8 @@ void print_json(const runtime::engine::run::ImportReport& report) {
 }
 
 void print_text(const runtime::engine::run::ImportReport& report, bool has_model) {
-  log::info("read {}: DeepSpeed {}, ZeRO stage {}, {} rank{}, step {}{}", report.source, report.version, report.stage,
+  log::info("read {}: DeepSpeed {}, ZeRO stage {}, {}{} rank{}, step {}{}", report.source, report.version, report.stage,
+            report.num_pipeline_stages > 1 ? fmt::format("{} pipeline stages, ", report.num_pipeline_stages) : "",
             report.world_size, report.world_size == 1 ? "" : "s", report.step,
             report.skipped_steps ? fmt::format(" ({} skipped)", report.skipped_steps) : "");
   log::info("{} trained and {} frozen parameters, {} buffers, {} elements; optimizer: {}", report.num_trained,

@@ -1,6 +1,6 @@
-// A DeepSpeed checkpoint (ZeRO stages 0 to 3, data-parallel) converted to our terms: parameters, pieces of their
-// states, counters. Values are views into the mapped files, so only data that must be cast or gathered takes memory.
-// One thread.
+// A DeepSpeed checkpoint (ZeRO stages 0 to 3, or a pipeline with stage 0 or 1) converted to our terms: parameters,
+// pieces of their states, counters. Values are views into the mapped files, so only data that must be cast or gathered
+// takes memory. One thread.
 #pragma once
 #include <set>
 #include <string>
@@ -14,9 +14,10 @@ namespace dslaunch::runtime::deepspeed {
 struct ImportedState {
   CheckpointFiles files;
   int stage = 0;
+  int num_stages = 1;                           // of a pipeline
   std::string version;                          // of the DeepSpeed that wrote it
   CheckpointMetadata metadata;                  // names as in DeepSpeed
-  std::vector<std::vector<StatePiece>> shards;  // by data-parallel rank; at least one
+  std::vector<std::vector<StatePiece>> shards;  // by pipeline stage, then data rank; at least one
   std::set<std::string> optimizer_states;  // by our names: "exp_avg", "exp_avg_sq", "momentum", …; empty: weights only
   int64_t skipped_steps = 0;
   // Names in the state dict that share another's tensor; the file does not say whose (stage 3).

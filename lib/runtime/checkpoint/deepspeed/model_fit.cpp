@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
+#include "runtime/checkpoint/deepspeed/layer_match.hpp"
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -68,10 +69,15 @@ std::string list(const std::vector<std::string>& lines) {
 class Fitting {
  public:
   Fitting(ImportedState& state, const std::vector<SavedTensor>& model) : state_(state), model_(model) {
-    rename_ = find_renaming(all_names(state.metadata.parameters), model);
-    for (const auto& tensor : state.metadata.parameters) {
-      for (const auto& name : tensor.all_names()) theirs_[rename_(name)] = &tensor;
-    }
+    use_names(find_renaming(all_names(state.metadata.parameters), model));
+    if (!state.files.is_pipeline() || has_all_parameters()) return;
+    const auto layers = match_layers(state.metadata.parameters, model);
+    if (!layers) return;
+    use_names([layers = *layers](const std::string& name) { return rename_layer(layers, name); });
+    std::vector<std::string> pairs;
+    for (const auto& [layer, module] : *layers) pairs.push_back(fmt::format("{} is {}", layer, module));
+    state.notes.push_back(
+        fmt::format("its layers are the model's modules by their order and shapes: {}", fmt::join(pairs, ", ")));
   }
 
   void run(const std::function<at::Tensor(const std::string&)>& value_of) {
@@ -87,12 +93,34 @@ class Fitting {
   }
 
  private:
-  void match(const SavedTensor& tensor) {
+  void use_names(std::function<std::string(const std::string&)> rename) {
+    rename_ = std::move(rename);
+    theirs_.clear();
+    for (const auto& tensor : state_.metadata.parameters) {
+      for (const auto& name : tensor.all_names()) theirs_[rename_(name)] = &tensor;
+    }
+  }
+
+  // Whether each trained parameter of the model is there under its name, with its shape.
+  bool has_all_parameters() const {
+    return std::all_of(model_.begin(), model_.end(), [&](const SavedTensor& tensor) {
+      if (tensor.is_buffer || !tensor.trainable) return true;
+      const SavedTensor* found = find(tensor);
+      return found && found->shape == tensor.shape;
+    });
+  }
+
+  const SavedTensor* find(const SavedTensor& tensor) const {
     const SavedTensor* found = nullptr;
     for (const auto& name : tensor.all_names()) {
       const auto theirs = theirs_.find(name);
       if (theirs != theirs_.end() && (!found || name == tensor.name)) found = theirs->second;
     }
+    return found;
+  }
+
+  void match(const SavedTensor& tensor) {
+    const SavedTensor* found = find(tensor);
     if (!found) {
       (tensor.trainable && !tensor.is_buffer ? missing_ : kept_).push_back(&tensor);
     } else if (found->shape != tensor.shape) {
@@ -115,8 +143,12 @@ class Fitting {
     std::vector<std::string> extra;
     for (const auto& name : extra_names()) extra.push_back(fmt::format("'{}' is not in the model", name));
     lines.insert(lines.end(), extra.begin(), extra.end());
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the checkpoint '{}' does not fit the model:{}", state_.files.directory, list(lines)));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format(
+            "the checkpoint '{}' does not fit the model{}:{}", state_.files.directory,
+            state_.files.is_pipeline() ? ", neither by the numbers of its layers nor by their order and shapes" : "",
+            list(lines)));
   }
 
   std::vector<std::string> extra_names() const {
@@ -189,7 +221,7 @@ class Fitting {
 
   ImportedState& state_;
   const std::vector<SavedTensor>& model_;
-  Renaming rename_;
+  std::function<std::string(const std::string&)> rename_;
   std::map<std::string, const SavedTensor*> theirs_;             // by any name, renamed
   std::map<std::string, std::vector<const SavedTensor*>> ours_;  // by DeepSpeed's name, unchanged
   std::vector<const SavedTensor*> missing_, kept_;

@@ -1,5 +1,5 @@
-// Maps DeepSpeed's names to those of the model that continues training: wrappers' prefixes, tied names, parameters that
-// only one side trains. One thread.
+// Maps DeepSpeed's names to those of the model that continues training: wrappers' prefixes, tied names, layers of a
+// pipeline, parameters that only one side trains. One thread.
 #pragma once
 #include <functional>
 #include <string>

@@ -86,7 +86,7 @@ class JsonWriter {
 
 class Reader {
  public:
-  explicit Reader(const TorchFile& file) : file_(file), root_(file.root()) {
+  Reader(const TorchFile& file, bool is_stage) : file_(file), root_(file.root()), is_stage_(is_stage) {
     if (!root_.is(Kind::kDict)) refuse("is not a model state checkpoint of DeepSpeed: it holds no dict");
   }
 
@@ -104,7 +104,9 @@ class Reader {
     out.skipped_steps = counter("skipped_steps");
     out.global_samples = counter("global_samples");
     if (out.skipped_steps > out.global_steps) refuse("is damaged: more steps were skipped than taken");
-    if (counter("mp_world_size") > 1)
+    out.model_parallel_size = counter("mp_world_size");
+    out.data_parallel_size = counter("dp_world_size");
+    if (!is_stage_ && out.model_parallel_size > 1)
       refuse("is split by tensor parallelism; only data-parallel checkpoints can be imported");
     if (const Value* schedule = present("lr_scheduler")) {
       if (const Value* last = schedule->find("last_batch_iteration")) out.last_batch_iteration = last->as_integer();
@@ -140,11 +142,12 @@ class Reader {
     if (!module || !root_.find("buffer_names")) {
       refuse("is not a model state checkpoint of DeepSpeed: it has no 'module' and 'buffer_names'");
     }
-    if (!module->is(Kind::kDict)) refuse("holds no weights ('module' is none), as checkpoints of pipelines do");
-    for (const auto& [key, value] : module->entries) {
-      if (!key->is(Kind::kText)) refuse("is damaged: a parameter without a name");
-      if (TorchFile::is_tensor(*value)) out.module.emplace_back(key->text, value);
+    if (is_stage_) {
+      if (!module->is(Kind::kNone)) refuse("holds weights, which a stage of a pipeline has in the files of its layers");
+      return;
     }
+    if (!module->is(Kind::kDict)) refuse("holds no weights ('module' is none), as checkpoints of pipelines do");
+    out.module = tensors_of(file_, *module);
   }
 
   void read_names(ModelStates& out) const {
@@ -170,9 +173,19 @@ class Reader {
 
   const TorchFile& file_;
   const Value& root_;
+  const bool is_stage_;
 };
 
 }  // namespace
+
+std::vector<std::pair<std::string, StoredTensor>> tensors_of(const TorchFile& file, const Value& state_dict) {
+  std::vector<std::pair<std::string, StoredTensor>> out;
+  for (const auto& [key, value] : state_dict.entries) {
+    if (!key->is(Kind::kText)) refuse_file(file, "is damaged: a parameter without a name");
+    if (TorchFile::is_tensor(*value)) out.emplace_back(key->text, StoredTensor{&file, value});
+  }
+  return out;
+}
 
 std::vector<NamedShape> ModelStates::all_trainable() const {
   std::vector<NamedShape> out;
@@ -185,7 +198,11 @@ void refuse_file(const TorchFile& file, const std::string& what) {
 }
 
 ModelStates read_model_states(const TorchFile& file) {
-  return Reader(file).read();
+  return Reader(file, /*is_stage=*/false).read();
+}
+
+ModelStates read_stage_model_states(const TorchFile& file) {
+  return Reader(file, /*is_stage=*/true).read();
 }
 
 const Value* find_index(const Value& dict, int64_t index) {

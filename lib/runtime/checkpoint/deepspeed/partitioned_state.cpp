@@ -1,6 +1,6 @@
-// Stages 1 and 2: every parameter group is one flat sequence in the order of its shapes, split into equal parts, one
-// per rank; padding is at its end only and is not saved with the masters. (DeepSpeed's param_slice_mappings contain the
-// same, but not with round_robin_gradients, where they keep the previous order.)
+// Stages 1 and 2 of ZeRO: every parameter group is one flat sequence in the order of its shapes, split into equal
+// parts, one per rank; padding is at its end only and is not saved with the masters. (DeepSpeed's param_slice_mappings
+// contain the same, but not with round_robin_gradients, where they keep the previous order.)
 #include <algorithm>
 
 #include "base/format.hpp"
@@ -14,8 +14,12 @@ using pickle::Value;
 
 class Partition {
  public:
-  Partition(const TorchFile& file, int rank, StateBuilder& builder, ImportedState& out)
-      : file_(file), rank_(rank), builder_(builder), out_(out), inner_(&require(file.root(), "optimizer_state_dict")) {}
+  Partition(const TorchFile& file, int shard, StateBuilder& builder, ImportedState& out)
+      : file_(file),
+        shard_(shard),
+        builder_(builder),
+        out_(out),
+        inner_(&require(file.root(), "optimizer_state_dict")) {}
 
   // `begins`: by group, the number of elements in the ranks before this one; advanced past this rank's elements.
   void read(size_t num_ranks, const std::vector<std::vector<NamedShape>>& shapes, std::vector<int64_t>& begins) {
@@ -25,7 +29,7 @@ class Partition {
       refuse(fmt::format("has {} parameter groups, the model states list {}", groups.items.size(), shapes.size()));
     }
     for (size_t g = 0; g < shapes.size(); ++g) {
-      const at::Tensor master = file_.tensor(*groups.items[g], fmt::format("fp32 group {}", g)).view({-1});
+      const at::Tensor master = without_padding(file_.tensor(*groups.items[g], fmt::format("fp32 group {}", g)), g);
       auto states = states_of(g, master.numel());
       states.emplace_back("master", master);
       for (const auto& [state, values] : states)
@@ -40,6 +44,16 @@ class Partition {
     const Value* found = dict.find(key);
     if (!found) refuse(fmt::format("is not an optimizer state of ZeRO stage 1 or 2: it has no '{}'", key));
     return *found;
+  }
+
+  // DeepSpeed's own optimizer for bf16, which does not name a stage, saves the padding at the end of a group.
+  at::Tensor without_padding(const at::Tensor& master, size_t group) const {
+    const Value* paddings = inner_->find("zero_stage") ? nullptr : inner_->find("group_paddings");
+    if (!paddings || group >= paddings->items.size()) return master.view({-1});
+    const int64_t padding = paddings->items[group]->as_integer().value_or(-1);
+    if (padding < 0 || padding > master.numel())
+      refuse(fmt::format("is damaged: the padding of group {} is {}", group, padding));
+    return master.view({-1}).narrow(0, 0, master.numel() - padding);
   }
 
   void require_world(size_t num_ranks) const {
@@ -58,8 +72,11 @@ class Partition {
     int64_t at = 0;  // start of the parameter in the sequence
     for (const auto& parameter : shapes) {
       const int64_t first = std::max(begin, at), last = std::min(end, at + parameter.numel);
-      if (first < last) {
-        builder_.add_piece(rank_, parameter.name, state, first - at, values.narrow(0, first - begin, last - first));
+      if (first < last && parameter.is_replica) {
+        if (state == "master")
+          builder_.compare_replica(parameter.name, first - at, values.narrow(0, first - begin, last - first));
+      } else if (first < last) {
+        builder_.add_piece(shard_, parameter.name, state, first - at, values.narrow(0, first - begin, last - first));
       }
       at += parameter.numel;
     }
@@ -89,7 +106,7 @@ class Partition {
   }
 
   const TorchFile& file_;
-  const int rank_;
+  const int shard_;
   StateBuilder& builder_;
   ImportedState& out_;
   const Value* inner_;
@@ -97,11 +114,11 @@ class Partition {
 
 }  // namespace
 
-void read_partitioned(const ModelStates& model, const std::vector<TorchFile>& optim_files, StateBuilder& builder,
-                      ImportedState& out) {
+void read_partitioned(const ModelStates& model, const std::vector<TorchFile>& optim_files, size_t first_shard,
+                      StateBuilder& builder, ImportedState& out) {
   std::vector<int64_t> begins(model.trainable_groups.size());
   for (size_t rank = 0; rank < optim_files.size(); ++rank) {
-    Partition(optim_files[rank], static_cast<int>(rank), builder, out)
+    Partition(optim_files[rank], static_cast<int>(first_shard + rank), builder, out)
         .read(optim_files.size(), model.trainable_groups, begins);
   }
 }

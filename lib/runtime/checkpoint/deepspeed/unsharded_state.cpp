@@ -1,5 +1,6 @@
 // Stage 0: whole weights, and the optimizer's state dict, which numbers parameters instead of naming them. The mapping
 // follows from the order and the shapes; if these are ambiguous, the moments are left out and the user is notified.
+// Of a pipeline each stage has such a dict, and their groups joined in the order of the stages are those of the model.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -137,8 +138,20 @@ class OptimizerStates {
     return out;
   }
 
+  // Bias correction uses the optimizer's own count: DeepSpeed's fp16 wrapper makes the optimizer take a step on zero
+  // gradients when it is created, which the schedule does not count.
+  void note_own_steps(std::map<std::string, double>& scalars) const {
+    const auto steps = own_steps();
+    double& applied = scalars.at("applied_steps");
+    if (!steps || *steps == applied) return;
+    if (!is_count(*steps, 0)) {
+      refuse_file(file_, fmt::format("is damaged: 'step' of its optimizer is {}", *steps));
+    }
+    scalars["schedule_offset"] = applied - *steps;
+    applied = *steps;
+  }
+
   void read(const Assignment& assignment, StateBuilder& builder, ImportedState& out) const {
-    note_own_steps(out.metadata.scalars);
     for (size_t g = 0; g < assignment.size(); ++g) {
       if (flat_masters_) {
         read_flat(g, assignment[g], builder, out);
@@ -160,18 +173,6 @@ class OptimizerStates {
   }
 
  private:
-  // Bias correction uses the optimizer's own count: DeepSpeed's fp16 wrapper makes the optimizer take a step on zero
-  // gradients when it is created, which the schedule does not count.
-  void note_own_steps(std::map<std::string, double>& scalars) const {
-    const auto steps = own_steps();
-    double& applied = scalars.at("applied_steps");
-    if (!steps || *steps == applied) return;
-    if (!is_count(*steps, 0)) {
-      refuse_file(file_, fmt::format("is damaged: 'step' of its optimizer is {}", *steps));
-    }
-    scalars["schedule_offset"] = applied - *steps;
-    applied = *steps;
-  }
   // torch's optimizers store the count with each parameter, DeepSpeed's fused ones with each group.
   std::optional<double> own_steps() const {
     for (const Value* group : groups_->items) {
@@ -254,51 +255,113 @@ std::set<std::string> frozen_in_model(const ModelStates& model, const ReadOption
 }
 
 // Parameters of the state dict, each once, that the optimizer may hold.
-std::vector<Candidate> candidates_of(const TorchFile& file, const ModelStates& model, const ReadOptions& options) {
+std::vector<Candidate> candidates_of(const ModelStates& model, const ReadOptions& options) {
   std::vector<Candidate> out;
-  std::vector<TorchFile::Place> seen;
+  std::vector<std::pair<const TorchFile*, TorchFile::Place>> seen;
   const std::set<std::string> frozen = frozen_in_model(model, options);
   for (const auto& [name, value] : model.module) {
     if (model.buffers.count(name)) continue;
     if (frozen.count(name)) continue;
-    const auto place = file.place(*value, name);
-    const bool has_elements = numel_of(place.shape) > 0;
-    if (has_elements && std::find(seen.begin(), seen.end(), place) != seen.end()) continue;
-    seen.push_back(place);
-    out.push_back({name, place.shape});
+    const std::pair placed{value.file, value.place(name)};
+    const Shape& shape = placed.second.shape;
+    const bool has_elements = numel_of(shape) > 0;
+    if (has_elements && std::find(seen.begin(), seen.end(), placed) != seen.end()) continue;
+    out.push_back({name, shape});
+    seen.push_back(placed);
+  }
+  return out;
+}
+
+// The groups of all stages, each joined in their order.
+std::vector<Group> joined(const std::vector<OptimizerStates>& stages) {
+  std::vector<Group> out;
+  for (const auto& stage : stages) {
+    const auto groups = stage.groups();
+    out.resize(std::max(out.size(), groups.size()));
+    for (size_t g = 0; g < groups.size(); ++g) {
+      out[g].slots.insert(out[g].slots.end(), groups[g].slots.begin(), groups[g].slots.end());
+      out[g].given_names.insert(out[g].given_names.end(), groups[g].given_names.begin(), groups[g].given_names.end());
+      if (groups[g].flat_numel) out[g].flat_numel = out[g].flat_numel.value_or(0) + *groups[g].flat_numel;
+    }
+  }
+  return out;
+}
+
+// What of it belongs to each stage; nothing if a stage's flat tensor would end inside a parameter.
+std::optional<std::vector<Assignment>> split(const Assignment& whole, const std::vector<OptimizerStates>& stages) {
+  std::vector<Assignment> out;
+  std::vector<size_t> taken(whole.size());
+  for (const auto& stage : stages) {
+    Assignment& own = out.emplace_back();
+    const auto groups = stage.groups();
+    for (size_t g = 0; g < groups.size(); ++g) {
+      std::vector<Candidate> members;
+      int64_t numel = 0;
+      for (; taken[g] < whole[g].size(); ++taken[g]) {
+        const Candidate& next = whole[g][taken[g]];
+        const int64_t next_numel = numel_of(next.shape).value_or(0);
+        const bool is_full = groups[g].flat_numel ? numel == *groups[g].flat_numel && next_numel > 0
+                                                  : members.size() == groups[g].slots.size();
+        if (is_full) break;
+        members.push_back(next);
+        numel += next_numel;
+      }
+      if (!fits(groups[g], members)) return std::nullopt;
+      own.push_back(std::move(members));
+    }
+  }
+  return out;
+}
+
+std::optional<std::vector<Assignment>> assign_stages(const std::vector<OptimizerStates>& stages,
+                                                     const std::vector<Candidate>& candidates,
+                                                     std::vector<std::string>& notes) {
+  const auto groups = joined(stages);
+  const bool named = std::any_of(groups.begin(), groups.end(), [](const auto& g) { return !g.given_names.empty(); });
+  std::optional<Assignment> assignment;
+  if (named) assignment = assign_given(groups, candidates);
+  if (!assignment) assignment = assign(groups, candidates, notes);
+  if (!assignment) return std::nullopt;
+  return split(*assignment, stages);
+}
+
+std::vector<OptimizerStates> known_states(const std::vector<OptimizerPart>& optimizers) {
+  std::vector<OptimizerStates> out;
+  for (const auto& [file, state] : optimizers) {
+    if (state) out.emplace_back(*file, *state);
+    if (!state || !out.back().is_known()) return {};
   }
   return out;
 }
 
 }  // namespace
 
-void read_unsharded(const TorchFile& file, const ModelStates& model, const ReadOptions& options, StateBuilder& builder,
-                    ImportedState& out) {
-  const auto candidates = candidates_of(file, model, options);
-  std::optional<OptimizerStates> states;
-  if (model.optimizer) states.emplace(file, *model.optimizer);
-  std::optional<Assignment> assignment;
-  if (states && states->is_known()) {
-    const auto groups = states->groups();
-    const bool named = std::any_of(groups.begin(), groups.end(), [](const auto& g) { return !g.given_names.empty(); });
-    if (named) assignment = assign_given(groups, candidates);
-    if (!assignment) assignment = assign(groups, candidates, out.notes);
-  }
+void read_unsharded(const std::vector<OptimizerPart>& optimizers, const ModelStates& model, const ReadOptions& options,
+                    StateBuilder& builder, ImportedState& out) {
+  const auto candidates = candidates_of(model, options);
+  const auto stages = known_states(optimizers);
+  std::optional<std::vector<Assignment>> assignments;
+  if (!stages.empty()) assignments = assign_stages(stages, candidates, out.notes);
   std::set<std::string> trained;
-  if (assignment) {
-    for (const auto& group : *assignment) {
-      for (const auto& member : group) trained.insert(member.name);
+  if (assignments) {
+    for (const auto& assignment : *assignments) {
+      for (const auto& group : assignment) {
+        for (const auto& member : group) trained.insert(member.name);
+      }
     }
   } else {
     for (const auto& candidate : candidates) trained.insert(candidate.name);
+    const bool has_state = std::any_of(optimizers.begin(), optimizers.end(), [](const auto& o) { return o.state; });
     out.notes.emplace_back(
-        !states
+        !has_state
             ? "it holds no optimizer state: only weights are imported"
             : "its optimizer state names no parameters, and their order and shapes do not decide which is which: only "
               "weights are imported; give --model so that frozen parameters are known");
   }
   builder.add_module([&](const std::string& name) { return trained.count(name) > 0; }, /*has_values=*/true);
-  if (assignment) states->read(*assignment, builder, out);
+  if (!assignments) return;
+  stages.front().note_own_steps(out.metadata.scalars);
+  for (size_t stage = 0; stage < stages.size(); ++stage) stages[stage].read((*assignments)[stage], builder, out);
 }
 
 }  // namespace dslaunch::runtime::deepspeed

@@ -91,6 +91,7 @@ ImportReport report_of(const deepspeed::ImportedState& state) {
   out.tag = state.files.tag;
   out.version = state.version;
   out.stage = state.stage;
+  out.num_pipeline_stages = state.num_stages;
   out.world_size = static_cast<int>(state.shards.size());
   out.step = state.metadata.step;
   out.skipped_steps = state.skipped_steps;

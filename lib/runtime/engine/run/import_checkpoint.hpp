@@ -20,7 +20,7 @@ struct ImportRequest {
 
 struct ImportReport {
   std::string source, tag, version;  // what was read: directory, tag, DeepSpeed version
-  int stage = 0, world_size = 1;
+  int stage = 0, num_pipeline_stages = 1, world_size = 1;
   int64_t step = 0, skipped_steps = 0;
   int64_t num_trained = 0, num_frozen = 0, num_buffers = 0, num_elements = 0;  // elements: of all of these
   std::vector<std::string> optimizer_states;                                   // empty: weights only
