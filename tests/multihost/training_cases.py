@@ -164,6 +164,29 @@ class Training(HostCase):
         steps = [json.loads(line)["step"] for line in self.read("out/metrics.jsonl").splitlines()]
         self.assertEqual(steps, list(range(1, done + 4)))
 
+    @long_running
+    def test_a_lost_host_leaves_whole_pipelines(self):
+        """Two pipelines of two stages; of the three ranks that are left, two go on."""
+        config = json.loads(self.read("ds.json"))
+        self.write("ds.json", json.dumps({**config, "pipeline": {"stages": 2}, "checkpoint": {"interval": 5}}))
+        process = self.start("--device", "cpu", "--config", "ds.json", "--data", "train.safetensors", "--run_dir", "out",
+                             "--hostfile", self.hostfile("node1 slots=2\nnode2 slots=1\nnode3 slots=1\n"), "--max_restarts", "1",
+                             "--min_nodes", "1", "--grace", "1", "--steps", "1000000", "model.pt")
+        self.wait_until(lambda: os.path.exists(self.path("out/checkpoints/latest")), what="a checkpoint")
+        node1, node3 = self.cluster.node1, self.cluster.node3
+        first = set(node1.kill("dsworker train", 0))
+        self.cluster.node2.kill_sshd()
+        self.wait_until(lambda: len(set(node1.kill("dsworker train", 0)) - first) == 2, 20, "the next attempt")
+        done = os.path.getmtime(self.path("out/checkpoints/latest"))
+        self.wait_until(lambda: os.path.getmtime(self.path("out/checkpoints/latest")) > done, 20, "its first checkpoint")
+        self.assertEqual(node3.kill("dsworker train", 0), [])
+        process.send_signal(signal.SIGINT)
+        outcome = self.finish(process)
+        self.expect(outcome, 130, "1 of 3 slots stay idle: 2 pipeline stages need a multiple of 2 ranks")
+        self.assertIn("is now micro batch", outcome.out + outcome.err)
+        steps = [json.loads(line)["step"] for line in self.read("out/metrics.jsonl").splitlines()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
     def saved_step(self):
         """The step of the newest checkpoint, from its name."""
         (word,) = self.read("out/checkpoints/latest").split()

@@ -112,6 +112,7 @@ class TrainPlanner final : public JobPlanner {
   void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:
+  ResolvedHosts hosts_of_whole_models(const ResolvedHosts& hosts) const;
   void go_on();
   void load_config_for(LaunchPlan& plan, int restart);
   void split_anew(int data_ranks);
@@ -131,7 +132,7 @@ class TrainPlanner final : public JobPlanner {
 
 LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   if (restart > 0) go_on();
-  LaunchPlan plan = plan_job(run_.launch, hosts, DeviceRule::kOnePerRank);
+  LaunchPlan plan = plan_job(run_.launch, restart > 0 ? hosts_of_whole_models(hosts) : hosts, DeviceRule::kOnePerRank);
   plan.kind = JobKind::kRun;
   plan.restart_count = restart;
   load_config_for(plan, restart);
@@ -155,6 +156,16 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
   const std::string stages =
       plan.mesh.pipe > 1 ? fmt::format(" ({} data x {} stages)", plan.mesh.data, plan.mesh.pipe) : "";
   log::info("{} rank(s){} on {}, run directory {}", plan.world_size(), stages, device, plan.run_dir);
+}
+
+// The hosts that are left may have no multiple of the ranks that one model takes.
+ResolvedHosts TrainPlanner::hosts_of_whole_models(const ResolvedHosts& hosts) const {
+  ResolvedHosts used = hosts;
+  if (const int idle = leave_out_surplus(used, stages_); idle > 0) {
+    log::info("{} of {} slots stay idle: {} pipeline stages need a multiple of {} ranks", idle,
+              hosts.allocation.world_size(), stages_, stages_);
+  }
+  return used;
 }
 
 // A restart resumes from the newest checkpoint of this run, or from this run's start if there is none: an earlier run's

@@ -309,4 +309,18 @@ void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
   }
 }
 
+int leave_out_surplus(ResolvedHosts& hosts, int ranks_per_model) {
+  const int world_size = hosts.allocation.world_size();
+  if (world_size < ranks_per_model || hosts.master_port != 0) return 0;
+  const int surplus = world_size % ranks_per_model;
+  auto& all = hosts.allocation.hosts;
+  for (int left = surplus; left > 0; --left) {
+    while (all.back().slots.empty()) all.pop_back();
+    all.back().slots.pop_back();
+  }
+  while (all.back().slots.empty()) all.pop_back();
+  hosts.reach.resize(all.size());
+  return surplus;
+}
+
 }  // namespace dslaunch::launch

@@ -56,4 +56,9 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const HostList& list
 // their slots. `offers` is in the order of node ranks, from 1.
 void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers);
 
+// Leaves out the last slots, and hosts that lose all of theirs, so that the number of ranks is a multiple of
+// `ranks_per_model`. Returns how many slots stay idle; 0 and no change if there are fewer slots than that, or if the
+// nodes are externally started: those are connected already.
+int leave_out_surplus(ResolvedHosts& hosts, int ranks_per_model);
+
 }  // namespace dslaunch::launch

@@ -72,3 +72,27 @@ TEST_CASE("a hostfile is read once on each of the nodes that the user starts", "
     CHECK(offer_of_this_node(options, list).num_slots == 0);
   }
 }
+
+TEST_CASE("slots that make up no whole model stay idle, from the last host on", "[launch][hosts]") {
+  ResolvedHosts hosts;
+  for (const char* name : {"a", "b", "c"}) hosts.allocation.hosts.push_back({.name = name, .slots = {0, 1}});
+  hosts.reach = {Reach::kPipe, Reach::kSsh, Reach::kSsh};
+  ResolvedHosts same = hosts;
+  CHECK(leave_out_surplus(same, 3) == 0);
+  CHECK(leave_out_surplus(same, 7) == 0);
+  CHECK(same.allocation.world_size() == 6);
+
+  ResolvedHosts fewer = hosts;
+  CHECK(leave_out_surplus(fewer, 5) == 1);
+  REQUIRE(fewer.allocation.hosts.size() == 3);
+  CHECK(fewer.allocation.hosts[2].slots == std::vector<int>{0});
+
+  CHECK(leave_out_surplus(hosts, 4) == 2);
+  REQUIRE(hosts.allocation.hosts.size() == 2);
+  CHECK(hosts.reach == std::vector<Reach>{Reach::kPipe, Reach::kSsh});
+  CHECK(hosts.allocation.world_size() == 4);
+
+  hosts.master_port = 29500;
+  CHECK(leave_out_surplus(hosts, 3) == 0);
+  CHECK(hosts.allocation.world_size() == 4);
+}
