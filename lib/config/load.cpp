@@ -129,11 +129,6 @@ void throw_if_bad(const LoadResult& result) {
 void require_runnable(const JobConfig& config, bool verifies) {
   if (config.pipeline.stages == 1) return;
   const auto refuse = [](const char* reason) { throw UserError(ExitCode::kBadInput, reason); };
-  if (config.zero.offload_optimizer.device != OffloadDevice::kNone) {
-    refuse(
-        "'zero_optimization.offload_optimizer' does not run with pipeline stages yet; set its device to \"none\", or "
-        "'pipeline.stages' (--stages) to 1");
-  }
   if (verifies) {
     refuse(
         "--verify does not run with pipeline stages yet: its replica computes the whole model on each rank. Verify the "

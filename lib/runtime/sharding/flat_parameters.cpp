@@ -48,7 +48,7 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
   choose_offloaded();
-  if (const int64_t bytes = host_bytes(); bytes > 0) options_.offload.reserve(bytes);
+  if (options_.offload.optimizer_share > 0 || options_.offload.parameters) options_.offload.reserve(host_bytes());
   std::vector<at::Tensor> at_rest;
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].is_gathered) allocate_resident(i);
@@ -115,6 +115,11 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   };
   host.are_kept = options_.offload.keeps_gradients;
   host.sum_of_squares = options_.offload.sum_of_squares;
+  if (options_.tied.counted_ranges) {
+    host.counted_ranges = [this](const StateSpan& span) {
+      return options_.tied.counted_ranges(groups_[static_cast<size_t>(span.flat_group)], span);
+    };
+  }
   return make_host_gradients(std::move(resident), std::move(host), state_);
 }
 
@@ -228,6 +233,8 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
     gathered_->expect_backward(unit);
     if (!locations_[unit].empty()) gradients_->expect(unit);
   }
+  // In a pipeline, a rank that waited here for one that skips a unit would hold up the other stages, and they that one.
+  if (micro_batches_overlap_ && num_shards_ > 1) publish(groups_.size());
   for (const auto& location : locations_[unit]) publish(static_cast<size_t>(location.group) + 1);
   for (const auto& location : locations_[unit]) streams_.wait(resident_ready_[location.group]);
   UnitValues out = views_of(unit);
@@ -313,6 +320,7 @@ void FlatParameters::begin_accumulation_step(bool is_last) {
 void FlatParameters::begin_overlapping_micro_batches() {
   DSL_CHECK(!orders_collectives(), "micro batches overlap at stages 0 and 1 only");
   begin_accumulation_step(/*is_last=*/false);
+  micro_batches_overlap_ = true;
 }
 
 void FlatParameters::begin_last_backward() {
@@ -322,7 +330,7 @@ void FlatParameters::begin_last_backward() {
 void FlatParameters::end_accumulation_step() {
   if (orders_collectives()) collective_order_.end_pass();
   gathered_->end_pass();
-  in_training_pass_ = false;
+  in_training_pass_ = micro_batches_overlap_ = false;
 }
 
 void FlatParameters::reduce_gradients() {

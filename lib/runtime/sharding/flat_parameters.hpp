@@ -9,7 +9,8 @@
 //
 // With offload the optimizer's state of some groups, and at stage 3 the gathered parameters, rest in host memory.
 // Updates of that state may still be running when gather_parameters() is called (PendingUpdates): a unit's parameters
-// are published when it is first acquired, on every rank in the order of the groups and before any gradient is reduced.
+// are published when it is first acquired, on every rank in the order of the groups and before any gradient is reduced;
+// of a pipeline's stage with several data ranks, all are published at the first call of a step.
 //
 // Threads: acquire/release on the thread that runs the model, prepare_backward/take_gradients on autograd's thread,
 // everything else on the engine's thread and never during a backward pass.
@@ -144,6 +145,7 @@ class FlatParameters : public UnitParameters {
   CollectiveOrder collective_order_;
   std::vector<UnitViews> views_;  // by unit
   bool in_training_pass_ = false, in_inference_pass_ = false;
+  bool micro_batches_overlap_ = false;  // in a training pass of a pipeline
 };
 
 }  // namespace dslaunch::runtime

@@ -48,6 +48,8 @@ struct HostGradientOptions {
   bool are_kept = false;                  // those of a step stay until the release() of the next one
   std::function<at::Tensor(int64_t numel, at::ScalarType dtype)> allocate;  // host memory
   std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;
+  // The parts of a span of the state that are squared. Empty: all of it.
+  std::function<std::vector<Range>(const StateSpan&)> counted_ranges = {};
 };
 
 // Copies the gradients of offloaded groups to the host on the stream where they are delivered, bucket by bucket while

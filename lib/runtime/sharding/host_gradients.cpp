@@ -101,9 +101,17 @@ class HostGradients final : public GradientSink {
     squares.clear();
     for (const auto& [span, arrays] : state_) {
       if (span.flat_group != group) continue;
-      const int64_t offset = span.range.begin - options_.own_ranges[group].begin;
-      squares.push_back(sum_of_squares(values.narrow(0, offset, span.numel())));
+      at::Tensor sum = at::zeros({}, values.options().dtype(at::kDouble));
+      for (const Range& range : counted_ranges(span)) {
+        const int64_t offset = range.begin - options_.own_ranges[group].begin;
+        sum.add_(sum_of_squares(values.narrow(0, offset, range.size())));
+      }
+      squares.push_back(sum);
     }
+  }
+
+  std::vector<Range> counted_ranges(const StateSpan& span) const {
+    return options_.counted_ranges ? options_.counted_ranges(span) : std::vector<Range>{span.range};
   }
 
   at::Tensor sum_of_squares(const at::Tensor& values) const {

@@ -11,6 +11,7 @@
 
 #include "comm/communicator.hpp"
 #include "runtime/state/partition.hpp"
+#include "runtime/state/state_span.hpp"
 
 namespace dslaunch::runtime {
 
@@ -54,6 +55,8 @@ struct ShardingOptions {
   struct Tied {
     std::vector<int> parameters;  // in the order of the whole model
     std::function<void(int parameter, const at::Tensor& gradient)> sum;
+    // The parts of a span of the state that this stage counts in the norm. Empty: all of it.
+    std::function<std::vector<Range>(const FlatGroup& group, const StateSpan& span)> counted_ranges = {};
   };
   Tied tied;
 
@@ -66,7 +69,8 @@ struct ShardingOptions {
     // Host memory of an element; 0 for what rests in files.
     int64_t state_bytes = 0;  // of master and moments
     bool parameters_take_memory = false;
-    // Called once, before anything is allocated, with all that this rank will allocate; throws if that is too much.
+    // Called once where anything may be offloaded, before it is allocated, with all that this rank will allocate;
+    // throws if that is too much.
     std::function<void(int64_t bytes)> reserve;
     std::function<at::Tensor(int64_t numel, at::ScalarType dtype, HostUse use)> allocate;  // zeros
     std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;  // 0-dim fp64, on the argument's device

@@ -192,7 +192,7 @@ TEST_CASE("what pipeline stages do not run yet is refused by name", "[config][pi
     const auto config = load("{pipeline: {stages: 2, schedule: \"" + std::string(schedule) + "\"}}", 2).config;
     CHECK_NOTHROW(require_runnable(config, /*verifies=*/false));
   }
-  CHECK_THAT(refusal("{pipeline: {stages: 2}, zero_optimization: {stage: 1, offload_optimizer: {device: \"cpu\"}}}"),
-             Contains("'zero_optimization.offload_optimizer'"));
+  const char* offloads = "{pipeline: {stages: 2}, zero_optimization: {stage: 1, offload_optimizer: {device: \"cpu\"}}}";
+  CHECK_NOTHROW(require_runnable(load(offloads, 2).config, /*verifies=*/false));
   CHECK_THAT(refusal("{pipeline: {stages: 2}}", /*verifies=*/true), Contains("--verify"));
 }

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/step/stage_memory.hpp"
 #include "runtime/optim/moments.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
@@ -48,9 +50,16 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
   sharding.tied = {tied_.trained(),
                    [this](int parameter, const at::Tensor& gradient) { tied_.sum(parameter, gradient); }};
-  const auto offload = sharding.offload;
-  if (groups.pipe != nullptr)
+  if (tied_.any_is_counted_elsewhere()) {
+    sharding.tied.counted_ranges = [this](const FlatGroup& group, const StateSpan& span) {
+      return tied_.counted_ranges(group, span);
+    };
+  }
+  if (groups.pipe != nullptr) {
     link_ = std::make_unique<StageLink>(*groups.pipe, *model.facts.stage, streams_, options.device);
+    sharding.offload.reserve = reserve_together(sharding.offload.reserve);
+  }
+  const auto offload = sharding.offload;
   parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
                                                  options.gather_group != nullptr ? *options.gather_group : groups.data);
   parameters_->load(read);
@@ -65,6 +74,17 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   update_ = std::make_unique<ShardUpdate>(*optimizer_, loss_scaling_, rates_, config.fp32_master, host_updates_.get());
   update_->round_masters(parameters_->state());
   if (config_.graph_harvesting && !options_.for_evaluation) captured_pass_ = make_captured_pass();
+}
+
+// Stages need different amounts: the ranks of a host, which are numbered one after the other, ask for their mean.
+std::function<void(int64_t)> Engine::reserve_together(std::function<void(int64_t)> reserve) const {
+  return [this, reserve = std::move(reserve)](int64_t bytes) {
+    const auto of_ranks = gather_values(groups_.world, options_.device, bytes);
+    const int64_t first = groups_.world.rank() / options_.ranks_of_host * options_.ranks_of_host;
+    const int64_t end = std::min<int64_t>(first + options_.ranks_of_host, std::ssize(of_ranks));
+    const int64_t sum = std::accumulate(of_ranks.begin() + first, of_ranks.begin() + end, int64_t{0});
+    reserve((sum + end - first - 1) / (end - first));
+  };
 }
 
 void Engine::allocate_moments(const ShardingOptions::Offload& offload) {

@@ -21,21 +21,22 @@ enum Statistic : int64_t {
   kNumStatistics
 };
 
-// The sum of squares of all gradients: 0-dim fp64. Those that left the device brought theirs; on CPU ranks offloaded
-// ones are added up with the others, so that the order of additions does not depend on offload.
+// The sum of squares of all gradients that count: 0-dim fp64. Those that left the device brought theirs; on CPU ranks
+// offloaded ones are added up with the others, so that the order of additions does not depend on offload.
 at::Tensor squares_of(std::span<const SpanState> state, const StepVerdict::Options& options) {
   const at::Device device = options.device;
   std::vector<at::Tensor> gradients;
   at::Tensor sum;
   for (const auto& [span, arrays] : state) {
-    if (options.counted_ranges) {
+    if (arrays.gradient.device() != device) {
+      if (!arrays.gradient_squares.defined()) continue;
+      sum = sum.defined() ? sum + arrays.gradient_squares : arrays.gradient_squares;
+    } else if (options.counted_ranges) {
       for (const Range& range : options.counted_ranges(span)) {
         gradients.push_back(arrays.gradient.narrow(0, range.begin - span.range.begin, range.size()).to(at::kFloat));
       }
-    } else if (arrays.gradient.device() == device) {
+    } else {
       gradients.push_back(arrays.gradient.to(at::kFloat));
-    } else if (arrays.gradient_squares.defined()) {
-      sum = sum.defined() ? sum + arrays.gradient_squares : arrays.gradient_squares;
     }
   }
   if (gradients.empty()) return sum.defined() ? sum : at::zeros({}, at::TensorOptions(device).dtype(at::kDouble));

@@ -61,6 +61,7 @@ struct Case {
   bool tied = false;
   double clipping = 0.5;
   bool recomputes = false;
+  bool offloads = false, delays = false;  // the optimizer's state; its updates
 };
 
 config::JobConfig config_of(const Case& c) {
@@ -69,6 +70,8 @@ config::JobConfig config_of(const Case& c) {
   config.optimizer.lr = 0.01;
   config.gradient_clipping = c.clipping;
   config.zero.stage = c.zero_stage;
+  if (c.offloads) config.zero.offload_optimizer.device = config::OffloadDevice::kHost;
+  config.zero.offload_optimizer.delayed_update = c.delays;
   config.pipeline.stages = c.mesh.pipe;
   config.pipeline.schedule = c.schedule;
   config.pipeline.partition = config::PipelinePartition::kParameters;
@@ -123,7 +126,7 @@ std::map<std::pair<std::string, std::string>, at::Tensor> state_of(const std::ve
 // the stages, and for tied parameters: over the micro batches of each stage first.
 void check_same(const Case& c) {
   INFO("pipe " << c.mesh.pipe << ", data " << c.mesh.data << ", micro batches " << c.micro_batches << ", ZeRO "
-               << c.zero_stage << ", tied " << c.tied);
+               << c.zero_stage << ", tied " << c.tied << ", offloads " << c.offloads << ", delays " << c.delays);
   Case alone_case = c;
   alone_case.mesh.pipe = 1;
   const auto alone = run_on(alone_case), runs = run_on(c);
@@ -236,6 +239,26 @@ TEST_CASE("deferred weight gradients train as one rank does", "[runtime][engine]
                 .schedule = kZbH1,
                 .tied = tied,
                 .recomputes = tied});
+  }
+}
+
+TEST_CASE("an optimizer that is offloaded updates the stages as the whole model", "[runtime][engine][pipeline]") {
+  const bool delays = GENERATE(false, true);
+  const auto schedule = GENERATE(config::PipelineSchedule::k1F1B, config::PipelineSchedule::kZbH1);
+  SECTION("bit for bit") {
+    const comm::Mesh mesh = GENERATE(comm::Mesh{1, 2, 1}, comm::Mesh{1, 4, 1});
+    check_same(
+        {.mesh = mesh, .zero_stage = 1, .schedule = schedule, .clipping = 0, .offloads = true, .delays = delays});
+  }
+  SECTION("beside each other, with clipping") {
+    const bool tied = GENERATE(false, true);
+    check_same({.mesh = {2, 2, 1},
+                .zero_stage = 1,
+                .schedule = schedule,
+                .tied = tied,
+                .clipping = 0.05,
+                .offloads = true,
+                .delays = delays});
   }
 }
 
