@@ -126,16 +126,6 @@ void throw_if_bad(const LoadResult& result) {
   throw UserError(result.exit_code(), message);
 }
 
-void require_runnable(const JobConfig& config, bool verifies) {
-  if (config.pipeline.stages == 1) return;
-  const auto refuse = [](const char* reason) { throw UserError(ExitCode::kBadInput, reason); };
-  if (verifies) {
-    refuse(
-        "--verify does not run with pipeline stages yet: its replica computes the whole model on each rank. Verify the "
-        "model with --stages 1");
-  }
-}
-
 Override parse_set_option(std::string_view text) {
   size_t equals = text.find('=');
   if (equals == text.npos || equals == 0) {

@@ -47,10 +47,6 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
 // Throws UserError with one line per issue, unless ok().
 void throw_if_bad(const LoadResult& result);
 
-// Refuses what can be planned and explained with several pipeline stages, but not run yet: `verifies` (--verify).
-// Throws UserError(65). Called after all other checks, by the launcher and by every rank.
-void require_runnable(const JobConfig& config, bool verifies);
-
 // Parses "key=value" of --set; an error (64) when '=' or the key is missing.
 Override parse_set_option(std::string_view text);
 

@@ -145,9 +145,10 @@ class ModelCases(test_model_cases.CaseTest):
     """Models with unusual habits, in two stages and in one: the same losses, or a refusal with the reason."""
 
     def run_in(self, stages, name, config):
+        """Several stages beside the replica of --verify, which knows the random numbers of each."""
         folder = self.env.run_dir()
-        config = staged(config, stages, partition="parameters")
-        outcome = self.env.run(self.model(name), self.data(name), config, folder, stages, 6)
+        config, extra = staged(config, stages, partition="parameters"), ["--verify", "3"] if stages > 1 else []
+        outcome = self.env.run(self.model(name), self.data(name), config, folder, stages, 6, extra)
         return outcome, [row["loss"] for row in harness.read_metrics(folder)] if outcome.code == 0 else None
 
     def test_all(self):
@@ -160,6 +161,7 @@ class ModelCases(test_model_cases.CaseTest):
                     self.assertRegex(outcome.err.strip(), NOT_CUT[name])
                     continue
                 self.assertEqual(outcome.code, 0, str(outcome))
+                self.assertIn("--verify: 3 steps agree", outcome.text)
                 _, want = self.run_in(1, name, config)
                 bound = 1.0 if name in RANDOM else BOUND if name in REORDERED else 0.0
                 for one, other in zip(want, got, strict=True):
@@ -167,14 +169,15 @@ class ModelCases(test_model_cases.CaseTest):
 
 
 class Checkpoints(PooledTest, OracleTest):
-    """The trajectory does not notice how many stages save and load it."""
+    """The trajectory does not notice how many stages save and load it, and --verify finds what was saved on every stage."""
 
     def through(self, kind, segments, config):
         folder = self.env.run_dir()
         for stages, data_ranks, zero, last in segments:
             part = staged({**config, "zero_optimization": {"stage": zero}}, stages)
+            verifies = ["--verify", "1"] if stages > 1 else []
             rows, _ = self.env.train(self.env.model(kind), self.env.data(kind), part, stages * data_ranks, last, folder,
-                                     ["--resume", "auto"])
+                                     ["--resume", "auto", *verifies])
         return rows, folder
 
     def test_any_stages_load_any_other_s(self):
@@ -200,7 +203,6 @@ class Checkpoints(PooledTest, OracleTest):
         for name, value in want.items():
             self.assertTrue(torch.equal(value, got[name]), name)
 
-
     def test_frozen_parameters(self):
         """Saved once, by the stage that has them, and restored where another stage has them."""
         torch.manual_seed(0)
@@ -214,7 +216,8 @@ class Checkpoints(PooledTest, OracleTest):
         for segments in (((1, 9),), ((2, 3), (3, 6), (1, 9))):
             folders.append(self.env.run_dir())
             for stages, last in segments:
-                rows, _ = self.env.train(path, data, staged(config, stages), stages, last, folders[-1], ["--resume", "auto"])
+                rows, _ = self.env.train(path, data, staged(config, stages), stages, last, folders[-1],
+                                         ["--resume", "auto", "--verify", "1"])
         self.assert_close(one_process.train(path, data, config, 9), rows, keys=("loss",))
         want, got = (tensor_file.read(self.env.consolidate(each, f"{i}.safetensors")) for i, each in enumerate(folders))
         self.assertEqual(sorted(want), sorted(dict(layers.named_parameters())))
@@ -245,8 +248,9 @@ class Programs(PooledTest, OracleTest):
         self.assertIn("rank 2 (stage 1) on localhost failed first", "\n".join(text.strip().splitlines()[-25:]), text)
         self.assertIn("2 stages", text)
         done = int(os.path.basename(checkpoint_state.newest(folder)).removeprefix("step_"))
-        outcome = harness.run(self.command(config, folder, 4, done + 3, "--stages", "2", "--resume", "auto"))
+        outcome = harness.run(self.command(config, folder, 4, done + 3, "--stages", "2", "--resume", "auto", "--verify", "2"))
         self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("--verify: 2 steps agree with an unsharded replica", outcome.text)
         whole, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), staged(config, 2), 4, done + 3)
         self.assert_same(whole, harness.read_metrics(folder))
 
@@ -274,14 +278,13 @@ class Programs(PooledTest, OracleTest):
         def zero(**section):
             return {"zero_optimization": section}
 
-        for code, words, world, changes, extra in (
-                (78, "cannot divide the job into models: 3 ranks", 3, {}, ()),
-                (65, "'zero_optimization.stage' 2 does not go with 2 pipeline stages", 2, zero(stage=2), ()),
-                (65, "'zero_optimization.stage' 3 does not go with 2 pipeline stages", 2, zero(stage=3), ()),
-                (65, "--verify does not run with pipeline stages", 2, {}, ("--verify", "2"))):
+        for code, words, world, changes in (
+                (78, "cannot divide the job into models: 3 ranks", 3, {}),
+                (65, "'zero_optimization.stage' 2 does not go with 2 pipeline stages", 2, zero(stage=2)),
+                (65, "'zero_optimization.stage' 3 does not go with 2 pipeline stages", 2, zero(stage=3))):
             with self.subTest(words=words):
                 outcome = harness.run(self.command(base_config("mlp", **changes), self.env.run_dir(), world, 2, "--stages",
-                                                   "2", *extra, kind="mlp"))
+                                                   "2", kind="mlp"))
                 self.refused(code, words, outcome)
 
     def refused_by_all(self, words, outcome):

@@ -206,7 +206,6 @@ void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
   if (run_.flags.has("--eval_only") && (run_.flags.has("--steps") || run_.flags.has("--epochs"))) {
     notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
   }
-  if (!run_.launch.dry_run) config::require_runnable(loaded.config, run_.flags.has("--verify"));
 }
 
 void TrainPlanner::split_anew(int data_ranks) {

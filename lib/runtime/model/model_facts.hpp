@@ -46,6 +46,9 @@ struct ModelFacts {
   Result<> capturable;
   std::optional<StageFacts> stage;  // empty: the whole model
   std::vector<std::string> notes;   // about the file, for the user, one line each
+
+  // The parameters of all stages; of a stage without units.
+  const ParameterTable& whole_table() const { return stage ? stage->whole : table; }
 };
 
 }  // namespace dslaunch::runtime::model

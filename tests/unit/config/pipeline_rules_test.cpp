@@ -182,17 +182,3 @@ TEST_CASE("activation_checkpoint_interval recomputes blocks in groups of that si
   CHECK_THAT(only_line("{pipeline: {activation_checkpoint_interval: 3}, activation_checkpointing: {enabled: false}}"),
              Contains("'activation_checkpointing.enabled' is false"));
 }
-
-TEST_CASE("what pipeline stages do not run yet is refused by name", "[config][pipeline]") {
-  const auto refusal = [](const char* text, bool verifies = false) {
-    return test::message_of(ExitCode::kBadInput, "", [&] { require_runnable(load(text, 2).config, verifies); });
-  };
-  CHECK_NOTHROW(require_runnable(good("{pipeline: {schedule: \"zb-h1\"}}"), /*verifies=*/true));
-  for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
-    const auto config = load("{pipeline: {stages: 2, schedule: \"" + std::string(schedule) + "\"}}", 2).config;
-    CHECK_NOTHROW(require_runnable(config, /*verifies=*/false));
-  }
-  const char* offloads = "{pipeline: {stages: 2}, zero_optimization: {stage: 1, offload_optimizer: {device: \"cpu\"}}}";
-  CHECK_NOTHROW(require_runnable(load(offloads, 2).config, /*verifies=*/false));
-  CHECK_THAT(refusal("{pipeline: {stages: 2}}", /*verifies=*/true), Contains("--verify"));
-}

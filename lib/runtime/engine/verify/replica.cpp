@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/engine/setup/initial_values.hpp"
@@ -15,6 +16,7 @@ namespace {
 
 config::JobConfig unsharded(config::JobConfig config) {
   config.zero = config::Zero{};
+  config.pipeline = config::Pipeline{};
   config.graph_harvesting = false;  // state changes between micro batches: each uses that of its own rank
   return config;
 }
@@ -34,7 +36,8 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
     : device_(run.engine.device),
       bound_(bound),
       config_(unsharded(run.config)),
-      model_(setup::load_model(run.model_path, config_, device_)) {
+      model_(setup::load_model(run.model_path, config_, device_)),
+      random_(model_->facts.table, run.model.facts.stage, device_) {
   step::EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;
   options.barrier = {};
@@ -43,7 +46,6 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
   engine_ = std::make_unique<step::Engine>(*model_, config_, options, comm::Groups::of_data_ranks(single_rank_group),
                                            setup::initial_values(*model_, config_.init, run.model_path));
   engine_->observe(*this);
-  take_frozen(run.model);
   magnitudes_ = std::make_unique<GradientMagnitudes>(model_->facts.table, engine_->unit_parameters());
   model_->runnable->set_unit_parameters(magnitudes_.get());
   const auto& parameters = model_->facts.table.parameters;
@@ -51,28 +53,33 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
   open_ranks(run);
 }
 
-// A checkpoint may have set other values than those in the file.
-void Replica::take_frozen(const model::Model& of_run) {
-  for (size_t i = 0; i < model_->facts.table.parameters.size(); ++i) {
-    const int parameter = static_cast<int>(i);
-    if (model_->facts.table.parameters[i].trainable) continue;
-    if (const at::Tensor value = of_run.tensors.frozen_value(parameter); value.defined()) {
-      model_->tensors.set_frozen_value(parameter, value);
-    }
-  }
+void Replica::set_held(const std::string& name, const at::Tensor& value) {
+  const auto buffers = model_->tensors.buffers();
+  const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const auto& held) { return held.first == name; });
+  if (found == buffers.end()) return set_frozen(parameter_of(name), value);
+  for (auto& rank : ranks_) rank.buffers[static_cast<size_t>(found - buffers.begin())].copy_(value);
+}
+
+at::Tensor Replica::held(const std::string& name) const {
+  const auto buffers = model_->tensors.buffers();
+  const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const auto& held) { return held.first == name; });
+  return found != buffers.end() ? found->second : model_->tensors.frozen_value(parameter_of(name));
 }
 
 void Replica::open_ranks(const ReplicatedRun& run) {
   config::Data data = config_.data;
   data.num_workers = 0;  // no loader threads for every rank of the job
-  const auto buffers = run.model.tensors.buffers();
+  const auto buffers = model_->tensors.buffers();
   for (int rank = 0; rank < run.num_data_ranks; ++rank) {
     LoaderOptions options = run.data.loader;
     options.rank = rank;
     options.assembly.pin = false;
     RankState state;
     state.loader = std::make_unique<BatchLoader>(run.data.train, run.data.train_arrays, data, options, run.position);
-    state.random = tensor_of_bytes(run.random_states.at(static_cast<size_t>(rank)));
+    for (size_t of = static_cast<size_t>(rank); of < run.random_states.size();
+         of += static_cast<size_t>(run.num_data_ranks)) {
+      state.random.push_back(tensor_of_bytes(run.random_states[of]));
+    }
     for (const auto& [name, buffer] : buffers) state.buffers.push_back(buffer.clone());
     ranks_.push_back(std::move(state));
   }
@@ -80,13 +87,15 @@ void Replica::open_ranks(const ReplicatedRun& run) {
 
 step::StepResult Replica::step() {
   const at::Tensor of_this_process = save_random_state(device_);
-  const at::Tensor before = ranks_.front().random;
+  const auto before = ranks_.front().random;
   micro_batches_ = 0;
   magnitudes_->begin_step();
+  model_->runnable->set_unit_observer(random_.observer());
   auto result = engine_->train_step([this] { return next_micro_batch(); }, /*stop_requested=*/false);
   leave(ranks_.back());
   if (!result) result = engine_->finish();
-  draws_random_numbers_ = !ranks_.front().random.equal(before);
+  draws_random_numbers_ = !std::equal(before.begin(), before.end(), ranks_.front().random.begin(),
+                                      [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
   restore_random_state(of_this_process, device_);
   steps_done_ += 1;
   return *result;
@@ -101,13 +110,13 @@ setup::MicroBatch Replica::next_micro_batch() {
 }
 
 void Replica::enter(RankState& rank) {
-  restore_random_state(rank.random, device_);
+  random_.begin(rank.random);
   auto buffers = model_->tensors.buffers();
   for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, rank.buffers[i]);
 }
 
 void Replica::leave(RankState& rank) {
-  rank.random = save_random_state(device_);
+  rank.random = random_.end();
   const auto buffers = model_->tensors.buffers();
   for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i] = buffers[i].second.clone();
 }
@@ -157,9 +166,9 @@ Replica::State Replica::state() {
   return out;
 }
 
-int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
+int64_t replica_bytes(const ParameterTable& table, const precision::ModelDtypes& dtypes, int64_t num_moments) {
   int64_t bytes = 0, num_trainable = 0;
-  for (const auto& parameter : model.facts.table.parameters) {
+  for (const auto& parameter : table.parameters) {
     const auto own = static_cast<int64_t>(c10::elementSize(parameter.dtype));
     if (!parameter.trainable) {
       bytes += parameter.numel * own;
@@ -171,7 +180,6 @@ int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& d
     bytes += parameter.numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
     num_trainable += parameter.numel;
   }
-  for (const auto& [name, buffer] : model.tensors.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
   return bytes + num_trainable * 4 * (1 + num_moments);  // broadcasts from the ranks
 }
 

@@ -1,7 +1,8 @@
 // For --verify: the training run repeated in rank 0 as a single process would execute it, without sharding and without
 // other ranks. It computes all data ranks' micro batches one after the other, each with the random numbers and the
 // buffers (BatchNorm's statistics) of the rank that computes it in the run, so that results that depend on how a batch
-// is split agree. One thread.
+// is split agree. Of a pipeline it computes the whole model, with the random numbers of each stage in its layers. One
+// thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,6 +17,7 @@
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/verify/gradient_magnitudes.hpp"
+#include "runtime/engine/verify/stage_random_states.hpp"
 #include "runtime/engine/verify/verification_bounds.hpp"
 #include "runtime/model/model.hpp"
 
@@ -23,14 +25,14 @@ namespace dslaunch::runtime::engine::verify {
 
 // The run to replicate; the references must outlive the replica.
 struct ReplicatedRun {
-  const model::Model& model;  // for its current buffers
+  const model::Model& model;  // of this rank
   std::string model_path;
   const config::JobConfig& config;
   step::EngineOptions engine;
   const setup::TrainingData& data;
   DataPosition position;
   int num_data_ranks = 1;
-  std::vector<std::string> random_states;  // of each data rank, as save_random_state() gives them
+  std::vector<std::string> random_states;  // of each rank of the world, as save_random_state() gives them
 };
 
 class Replica : private step::EngineObserver {
@@ -52,6 +54,13 @@ class Replica : private step::EngineObserver {
 
   // For a frozen parameter that no rank of the run holds whole.
   void set_frozen(int parameter, const at::Tensor& value) { model_->tensors.set_frozen_value(parameter, value); }
+  // A buffer or frozen parameter of the run, which a checkpoint may have set to another value than that in the file.
+  void set_held(const std::string& name, const at::Tensor& value);
+  at::Tensor held(const std::string& name) const;
+
+  const ParameterTable& table() const { return model_->facts.table; }
+  int parameter_of(const std::string& name) const { return parameter_of_.at(name); }
+  std::vector<std::pair<std::string, at::Tensor>> buffers() const { return model_->tensors.buffers(); }
 
   UnitParameters& unit_parameters() { return engine_->unit_parameters(); }
   // Whether the last step drew random numbers.
@@ -61,10 +70,9 @@ class Replica : private step::EngineObserver {
   // State that each rank has for itself.
   struct RankState {
     std::unique_ptr<BatchLoader> loader;
-    at::Tensor random;
+    std::vector<at::Tensor> random;  // by stage
     std::vector<at::Tensor> buffers;
   };
-  void take_frozen(const model::Model& of_run);
   void open_ranks(const ReplicatedRun& run);
   setup::MicroBatch next_micro_batch();
   void enter(RankState& rank);
@@ -82,6 +90,7 @@ class Replica : private step::EngineObserver {
   std::unique_ptr<GradientMagnitudes> magnitudes_;
   std::map<std::string, int> parameter_of_;  // by name
   // changes with every step
+  StageRandomStates random_;
   std::vector<RankState> ranks_;
   size_t micro_batches_ = 0;  // of the current step, that were returned so far
   std::vector<SpanState> lower_, upper_;
@@ -89,7 +98,8 @@ class Replica : private step::EngineObserver {
   bool draws_random_numbers_ = false;
 };
 
-// Bytes of device memory that a replica of `model` needs in addition to the run, without activations.
-int64_t replica_bytes(const model::Model& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
+// Bytes of device memory that a replica of a model with these parameters needs in addition to the run, without buffers
+// and activations.
+int64_t replica_bytes(const ParameterTable& table, const precision::ModelDtypes& dtypes, int64_t num_moments);
 
 }  // namespace dslaunch::runtime::engine::verify

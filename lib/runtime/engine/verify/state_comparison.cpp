@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -14,30 +15,22 @@
 
 namespace dslaunch::runtime::engine::verify {
 
-StateComparison::StateComparison(step::Engine& engine, const model::Model& model, comm::Communicator& world,
-                                 at::Device device, const VerificationBounds& bounds)
-    : engine_(engine), model_(model), world_(world), device_(device), bounds_(bounds) {
+StateComparison::StateComparison(step::Engine& engine, comm::Communicator& world, at::Device device,
+                                 const VerificationBounds& bounds)
+    : engine_(engine), world_(world), device_(device), bounds_(bounds) {
   exchange_layout();
 }
 
 void StateComparison::exchange_layout() {
-  std::map<std::string, int> parameter_of, state_of;
-  const auto& parameters = model_.facts.table.parameters;
-  for (size_t i = 0; i < parameters.size(); ++i) parameter_of[parameters[i].name] = static_cast<int>(i);
   std::string lines;
   for (const auto& piece : engine_.owned_state()) {
-    lines +=
-        fmt::format("{} {} {} {}\n", parameter_of.at(piece.parameter), piece.begin, piece.values.numel(), piece.state);
+    lines += fmt::format("{} {} {} {}\n", piece.parameter, piece.begin, piece.values.numel(), piece.state);
   }
   for (const auto& text : gather_texts(world_, device_, lines)) {
     auto& locations = layout_.emplace_back();
     std::istringstream in(text);
     PieceLocation location;
-    std::string state;
-    while (in >> location.parameter >> location.begin >> location.count >> state) {
-      const auto [known, is_new] = state_of.try_emplace(state, static_cast<int>(state_of.size()));
-      if (is_new) state_names_.push_back(state);
-      location.state = known->second;
+    while (in >> location.parameter >> location.begin >> location.count >> location.state) {
       locations.push_back(location);
     }
   }
@@ -63,7 +56,7 @@ at::Tensor StateComparison::values_of_rank(int rank) {
 
 Result<> StateComparison::compare(Replica* replica) {
   std::optional<Difference> first;
-  std::vector<bool> differs(model_.facts.table.parameters.size(), false);
+  std::set<int> different;  // parameters
   auto replica_state = replica ? replica->state() : Replica::State{};
   std::map<std::pair<std::string, std::string>, size_t> index_of;
   for (size_t i = 0; i < replica_state.values.size(); ++i) {
@@ -76,20 +69,20 @@ Result<> StateComparison::compare(Replica* replica) {
       const at::Tensor piece = run_values.narrow(0, at, location.count);
       at += location.count;
       if (!replica) continue;
-      const auto& name = model_.facts.table.parameters[static_cast<size_t>(location.parameter)].name;
-      const size_t index = index_of.at({name, state_names_[static_cast<size_t>(location.state)]});
-      const auto difference = compare_piece(replica_state, index, location, rank, piece);
+      const size_t index = index_of.at({location.parameter, location.state});
+      auto difference = compare_piece(replica_state, index, location, rank, piece);
       replica_state.values[index].values.narrow(0, location.begin, location.count).copy_(piece);
       if (!difference) continue;
-      differs[static_cast<size_t>(location.parameter)] = true;
-      auto order = [](const Difference& d) { return std::tuple(d.at.parameter, d.at.state, d.element); };
+      difference->parameter = replica->parameter_of(location.parameter);
+      different.insert(difference->parameter);
+      auto order = [](const Difference& d) { return std::tuple(d.parameter, d.index, d.element); };
       if (!first || order(*difference) < order(*first)) first = difference;
     }
   }
   if (replica) replica->load_state(engine_);
-  num_different_ = std::count(differs.begin(), differs.end(), true);
+  num_different_ = std::ssize(different);
   if (!first) return {};
-  return Failure{describe(*first)};
+  return Failure{describe(*first, replica->table())};
 }
 
 namespace {
@@ -127,22 +120,22 @@ std::optional<StateComparison::Difference> StateComparison::compare_piece(const 
     return std::nullopt;
   }
   const auto element = is_close.to(at::kByte).argmin().item<int64_t>();
-  return Difference{location,
-                    location.begin + element,
-                    rank,
-                    run_values[element].item<double>(),
-                    own[element].item<double>(),
-                    bound[element].item<double>()};
+  return Difference{.state = location.state,
+                    .index = index,
+                    .element = location.begin + element,
+                    .rank = rank,
+                    .run = run_values[element].item<double>(),
+                    .replica = own[element].item<double>(),
+                    .bound = bound[element].item<double>()};
 }
 
-std::string StateComparison::describe(const Difference& difference) const {
-  const auto& state = state_names_[static_cast<size_t>(difference.at.state)];
-  const auto& shape = model_.facts.table.parameters[static_cast<size_t>(difference.at.parameter)].shape;
+std::string StateComparison::describe(const Difference& difference, const ParameterTable& table) {
+  const auto& shape = table.parameters[static_cast<size_t>(difference.parameter)].shape;
   return fmt::format(
       "first difference: {}, element {}{}: {:.9g} on rank {}, {:.9g} in the replica (difference {:.3g}, bound {:.3g})",
-      describe_parameter(model_.facts.table, difference.at.parameter), coordinates(difference.element, shape),
-      state == "master" ? "" : " of " + state, difference.run, difference.rank, difference.replica,
-      std::abs(difference.run - difference.replica), difference.bound);
+      describe_parameter(table, difference.parameter), coordinates(difference.element, shape),
+      difference.state == "master" ? "" : " of " + difference.state, difference.run, difference.rank,
+      difference.replica, std::abs(difference.run - difference.replica), difference.bound);
 }
 
 std::string describe_parameter(const ParameterTable& table, int parameter) {

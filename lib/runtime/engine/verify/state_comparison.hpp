@@ -17,8 +17,7 @@ namespace dslaunch::runtime::engine::verify {
 class StateComparison {
  public:
   // Collective: every rank learns which rank owns which piece. The references must outlive this object.
-  StateComparison(step::Engine& engine, const model::Model& model, comm::Communicator& world, at::Device device,
-                  const VerificationBounds& bounds);
+  StateComparison(step::Engine& engine, comm::Communicator& world, at::Device device, const VerificationBounds& bounds);
 
   // Collective; `replica`: on rank 0, null elsewhere. The error, on rank 0 only, describes the first difference in
   // model order. The replica then has the state of the run.
@@ -31,12 +30,14 @@ class StateComparison {
 
  private:
   struct PieceLocation {  // location of a piece of state on a rank
-    int parameter = 0;
-    int state = 0;  // index into state_names_
+    std::string parameter;
+    std::string state;
     int64_t begin = 0, count = 0;
   };
   struct Difference {
-    PieceLocation at;
+    int parameter = 0;  // index into the replica's table
+    std::string state;
+    size_t index = 0;  // of parameter and state in the replica's state
     int64_t element = 0;
     int rank = 0;
     double run = 0, replica = 0, bound = 0;
@@ -46,15 +47,13 @@ class StateComparison {
   at::Tensor values_of_rank(int rank);
   std::optional<Difference> compare_piece(const Replica::State& replica_state, size_t index,
                                           const PieceLocation& location, int rank, const at::Tensor& run_values);
-  std::string describe(const Difference& difference) const;
+  static std::string describe(const Difference& difference, const ParameterTable& table);
 
   // fixed after construction
   step::Engine& engine_;
-  const model::Model& model_;
   comm::Communicator& world_;
   const at::Device device_;
   const VerificationBounds bounds_;
-  std::vector<std::string> state_names_;
   std::vector<std::vector<PieceLocation>> layout_;  // by rank
   // results
   int64_t num_different_ = 0;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -51,16 +53,15 @@ Verification::Verification(step::Engine& engine, ReplicatedRun run, const comm::
                            rendezvous::Store& store, bool is_resumed)
     : engine_(engine),
       model_(run.model),
+      groups_(groups),
       world_(groups.world),
       device_(run.engine.device),
+      dtypes_(run.engine.dtypes),
       bounds_(bounds_of(run.model, run.config, run.engine, run.num_data_ranks)),
-      state_(engine, run.model, groups.world, run.engine.device, bounds_) {
+      state_(engine, groups.world, run.engine.device, bounds_) {
   require_memory(run);
-  run.random_states = gather_bytes(groups.data, device_, bytes_of_tensor(save_random_state(device_)));
-  if (world_.rank() == 0) {
-    single_rank_group_ = comm::make_communicator(group_of_one(device_), store);
-    replica_ = std::make_unique<Replica>(run, *single_rank_group_, bounds_.gradient);
-  }
+  open_replica(run, store);
+  share_held();
   share_frozen();
   // A checkpoint may differ from the model file; after a start from the model file both sides must have read the same.
   const Result<> state = state_.compare(replica_.get());
@@ -68,13 +69,24 @@ Verification::Verification(step::Engine& engine, ReplicatedRun run, const comm::
   compare_copies(engine_.steps_done());
 }
 
+void Verification::open_replica(ReplicatedRun run, rendezvous::Store& store) {
+  run.random_states = gather_bytes(world_, device_, bytes_of_tensor(save_random_state(device_)));
+  if (world_.rank() != 0) return;
+  single_rank_group_ = comm::make_communicator(group_of_one(device_), store);
+  replica_ = std::make_unique<Replica>(run, *single_rank_group_, bounds_.gradient);
+}
+
 void Verification::require_memory(const ReplicatedRun& run) {
   struct Memory {
     int64_t needed = 0, free = 0;
   };
-  const auto memory =
-      gather_values(world_, device_,
-                    Memory{replica_bytes(run.model, run.engine.dtypes, engine_.num_moments()), free_bytes(device_)})[0];
+  int64_t own_buffers = 0;
+  for (const auto& [name, buffer] : model_.tensors.buffers()) own_buffers += static_cast<int64_t>(buffer.nbytes());
+  const auto buffers = gather_values(world_, device_, own_buffers);
+  Memory own{replica_bytes(model_.facts.whole_table(), run.engine.dtypes, engine_.num_moments()), free_bytes(device_)};
+  for (size_t rank = 0; rank < buffers.size(); rank += static_cast<size_t>(groups_.mesh.data))
+    own.needed += buffers[rank];
+  const auto memory = gather_values(world_, device_, own)[0];
   if (memory.needed > memory.free) {
     throw UserError(
         ExitCode::kUnavailable,
@@ -133,15 +145,17 @@ std::vector<std::string> Verification::compare_numbers(const step::StepResult& r
   return differences;
 }
 
+namespace {
+
 // The root unit stays unsharded while the other units are visited, as in a forward pass of the model.
-void Verification::for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit) {
+void for_every_unit(const ParameterTable& table, UnitParameters& parameters,
+                    const std::function<void(int unit, const UnitValues& values)>& visit) {
   at::NoGradGuard no_grad;
-  auto& parameters = engine_.unit_parameters();
   const auto root = parameters.acquire(0, UnitCall::kInference);
   visit(0, root);
-  for (size_t i = 1; i < model_.facts.table.units.size(); ++i) {
+  for (size_t i = 1; i < table.units.size(); ++i) {
     const int unit = static_cast<int>(i);
-    const auto& members = model_.facts.table.units[i];
+    const auto& members = table.units[i];
     if (members.parameters.empty() && members.frozen.empty()) continue;
     visit(unit, parameters.acquire(unit, UnitCall::kInference));
     parameters.release(unit);
@@ -149,9 +163,74 @@ void Verification::for_every_unit(const std::function<void(int unit, const UnitV
   parameters.release(0);
 }
 
+struct NamedParameter {
+  int index = 0;  // into the table
+  at::Tensor value;
+};
+
+// Trained parameters by name, where they stay whole between their uses.
+std::map<std::string, NamedParameter> parameters_by_name(const ParameterTable& table, UnitParameters& parameters) {
+  std::map<std::string, NamedParameter> out;
+  for_every_unit(table, parameters, [&](int unit, const UnitValues& values) {
+    const auto& members = table.units[static_cast<size_t>(unit)].parameters;
+    for (size_t i = 0; i < members.size(); ++i) {
+      out[table.parameters[static_cast<size_t>(members[i])].name] = {members[i], values.parameters[i]};
+    }
+  });
+  return out;
+}
+
+// As far as the roundings of a sum in another order may move a value.
+bool is_close(const at::Tensor& a, const at::Tensor& b, double rounding) {
+  const double of_dtype = a.scalar_type() == at::kFloat ? 0 : a.scalar_type() == at::kHalf ? 0x1p-10 : 0x1p-7;
+  const at::Tensor error = (a.to(at::kDouble) - b.to(at::kDouble)).abs(), size = b.to(at::kDouble).abs();
+  return error.le(size * of_dtype + size.max() * rounding).all().item<bool>();
+}
+
+}  // namespace
+
+// Gives the replica the buffers and unsharded frozen parameters of the run, those of each stage from its first data
+// rank.
+void Verification::share_held() {
+  if (groups_.own.data != 0) return;
+  auto own = model_.tensors.buffers();
+  const auto& parameters = model_.facts.table.parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].trainable) continue;
+    if (at::Tensor value = model_.tensors.frozen_value(static_cast<int>(i)); value.defined()) {
+      own.emplace_back(parameters[i].name, std::move(value));
+    }
+  }
+  if (replica_) {
+    for (const auto& [name, value] : own) replica_->set_held(name, value);
+  }
+  if (groups_.pipe != nullptr) receive_held(own);
+}
+
+void Verification::receive_held(const std::vector<std::pair<std::string, at::Tensor>>& own) {
+  comm::Communicator& pipe = *groups_.pipe;
+  std::string lines;
+  for (const auto& [name, value] : own) lines += fmt::format("{}\n", name);
+  const auto names = gather_texts(pipe, device_, lines);
+  for (int stage = 1; stage < pipe.size(); ++stage) {
+    std::istringstream in(names[static_cast<size_t>(stage)]);
+    std::string name;
+    for (size_t i = 0; std::getline(in, name); ++i) {
+      if (pipe.rank() != 0 && pipe.rank() != stage) continue;
+      const at::Tensor value = pipe.rank() == stage ? own[i].second.contiguous() : at::empty_like(replica_->held(name));
+      const comm::Buffer bytes{value.data_ptr(), value.nbytes(), comm::DType::kUInt8};
+      if (bytes.count == 0) continue;
+      const comm::Outgoing send{bytes, 0};
+      const comm::Incoming receive{bytes, stage};
+      pipe.rank() == stage ? pipe.exchange({&send, 1}, {}) : pipe.exchange({}, {&receive, 1});
+      if (replica_) replica_->set_held(name, value);
+    }
+  }
+}
+
 // Gives the replica the whole values of frozen parameters that are sharded over the ranks.
 void Verification::share_frozen() {
-  for_every_unit([&](int unit, const UnitValues& values) {
+  for_every_unit(model_.facts.table, engine_.unit_parameters(), [&](int unit, const UnitValues& values) {
     const auto& members = model_.facts.table.units[static_cast<size_t>(unit)].frozen;
     for (size_t i = 0; i < values.frozen.size(); ++i) {
       if (replica_ && values.frozen[i].defined()) replica_->set_frozen(members[i], values.frozen[i].clone());
@@ -161,8 +240,9 @@ void Verification::share_frozen() {
 
 // On every rank, compares what its units read with the replica's values, which are now computed from the run's masters.
 void Verification::compare_copies(int64_t step) {
+  if (groups_.pipe != nullptr) return agree(step, compare_stage());
   Result<> copies;
-  for_every_unit([&](int unit, const UnitValues& values) {
+  for_every_unit(model_.facts.table, engine_.unit_parameters(), [&](int unit, const UnitValues& values) {
     const Result<> compared = compare_unit(unit, values.parameters);
     if (copies.ok()) copies = compared;
   });
@@ -175,28 +255,50 @@ Result<> Verification::compare_unit(int unit, const std::vector<at::Tensor>& own
       replica_ ? replica_->unit_parameters().acquire(unit, UnitCall::kInference).parameters : std::vector<at::Tensor>();
   Result<> compared;
   for (size_t i = 0; i < own.size(); ++i) {
-    const at::Tensor mine = as_bytes(own[i]);
-    if (mine.numel() == 0) continue;
-    at::Tensor theirs = replica_ ? as_bytes(expected[i]).clone() : at::empty_like(mine);
-    if (world_.size() > 1) {
-      world_.broadcast({theirs.data_ptr(), theirs.nbytes(), comm::DType::kUInt8}, /*root=*/0);
-    }
-    if (!compared.ok() || mine.equal(theirs)) continue;
-    const auto width = static_cast<int64_t>(own[i].element_size());
-    const int64_t element = mine.eq(theirs).to(at::kByte).argmin().item<int64_t>() / width;
-    const auto value = [&](const at::Tensor& bytes) {
-      return bytes.narrow(0, element * width, width).view(own[i].scalar_type()).item<double>();
-    };
-    compared =
-        Failure{fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
-                            describe_parameter(model_.facts.table, members[i]),
-                            coordinates(element, model_.facts.table.parameters[static_cast<size_t>(members[i])].shape),
-                            value(mine), world_.rank(), value(theirs))};
+    if (own[i].numel() == 0) continue;
+    const at::Tensor theirs = replica_ ? expected[i].detach().clone() : at::empty_like(own[i]);
+    share(theirs);
+    if (compared.ok()) compared = compare_copy(members[i], own[i], theirs);
   }
   if (replica_) replica_->unit_parameters().release(unit);
   return compared;
 }
 
+// All parameters of the model go to all ranks, each of which has some of them.
+Result<> Verification::compare_stage() {
+  const auto own = parameters_by_name(model_.facts.table, engine_.unit_parameters());
+  const auto expected = replica_ ? parameters_by_name(replica_->table(), replica_->unit_parameters())
+                                 : std::map<std::string, NamedParameter>();
+  Result<> compared;
+  for (const auto& info : model_.facts.whole_table().parameters) {
+    if (!info.trainable || info.numel == 0) continue;
+    const at::Tensor theirs =
+        replica_ ? expected.at(info.name).value.detach().clone()
+                 : at::empty(info.shape, at::TensorOptions().device(device_).dtype(dtypes_(info.name, info.dtype)));
+    share(theirs);
+    const auto found = own.find(info.name);
+    if (compared.ok() && found != own.end()) compared = compare_copy(found->second.index, found->second.value, theirs);
+  }
+  return compared;
+}
+
+// From rank 0 to all.
+void Verification::share(const at::Tensor& values) {
+  if (world_.size() == 1) return;
+  world_.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
+}
+
+Result<> Verification::compare_copy(int parameter, const at::Tensor& own, const at::Tensor& theirs) const {
+  const at::Tensor mine = as_bytes(own), of_masters = as_bytes(theirs);
+  if (mine.equal(of_masters)) return {};
+  // The norms that a step needs are sums in another order on another stage.
+  if (bounds_.has_norms && engine_.is_saved_elsewhere(parameter) && is_close(own, theirs, bounds_.rounding)) return {};
+  const int64_t element = mine.eq(of_masters).to(at::kByte).argmin().item<int64_t>() / own.element_size();
+  const auto value = [&](const at::Tensor& values) { return values.reshape({-1})[element].item<double>(); };
+  return Failure{fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
+                             describe_parameter(model_.facts.table, parameter), coordinates(element, own.sizes().vec()),
+                             value(own), world_.rank(), value(theirs))};
+}
 // Either all ranks throw the same error, or none throws.
 void Verification::agree(int64_t step, const Result<>& own) {
   for (const auto& result : gather_results(world_, device_, own)) {
@@ -216,7 +318,7 @@ std::string Verification::report() const {
       largest_norm_error_, 100 * state_.largest_share(), bounds_.gradient.relative);
   std::vector<std::string> by_split;
   if (replica_ && replica_->draws_random_numbers()) by_split.emplace_back("random numbers");
-  const auto buffers = model_.tensors.buffers();
+  const auto buffers = replica_ ? replica_->buffers() : model_.tensors.buffers();
   const bool has_statistics = std::any_of(buffers.begin(), buffers.end(), [](const auto& buffer) {
     return buffer.first.find("running_mean") != std::string::npos;
   });

@@ -1,11 +1,12 @@
 // --verify N: runs the first steps of a run beside an unsharded replica (replica.hpp). Both sides start every step from
 // the run's own state, so the bound is that of one step and does not grow with their number; docs/verify.md describes
 // what is compared and how closely. All ranks take part: rank 0 has the replica and compares masters and moments, then
-// every rank compares the parameters that its forward will read, bit by bit. One thread.
+// every rank compares the parameters that its forward will read, bit by bit. Of a pipeline, rank 0 has the whole model
+// for that, and every rank compares those of its stage. One thread.
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -35,10 +36,15 @@ class Verification {
 
  private:
   void require_memory(const ReplicatedRun& run);
+  void open_replica(ReplicatedRun run, rendezvous::Store& store);
   bool overflows_apart(const step::StepResult& run, const step::StepResult& replica);
   std::vector<std::string> compare_numbers(const step::StepResult& run, const step::StepResult& replica);
   Result<> compare_unit(int unit, const std::vector<at::Tensor>& own);
-  void for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit);
+  Result<> compare_stage();
+  Result<> compare_copy(int parameter, const at::Tensor& own, const at::Tensor& theirs) const;
+  void share(const at::Tensor& values);
+  void share_held();
+  void receive_held(const std::vector<std::pair<std::string, at::Tensor>>& own);
   void share_frozen();
   void compare_copies(int64_t step);
   void agree(int64_t step, const Result<>& own);
@@ -46,8 +52,10 @@ class Verification {
   // fixed after construction
   step::Engine& engine_;
   const model::Model& model_;
+  const comm::Groups groups_;
   comm::Communicator& world_;
   const at::Device device_;
+  const precision::ModelDtypes dtypes_;
   const VerificationBounds bounds_;
   std::unique_ptr<comm::Communicator> single_rank_group_;
   std::unique_ptr<Replica> replica_;  // on rank 0

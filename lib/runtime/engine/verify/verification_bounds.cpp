@@ -19,7 +19,7 @@ double error_of(at::ScalarType type) {
 
 double largest_model_error(const model::Model& model, const precision::ModelDtypes& dtypes) {
   double error = error_of(at::kFloat);
-  for (const auto& parameter : model.facts.table.parameters) {
+  for (const auto& parameter : model.facts.whole_table().parameters) {
     if (parameter.trainable) error = std::max(error, error_of(dtypes(parameter.name, parameter.dtype)));
   }
   return error;
@@ -47,7 +47,7 @@ at::ScalarType wire_dtype(const model::Model& model, const config::JobConfig& co
                           const step::EngineOptions& engine) {
   if (config.communication_data_type) return precision::to_torch(*config.communication_data_type);
   at::ScalarType out = at::kFloat;
-  for (const auto& parameter : model.facts.table.parameters) {
+  for (const auto& parameter : model.facts.whole_table().parameters) {
     if (parameter.trainable) out = coarser(out, engine.dtypes(parameter.name, parameter.dtype));
   }
   return out;
@@ -67,11 +67,19 @@ double smallest_error(at::ScalarType wire, int64_t num_ranks, int64_t accumulati
   return 0x1p-25 * static_cast<double>(num_ranks * num_ranks * accumulation);
 }
 
+// The largest number of stages that hold one parameter: each adds up its own part of the gradient.
+int64_t parts_of_tied(const model::Model& model) {
+  size_t parts = 1;
+  if (!model.facts.stage) return 1;
+  for (const auto& tied : model.facts.stage->plan.tied) parts = std::max(parts, tied.stages.size());
+  return static_cast<int64_t>(parts);
+}
+
 GradientBound gradient_bound(const model::Model& model, const config::JobConfig& config,
                              const step::EngineOptions& engine, int num_ranks) {
   const auto wire = wire_dtype(model, config, engine);
   const auto sums = config.grad_accum_dtype ? precision::to_torch(*config.grad_accum_dtype) : at::kFloat;
-  const int64_t accumulation = config.batch.accumulation;
+  const int64_t accumulation = config.batch.accumulation * parts_of_tied(model);
   return {.relative = error_of_gradients(model, config, engine),
           .of_parts = error_of_parts(wire, sums, num_ranks, accumulation),
           .absolute = smallest_error(wire, num_ranks, accumulation)};
@@ -89,9 +97,11 @@ void refuse_quantized(const config::Zero& zero) {
 VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config,
                              const step::EngineOptions& engine, int num_ranks) {
   refuse_quantized(config.zero);
+  const bool is_muon = config.optimizer.type == config::OptimizerType::kMuon;
   return {.gradient = gradient_bound(model, config, engine, num_ranks),
           .rounding = rounding_of(model, config, engine),
-          .is_spread = config.optimizer.type == config::OptimizerType::kMuon};
+          .is_spread = is_muon,
+          .has_norms = is_muon || config.optimizer.type == config::OptimizerType::kLamb};
 }
 
 }  // namespace dslaunch::runtime::engine::verify

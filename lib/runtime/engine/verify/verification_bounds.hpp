@@ -17,6 +17,7 @@ struct VerificationBounds {
   GradientBound gradient;  // `relative` also applies to loss and norm
   double rounding = 0;     // relative, of a value itself
   bool is_spread = false;  // an error in one gradient element may change any element of its parameter (Muon)
+  bool has_norms = false;  // a step reads norms of whole parameters (Lamb, Muon)
 };
 
 // Throws UserError(65) for a run with quantized communication: it differs by design.

@@ -1,6 +1,5 @@
 // Training on pipelines of stages (threads) beside one rank that has the whole model and all samples.
 #include <ATen/ATen.h>
-#include <torch/script.h>
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -8,6 +7,7 @@
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
+#include "support/chain_net.hpp"
 #include "support/engine_run.hpp"
 #include "support/mesh_threads.hpp"
 #include "support/temp_dir.hpp"
@@ -16,42 +16,11 @@ using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::engine::setup;
 using namespace dslaunch::runtime::engine::step;
-using torch::jit::Module;
 
 namespace {
 
 constexpr int kSteps = 3;
-constexpr int64_t kMicroBatch = 2, kWidth = 6, kClasses = 5;
-
-Module block() {
-  Module block("Block");
-  block.register_parameter("weight", at::randn({kWidth, kWidth}) * 0.4, false);
-  block.register_parameter("bias", at::randn({kWidth}) * 0.1, false);
-  block.define(R"(
-    def forward(self, x):
-        return x + torch.tanh(torch.matmul(x, self.weight) + self.bias)
-  )");
-  return block;
-}
-
-// An embedding whose weight is the head's, too, and four blocks between.
-Module make_net(bool tied) {
-  torch::manual_seed(5);
-  Module net("Net");
-  net.register_attribute("training", c10::BoolType::get(), true);
-  net.register_parameter("table", at::randn({kClasses, kWidth}) * 0.5, false);
-  if (!tied) net.register_parameter("head", at::randn({kClasses, kWidth}) * 0.5, false);
-  for (const char* name : {"a", "b", "c", "d"}) net.register_module(name, block());
-  for (const auto& p : net.named_parameters()) p.value.set_requires_grad(true);
-  net.define(std::string(R"(
-    def forward(self, ids):
-        x = torch.embedding(self.table, ids)
-        x = self.d.forward(self.c.forward(self.b.forward(self.a.forward(x))))
-        return torch.matmul(x.mean(1), self.)") +
-             (tied ? "table" : "head") + R"(.t())
-  )");
-  return net;
-}
+constexpr int64_t kMicroBatch = 2;
 
 struct Case {
   comm::Mesh mesh;
@@ -65,22 +34,12 @@ struct Case {
 };
 
 config::JobConfig config_of(const Case& c) {
-  config::JobConfig config;
-  config.batch = {kMicroBatch * c.micro_batches * c.mesh.data, kMicroBatch, c.micro_batches};
-  config.optimizer.lr = 0.01;
+  auto config = test::chain_config(c.mesh.data, c.mesh.pipe, kMicroBatch, c.micro_batches);
   config.gradient_clipping = c.clipping;
   config.zero.stage = c.zero_stage;
   if (c.offloads) config.zero.offload_optimizer.device = config::OffloadDevice::kHost;
   config.zero.offload_optimizer.delayed_update = c.delays;
-  config.pipeline.stages = c.mesh.pipe;
   config.pipeline.schedule = c.schedule;
-  config.pipeline.partition = config::PipelinePartition::kParameters;
-  config.units = {"Block"};
-  config.data.synthetic_train = true;
-  config.data.synthetic = {{.name = "ids", .shape = {3}, .dtype = "int64", .high = kClasses},
-                           {.name = "labels", .shape = {}, .dtype = "int64", .high = kClasses}};
-  config.data.num_workers = 0;
-  config.loss = "cross_entropy";
   return config;
 }
 
@@ -90,7 +49,7 @@ using RankRun = test::EngineRun;
 std::vector<RankRun> run_on(const Case& c) {
   test::TempDir folder;
   const std::string path = folder / "net.pt";
-  make_net(c.tied).save(path);
+  test::chain_net(c.tied).save(path);
   const auto config = config_of(c);
   std::vector<std::unique_ptr<model::Model>> models;  // loaded one by one: that is for one thread
   for (int rank = 0; rank < c.mesh.size(); ++rank) {
@@ -184,7 +143,7 @@ TEST_CASE("the blocks of a stage under zb-h1 leave their weight gradients for la
   const bool defers = schedule == config::PipelineSchedule::kZbH1;
   test::TempDir folder;
   const std::string path = folder / "net.pt";
-  make_net(/*tied=*/false).save(path);
+  test::chain_net(/*tied=*/false).save(path);
   const auto model = load_stage(path, config_of({.mesh = {1, 2, 1}, .schedule = schedule}), at::kCPU, 2, 0);
   if (recomputes) model->runnable->set_recomputation({});
   InitialParameters parameters(*model);

@@ -66,8 +66,8 @@ TEST_CASE("a replica's memory by hand", "[runtime][engine][verification]") {
   const Net net;
   const int64_t trainable = 25 + 2 * 30 + 15, frozen = 25;
   // fp32, two moments: master, gradient, parts and moments; both bounds; what is broadcast.
-  CHECK(replica_bytes(*net.model, {}, 2) == trainable * (4 * 5 + 2 * 4 * 3 + 4 * 3) + frozen * 4);
+  CHECK(replica_bytes(net.model->facts.table, {}, 2) == trainable * (4 * 5 + 2 * 4 * 3 + 4 * 3) + frozen * 4);
   // 16 bits: also the parameters themselves and a copy.
-  CHECK(replica_bytes(*net.model, in(at::kBFloat16).dtypes, 2) ==
+  CHECK(replica_bytes(net.model->facts.table, in(at::kBFloat16).dtypes, 2) ==
         trainable * (4 * 5 + 2 * 4 * 3 + 4 * 3 + 6) + frozen * 4);
 }
