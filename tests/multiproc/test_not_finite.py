@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A loss or gradient that is not finite ends a run with 76 and a message that names the culprit: rank, micro batch and
+"""A loss or gradient that is not finite ends a run with 76 and a message that names the culprit: rank, stage, micro batch and
 samples, and there the first tensor that was not finite: data, parameter, a unit's output, the loss, a gradient."""
 import os
 import sys
@@ -114,6 +114,9 @@ class NotFinite(harness.TrainingTest):
             with self.subTest(world=world, stage=stage):
                 self.failed(self.blocks(), data, world, "step 2", f"rank {(60 - 36) // (36 // world)}, micro batch 0",
                             "the output of unit 'blocks.1'", "is nan", stage=stage)
+        with self.subTest(stages=2):
+            self.failed(self.blocks(), data, 4, "step 2", "rank 1 (stage 0), micro batch 0 (samples 54, 55",
+                        "the output of unit 'blocks.1'", "is nan", pipeline={"stages": 2, "partition": "parameters"})
 
     def test_a_gradient(self):
         torch.manual_seed(1)

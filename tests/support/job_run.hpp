@@ -40,7 +40,8 @@ struct JobRun {
 inline TrainOutcome run_job(const JobRun& job) {
   MemoryStore store;
   std::vector<TrainOutcome> outcomes(static_cast<size_t>(job.ranks));
-  run_mesh({.data = job.ranks}, [&](const comm::Groups& groups) {
+  const auto num_stages = static_cast<int>(load_config(job.config, job.ranks).config.pipeline.stages);
+  run_mesh(comm::make_mesh(job.ranks, num_stages, /*tensor=*/1), [&](const comm::Groups& groups) {
     const auto loaded = load_config(job.config, job.ranks);
     const int rank = groups.world.rank();
     TrainRequest request;

@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <sstream>
 
 #include "base/format.hpp"
 #include "base/scope_exit.hpp"
@@ -74,13 +78,39 @@ std::string list_samples(const std::vector<int64_t>& samples) {
   return fmt::format("samples {}{}", fmt::join(shown, ", "), samples.size() > kMax ? ", ..." : "");
 }
 
-// Combines the findings in the input data and in the model. A NaN in the data is a sufficient explanation.
-std::string combine_findings(const FiniteCheck& data, const FiniteCheck& model) {
-  if (data.has_nan()) return data.finding();
-  return data.finding().empty() ? model.finding() : model.finding() + "; before that, " + data.finding();
+// What a rank has found in one of its micro batches. As a text, one line each, for all ranks.
+struct Finding {
+  int64_t micro_batch = 0;
+  std::string samples;
+  std::string data;  // in the data, by itself a sufficient explanation if it is a NaN
+  bool data_has_nan = false;
+  std::string nan, infinity;  // in the model; empty: none
+
+  std::string to_text() const {
+    return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n", micro_batch, samples, data, data_has_nan ? 1 : 0, nan, infinity);
+  }
+  static Finding of_text(const std::string& text) {
+    std::istringstream in(text);
+    std::array<std::string, 6> lines;
+    for (auto& line : lines) std::getline(in, line);
+    return {std::stoll(lines[0]), lines[1], lines[2], lines[3] == "1", lines[4], lines[5]};
+  }
+};
+
+// Whether a micro batch explains the failure: on a pipeline, what one of its stages says.
+bool is_explained(const FailedRun& run, bool in_backward, const at::Tensor& loss, const FiniteCheck& in_model) {
+  struct Outcome {
+    bool loss_is_finite = true, has_finding = false;
+  };
+  const Outcome own{loss.isfinite().item<bool>(), !in_model.finding().empty()};
+  const auto of_stages =
+      run.groups.pipe != nullptr ? gather_values(*run.groups.pipe, run.device, own) : std::vector<Outcome>{own};
+  if (!in_backward && of_stages.back().loss_is_finite) return false;  // the loss is not affected
+  return std::any_of(of_stages.begin(), of_stages.end(), [](const Outcome& outcome) { return outcome.has_finding; });
 }
 
-// This rank's first finding: "MICRO_BATCH text"; "" when all values are finite. Every rank makes the same calls.
+// What this rank has found in the first micro batch that explains the failure; "" when there is none. Every rank makes
+// the same calls.
 std::string search(const FailedRun& run, const StepStart& start, bool in_backward) {
   FiniteCheck in_data(run.model.facts.table, run.engine.unit_parameters());
   FiniteCheck in_model(run.model.facts.table, run.engine.unit_parameters());
@@ -95,25 +125,63 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     samples.check(in_data, batch);
     const at::Tensor loss =
         run.engine.recompute_loss(setup::on_device(std::move(batch), run.device), in_model, in_backward);
-    if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss is not affected
-    in_model.check("the loss, computed from finite values,", loss);
-    if (in_model.finding().empty()) continue;
-    found = fmt::format("{} ({}): {}", index, list_samples(samples.samples()), combine_findings(in_data, in_model));
+    if (in_backward || !loss.isfinite().item<bool>()) {
+      in_model.check("the loss, computed from finite values,", loss);
+    }
+    if (!is_explained(run, in_backward, loss, in_model) || !found.empty()) continue;
+    found = Finding{.micro_batch = index,
+                    .samples = list_samples(samples.samples()),
+                    .data = in_data.finding(),
+                    .data_has_nan = in_data.has_nan(),
+                    .nan = in_model.nan(),
+                    .infinity = in_model.infinity()}
+                .to_text();
   }
   return found;
+}
+
+// Of the stages of one pipeline, in the order in which they compute: the first NaN, and an infinity before it.
+std::string describe(const FailedRun& run, const std::map<int, Finding>& of_ranks, bool in_backward) {
+  std::vector<int> order;
+  for (const auto& [rank, finding] : of_ranks) order.push_back(rank);
+  if (in_backward) std::reverse(order.begin(), order.end());
+  std::optional<int> nan, infinity;
+  for (int rank : order) {
+    if (!infinity && !of_ranks.at(rank).infinity.empty()) infinity = rank;
+    if (!nan && !of_ranks.at(rank).nan.empty()) nan = rank;
+    if (nan) break;
+  }
+  const int rank = nan.value_or(infinity.value_or(order.front()));
+  const auto name = [&](int of) {
+    return run.groups.pipe == nullptr ? fmt::format("rank {}", of)
+                                      : fmt::format("rank {} (stage {})", of, run.groups.mesh.coordinates(of).pipe);
+  };
+  const Finding& own = of_ranks.at(rank);
+  const auto begin = fmt::format("{}, micro batch {} ({}): ", name(rank), own.micro_batch, own.samples);
+  if (own.data_has_nan) return begin + own.data;
+  std::string text = begin + (nan ? own.nan : own.infinity);
+  if (nan && infinity) {
+    text += fmt::format("; before that, {}{}", *infinity == rank ? "" : "on " + name(*infinity) + ", ",
+                        of_ranks.at(*infinity).infinity);
+  }
+  return own.data.empty() ? text : text + "; before that, " + own.data;
 }
 
 }  // namespace
 
 std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite) {
   restore_random_state(start.random_state, run.device);
-  const auto findings = gather_texts(run.groups.world, run.device, search(run, start, loss_is_finite));
-  size_t first = findings.size();
-  for (size_t rank = 0; rank < findings.size(); ++rank) {
-    if (findings[rank].empty()) continue;
-    if (first == findings.size() || std::stoll(findings[rank]) < std::stoll(findings[first])) first = rank;
+  const auto texts = gather_texts(run.groups.world, run.device, search(run, start, loss_is_finite));
+  std::map<int, std::map<int, Finding>> pipelines;  // by data rank, by rank
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].empty()) continue;
+    const int index = static_cast<int>(rank);
+    pipelines[run.groups.mesh.coordinates(index).data][index] = Finding::of_text(texts[rank]);
   }
-  if (first < findings.size()) return fmt::format("rank {}, micro batch {}", first, findings[first]);
+  const auto first = std::min_element(pipelines.begin(), pipelines.end(), [](const auto& a, const auto& b) {
+    return a.second.begin()->second.micro_batch < b.second.begin()->second.micro_batch;
+  });
+  if (first != pipelines.end()) return describe(run, first->second, loss_is_finite);
   return loss_is_finite ? "every gradient is finite when the step is computed again: their sum over micro batches and "
                           "ranks overflowed, or the computation is not deterministic"
                         : "every loss is finite when the step is computed again: the computation is not deterministic";

@@ -1,7 +1,7 @@
 // Finds out why a step's loss or gradient is not finite by running the step again with checks: which micro batch of
-// which rank, and the first value there that is not finite: in the data, a parameter, an input or output of a unit, the
-// loss, or the gradient of a parameter. Costs nothing until it is needed: the samples are read again, and the random
-// numbers are those with which the step began. One thread.
+// which rank, of a pipeline on which stage, and the first value there that is not finite: in the data, a parameter, an
+// input or output of a unit, the loss, or the gradient of a parameter. Costs nothing until it is needed: the samples
+// are read again, and the random numbers are those with which the step began. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -32,8 +32,9 @@ struct FailedRun {
   at::Device device;
 };
 
-// One or two sentences, the same on all ranks: "rank 1, micro batch 0: array 'y' of the data, sample 80, ... is nan".
-// Collective. `loss_is_finite`: the gradient is the cause. If nothing is found, the text says so.
+// One or two sentences, the same on all ranks: "rank 1, micro batch 0: array 'y' of the data, sample 80, ... is nan",
+// of a pipeline "rank 1 (stage 1), ...". Its stages compute one micro batch after the other. Collective.
+// `loss_is_finite`: the gradient is the cause. If nothing is found, the text says so.
 std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite);
 
 }  // namespace dslaunch::runtime::engine::diagnosis

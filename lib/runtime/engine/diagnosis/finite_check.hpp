@@ -21,6 +21,8 @@ class FiniteCheck : public UnitParameters, public model::UnitObserver {
   // The location of the first NaN, with that of an earlier infinity; without a NaN that of the first infinity; or "".
   std::string finding() const;
   bool has_nan() const { return !nan_.empty(); }
+  const std::string& nan() const { return nan_; }
+  const std::string& infinity() const { return infinity_; }
   void reset();
 
   UnitValues acquire(int unit, UnitCall call) override;

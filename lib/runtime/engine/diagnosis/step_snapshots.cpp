@@ -26,11 +26,10 @@ void StepSnapshots::explain(const step::StepResult& result) const {
   DSL_CHECK(start != starts_.end(), "a step's start state is stored until its result is read");
   throw UserError(
       ExitCode::kCannotContinue,
-      fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). {}. Lower the learning rate, clip "
-                  "gradients, or look at these samples",
+      fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. Lower the "
+                  "learning rate, clip gradients, or look at these samples",
                   loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm,
-                  run_.model.facts.stage ? "A run without pipeline stages says where it began"
-                                         : "Run again with checks: " + diagnose(run_, *start, loss_is_finite)));
+                  diagnose(run_, *start, loss_is_finite)));
 }
 
 }  // namespace dslaunch::runtime::engine::diagnosis

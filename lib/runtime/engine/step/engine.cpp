@@ -221,7 +221,7 @@ at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters
   finish_updates();
   model_.runnable->set_unit_parameters(&parameters);
   const ScopeExit restore_parameters([this] { model_.runnable->set_unit_parameters(parameters_.get()); });
-  return pass_->recompute_loss(batch, with_gradients);
+  return pass_->loss_of(batch, with_gradients);
 }
 
 EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
@@ -229,28 +229,10 @@ EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBa
   finish_updates();  // now: an evaluation may have no batch for a rank
   EvaluationInputs inputs;
   inputs.next = next;
-  inputs.loss_of = [this](const setup::MicroBatch& batch) { return loss_of_evaluation(batch); };
+  inputs.loss_of = [this](const setup::MicroBatch& batch) { return pass_->loss_of(batch, /*with_gradients=*/false); };
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
   return step::evaluate(model_, inputs, groups_, options_.device);
-}
-
-// 0 on a stage that is not the last.
-at::Tensor Engine::loss_of_evaluation(const setup::MicroBatch& batch) {
-  if (!link_) return forward_loss_(batch, {}).loss;
-  using enum pipeline::ActionKind;
-  std::vector<StagePassage> passages(1);
-  auto& passage = passages.front();
-  passage.batch = batch;
-  passage.has_backward = false;
-  const pipeline::Action receive{kReceiveActivation, 0}, send{kSendActivation, 0};
-  if (!link_->is_first()) link_->exchange({&receive, 1}, passages);
-  link_->wait_for(passage);
-  StageResult result = forward_loss_(batch, passage.received);
-  passage.sent = std::move(result.carried);
-  if (!link_->is_last()) link_->exchange({&send, 1}, passages);
-  link_->finish_step();
-  return result.loss.defined() ? result.loss : at::zeros({}, at::TensorOptions(options_.device).dtype(at::kFloat));
 }
 
 }  // namespace dslaunch::runtime::engine::step

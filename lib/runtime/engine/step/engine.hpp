@@ -83,7 +83,8 @@ class Engine {
                             const std::function<bool()>& stop_requested);
   // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
   // computes the loss of a micro batch again, with backward if `with_gradients`. The model gets its parameters from
-  // `parameters`, which forwards to unit_parameters(). Collective at stage 3. Training cannot continue afterwards.
+  // `parameters`, which forwards to unit_parameters(). Collective at stage 3, and among the stages of a pipeline, of
+  // which only the last has a loss. Training cannot continue afterwards.
   at::Tensor recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
@@ -132,7 +133,6 @@ class Engine {
   std::unique_ptr<StepVerdict> make_verdict();
   std::unique_ptr<offload::HostUpdates> make_host_updates();
   std::vector<pipeline::Action> plan_actions() const;
-  at::Tensor loss_of_evaluation(const setup::MicroBatch& batch);
   void compute_gradients(const std::function<setup::MicroBatch()>& next);
 
   // fixed after construction

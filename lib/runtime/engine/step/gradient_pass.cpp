@@ -187,17 +187,45 @@ void GradientPass::run_backward_of(const StagePassage& passage) const {
   if (!outputs.empty()) run_backward(outputs, passage.gradients);
 }
 
-at::Tensor GradientPass::recompute_loss(const setup::MicroBatch& batch, bool with_gradients) {
-  if (!with_gradients) {
+at::Tensor GradientPass::loss_of(const setup::MicroBatch& batch, bool with_gradients) {
+  at::Tensor loss;
+  if (with_gradients) {
+    parameters_.begin_accumulation_step(/*is_last=*/false);
+    loss = run_alone(batch, with_gradients).loss;
+    parameters_.end_accumulation_step();
+    parameters_.release_gradients();
+  } else {
     const at::NoGradGuard no_grad;
-    return forward_(batch, {}).loss.detach();
+    loss = run_alone(batch, with_gradients).loss;
   }
-  parameters_.begin_accumulation_step(/*is_last=*/false);
-  const at::Tensor loss = forward_(batch, {}).loss;
-  run_backward({loss});
-  parameters_.end_accumulation_step();
-  parameters_.release_gradients();
-  return loss.detach();
+  return loss.defined() ? loss.detach() : at::zeros({}, at::TensorOptions(options_.device).dtype(at::kFloat));
+}
+
+// No other micro batch is in the pipeline.
+StagePassage GradientPass::run_alone(const setup::MicroBatch& batch, bool with_gradients) {
+  using enum pipeline::ActionKind;
+  const bool is_first = link_ == nullptr || link_->is_first(), is_last = link_ == nullptr || link_->is_last();
+  StagePassage passage;
+  passage.batch = batch;
+  passage.has_backward = with_gradients;
+  if (!is_first) exchange_alone(kReceiveActivation, passage);
+  StageResult result = forward_(batch, passage.received);
+  passage.loss = std::move(result.loss);
+  passage.sent = std::move(result.carried);
+  if (!is_last) exchange_alone(kSendActivation, passage);
+  if (with_gradients) {
+    if (!is_last) exchange_alone(kReceiveGradient, passage);
+    is_last ? run_backward({passage.loss}) : run_backward_of(passage);
+    if (!is_first) exchange_alone(kSendGradient, passage);
+  }
+  if (link_ != nullptr) link_->finish_step();
+  return passage;
+}
+
+void GradientPass::exchange_alone(pipeline::ActionKind kind, StagePassage& passage) {
+  const Action transfer{kind, /*micro_batch=*/0};
+  link_->exchange({&transfer, 1}, {&passage, 1});
+  link_->wait_for(passage);
 }
 
 }  // namespace dslaunch::runtime::engine::step

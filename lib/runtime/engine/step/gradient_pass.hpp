@@ -59,9 +59,9 @@ class GradientPass {
   // Runs the actions on micro batches from `next`, which have been fetched, and reduces the gradients: the state has
   // them. Throws UserError(65) when the loss has no graph.
   void compute(const std::function<setup::MicroBatch()>& next);
-  // The loss of one micro batch outside a step, with backward if `with_gradients`; its gradients are dropped. Of a rank
-  // that has the whole model.
-  at::Tensor recompute_loss(const setup::MicroBatch& batch, bool with_gradients);
+  // The loss of one micro batch outside a step, with backward if `with_gradients`; its gradients are dropped. 0 on a
+  // stage that is not the last. Collective among the stages of a pipeline.
+  at::Tensor loss_of(const setup::MicroBatch& batch, bool with_gradients);
 
   int64_t num_micro_batches() const { return num_micro_batches_; }
   // A step that is replayed instead of computed has its loss written here.
@@ -78,6 +78,8 @@ class GradientPass {
   void backward(const pipeline::Action& action, StagePassage& passage);
   void weight_gradient(const pipeline::Action& action, StagePassage& passage);
   void run_backward_of(const StagePassage& passage) const;
+  StagePassage run_alone(const setup::MicroBatch& batch, bool with_gradients);
+  void exchange_alone(pipeline::ActionKind kind, StagePassage& passage);
 
   // fixed after construction
   const Options options_;

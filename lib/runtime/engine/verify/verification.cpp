@@ -207,6 +207,11 @@ void Verification::share_held() {
   if (groups_.pipe != nullptr) receive_held(own);
 }
 
+at::Tensor Verification::empty_like_held(const std::string& name) const {
+  const at::Tensor held = replica_->held(name);
+  return at::empty(held.sizes(), held.options());
+}
+
 void Verification::receive_held(const std::vector<std::pair<std::string, at::Tensor>>& own) {
   comm::Communicator& pipe = *groups_.pipe;
   std::string lines;
@@ -217,7 +222,7 @@ void Verification::receive_held(const std::vector<std::pair<std::string, at::Ten
     std::string name;
     for (size_t i = 0; std::getline(in, name); ++i) {
       if (pipe.rank() != 0 && pipe.rank() != stage) continue;
-      const at::Tensor value = pipe.rank() == stage ? own[i].second.contiguous() : at::empty_like(replica_->held(name));
+      const at::Tensor value = pipe.rank() == stage ? own[i].second.contiguous() : empty_like_held(name);
       const comm::Buffer bytes{value.data_ptr(), value.nbytes(), comm::DType::kUInt8};
       if (bytes.count == 0) continue;
       const comm::Outgoing send{bytes, 0};

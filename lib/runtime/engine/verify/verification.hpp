@@ -44,6 +44,7 @@ class Verification {
   Result<> compare_copy(int parameter, const at::Tensor& own, const at::Tensor& theirs) const;
   void share(const at::Tensor& values);
   void share_held();
+  at::Tensor empty_like_held(const std::string& name) const;
   void receive_held(const std::vector<std::pair<std::string, at::Tensor>>& own);
   void share_frozen();
   void compare_copies(int64_t step);

@@ -173,7 +173,7 @@ TEST_CASE("a loss is computed again without leaving gradients", "[runtime][engin
   Fake fake(alone);
   auto pass = fake.pass({.actions = plan_pass(1)});
   const auto next = batches();
-  CHECK(pass.recompute_loss(next(), /*with_gradients=*/true).item<float>() == 11);
+  CHECK(pass.loss_of(next(), /*with_gradients=*/true).item<float>() == 11);
   CHECK(fake.num_backwards == 1);
   CHECK_FALSE(fake.parameters.state()[0].arrays.gradient.defined());
   run(pass);
