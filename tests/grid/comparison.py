@@ -36,7 +36,7 @@ WITH_NORMS = ("Lamb", "Muon")
 
 def numbers_class(case):
     """Cases of a group whose classes are equal give the same bits: the same numbers are added in the same order."""
-    if case.world == 1:
+    if case.data_ranks == 1:
         return ()
     # With clipping the norm counts: a replicated gradient's squares are added up in one go, those of shards by shard.
     # Parameters that stay whole at stage 3 are cut into shards apart from the others.

@@ -62,6 +62,22 @@ VARIANTS = {
 
 MODELS = tuple(model_cases.CASES)
 
+# Pipelines of stages, with every schedule, at ZeRO 0 and 1. `PIPES`: the numbers of stages by world; worlds of
+# PIPELINE_WORLDS are for the full set and run nothing else. With 1 and 3 micro batches there are fewer than stages, too.
+PIPES = {2: (2,), 3: (3,), 4: (2, 4), 6: (2, 3), 8: (2, 4)}
+PIPELINE_WORLDS = (6, 8)
+SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+PIPELINE_STAGES = (0, 1)  # of ZeRO
+# model -> its layers: stages of different sizes, a tied first and last weight, tuples, activations that pass by
+# stages, running statistics. (Random numbers differ by stage: tests/oracle/test_pipeline.py.)
+PIPELINE_MODELS = {"plain": 3, "tied": 4, "batch_norm": 4, "tuples": 4, "nested": 4, "skip_connections": 5}
+# Settings that are for pipelines only, and those of VARIANTS that mean something there.
+STAGE_VARIANTS = {
+    "recompute": {"activation_checkpointing": {"enabled": True}},
+    "uniform": {"pipeline": {"partition": "uniform"}},
+}
+PIPELINE_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "recompute", "uniform")
+
 
 class Refusal(NamedTuple):
     """Cases that the runtime refuses, and with which words. `always`: one of them that runs is a failure, too."""
@@ -73,14 +89,15 @@ class Refusal(NamedTuple):
 
 # Every refusal outside this table is a failure.
 REFUSALS = (
-    Refusal(lambda case: case.stage >= 2 and case.world > 1 and case.model == "loop",
+    Refusal(lambda case: case.stage >= 2 and case.data_ranks > 1 and case.model == "loop",
             "a unit that some ranks call more often than the first step had it", "which the first step did not have",
             always=False),
 )
 
 
 class Group(NamedTuple):
-    """Cases that differ in their stage only: they share oracles, and most of their numbers are equal bit by bit."""
+    """Cases that differ in their ZeRO stage and their schedule only: they share oracles, and most of their numbers are
+    equal bit by bit."""
     world: int
     accumulation: int
     clipping: float
@@ -88,14 +105,20 @@ class Group(NamedTuple):
     model: str
     optimizer: str
     variant: str
+    pipe: int = 1  # stages of the pipeline
 
     def cases(self):
-        return [Case(*self, stage) for stage in STAGES]
+        if self.pipe == 1:
+            return [Case(*self, SCHEDULES[0], stage) for stage in STAGES]
+        # Every schedule, with either stage of ZeRO; half of the groups have the other halves of these pairs.
+        turn = (self.accumulation > 1) != (self.clipping > 0)
+        return [Case(*self, schedule, PIPELINE_STAGES[(i + turn) % 2]) for i, schedule in enumerate(SCHEDULES)]
 
     def __str__(self):
         clip = f"clip {self.clipping}" if self.clipping else "no clip"
+        pipe = f", {self.pipe} stages" if self.pipe > 1 else ""
         return (f"world {self.world}, accumulation {self.accumulation}, {clip}, {self.precision}, {self.model}, "
-                f"{self.optimizer}, {self.variant}")
+                f"{self.optimizer}, {self.variant}{pipe}")
 
 
 class Case(NamedTuple):
@@ -106,10 +129,17 @@ class Case(NamedTuple):
     model: str
     optimizer: str
     variant: str
-    stage: int
+    pipe: int
+    schedule: str
+    stage: int  # of ZeRO
+
+    @property
+    def data_ranks(self):
+        return self.world // self.pipe
 
     def __str__(self):
-        return f"stage {self.stage}, {Group(*self[:-1])}"
+        schedule = f"{self.schedule}, " if self.pipe > 1 else ""
+        return f"stage {self.stage}, {schedule}{Group(*self[:-2])}"
 
 
 def batch_of(world):
@@ -141,7 +171,10 @@ def config_of(case, data):
         "data": {"train": data, "shuffle": False, "num_workers": 1, "prefetch": 2},
         "checkpoint": {"async": False},
     }
-    variant = {} if case.variant == "overflows" and case.precision != "fp16" else VARIANTS[case.variant]
+    if case.pipe > 1:
+        config["pipeline"] = {"stages": case.pipe, "schedule": case.schedule, "partition": "parameters"}
+    variants = {**VARIANTS, **STAGE_VARIANTS}
+    variant = {} if case.variant == "overflows" and case.precision != "fp16" else variants[case.variant]
     if callable(variant):
         variant = variant(case)
     for change in (PRECISIONS[case.precision], model_cases.CASES[case.model].config, variant):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The grid: thousands of small training runs in a pool of persistent ranks for each world size, every one compared with
-one process and with plain PyTorch under the same split, and with the other stages bit by bit.
+one process and with plain PyTorch under the same split, and bit by bit with the other stages of ZeRO and the other
+schedules of its pipeline.
 
     run_grid.py --world 2 3 --set fast          what ctest runs (grid.world2, grid.world3)
-    run_grid.py --set full                      every world, 7 ranks too (scripts/grid)
-    run_grid.py --world 3 --only "tied, AdamW"  groups whose description holds these words
+    run_grid.py --set full                      every world, 7 ranks too, and pipelines on 6 and 8 (scripts/grid)
+    run_grid.py --world 3 --only "tied, AdamW"  groups whose description holds these words ("3 stages", too)
     run_grid.py --set full --thin 7:5           of world 7 only every 5th group
 
 The programs come from DSLAUNCH_BIN. Exit status 1 when a case failed."""
@@ -84,7 +85,7 @@ class GridFiles:
 
     def same_split(self, case, each_micro):
         return plain_pytorch.train(self.module(case), self.data(case.model, case.world), self.config(case),
-                                   dimensions.STEPS, case.accumulation, case.world,
+                                   dimensions.STEPS, case.accumulation, case.data_ranks,
                                    model_cases.CASES[case.model].random, each_micro)
 
 
@@ -193,7 +194,8 @@ class Grid:
                 self.tally.same_bits += 1
                 different = list(comparison.check_same_bits(theirs, numbers))
                 if different:
-                    return [f"not the bits of stage {other.stage}: {len(different)} differ, first {different[0]}"]
+                    return [f"not the bits of stage {other.stage}, {other.schedule}: {len(different)} differ, first "
+                            f"{different[0]}"]
                 break
         return []
 
@@ -267,7 +269,9 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    worlds = args.world or [*dimensions.WORLDS] + ([dimensions.SLOW_WORLD] if args.set == "full" else [])
+    worlds = args.world or [*dimensions.WORLDS]
+    if args.set == "full" and not args.world:
+        worlds += [dimensions.SLOW_WORLD, *dimensions.PIPELINE_WORLDS]
     groups = getattr(selection, args.set)(worlds)
     words = [word.strip() for word in args.only.split(",") if word.strip()]
     groups = [group for group in groups if all(word in str(group).split(", ") for word in words)]

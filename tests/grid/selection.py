@@ -1,12 +1,14 @@
 """Which groups of cases are run. The full set takes every model, world, accumulation and precision with the rest taking
 turns, and on one model everything with everything. The fast set takes every model in every world, at every stage, and
 chooses the rest so that each pair of values of any two dimensions meets as often as the number of rows allows; rows of the
-plain model add, in each world, the combinations that did not come up."""
+plain model add, in each world, the combinations that did not come up. Pipelines of stages have rows of their own: in the
+fast set one for each mesh and model, in the full set for each accumulation and precision besides."""
 import collections
 import itertools
 import random
 
-from dimensions import ACCUMULATIONS, CLIPPINGS, MODELS, OPTIMIZERS, PRECISIONS, VARIANTS, WORLDS, Group
+from dimensions import (ACCUMULATIONS, CLIPPINGS, MODELS, OPTIMIZERS, PIPELINE_MODELS, PIPELINE_VARIANTS, PIPES, PRECISIONS,
+                        VARIANTS, WORLDS, Group)
 
 BASE_MODEL = "plain"
 SAMPLE = 150  # choices that the fast set looks at for each of its rows
@@ -23,6 +25,12 @@ def full(worlds):
     chosen += [Group(world, accumulation, CLIPPINGS[0], precision, BASE_MODEL, "AdamW", variant)
                for world, accumulation, precision, variant
                in itertools.product(worlds, ACCUMULATIONS, PRECISIONS, VARIANTS)]
+    chosen = [group for group in chosen if group.world in WORLDS or group.world not in PIPES]
+    rest = itertools.cycle(itertools.product(OPTIMIZERS, CLIPPINGS, PIPELINE_VARIANTS))
+    chosen += [Group(world, accumulation, clipping, precision, model, optimizer, variant, pipe)
+               for (world, pipe, model), accumulation, precision
+               in itertools.product(meshes_and_models(), ACCUMULATIONS, PRECISIONS)
+               for optimizer, clipping, variant in [next(rest)] if world in worlds]
     return sorted(set(chosen), key=chosen.index)
 
 
@@ -41,7 +49,31 @@ def fast(worlds):
         seen.update(pairs(best))
     for world in WORLDS:
         rows += missing(world, [row for row in rows if row.world == world])
+    rows += pipelines()
     return [row for row in rows if row.world in worlds]
+
+
+def meshes_and_models():
+    """(world, stages, model) of every pipeline: a model has at least as many layers as there are stages."""
+    return [(world, pipe, model) for world, pipes in PIPES.items() for pipe in pipes
+            for model, num_layers in PIPELINE_MODELS.items() if num_layers >= pipe]
+
+
+def pipelines():
+    """Of the fast set: the rest of each row such that most new pairs of values meet."""
+    choices = list(itertools.product(ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS, PIPELINE_VARIANTS))
+    seen, rows = collections.Counter(), []
+    for world, pipe, model in meshes_and_models():
+        if world not in WORLDS:
+            continue
+        groups = [Group(world, accumulation, clipping, precision, model, optimizer, variant, pipe)
+                  for accumulation, clipping, precision, optimizer, variant
+                  in random.Random(len(rows)).sample(choices, len(choices))]
+        best = max(groups, key=lambda group: (sum(seen[pair] == 0 for pair in pairs(group, 8)),
+                                              -sum(seen[pair] for pair in pairs(group, 8))))
+        rows.append(best)
+        seen.update(pairs(best, 8))
+    return rows
 
 
 def missing(world, rows):
@@ -67,5 +99,6 @@ def settings(group):
             yield (i, a), (j, b)
 
 
-def pairs(group):
-    return list(itertools.combinations(enumerate(group), 2))
+def pairs(group, num_dimensions=7):
+    """Without the number of stages, which is 1 in all rows but those of pipelines."""
+    return list(itertools.combinations(enumerate(group[:num_dimensions]), 2))

@@ -23,8 +23,8 @@ import selection  # noqa: E402
 from pool import Pool  # noqa: E402
 
 
-def case_of(world=2, stage=1, accumulation=1, clipping=0.0, precision="fp32"):
-    return dimensions.Case(world, accumulation, clipping, precision, "plain", "AdamW", "default", stage)
+def case_of(world=2, stage=1, accumulation=1, clipping=0.0, precision="fp32", pipe=1):
+    return dimensions.Case(world, accumulation, clipping, precision, "plain", "AdamW", "default", pipe, "1f1b", stage)
 
 
 def run_of(values, start=None, rows=()):
@@ -115,6 +115,8 @@ class Comparison(unittest.TestCase):
         self.assertEqual(equal(clipping=0.1), ([True, False, False, False], True, True))
         self.assertEqual(equal(accumulation=3), ([True, True, False, False], False, True))
         self.assertEqual(equal(world=1, clipping=0.1, accumulation=3), ([True] * 4, True, True))
+        self.assertEqual(equal(world=2, pipe=2, clipping=0.1), ([True] * 4, True, True), "one data rank")
+        self.assertEqual(equal(world=4, pipe=2, clipping=0.1)[0][:2], [True, False])
 
 
 class Selection(unittest.TestCase):
@@ -150,10 +152,31 @@ class Selection(unittest.TestCase):
             for one, other in itertools.combinations(settings, 2):
                 if (one, other) == ("optimizer", "variant"):
                     continue
-                met = {(getattr(row, one), getattr(row, other)) for row in rows if row.world == world}
+                met = {(getattr(row, one), getattr(row, other)) for row in rows if (row.world, row.pipe) == (world, 1)}
                 self.assertEqual(met, set(itertools.product(settings[one], settings[other])), f"world {world}")
             met = {(row.accumulation, row.precision, row.optimizer) for row in rows if row.world == world}
             self.assertEqual(len(met), 2 * 3 * len(dimensions.OPTIMIZERS))
+
+    def test_pipelines_meet_every_mesh_with_every_model_and_most_pairs_of_settings(self):
+        rows = [row for row in selection.fast(dimensions.WORLDS) if row.pipe > 1]
+        meshes = {(2, 2), (3, 3), (4, 2), (4, 4)}
+        for model, num_layers in dimensions.PIPELINE_MODELS.items():
+            self.assertEqual({(row.world, row.pipe) for row in rows if row.model == model},
+                             {(world, pipe) for world, pipe in meshes if pipe <= num_layers})
+        settings = {"accumulation": dimensions.ACCUMULATIONS, "clipping": dimensions.CLIPPINGS,
+                    "precision": dimensions.PRECISIONS, "variant": dimensions.PIPELINE_VARIANTS}
+        for one, other in itertools.combinations(settings, 2):
+            met = {(getattr(row, one), getattr(row, other)) for row in rows}
+            self.assertEqual(met, set(itertools.product(settings[one], settings[other])), f"{one}, {other}")
+        for name in ("accumulation", "clipping", "precision"):
+            met = {(row.world, row.pipe, getattr(row, name)) for row in rows}
+            self.assertEqual(len(met), len(meshes) * len(settings[name]), name)
+        self.assertEqual({row.optimizer for row in rows}, set(dimensions.OPTIMIZERS))
+        met = {(case.world, case.pipe, case.schedule, case.stage) for row in rows for case in row.cases()}
+        self.assertEqual(len(met), len(meshes) * len(dimensions.SCHEDULES) * len(dimensions.PIPELINE_STAGES))
+        full = selection.full([*dimensions.WORLDS, dimensions.SLOW_WORLD, *dimensions.PIPELINE_WORLDS])
+        self.assertEqual({(row.world, row.pipe) for row in full if row.pipe > 1}, meshes | {(6, 2), (6, 3), (8, 2), (8, 4)})
+        self.assertTrue(all(row.pipe > 1 for row in full if row.world in dimensions.PIPELINE_WORLDS))
 
     def test_a_world_has_the_same_rows_whoever_else_is_run(self):
         self.assertEqual(selection.fast([3]), [row for row in selection.fast([1, 2, 3, 4]) if row.world == 3])

@@ -750,6 +750,17 @@ class ReadFromOutside(Regression):
         return F.mse_loss(self.head(x), y) + 0.01 * self.blocks[1].up.weight.square().mean()
 
 
+class SkipConnections(Regression):
+    """The last block and the head read what earlier blocks have returned: the blocks between them have nothing to do with
+    it."""
+
+    def forward(self, x, y):
+        first = self.blocks[0](x)
+        second = self.blocks[1](first)
+        third = self.blocks[2](second)
+        return F.mse_loss(self.head(self.blocks[3](third + first) + second), y)
+
+
 class Nested(nn.Module):
     """Blocks of blocks: the outer ones are the units; and the inner class stands outside them as well."""
 
@@ -1110,6 +1121,7 @@ CASES = {
     "held_again": Case(blocks_of(HeldAgainBlock), regression),
     "held_outside": Case(HeldOutside, regression),
     "view_outputs": Case(ViewsModel, regression),
+    "skip_connections": Case(lambda: SkipConnections([Block() for _ in range(4)]), regression),
 }
 
 
