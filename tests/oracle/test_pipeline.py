@@ -167,6 +167,17 @@ class ModelCases(test_model_cases.CaseTest):
                 for one, other in zip(want, got, strict=True):
                     self.assertLessEqual(abs(one - other), bound * abs(one), f"{want} {got}")
 
+    def test_an_offloaded_optimizer_beside_data_ranks(self):
+        """Also where a rank skips units that the other data rank of its stage calls."""
+        for name in ("skip_by_value", "tied", "batch_norm"):
+            with self.subTest(name=name):
+                zero = {"stage": 1, "offload_optimizer": {"device": "cpu"}}
+                config = staged(test_model_cases.config_of(name, zero_optimization=zero), 2,
+                                partition="parameters")
+                outcome = self.env.run(self.model(name), self.data(name), config, self.env.run_dir(), 4, 6, ["--verify", "3"])
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assertIn("--verify: 3 steps agree", outcome.text)
+
 
 class Checkpoints(PooledTest, OracleTest):
     """The trajectory does not notice how many stages save and load it, and --verify finds what was saved on every stage."""

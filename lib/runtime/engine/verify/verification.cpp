@@ -90,9 +90,10 @@ void Verification::require_memory(const ReplicatedRun& run) {
   if (memory.needed > memory.free) {
     throw UserError(
         ExitCode::kUnavailable,
-        fmt::format("--verify: the unsharded replica needs {} plus activations on rank 0 beside the run, but only {} "
+        fmt::format("--verify: the unsharded replica{} needs {} plus activations on rank 0 beside the run, but only {} "
                     "are free. Verify a smaller model of the same kind, or use a machine with more memory",
-                    gibibytes(memory.needed), gibibytes(memory.free)));
+                    groups_.pipe != nullptr ? ", which has the layers of all stages," : "", gibibytes(memory.needed),
+                    gibibytes(memory.free)));
   }
   if (world_.rank() == 0) {
     log::info(
@@ -304,6 +305,7 @@ Result<> Verification::compare_copy(int parameter, const at::Tensor& own, const 
                              describe_parameter(model_.facts.table, parameter), coordinates(element, own.sizes().vec()),
                              value(own), world_.rank(), value(theirs))};
 }
+
 // Either all ranks throw the same error, or none throws.
 void Verification::agree(int64_t step, const Result<>& own) {
   for (const auto& result : gather_results(world_, device_, own)) {
