@@ -43,6 +43,10 @@ class RankBarrier {
     is_aborted_ = true;
     changed_.notify_all();
   }
+  bool is_aborted() {
+    const std::lock_guard lock(mutex_);
+    return is_aborted_;
+  }
 
  private:
   const int ranks_;
@@ -170,7 +174,11 @@ class ThreadCommunicator : public comm::Communicator {
   }
   void barrier() override { group_->meet.arrive_and_wait(); }
   void wait_for_completion() override {}
-  void wait_until(const std::function<bool()>&) override { throw std::logic_error("not used here"); }
+  void wait_until(const std::function<bool()>& is_reached) override {
+    do {
+      if (group_->meet.is_aborted()) throw PeerError(-1, "this process", "a wait", "another rank has failed");
+    } while (!is_reached());
+  }
   void abort(const std::string&) override { group_->abort(); }
 
  private:
