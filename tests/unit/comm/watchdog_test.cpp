@@ -130,13 +130,14 @@ TEST_CASE("of stages that wait for each other's messages, the one that holds up 
     watches.push_back(std::make_unique<Watchdog>(options, store));
     watches.back()->add({groups.back().get(), "pipe.0", {0, 1, 2}});
   }
+  watches[1]->set_activity("forward 3 of stage 1");
   watches[2]->set_activity("forward 4 of stage 2");
   {
     // Stage 0 receives from stage 1, which receives from stage 2, which is busy.
     const HostCalls::Scope first(groups[0]->made, "receive from member 1", 1, {groups[0]->messages.count(1, 0)});
     const HostCalls::Scope second(groups[1]->made, "receive from member 2", 1, {groups[1]->messages.count(2, 1)});
     const auto text = warnings.wait_for("has been waiting");
-    CHECK_THAT(text, Catch::StartsWith("1: receive from member 2 has been waiting") &&
+    CHECK_THAT(text, Catch::StartsWith("1: receive from member 2 (forward 3 of stage 1) has been waiting") &&
                          Catch::Contains("for rank 2 (node1, process") &&
                          Catch::Contains("busy with forward 4 of stage 2"));
     warnings.wait_for_nth(2);  // the next report of the same wait

@@ -146,9 +146,9 @@ double measure_bubble(ScheduleKind kind) {
 // Other programs only lengthen a step, so the shortest of all is closest to what the executor itself adds. On a busy
 // machine it takes longer until one is undisturbed.
 double measure_bubble(ScheduleKind kind, double enough) {
-  constexpr int kMostRounds = 12;
+  constexpr int kMaxRounds = 12;
   double least = 1;
-  for (int round = 0; round < kMostRounds && least >= enough; ++round) least = std::min(least, measure_bubble(kind));
+  for (int round = 0; round < kMaxRounds && least >= enough; ++round) least = std::min(least, measure_bubble(kind));
   return least;
 }
 
