@@ -1,0 +1,41 @@
+"""Whether a trace says the same as the model at other batch and sequence sizes than those that were traced."""
+from failure import Failure, first_lines
+from hf.inputs import OTHERS, TRACED
+
+BOUNDS = {"torch.float32": 1e-4, "torch.float64": 1e-4, "torch.float16": 2e-2, "torch.bfloat16": 5e-2}
+
+
+def values(torch, outputs):
+    outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+    return [output.detach().double() for output in outputs]
+
+
+def run(torch, module, inputs):
+    """With the same random numbers for both: their dropout draws in one order."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return values(torch, module(*inputs))
+
+
+def check(torch, model, traced, examples, name, dtype):
+    for size in OTHERS:
+        inputs = examples.make(size)
+        where = (f"the trace of {name} depends on the sizes of its example: traced with batch {TRACED.batch} and length "
+                 f"{TRACED.length}, with batch {size.batch} and length {size.length} it ")
+        expected = run(torch, model, inputs)
+        try:
+            found = run(torch, traced, inputs)
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if "Error" in line] or [first_lines(error)]
+            raise Failure(65, f"{where}fails: {lines[-1].strip()}\n{ADVICE}")
+        for got, want in zip(found, expected, strict=True):
+            if got.shape != want.shape:
+                raise Failure(65, f"{where}gives shape {list(got.shape)} instead of {list(want.shape)}\n{ADVICE}")
+            scale = want.abs().max().clamp_min(1.0)
+            if not torch.allclose(got, want, rtol=0, atol=float(BOUNDS[str(dtype)] * scale), equal_nan=True):
+                at = (got - want).abs().argmax()
+                raise Failure(65, f"{where}gives {got.flatten()[at]:.6g} instead of {want.flatten()[at]:.6g}\n{ADVICE}")
+
+
+ADVICE = ("its Python code reads a size as a number (len(x), int(x.shape[0]), an if on a shape); use x.shape[0] without "
+          "int() there, or a release of transformers in which it does")
