@@ -41,27 +41,34 @@ def module_of(function):
     return None
 
 
+# Keywords of checkpoint itself; everything else is the function's.
+OWN_KEYWORDS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+
 @contextlib.contextmanager
-def left_out():
-    """Under it torch.utils.checkpoint.checkpoint calls its function, in every module that has imported it."""
+def left_out(model):
+    """Under it torch.utils.checkpoint.checkpoint calls its function: in every Python module that has imported it, and
+    where modules of the model keep it, as gradient_checkpointing_enable() makes them."""
     import torch.utils.checkpoint
 
     original, found = torch.utils.checkpoint.checkpoint, LeftOut()
 
-    # Keywords of checkpoint itself; everything else is the function's.
-    own = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-
     @functools.wraps(original)
     def call(function, *args, **kwargs):
         found.add(function)
-        return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
+        return function(*args, **{name: value for name, value in kwargs.items() if name not in OWN_KEYWORDS})
 
-    holders = [(module, name) for module in list(sys.modules.values()) if hasattr(module, "__dict__")
-               for name, value in list(vars(module).items()) if value is original]
-    for module, name in holders:
-        setattr(module, name, call)
+    holders = [holder for holder in list(sys.modules.values()) if hasattr(holder, "__dict__")] + list(model.modules())
+    changed = [(holder, name, value) for holder in holders for name, value in list(vars(holder).items())
+               if is_call_of(value, original)]
+    for holder, name, _ in changed:
+        setattr(holder, name, call)
     try:
         yield found
     finally:
-        for module, name in holders:
-            setattr(module, name, original)
+        for holder, name, value in changed:
+            setattr(holder, name, value)
+
+
+def is_call_of(value, original):
+    return value is original or (isinstance(value, functools.partial) and value.func is original)

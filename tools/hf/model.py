@@ -75,12 +75,15 @@ class HuggingFaceExport:
         sources.require_weights(self.source)
         try:
             model, info = self.model_class.from_pretrained(self.source.name, config=config, dtype=config.dtype or "auto",
-                                                           output_loading_info=True)
+                                                           output_loading_info=True, ignore_mismatched_sizes=True)
         except Exception as error:
             if self.source.kind == "hub":
                 raise Failure(65, sources.unreadable(self.source, error))
             raise Failure(65, f"the weights of {self.source.describe()} cannot be loaded as {self.model_class.__name__}: "
                               f"{first_lines(error)}")
+        for name, saved, own in sorted(info["mismatched_keys"]):
+            raise Failure(65, f"the weights of {self.source.describe()} do not fit its config and --hf-config: '{name}' has "
+                              f"shape {list(saved)} there and {list(own)} in the model")
         missing = sorted(info["missing_keys"])
         if missing and len(missing) >= sum(1 for _ in model.parameters()):
             raise Failure(65, f"none of the weights of {self.source.describe()} has a name of {self.model_class.__name__}'s")
@@ -101,13 +104,17 @@ class HuggingFaceExport:
         arguments = self.examples.make(inputs.TRACED)
 
         def run():
-            with self.torch.no_grad(), self.torch.random.fork_rng(devices=[]), checkpoint_calls.left_out():
+            with self.torch.no_grad(), self.torch.random.fork_rng(devices=[]), checkpoint_calls.left_out(self.module):
                 self.module(*arguments)
 
-        if self.options.attention == "eager":
-            self.base.set_attn_implementation("eager")
-        else:
-            attention.use(self.base, run)
+        try:
+            if self.options.attention == "eager":
+                self.base.set_attn_implementation("eager")
+            else:
+                attention.use(self.base, run)
+        except Exception as error:
+            raise Failure(65, f"{self.model_class.__name__} cannot run on examples of {', '.join(self.input_names)}: "
+                              f"{first_lines(error)}")
         return arguments
 
     def averages_over_labels(self):

@@ -67,7 +67,14 @@ def resolve(name, weights):
         raise Failure(65, f"transformers {packages.import_transformers().__version__} knows no architecture '{name}'"
                           + (suggestion(name, known) or " (gpt2, llama, bert, ...)")
                           + f"; a model of the hub has the form OWNER/NAME, or --hf ARCHITECTURE --pretrained {name}")
-    return pretrained(weights) if weights else Source("architecture", name)
+    if not weights:
+        return Source("architecture", name)
+    source = pretrained(weights)
+    found = load_config(source, {}).model_type
+    if found != name:
+        raise Failure(65, f"{source.describe()} is of the architecture '{found}', not '{name}': --hf {found} --pretrained "
+                          f"{weights}")
+    return source
 
 
 def architectures():
