@@ -26,6 +26,7 @@
 #include "rendezvous/store.hpp"
 #include "runtime/engine/run/trainer.hpp"
 #include "runtime/model/script_error.hpp"
+#include "runtime/state/model_metadata.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
@@ -39,8 +40,11 @@ constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
 constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
 config::LoadResult load_config(const TrainOptions& options, int world_size) {
-  auto result = config::load_file(options.config.value_or(""), config::overrides_of(options.flags, options.sets),
-                                  {.world_size = world_size});
+  const auto metadata = runtime::read_model_metadata(options.model);
+  auto result = config::load_file(
+      options.config.value_or(""), config::overrides_of(options.flags, options.sets),
+      {.world_size = world_size,
+       .model = {metadata.averages_over_labels, metadata.recomputes, metadata.recomputed_units}});
   config::throw_if_bad(result);
   config::expand_node_paths(result.config);
   const bool has_data =

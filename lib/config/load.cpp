@@ -40,12 +40,13 @@ bool divide_world(LoadResult& result) {
 }
 
 // All steps after reading: `root` is null when there is no file.
-void resolve(LoadResult& result, const Value* root, const std::vector<Override>& overrides) {
+void resolve(LoadResult& result, const Value* root, const std::vector<Override>& overrides,
+             const ModelDefaults& model) {
   Settings& settings = result.settings;
   if (root) settings.take_document(*root);
   for (const auto& option : overrides) settings.take_override(option);
   settings.complete();
-  apply_rules(settings);
+  apply_rules(settings, model);
   bool batch_keys_valid = std::none_of(settings.issues().begin(), settings.issues().end(), [](const Issue& issue) {
     return issue.key == "train_batch_size" || issue.key == "train_micro_batch_size_per_gpu" ||
            issue.key == "gradient_accumulation_steps";
@@ -96,7 +97,7 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
   for (auto& problem : read.problems) {
     result.issues.push_back({Issue::Kind::kSyntax, name, problem.position, "", std::move(problem.message)});
   }
-  if (read.root) resolve(result, &*read.root, overrides);
+  if (read.root) resolve(result, &*read.root, overrides, context.model);
   truncate_issues(result);
   return result;
 }
@@ -105,7 +106,7 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
   if (path.empty()) {
     LoadResult result = start("", context);
     result.notes.push_back("no --config: every key has its default");
-    resolve(result, nullptr, overrides);
+    resolve(result, nullptr, overrides, context.model);
     truncate_issues(result);
     return result;
   }

@@ -11,12 +11,14 @@
 #include "config/document.hpp"
 #include "config/issue.hpp"
 #include "config/job_config.hpp"
+#include "config/model_defaults.hpp"
 #include "config/settings.hpp"
 
 namespace dslaunch::config {
 
 struct LoadContext {
   int world_size = 0;  // 0: unknown; the ranks of one model are assumed, and a note says so
+  ModelDefaults model;
 };
 
 struct LoadResult {

@@ -154,9 +154,11 @@ void apply_train_rules(Settings& settings) {
   }
 }
 
+constexpr const char* kModelOrigin = "model file";
+
 // DeepSpeed's section has no switch, since there the model's code calls checkpointing. Here any key that requests
 // recomputation enables it, unless `enabled` is given.
-void apply_recomputation_rules(Settings& settings) {
+void apply_recomputation_rules(Settings& settings, const ModelDefaults& model) {
   const std::string section = "activation_checkpointing.";
   const auto is_true = [&](const char* key) { return settings.boolean(section + key); };
   if (settings.at(section + "enabled").value.is_null()) {
@@ -164,13 +166,24 @@ void apply_recomputation_rules(Settings& settings) {
                               is_true("contiguous_memory_optimization") ||
                               settings.integer("pipeline.activation_checkpoint_interval") > 0 ||
                               !settings.at(section + "number_checkpoints").value.is_null();
-    settings.solve(section + "enabled", Value::of_bool(is_requested),
-                   is_requested ? "the keys that ask for it" : "default");
+    const bool is_default = !is_requested && !model.recomputes;
+    settings.solve(section + "enabled", Value::of_bool(!is_default),
+                   is_requested ? "the keys that ask for it" : is_default ? "default" : kModelOrigin);
+    if (!is_requested && model.recomputes && !model.units.empty() && !settings.given("units")) {
+      std::vector<Value> units;
+      for (const auto& unit : model.units) units.push_back(Value::of_string(unit));
+      settings.solve("units", Value::of_array(std::move(units)), kModelOrigin);
+    }
   }
   if (is_true("partition_activations")) {
     settings.note(section + "partition_activations",
                   "'activation_checkpointing.partition_activations' has no effect: there is no tensor parallelism");
   }
+}
+
+void apply_loss_rules(Settings& settings, const ModelDefaults& model) {
+  if (!model.averages_over_labels || settings.given("loss_average")) return;
+  settings.solve("loss_average", Value::of_string("tokens"), kModelOrigin);
 }
 
 std::optional<int64_t> number_if_given(const Settings& settings, const std::string& path, bool& is_auto) {
@@ -182,13 +195,14 @@ std::optional<int64_t> number_if_given(const Settings& settings, const std::stri
 
 }  // namespace
 
-void apply_rules(Settings& settings) {
+void apply_rules(Settings& settings, const ModelDefaults& model) {
   apply_precision_rules(settings);
   apply_zero_rules(settings);
   apply_data_rules(settings);
   apply_train_rules(settings);
   apply_pipeline_rules(settings);
-  apply_recomputation_rules(settings);
+  apply_recomputation_rules(settings, model);
+  apply_loss_rules(settings, model);
   apply_optimizer_rules(settings);
   apply_offload_rules(settings);
   apply_monitoring_rules(settings);

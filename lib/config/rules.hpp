@@ -6,13 +6,14 @@
 #include <string_view>
 
 #include "config/job_config.hpp"
+#include "config/model_defaults.hpp"
 #include "config/settings.hpp"
 
 namespace dslaunch::config {
 
 // All rules below. Requires a complete() table. Resolves values that depend on other keys, adds errors for
-// contradictions.
-void apply_rules(Settings& settings);
+// contradictions. `model`: what the model file asks for.
+void apply_rules(Settings& settings, const ModelDefaults& model);
 
 // Derives one precision and one loss scale from fp16, bf16, amp and torch_autocast; adds errors for sections that
 // contradict each other and values that give no valid loss scale.

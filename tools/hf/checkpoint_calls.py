@@ -20,6 +20,15 @@ class LeftOut:
     def classes(self):
         return sorted({type(module).__name__ for module in self.modules})
 
+    def units(self, model):
+        """For the file's metadata: none where a run finds the same blocks by itself, several of a class in one parent."""
+        repeated = set()
+        for parent in model.modules():
+            children = list(parent.children())
+            kinds = [type(child) for child in children]
+            repeated.update(id(child) for child in children if kinds.count(type(child)) > 1)
+        return [] if all(id(module) in repeated for module in self.modules) else self.classes()
+
 
 def module_of(function):
     """The module that a checkpointed function runs: itself, of a bound method, or what a closure calls."""

@@ -132,7 +132,7 @@ class HuggingFaceExport:
     def metadata(self):
         found = {"labels": ("next" if self.takes_shifted else "same") if self.is_causal and self.label_names else None,
                  "loss_average": "tokens" if self.averages_over_labels() else None,
-                 "recompute": self.recomputed.classes() if self.recomputed and self.recomputed.num_calls else None,
+                 "recompute": self.recomputed.units(self.model) if self.recomputed and self.recomputed.num_calls else None,
                  "hugging_face": self.origin}
         return {name: value for name, value in found.items() if value is not None}
 

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/sparse_archive_writer.hpp"
+#include "runtime/state/model_metadata.hpp"
 #include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime {
@@ -151,7 +152,10 @@ bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, cons
     for (const auto& name : tensors[i]->all_names()) model.assign(name, values);
   }
   call_libtorch(archive, [&] {
-    torch::jit::ExportModule(model.module(), [&](const void* data, size_t size) { return archive.write(data, size); });
+    torch::jit::ExtraFilesMap metadata;
+    if (auto text = read_model_metadata(*skeleton).text; !text.empty()) metadata[kModelMetadataName] = std::move(text);
+    torch::jit::ExportModule(
+        model.module(), [&](const void* data, size_t size) { return archive.write(data, size); }, metadata);
   });
   fill(archive, weights, tensors);
   return model.is_in_train_mode();

@@ -27,7 +27,10 @@ int64_t count_ignored(const at::Tensor& labels) {
 }
 
 // The number of labels that a loss averages over.
-int64_t count_labels(const at::Tensor& labels, bool has_ignored) {
+int64_t count_labels(const at::Tensor& labels, bool has_ignored, bool ignores_first) {
+  if (ignores_first && labels.dim() >= 2 && labels.size(-1) > 0) {
+    return count_labels(labels.narrow(-1, 1, labels.size(-1) - 1).contiguous(), has_ignored, false);
+  }
   if (!has_ignored) return labels.numel();
   switch (labels.scalar_type()) {
     case at::kLong:
@@ -58,7 +61,9 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
   for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples, options_.label_dtype));
   if (plan.num_samples == 0) return batch;  // a padding batch
   batch.num_tokens = count_tokens(batch.inputs);
-  for (const at::Tensor& labels : batch.labels) batch.num_labels += count_labels(labels, options_.has_ignored_labels);
+  for (const at::Tensor& labels : batch.labels) {
+    batch.num_labels += count_labels(labels, options_.has_ignored_labels, options_.ignores_first_label);
+  }
   return batch;
 }
 

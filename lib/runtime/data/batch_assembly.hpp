@@ -32,6 +32,7 @@ struct AssemblyOptions {
   at::ScalarType label_dtype = at::kFloat;                // and labels
   bool pin = false;                                       // page-locked memory (needs CUDA)
   bool has_ignored_labels = true;                         // the loss ignores labels that are kIgnoredLabel
+  bool ignores_first_label = false;                       // of each sample: the model shifts its labels
   std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
 };
 

@@ -9,6 +9,7 @@
 #include "base/result.hpp"
 #include "runtime/model/stage_plan.hpp"
 #include "runtime/state/index_range.hpp"
+#include "runtime/state/model_metadata.hpp"
 #include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
 
@@ -41,6 +42,9 @@ struct ModelFacts {
   std::vector<IndexLimit> index_limits;
   // Number of classes of forward's first output, if a loss outside the model combines it with labels; empty: not known.
   std::optional<int64_t> num_output_classes;
+  // As the file's metadata has them.
+  LabelConvention labels = LabelConvention::kNotRecorded;
+  bool averages_over_labels = false;
   std::vector<ModuleInfo> modules;  // the tree of modules, for reports; empty: not known
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/data/label_alignment.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
 namespace dslaunch::runtime::engine::setup {
@@ -79,6 +80,41 @@ void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArrayS
                               selection.labels.size(), fmt::join(names, "', '")));
 }
 
+// The array that becomes the argument of that name; empty if there is none.
+std::optional<size_t> array_of(const char* argument, const ArraySelection& selection, const ForwardArguments& forward) {
+  std::vector<size_t> arrays = selection.inputs;
+  arrays.insert(arrays.end(), selection.labels.begin(), selection.labels.end());
+  const auto at = std::find(forward.names.begin(), forward.names.end(), argument) - forward.names.begin();
+  return static_cast<size_t>(at) < std::min(arrays.size(), forward.names.size())
+             ? std::optional(arrays[static_cast<size_t>(at)])
+             : std::nullopt;
+}
+
+// A causal model trained on labels of the other kind learns to repeat its input, or the token after the next one; its
+// loss falls all the same.
+void require_labels_of(LabelConvention convention, const std::shared_ptr<const SampleSource>& source,
+                       const ArraySelection& selection, const ForwardArguments& forward) {
+  if (convention == LabelConvention::kNotRecorded) return;
+  const auto inputs = array_of("input_ids", selection, forward), labels = array_of("labels", selection, forward);
+  if (!inputs || !labels) return;
+  const auto found = find_label_alignment(source, *inputs, *labels);
+  const std::string where = source->describe(*labels, 0);
+  if (convention == LabelConvention::kSame && found == LabelAlignment::kNext) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("labels would be shifted twice: in {} they are the tokens after the input_ids already, and "
+                                "the model shifts them again, so it would learn the token after the next one; export the "
+                                "model without '--labels same', or write the data with 'tools/tokenize --labels same'",
+                                where));
+  }
+  if (convention == LabelConvention::kNext && found == LabelAlignment::kSame) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("labels would not be shifted at all: in {} they are the input_ids, and the model expects "
+                                "the tokens that follow, so it would learn to repeat its input; export the model with "
+                                "'--labels same', or shift the data, as tools/tokenize does",
+                                where));
+  }
+}
+
 // For a loss from outside, the number of labels it averages over is an assumption.
 void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
                          const std::string& loss) {
@@ -102,7 +138,8 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
   out.loader = {mesh.coordinates(rank).data,
                 mesh.data,
                 config.batch,
-                {compute_dtype, is_own_loss ? at::kFloat : compute_dtype, pin, config.loss != "mse"}};
+                {compute_dtype, is_own_loss ? at::kFloat : compute_dtype, pin, config.loss != "mse",
+                 config.loss.empty() && model.labels == LabelConvention::kSame}};
   out.eval_loader = out.loader;
   if (!config.data.train.empty() || config.data.synthetic_train) {
     out.train = open_train_samples(config.data);
@@ -110,6 +147,7 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
     if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
     if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
+    require_labels_of(model.labels, out.train, out.train_arrays, forward);
     out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
@@ -119,9 +157,11 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     }
     out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
     if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
+    require_labels_of(model.labels, out.eval, out.eval_arrays, forward);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
   }
-  if (by_labels && rank == 0 && !is_own_loss) {
+  const bool is_known = config.loss.empty() && model.averages_over_labels;
+  if (by_labels && rank == 0 && !is_own_loss && !is_known) {
     if (out.train) {
       name_counted_labels(out.train->arrays(), out.train_arrays, config.loss);
     } else if (out.eval) {

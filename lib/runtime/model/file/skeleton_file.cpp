@@ -7,8 +7,16 @@
 #include "runtime/state/output_file.hpp"
 
 namespace dslaunch::runtime::model::file {
+namespace {
 
-void write_skeleton_file(const torch::jit::Module& module, const std::string& path) {
+torch::jit::ExtraFilesMap extra_files_of(const ModelMetadata& metadata) {
+  if (metadata.text.empty()) return {};
+  return {{kModelMetadataName, metadata.text}};
+}
+
+}  // namespace
+
+void write_skeleton_file(const torch::jit::Module& module, const ModelMetadata& metadata, const std::string& path) {
   for (const auto& held : find_parameters(module)) {
     const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
                              .expand(held.value.sizes())
@@ -17,10 +25,13 @@ void write_skeleton_file(const torch::jit::Module& module, const std::string& pa
   }
   // Writes to memory first: LibTorch's own writer terminates the process when the disk is full (its destructor throws).
   std::string archive;
-  torch::jit::ExportModule(module, [&](const void* data, size_t size) {
-    archive.append(static_cast<const char*>(data), size);
-    return size;
-  });
+  torch::jit::ExportModule(
+      module,
+      [&](const void* data, size_t size) {
+        archive.append(static_cast<const char*>(data), size);
+        return size;
+      },
+      extra_files_of(metadata));
   OutputFile file(path);
   file.write(archive);
   file.finish(/*sync=*/false);

@@ -77,10 +77,13 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   }
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 
+  const auto metadata = read_model_metadata(path);
   ModelFacts facts{.table = std::move(binding.table),
                    .inputs = std::move(inputs),
                    .index_limits = std::move(analysis.index_use.limits),
                    .num_output_classes = analysis.index_use.num_output_classes,
+                   .labels = metadata.labels,
+                   .averages_over_labels = metadata.averages_over_labels,
                    .modules = analysis::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),
                    .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
@@ -142,7 +145,7 @@ StagePlan plan_script_stages(const std::string& path, const std::vector<std::str
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
   const auto module = file::load_mapped_module(model_path);
   rewrites::bind_training_flag(module);  // so that eval() works on the model in the checkpoint
-  file::write_skeleton_file(module, out_path);
+  file::write_skeleton_file(module, read_model_metadata(model_path), out_path);
 }
 
 }  // namespace dslaunch::runtime::model::script
