@@ -54,7 +54,9 @@ def pretrained(name):
 
 
 def resolve(name, weights):
-    """`name`: of --hf. `weights`: of --pretrained, or None."""
+    """`name`: of --hf, `weights`: of --pretrained; one of them may be None."""
+    if name is None:
+        return pretrained(weights)
     path = os.path.expanduser(name)
     if os.path.exists(path) or looks_like_path(name) or "/" in name:
         if weights:
@@ -66,14 +68,14 @@ def resolve(name, weights):
     if name not in known:
         raise Failure(65, f"transformers {packages.import_transformers().__version__} knows no architecture '{name}'"
                           + (suggestion(name, known) or " (gpt2, llama, bert, ...)")
-                          + f"; a model of the hub has the form OWNER/NAME, or --hf ARCHITECTURE --pretrained {name}")
+                          + f"; for a model of the hub that has no owner: --pretrained {name}")
     if not weights:
         return Source("architecture", name)
     source = pretrained(weights)
     found = load_config(source, {}).model_type
     if found != name:
-        raise Failure(65, f"{source.describe()} is of the architecture '{found}', not '{name}': --hf {found} --pretrained "
-                          f"{weights}")
+        raise Failure(65, f"{source.describe()} is of the architecture '{found}', not '{name}'; leave --hf out, or name "
+                          f"that one")
     return source
 
 
