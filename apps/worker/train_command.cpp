@@ -25,8 +25,8 @@
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/run/trainer.hpp"
+#include "runtime/engine/setup/load_model.hpp"
 #include "runtime/model/script_error.hpp"
-#include "runtime/state/model_metadata.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
@@ -40,11 +40,10 @@ constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
 constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
 config::LoadResult load_config(const TrainOptions& options, int world_size) {
-  const auto metadata = runtime::read_model_metadata(options.model);
   auto result = config::load_file(
       options.config.value_or(""), config::overrides_of(options.flags, options.sets),
       {.world_size = world_size,
-       .model = {metadata.averages_over_labels, metadata.recomputes, metadata.recomputed_units}});
+       .model = runtime::engine::setup::read_model_defaults(options.model)});
   config::throw_if_bad(result);
   config::expand_node_paths(result.config);
   const bool has_data =

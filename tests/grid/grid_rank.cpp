@@ -16,6 +16,7 @@
 #include "config/load.hpp"
 #include "config/report.hpp"
 #include "runtime/engine/run/trainer.hpp"
+#include "runtime/engine/setup/load_model.hpp"
 
 namespace dslaunch::test {
 namespace {
@@ -54,7 +55,9 @@ runtime::engine::run::TrainRequest request_of(const Json& grid_case, const rende
   const auto steps = grid_case.at("steps").get<int64_t>();
   const std::vector<config::Override> overrides{{"train.steps", std::to_string(steps), "the case"}};
   const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
-                                        overrides, {env.world_size});
+                                        overrides,
+                                        {.world_size = env.world_size,
+                                         .model = runtime::engine::setup::read_model_defaults(grid_case.at("model"))});
   config::throw_if_bad(loaded);
   for (const auto& note : loaded.notes) log::info("note: {}", note);
   runtime::engine::run::TrainRequest request;

@@ -10,6 +10,7 @@
 #include "runtime/precision/autocast_scope.hpp"
 #include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
+#include "runtime/state/model_metadata.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 namespace {
@@ -85,6 +86,11 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
     if (!message.empty()) measurement = model::decode_measurement(message);
   }
   return load_stage(path, config, device, groups.mesh.pipe, groups.own.pipe, measurement);
+}
+
+config::ModelDefaults read_model_defaults(const std::string& path) {
+  auto metadata = read_model_metadata(path);
+  return {metadata.averages_over_labels, metadata.recomputes, std::move(metadata.recomputed_units)};
 }
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {

@@ -8,9 +8,13 @@
 
 #include "comm/groups.hpp"
 #include "config/job_config.hpp"
+#include "config/model_defaults.hpp"
 #include "runtime/model/model.hpp"
 
 namespace dslaunch::runtime::engine::setup {
+
+// What the model file records for its runs, to load the job file with. Throws UserError(65) if that is damaged.
+config::ModelDefaults read_model_defaults(const std::string& path);
 
 // `device`: on which the model will run.
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);

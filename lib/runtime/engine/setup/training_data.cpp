@@ -160,8 +160,9 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     require_labels_of(model.labels, out.eval, out.eval_arrays, forward);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
   }
-  const bool is_known = config.loss.empty() && model.averages_over_labels;
-  if (by_labels && rank == 0 && !is_own_loss && !is_known) {
+  if (by_labels && rank == 0 && config.loss.empty() && model.averages_over_labels) {
+    log::info("the loss is the mean over all labels that count, as the model file asks for (\"loss_average\")");
+  } else if (by_labels && rank == 0 && !is_own_loss) {
     if (out.train) {
       name_counted_labels(out.train->arrays(), out.train_arrays, config.loss);
     } else if (out.eval) {
