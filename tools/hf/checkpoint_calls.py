@@ -21,8 +21,9 @@ class LeftOut:
         return sorted({type(module).__name__ for module in self.modules})
 
     def units(self, model):
-        """For the file's metadata: none where a run finds the same blocks by itself, several of a class in one parent."""
-        repeated = set()
+        """For the file's metadata: none where a run finds the same blocks by itself, several of a class in one parent,
+        and where it cannot be told which (a lambda over the whole model)."""
+        repeated = {id(model)}
         for parent in model.modules():
             children = list(parent.children())
             kinds = [type(child) for child in children]

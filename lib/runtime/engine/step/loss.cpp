@@ -93,7 +93,8 @@ class LabelledLoss : public Loss {
 // labels are counted on the device: a captured step sees different labels at each replay.
 class SummedLoss : public Loss {
  public:
-  explicit SummedLoss(std::unique_ptr<Loss> mean) : mean_(std::move(mean)) {}
+  // `shifts`: the first label of a sample does not count.
+  SummedLoss(std::unique_ptr<Loss> mean, bool shifts) : mean_(std::move(mean)), shifts_(shifts) {}
 
   bool takes_labels() const override { return mean_->takes_labels(); }
   Result<> check_capturable() const override { return mean_->check_capturable(); }
@@ -108,12 +109,15 @@ class SummedLoss : public Loss {
   }
 
  private:
-  static at::Tensor which_count(const at::Tensor& labels) {
+  at::Tensor which_count(const at::Tensor& all_labels) const {
+    const bool shifts = shifts_ && all_labels.dim() >= 2 && all_labels.size(-1) > 0;
+    const at::Tensor labels = shifts ? all_labels.narrow(-1, 1, all_labels.size(-1) - 1) : all_labels;
     if (labels.is_floating_point()) return at::ones_like(labels, labels.options().dtype(at::kBool));
     return labels.to(at::kLong).ne(kIgnoredLabel);
   }
 
   const std::unique_ptr<Loss> mean_;
+  const bool shifts_;
 };
 
 // Classes are in dim 1, as PyTorch defines it; if the shapes do not allow that and there is one label for each row of
@@ -158,7 +162,7 @@ at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
 }  // namespace
 
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average,
-                                const config::Kernels& kernels) {
+                                const config::Kernels& kernels, bool forward_shifts) {
   const bool sum = average == config::LossAverage::kTokens;
   if (name == "cross_entropy") {
     const auto reduction = sum ? at::Reduction::Sum : at::Reduction::Mean;
@@ -170,7 +174,7 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   }
   const auto weighed = [&](std::unique_ptr<Loss> mean) -> std::unique_ptr<Loss> {
     if (!sum) return mean;
-    return std::make_unique<SummedLoss>(std::move(mean));
+    return std::make_unique<SummedLoss>(std::move(mean), name.empty() && forward_shifts);
   };
   if (name.empty()) return weighed(std::make_unique<ModelsOwnLoss>());
   auto module = std::make_shared<torch::jit::Module>(model::file::load_mapped_module(name));

@@ -26,9 +26,10 @@ class Loss {
 
 // `name`: "" (forward returns the loss), "cross_entropy", "mse" or the path of a TorchScript file called as
 // loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count: the
-// mean that forward or a file returns is then multiplied by their number.
+// mean that forward or a file returns is then multiplied by their number. `forward_shifts`: forward shifts the labels,
+// so that its loss has no first label of a sample.
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
                                 config::LossAverage average = config::LossAverage::kMicroBatches,
-                                const config::Kernels& kernels = {});
+                                const config::Kernels& kernels = {}, bool forward_shifts = false);
 
 }  // namespace dslaunch::runtime::engine::step
