@@ -1,5 +1,5 @@
 """The exporter's own attention and mask functions, which transformers calls through its registries: a causal or a full
-mask is no tensor in the trace, whatever its sizes; a mask of the inputs stays one."""
+mask never becomes a tensor in the trace, whatever its sizes; a mask of the inputs stays one."""
 NAME = "dslaunch"
 
 

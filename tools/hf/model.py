@@ -28,7 +28,7 @@ class HuggingFaceExport:
             raise Failure(64, "--train goes without --peft: of a model with adapters only these are trained")
         config = self.load_config(entries)
         self.head, self.model_class = heads.choose(config, options.head)
-        self.saved_config = json.loads(config.to_json_string(use_diff=False))
+        self.saved_config = json.loads(config.to_json_string())
         self.left_out = self.simplify(config)
         with without_storage:
             self.base = self.load_model(config)

@@ -74,8 +74,8 @@ def resolve(name, weights):
     source = pretrained(weights)
     found = load_config(source, {}).model_type
     if found != name:
-        raise Failure(65, f"{source.describe()} is of the architecture '{found}', not '{name}'; leave --hf out, or name "
-                          f"that one")
+        raise Failure(65, f"{source.describe()} is of the architecture '{found}', not '{name}'; leave --hf out, or name its "
+                          "own architecture")
     return source
 
 
@@ -102,7 +102,7 @@ def unreadable(source, error):
         return f"the config of {source.describe()} cannot be used: {first_lines(error)}"
     offline = os.environ.get("HF_HUB_OFFLINE") == "1" or "connect" in str(error)
     if offline:
-        return (f"'{source.name}' is no directory here, and the Hugging Face hub cannot be reached and has no copy in its "
+        return (f"'{source.name}' is not a directory here, and the Hugging Face hub cannot be reached and has no copy in its "
                 f"cache: {first_lines(error)}; fetch the model where there is a network (hf download {source.name} "
                 "--local-dir DIR) and give --hf DIR")
     return f"the Hugging Face hub has no usable model '{source.name}': {first_lines(error)}"

@@ -1,5 +1,5 @@
 // What an exporter has recorded in a model file besides code and values: the record extra/dslaunch.json
-// (docs/models.md). Any thread.
+// (docs/huggingface.md). Any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ struct ModelMetadata {
   std::vector<std::string> recomputed_units;  // what it recomputes, by class; empty: the repeated blocks
 };
 
-// Empty for a file that cannot be read or is no zip archive: whoever reads the model itself reports it. Throws
+// Empty for a file that cannot be read or is not a zip archive: whoever reads the model itself reports it. Throws
 // UserError(65) for a record that is damaged or that a later exporter wrote.
 ModelMetadata read_model_metadata(const std::string& path);
 

@@ -1,5 +1,6 @@
 """Makes transformers, peft and what they need (model_packages.txt) importable here and in the Pythons that we start;
-scripts/setup --tests has put them beside torch. WHY_NOT is the reason to skip, or None."""
+scripts/setup --tests has put them beside torch. WHY_NOT is the reason to skip, or None. With
+DSL_TEST_OLDER_TRANSFORMERS=1 transformers is that of older_transformers.txt."""
 import hashlib
 import importlib.util
 import os
@@ -8,15 +9,18 @@ import sys
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dslaunch")
 
 
-def folder():
-    with open(os.path.splitext(os.path.abspath(__file__))[0] + ".txt", "rb") as file:
+def folder(packages="model_packages.txt"):
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), packages), "rb") as file:
         listed = b"".join(line for line in file if not line.startswith(b"#"))
     return os.path.join(CACHE, "models-" + hashlib.sha256(listed).hexdigest()[:12])
 
 
-if os.path.isdir(folder()):
-    sys.path.append(folder())
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), folder()]))
+lists = ["older_transformers.txt", "model_packages.txt"] if os.environ.get("DSL_TEST_OLDER_TRANSFORMERS") else \
+    ["model_packages.txt"]
+folders = [folder(packages) for packages in lists]
+if all(map(os.path.isdir, folders)):
+    sys.path += folders
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *folders]))
     os.environ["HF_HUB_OFFLINE"] = "1"  # configs and weights are made here
 WHY_NOT = None if all(map(importlib.util.find_spec, ("transformers", "peft"))) else \
     "transformers and peft are not here (scripts/setup --tests installs them)"

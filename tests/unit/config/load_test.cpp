@@ -342,3 +342,23 @@ TEST_CASE("a section that cannot do without enabled says so", "[config][load]") 
   CHECK_THAT(only_line("{amp: {opt_level: \"O1\"}}"), Contains("ds.json:1:2: 'amp' needs 'enabled'"));
   CHECK_THAT(only_line("{progressive_layer_drop: {}}"), Contains("needs 'enabled'"));
 }
+
+TEST_CASE("what a model file asks for is the default, and the job file wins over it", "[config][load]") {
+  const auto load_with = [](const char* text) {
+    return load_text(text, "job.json", Format::kHjson, {},
+                     {.world_size = 1, .model = {.averages_over_labels = true, .recomputes = true, .units = {"Block"}}});
+  };
+  const auto taken = load_with("{}");
+  CHECK(taken.config.loss_average == LossAverage::kTokens);
+  CHECK(taken.config.recomputation.enabled);
+  CHECK(taken.config.units == std::vector<std::string>{"Block"});
+  CHECK(taken.settings.at("loss_average").origin == "model file");
+  const auto given =
+      load_with("{loss_average: micro_batches, activation_checkpointing: {enabled: false}, units: [Other]}");
+  CHECK(given.config.loss_average == LossAverage::kMicroBatches);
+  CHECK_FALSE(given.config.recomputation.enabled);
+  CHECK(given.config.units == std::vector<std::string>{"Other"});
+  CHECK(load_with("{activation_checkpointing: {enabled: false}}").config.units.empty());
+  CHECK(load_with("{units: [Other]}").config.units == std::vector<std::string>{"Other"});
+  CHECK_FALSE(load_text("{}", "job.json", Format::kHjson).config.recomputation.enabled);
+}

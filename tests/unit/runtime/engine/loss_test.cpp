@@ -117,3 +117,19 @@ TEST_CASE("a loss may come from a file, as a mean or weighed by labels", "[runti
   CHECK((*sum)({outputs}, {labels}).item<float>() == 6);
   CHECK_THROWS(make_loss(folder / "none.pt", at::kCPU, config::LossAverage::kMicroBatches, {}));
 }
+
+TEST_CASE("by tokens a model that shifts its labels averages over all but the first of a sample", "[runtime][loss]") {
+  const auto labels = at::tensor({5, 6, -100, 7, 8, 9}, at::kLong).view({2, 3});
+  const auto sum_of = [](const char* name, const at::Tensor& given, bool shifts) {
+    const auto loss = make_loss(name, at::kCPU, config::LossAverage::kTokens, {}, shifts);
+    return (*loss)({at::full({}, 0.5), {}}, {given}).item<double>();
+  };
+  CHECK(sum_of("", labels, /*shifts=*/true) == Approx(0.5 * 3));
+  CHECK(sum_of("", labels, /*shifts=*/false) == Approx(0.5 * 5));
+  auto only_first = at::full({2, 3}, -100, at::kLong);
+  only_first.select(1, 0).fill_(4);
+  CHECK(sum_of("", only_first, /*shifts=*/true) == 0.0);
+  const auto loss = make_loss("", at::kCPU, config::LossAverage::kTokens, {}, /*forward_shifts=*/true);
+  CHECK((loss->usable({only_first})[0] == -100).sum().item<int64_t>() == 0);  // else the model's mean is 0 / 0
+  CHECK(loss->usable({labels})[0].equal(labels));
+}
