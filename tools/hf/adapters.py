@@ -17,10 +17,12 @@ def add(model, head, given):
     peft = packages.import_package("peft", "--peft")
     try:
         if given.lstrip().startswith("{"):
-            return peft.get_peft_model(model, new_config(peft, head, given), adapter_name=NAME)
+            config = new_config(peft, head, given)
+            return peft.get_peft_model(model, config, adapter_name=NAME, autocast_adapter_dtype=False)
         if os.path.isdir(given) and not os.path.exists(os.path.join(given, ADAPTER)):
             raise Failure(65, f"the directory '{given}' has no {ADAPTER}, so it is not an adapter of peft")
-        return peft.PeftModel.from_pretrained(model, given, adapter_name=NAME, is_trainable=True)
+        return peft.PeftModel.from_pretrained(model, given, adapter_name=NAME, is_trainable=True,
+                                              autocast_adapter_dtype=False)
     except Failure:
         raise
     except Exception as error:
