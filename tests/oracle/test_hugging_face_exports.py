@@ -227,6 +227,22 @@ class Traces(ExportTest):
         ids = padded_samples(2)["input_ids"]
         self.assertTrue(torch.equal(plain(ids, ids), traced(ids, ids)))
 
+    def test_a_recipe_that_returns_a_model_output_and_has_checkpointing_on(self):
+        with open(self.env.path("recipe.py"), "w") as file:
+            file.write("""import torch, transformers
+def make(path):
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, use_cache=False)
+    model.gradient_checkpointing_enable()
+    model.example_inputs = lambda: (torch.arange(16).reshape(2, 8),)
+    return model
+""")
+        _, traced, found = self.export("--recipe", self.env.path("recipe.py") + ":make", "--trace",
+                                       "--args", json.dumps([self.directory("llama")]))
+        _, exported, _ = self.export("--hf", self.directory("llama"), "--returns", "output")
+        ids = padded_samples(3)["input_ids"][:, :8]
+        self.assert_close(traced(ids)["logits"], exported(ids))
+        self.assertEqual(found, {"format": 1, "recompute": []})
+
     def test_a_model_of_ones_own_that_calls_checkpoint(self):
         """Blocks that are not repeated are named, where the call shows which module it runs."""
         with open(self.env.path("own.py"), "w") as file:
@@ -418,6 +434,18 @@ class Runs(ExportTest):
                 self.assertEqual(outcome.code, 65 if words else 0, str(outcome))
                 self.assertIn(words or "", outcome.text)
                 self.assertIn("--labels same" if words else "", outcome.text)
+
+    def test_a_trace_of_ones_own_that_shifts_its_labels(self):
+        """Its graph shows it: pad and slice, as in transformers' losses."""
+        ids = padded_samples(8)["input_ids"] + 1
+        following, own = {"inputs": ids[:, :-1], "labels": ids[:, 1:]}, {"inputs": ids, "labels": ids}
+        for name in ("gpt2", "llama"):
+            path = hugging_face.export(name, False, "fp32", self.env.folder)
+            outcome, _ = self.run_case(path, following, 1, train_batch_size=4)
+            self.assertEqual(outcome.code, 65, str(outcome))
+            self.assertIn("shifted twice", outcome.text)
+            outcome, _ = self.run_case(path, own, 1, train_batch_size=4)
+            self.assertEqual(outcome.code, 0, str(outcome))
 
     def test_checkpoints_keep_what_the_file_records(self):
         """Twice: in the checkpoint's own model, and in TorchScript made of it."""

@@ -42,9 +42,8 @@ struct ModelFacts {
   std::vector<IndexLimit> index_limits;
   // Number of classes of forward's first output, if a loss outside the model combines it with labels; empty: not known.
   std::optional<int64_t> num_output_classes;
-  // As the file's metadata has them.
-  LabelConvention labels = LabelConvention::kNotRecorded;
-  bool averages_over_labels = false;
+  LabelConvention labels = LabelConvention::kNotRecorded;  // of the file's metadata, else as far as the graph shows it
+  bool averages_over_labels = false;                       // of the file's metadata
   std::vector<ModuleInfo> modules;  // the tree of modules, for reports; empty: not known
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;

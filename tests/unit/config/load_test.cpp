@@ -354,11 +354,11 @@ TEST_CASE("what a model file asks for is the default, and the job file wins over
   CHECK(taken.config.units == std::vector<std::string>{"Block"});
   CHECK(taken.settings.at("loss_average").origin == "model file");
   const auto given =
-      load_with("{loss_average: micro_batches, activation_checkpointing: {enabled: false}, units: [Other]}");
+      load_with("{loss_average: micro_batches, activation_checkpointing: {enabled: false}, units: [\"Other\"]}");
   CHECK(given.config.loss_average == LossAverage::kMicroBatches);
   CHECK_FALSE(given.config.recomputation.enabled);
   CHECK(given.config.units == std::vector<std::string>{"Other"});
   CHECK(load_with("{activation_checkpointing: {enabled: false}}").config.units.empty());
-  CHECK(load_with("{units: [Other]}").config.units == std::vector<std::string>{"Other"});
+  CHECK(load_with("{units: [\"Other\"]}").config.units == std::vector<std::string>{"Other"});
   CHECK_FALSE(load_text("{}", "job.json", Format::kHjson).config.recomputation.enabled);
 }

@@ -80,30 +80,38 @@ void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArrayS
                               selection.labels.size(), fmt::join(names, "', '")));
 }
 
-// The array that becomes the argument of that name; empty if there is none.
-std::optional<size_t> array_of(const char* argument, const ArraySelection& selection, const ForwardArguments& forward) {
+// The array that becomes the argument with indices of tokens, or of classes (`ignored`); empty if it is not known.
+std::optional<size_t> array_of(bool ignored, const model::ModelFacts& model, const ArraySelection& selection) {
   std::vector<size_t> arrays = selection.inputs;
   arrays.insert(arrays.end(), selection.labels.begin(), selection.labels.end());
-  const auto at = std::find(forward.names.begin(), forward.names.end(), argument) - forward.names.begin();
-  return static_cast<size_t>(at) < std::min(arrays.size(), forward.names.size())
-             ? std::optional(arrays[static_cast<size_t>(at)])
-             : std::nullopt;
+  const auto& names = model.inputs.names;
+  const auto named = std::find(names.begin(), names.end(), ignored ? "labels" : "input_ids");
+  auto at = static_cast<size_t>(named - names.begin());
+  if (named == names.end()) {
+    const auto limit =
+        std::find_if(model.index_limits.begin(), model.index_limits.end(),
+                     [ignored](const model::IndexLimit& each) { return each.ignored.has_value() == ignored; });
+    if (limit == model.index_limits.end()) return std::nullopt;
+    at = limit->input;
+  }
+  return at < arrays.size() ? std::optional(arrays[at]) : std::nullopt;
 }
 
 // A causal model trained on labels of the other kind learns to repeat its input, or the token after the next one; its
 // loss falls all the same.
-void require_labels_of(LabelConvention convention, const std::shared_ptr<const SampleSource>& source,
-                       const ArraySelection& selection, const ForwardArguments& forward) {
+void require_labels_of(const model::ModelFacts& model, const std::shared_ptr<const SampleSource>& source,
+                       const ArraySelection& selection) {
+  const LabelConvention convention = model.labels;
   if (convention == LabelConvention::kNotRecorded) return;
-  const auto inputs = array_of("input_ids", selection, forward), labels = array_of("labels", selection, forward);
+  const auto inputs = array_of(/*ignored=*/false, model, selection), labels = array_of(/*ignored=*/true, model, selection);
   if (!inputs || !labels) return;
   const auto found = find_label_alignment(source, *inputs, *labels);
   const std::string where = source->describe(*labels, 0);
   if (convention == LabelConvention::kSame && found == LabelAlignment::kNext) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("labels would be shifted twice: in {} they are the tokens after the input_ids already, and "
-                                "the model shifts them again, so it would learn the token after the next one; export the "
-                                "model without '--labels same', or write the data with 'tools/tokenize --labels same'",
+                                "the model shifts them again, so it would learn the token after the next one; export it "
+                                "without '--labels same', or write the data with 'tools/tokenize --labels same'",
                                 where));
   }
   if (convention == LabelConvention::kNext && found == LabelAlignment::kSame) {
@@ -147,7 +155,7 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
     if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
     if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
-    require_labels_of(model.labels, out.train, out.train_arrays, forward);
+    if (forward.takes_labels) require_labels_of(model, out.train, out.train_arrays);
     out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
@@ -157,7 +165,7 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     }
     out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
     if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
-    require_labels_of(model.labels, out.eval, out.eval_arrays, forward);
+    if (forward.takes_labels) require_labels_of(model, out.eval, out.eval_arrays);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
   }
   if (by_labels && rank == 0 && config.loss.empty() && model.averages_over_labels) {

@@ -189,8 +189,26 @@ class IndexUseScan {
       if (!taken || (!taken->is_all() && !range.is_all())) return std::nullopt;
       return part_of_input(node->input(0), taken->is_all() ? range : *taken, depth + 1);
     }
+    if (kind == "aten::pad" && extends_last_dim(node)) return part_of_input(node->input(0), range, depth + 1);
     if (!(range.is_all() ? preserves_indices(kind) : preserves_positions(kind))) return std::nullopt;
     return part_of_input(node->input(0), range, depth + 1);
+  }
+
+  // Whether pad(input, [0, n], mode, value) only adds elements behind the input's, as transformers' losses do before they
+  // shift the labels.
+  bool extends_last_dim(const Node* node) const {
+    const auto is_text = [](const Value* value, const char* wanted) {
+      const auto constant = torch::jit::toIValue(value);
+      return constant && constant->isString() && constant->toStringRef() == wanted;
+    };
+    if (node->inputs().size() < 3 || !is_text(node->input(2), "constant")) return false;
+    if (const auto widths = torch::jit::toIValue(node->input(1)); widths && widths->isIntList()) {
+      const auto known = widths->toIntVector();
+      return known.size() == 2 && known[0] == 0 && known[1] >= 0;
+    }
+    const Node* widths = node->input(1)->node();
+    return widths->kind() == c10::prim::ListConstruct && widths->inputs().size() == 2 &&
+           integer(widths->input(0)) == 0 && integer(widths->input(1)).value_or(-1) >= 0;
   }
 
   // slice(input, dim, begin, end, step), select(input, dim, index)

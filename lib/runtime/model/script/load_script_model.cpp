@@ -54,6 +54,16 @@ bool has_half_parameters(const ParameterTable& table) {
                      [](const auto& parameter) { return is_half(parameter.dtype); });
 }
 
+// A file without that record may show in its graph that forward shifts the labels.
+LabelConvention labels_of(const ModelMetadata& metadata, const std::vector<IndexLimit>& limits) {
+  const bool shifts = std::any_of(limits.begin(), limits.end(), [](const IndexLimit& limit) {
+    return limit.ignored && limit.range == IndexRange{.dim = limit.range.dim, .begin = 1} &&
+           (limit.range.dim == 1 || limit.range.dim == -1);
+  });
+  const bool is_recorded = metadata.labels != LabelConvention::kNotRecorded;
+  return is_recorded || !shifts ? metadata.labels : LabelConvention::kSame;
+}
+
 void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
   notes.insert(notes.end(), more.begin(), more.end());
 }
@@ -78,11 +88,12 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 
   const auto metadata = read_model_metadata(path);
+  const auto labels = labels_of(metadata, analysis.index_use.limits);
   ModelFacts facts{.table = std::move(binding.table),
                    .inputs = std::move(inputs),
                    .index_limits = std::move(analysis.index_use.limits),
                    .num_output_classes = analysis.index_use.num_output_classes,
-                   .labels = metadata.labels,
+                   .labels = labels,
                    .averages_over_labels = metadata.averages_over_labels,
                    .modules = analysis::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),

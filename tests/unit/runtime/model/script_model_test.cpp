@@ -296,6 +296,27 @@ TEST_CASE("labels may be what the loss ignores", "[runtime][model]") {
   }
 }
 
+TEST_CASE("labels that forward shifts are told from those that it takes as they are", "[runtime][model]") {
+  const auto labels_in = [](const std::string& given) {
+    test::TempDir folder;
+    Module net("Net");
+    net.register_parameter("layer", at::zeros({7, 3}), false);
+    net.define("def forward(self, x, labels):\n    logits = torch.linear(x, self.layer)\n    given = " + given +
+               "\n    return torch.cross_entropy_loss(logits.view(-1, 7), given.reshape(-1), None, 1, -100)\n");
+    net.save(folder / "net.pt");
+    const auto model = load_script_model(folder / "net.pt", {});
+    CHECK(model->facts.index_limits.size() == 1);
+    return model->facts.labels;
+  };
+  CHECK(labels_in("labels[:, 1:]") == LabelConvention::kSame);
+  CHECK(labels_in("labels[..., 1:].contiguous()") == LabelConvention::kSame);
+  CHECK(labels_in("torch.pad(labels, [0, 1], \"constant\", -100.0)[:, 1:]") == LabelConvention::kSame);
+  CHECK(labels_in("labels") == LabelConvention::kNotRecorded);
+  CHECK(labels_in("labels[1:]") == LabelConvention::kNotRecorded);
+  CHECK(labels_in("labels[:, 1:-1]") == LabelConvention::kNotRecorded);
+  CHECK(labels_in("torch.pad(labels, [0, 1], \"constant\", -100.0)") == LabelConvention::kNotRecorded);
+}
+
 TEST_CASE("indices that forward changes on their way to the table give no bound", "[runtime][model]") {
   const std::vector<std::string> changes = {
       "x = ids.clone()\n        x.clamp_(0)",
