@@ -42,8 +42,7 @@ constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that d
 config::LoadResult load_config(const TrainOptions& options, int world_size) {
   auto result = config::load_file(
       options.config.value_or(""), config::overrides_of(options.flags, options.sets),
-      {.world_size = world_size,
-       .model = runtime::engine::setup::read_model_defaults(options.model)});
+      {.world_size = world_size, .model = runtime::engine::setup::read_model_defaults(options.model)});
   config::throw_if_bad(result);
   config::expand_node_paths(result.config);
   const bool has_data =

@@ -168,7 +168,9 @@ void apply_recomputation_rules(Settings& settings, const ModelDefaults& model) {
                               !settings.at(section + "number_checkpoints").value.is_null();
     const bool is_default = !is_requested && !model.recomputes;
     settings.solve(section + "enabled", Value::of_bool(!is_default),
-                   is_requested ? "the keys that ask for it" : is_default ? "default" : kModelOrigin);
+                   is_requested ? "the keys that ask for it"
+                   : is_default ? "default"
+                                : kModelOrigin);
     if (!is_requested && model.recomputes && !model.units.empty() && !settings.given("units")) {
       std::vector<Value> units;
       for (const auto& unit : model.units) units.push_back(Value::of_string(unit));

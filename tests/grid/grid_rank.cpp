@@ -54,10 +54,9 @@ void set_log_level(const Json& grid_case) {
 runtime::engine::run::TrainRequest request_of(const Json& grid_case, const rendezvous::LaunchEnv& env) {
   const auto steps = grid_case.at("steps").get<int64_t>();
   const std::vector<config::Override> overrides{{"train.steps", std::to_string(steps), "the case"}};
-  const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
-                                        overrides,
-                                        {.world_size = env.world_size,
-                                         .model = runtime::engine::setup::read_model_defaults(grid_case.at("model"))});
+  const auto loaded = config::load_text(
+      grid_case.at("config").dump(), "the case's config", config::Format::kHjson, overrides,
+      {.world_size = env.world_size, .model = runtime::engine::setup::read_model_defaults(grid_case.at("model"))});
   config::throw_if_bad(loaded);
   for (const auto& note : loaded.notes) log::info("note: {}", note);
   runtime::engine::run::TrainRequest request;

@@ -47,7 +47,8 @@ static std::string export_command(const std::string& source) {
 // "gpt2", "facebook/opt-125m": names of the Hugging Face hub look like paths without an ending.
 static std::string hub_hint(const std::filesystem::path& path) {
   const auto parts = std::distance(path.begin(), path.end());
-  if (path.has_extension() || path.is_absolute() || parts > 2 || *path.begin() == "." || *path.begin() == "..") return "";
+  if (path.has_extension() || path.is_absolute() || parts > 2 || *path.begin() == "." || *path.begin() == "..")
+    return "";
   return "; if it is a model of the Hugging Face hub, " + export_command(path.string());
 }
 
@@ -69,12 +70,13 @@ static void refuse_other_kinds(const std::string& path) {
                     word));
   }
   if (is_one_of(ending, {".safetensors", ".bin", ".ckpt", ".onnx", ".npz", ".npy"})) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("{} holds no TorchScript program (weights or data only); dslaunch needs a file "
-                                "written by torch.jit.save{}",
-                                word, is_hugging_face_directory(directory_of(path))
-                                    ? "; " + export_command(directory_of(path).string())
-                                    : ""));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format(
+            "{} holds no TorchScript program (weights or data only); dslaunch needs a file "
+            "written by torch.jit.save{}",
+            word,
+            is_hugging_face_directory(directory_of(path)) ? "; " + export_command(directory_of(path).string()) : ""));
   }
 }
 
@@ -83,16 +85,16 @@ void check_model_file(const std::string& path) {
   std::error_code error;
   auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("the model {} does not exist{}", shell_word(path), hub_hint(path)));
+    throw UserError(ExitCode::kNoInput, fmt::format("the model {} does not exist{}", shell_word(path), hub_hint(path)));
   }
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
       !std::filesystem::is_directory(status)) {
     throw UserError(ExitCode::kNoInput, fmt::format("the model {} is a device or pipe, not a file", shell_word(path)));
   }
   if (status.type() == std::filesystem::file_type::directory && is_hugging_face_directory(path)) {
-    throw UserError(ExitCode::kBadInput, fmt::format("{} is a Hugging Face model directory, and a model is one file: {}",
-                                                     shell_word(path), export_command(path)));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} is a Hugging Face model directory, and a model is one file: {}", shell_word(path),
+                                export_command(path)));
   }
   if (status.type() == std::filesystem::file_type::directory) {
     throw UserError(ExitCode::kBadInput,

@@ -14,7 +14,8 @@ enum class LabelAlignment : uint8_t {
   kSame,     // labels[i] is inputs[i]
 };
 
-// `inputs`, `labels`: arrays of the source. Ignored labels (-100) say nothing. Generated samples are not tokens: kUnknown.
+// `inputs`, `labels`: arrays of the source. Ignored labels (-100) say nothing. Generated samples are not tokens:
+// kUnknown.
 LabelAlignment find_label_alignment(const std::shared_ptr<const SampleSource>& source, size_t inputs, size_t labels);
 
 }  // namespace dslaunch::runtime

@@ -44,7 +44,7 @@ struct ModelFacts {
   std::optional<int64_t> num_output_classes;
   LabelConvention labels = LabelConvention::kNotRecorded;  // of the file's metadata, else as far as the graph shows it
   bool averages_over_labels = false;                       // of the file's metadata
-  std::vector<ModuleInfo> modules;  // the tree of modules, for reports; empty: not known
+  std::vector<ModuleInfo> modules;                         // the tree of modules, for reports; empty: not known
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;
   std::optional<StageFacts> stage;  // empty: the whole model

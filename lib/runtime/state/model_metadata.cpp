@@ -54,9 +54,10 @@ class Record {
     if (!nests_deeper(text, kMaxLevels)) json_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!json_.is_object() || !json_.contains("format") || !json_["format"].is_number_integer()) refuse();
     if (json_["format"].get<int64_t>() == kFormat) return;
-    refuse_model(path_, fmt::format("has metadata of format {}, and this dslaunch reads format {}: a later tools/export "
-                                    "wrote it",
-                                    json_["format"].get<int64_t>(), kFormat));
+    refuse_model(path_,
+                 fmt::format("has metadata of format {}, and this dslaunch reads format {}: a later tools/export "
+                             "wrote it",
+                             json_["format"].get<int64_t>(), kFormat));
   }
 
   // Empty if absent.

@@ -20,8 +20,8 @@ enum class LabelConvention : uint8_t {
 struct ModelMetadata {
   std::string text;  // the whole record; empty: the file has none
   LabelConvention labels = LabelConvention::kNotRecorded;
-  bool averages_over_labels = false;         // micro batches count by their labels ("loss_average": "tokens")
-  bool recomputes = false;                   // the Python code calls torch.utils.checkpoint
+  bool averages_over_labels = false;          // micro batches count by their labels ("loss_average": "tokens")
+  bool recomputes = false;                    // the Python code calls torch.utils.checkpoint
   std::vector<std::string> recomputed_units;  // what it recomputes, by class; empty: the repeated blocks
 };
 

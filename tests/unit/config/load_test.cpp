@@ -345,8 +345,9 @@ TEST_CASE("a section that cannot do without enabled says so", "[config][load]") 
 
 TEST_CASE("what a model file asks for is the default, and the job file wins over it", "[config][load]") {
   const auto load_with = [](const char* text) {
-    return load_text(text, "job.json", Format::kHjson, {},
-                     {.world_size = 1, .model = {.averages_over_labels = true, .recomputes = true, .units = {"Block"}}});
+    return load_text(
+        text, "job.json", Format::kHjson, {},
+        {.world_size = 1, .model = {.averages_over_labels = true, .recomputes = true, .units = {"Block"}}});
   };
   const auto taken = load_with("{}");
   CHECK(taken.config.loss_average == LossAverage::kTokens);
@@ -354,7 +355,8 @@ TEST_CASE("what a model file asks for is the default, and the job file wins over
   CHECK(taken.config.units == std::vector<std::string>{"Block"});
   CHECK(taken.settings.at("loss_average").origin == "model file");
   const auto given =
-      load_with("{loss_average: micro_batches, activation_checkpointing: {enabled: false}, units: [\"Other\"]}");
+      load_with("{loss_average: \"micro_batches\", activation_checkpointing: {enabled: false}, units: [\"Other\"]}");
+  CHECK(given.ok());
   CHECK(given.config.loss_average == LossAverage::kMicroBatches);
   CHECK_FALSE(given.config.recomputation.enabled);
   CHECK(given.config.units == std::vector<std::string>{"Other"});

@@ -103,23 +103,26 @@ void require_labels_of(const model::ModelFacts& model, const std::shared_ptr<con
                        const ArraySelection& selection) {
   const LabelConvention convention = model.labels;
   if (convention == LabelConvention::kNotRecorded) return;
-  const auto inputs = array_of(/*ignored=*/false, model, selection), labels = array_of(/*ignored=*/true, model, selection);
+  const auto inputs = array_of(/*ignored=*/false, model, selection),
+             labels = array_of(/*ignored=*/true, model, selection);
   if (!inputs || !labels) return;
   const auto found = find_label_alignment(source, *inputs, *labels);
   const std::string where = source->describe(*labels, 0);
   if (convention == LabelConvention::kSame && found == LabelAlignment::kNext) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("labels would be shifted twice: in {} they are the tokens after the input_ids already, and "
-                                "the model shifts them again, so it would learn the token after the next one; export it "
-                                "without '--labels same', or write the data with 'tools/tokenize --labels same'",
-                                where));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("labels would be shifted twice: in {} they are the tokens after the input_ids already, and "
+                    "the model shifts them again, so it would learn the token after the next one; export it "
+                    "without '--labels same', or write the data with 'tools/tokenize --labels same'",
+                    where));
   }
   if (convention == LabelConvention::kNext && found == LabelAlignment::kSame) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("labels would not be shifted at all: in {} they are the input_ids, and the model expects "
-                                "the tokens that follow, so it would learn to repeat its input; export the model with "
-                                "'--labels same', or shift the data, as tools/tokenize does",
-                                where));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("labels would not be shifted at all: in {} they are the input_ids, and the model expects "
+                    "the tokens that follow, so it would learn to repeat its input; export the model with "
+                    "'--labels same', or shift the data, as tools/tokenize does",
+                    where));
   }
 }
 

@@ -194,8 +194,8 @@ class IndexUseScan {
     return part_of_input(node->input(0), range, depth + 1);
   }
 
-  // Whether pad(input, [0, n], mode, value) only adds elements behind the input's, as transformers' losses do before they
-  // shift the labels.
+  // Whether pad(input, [0, n], mode, value) only adds elements behind the input's, as transformers' losses do before
+  // they shift the labels.
   bool extends_last_dim(const Node* node) const {
     const auto is_text = [](const Value* value, const char* wanted) {
       const auto constant = torch::jit::toIValue(value);

@@ -61,8 +61,8 @@ TEST_CASE("labels that say nothing leave the alignment open", "[runtime][data]")
 }
 
 TEST_CASE("the first label of a sample is not counted for a model that shifts them", "[runtime][data]") {
-  const auto source = std::make_shared<TokenRows>(TokenRows::Rows{{1, 2, 3}, {4, 5, 6}},
-                                                  TokenRows::Rows{{1, 2, -100}, {-100, 5, 6}});
+  const auto source =
+      std::make_shared<TokenRows>(TokenRows::Rows{{1, 2, 3}, {4, 5, 6}}, TokenRows::Rows{{1, 2, -100}, {-100, 5, 6}});
   MicroBatchPlan plan;
   plan.samples = {0, 1};
   plan.num_samples = 2;
