@@ -556,6 +556,17 @@ class Architectures(ExportTest):
     the tool itself."""
 
 
+class OlderTransformers(unittest.TestCase):
+    """Slow."""
+
+    @unittest.skipUnless(os.path.isdir(model_packages.folder("older_transformers.txt")), "scripts/setup --tests installs it")
+    def test_exports_and_runs(self):
+        outcome = harness.run([sys.executable, os.path.abspath(__file__), "Weights", "Traces", "Runs"],
+                              timeout=300, env=harness.environment(DSL_TEST_OLDER_TRANSFORMERS="1"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertNotIn("skipped", outcome.text)
+
+
 # Only what keeps the models small; entries that a config has not are left out.
 SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
              num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
