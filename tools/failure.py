@@ -10,9 +10,9 @@ class Failure(Exception):
         self.code = code
 
 
-def first_lines(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:3]) or type(error).__name__
+def first_lines(error, count=3):
+    lines = [line.strip().removesuffix(".") for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines[:count]) or type(error).__name__
 
 
 def suggestion(name, known):

@@ -21,8 +21,8 @@ class HuggingFaceExport:
 
     def __init__(self, torch, options, entries, without_storage):
         self.torch, self.options = torch, options
-        self.transformers = packages.import_transformers()
         self.source = sources.resolve(options.hf, options.pretrained)
+        self.transformers = packages.import_transformers()
         self.adapter = options.peft or self.source.adapter
         if self.adapter and options.train is not None:
             raise Failure(64, "--train goes without --peft: of a model with adapters only these are trained")
@@ -150,6 +150,7 @@ class HuggingFaceExport:
                "config": {**self.saved_config, "architectures": [self.model_class.__name__]},
                "generation_config": json.loads(generation.to_json_string()) if generation else None,
                "parameters": names.traced_names(self.module, state_names),
+               "base_prefix": self.base.base_model_prefix,
                "tied": tied,
                "files": pieces,
                "unmapped": unmapped}

@@ -62,8 +62,8 @@ def resolve(name, weights):
         if weights:
             raise Failure(64, f"--pretrained goes with the name of an architecture: '{name}' brings weights of its own")
         return pretrained(name)
-    if not weights:
-        packages.expect_offline()  # for names that turn out to be no architecture
+    if weights and not os.path.exists(os.path.expanduser(weights)):
+        packages.expect_offline()
     known = architectures()
     if name not in known:
         raise Failure(65, f"transformers {packages.import_transformers().__version__} knows no architecture '{name}'"
@@ -103,7 +103,7 @@ def unreadable(source, error):
     offline = os.environ.get("HF_HUB_OFFLINE") == "1" or "connect" in str(error)
     if offline:
         return (f"'{source.name}' is not a directory here, and the Hugging Face hub cannot be reached and has no copy in its "
-                f"cache: {first_lines(error)}; fetch the model where there is a network (hf download {source.name} "
+                f"cache: {first_lines(error, 1)}; fetch the model where there is a network (hf download {source.name} "
                 "--local-dir DIR) and give --hf DIR")
     return f"the Hugging Face hub has no usable model '{source.name}': {first_lines(error)}"
 
