@@ -325,6 +325,10 @@ class Adapters(ExportTest):
             for source, target in names.items():
                 self.assertTrue(torch.equal(values[source].detach(), saved[target]), target)
 
+    def test_new_adapters_have_the_type_of_the_model(self):
+        _, traced, _ = self.export("--hf", self.directory("llama-bf16"), "--peft", LORA)
+        self.assertEqual({parameter.dtype for parameter in traced.parameters()}, {torch.bfloat16})
+
 
 class Runs(ExportTest):
     """Files of tools/export in runs of dslaunch."""
@@ -570,7 +574,8 @@ class OlderTransformers(unittest.TestCase):
 # Only what keeps the models small; entries that a config has not are left out.
 SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
              num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-OWN_ENTRIES = {"codegen": {"rotary_dim": 4}, "gptj": {"rotary_dim": 4}, "gpt_neo": {"attention_types": [[["global", "local"], 1]]}}
+OWN_ENTRIES = {"codegen": {"rotary_dim": 4}, "gptj": {"rotary_dim": 4},
+               "gpt_neo": {"attention_types": [[["global", "local"], 1]]}}
 MANY = ("albert", "camembert", "codegen", "convbert", "deberta-v2", "distilbert", "electra", "falcon", "gemma",
         "gemma2", "gemma3_text", "glm", "gpt_bigcode", "gpt_neo", "gptj", "granite", "mistral", "mpt", "olmo", "olmo2", "phi",
         "phi3", "qwen2", "qwen3", "roberta", "smollm3", "stablelm", "starcoder2", "xlm-roberta", "deit", "beit", "bart",

@@ -185,6 +185,15 @@ class Tokenize(ToolTest):
         self.assertEqual(arrays["input_ids"].tolist(), [list(text[0:4]), list(text[4:8])])
         self.assertEqual(arrays["labels"].tolist(), [list(text[1:5]), list(text[5:9])])
 
+    def test_labels_may_be_the_inputs_again(self):
+        text = bytes(range(40, 50))
+        self.file("g.txt", text)
+        self.assertEqual(self.run_tool(TOKENIZE, "g.txt", "g.safetensors", "--seq", "4", "--pad", "--labels", "same").code, 0)
+        arrays = tensor_file.read(self.env.path("g.safetensors"))
+        self.assertEqual(arrays["input_ids"].tolist(), [list(text[0:4]), list(text[4:8]), [48, 49, 0, 0]])
+        self.assertEqual(arrays["labels"].tolist(), [list(text[0:4]), list(text[4:8]), [48, 49, -100, -100]])
+        self.assert_refused(self.run_tool(TOKENIZE, "g.txt", "g.bin", "--labels", "same"), 64, "--labels go with --seq")
+
     def test_padding_is_masked(self):
         self.file("d.txt", bytes(range(40, 51)))
         self.assertEqual(self.run_tool(TOKENIZE, "d.txt", "d.safetensors", "--seq", "4", "--pad").code, 0)
