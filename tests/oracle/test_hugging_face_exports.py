@@ -243,6 +243,15 @@ def make(path):
         self.assert_close(traced(ids)["logits"], exported(ids))
         self.assertEqual(found, {"format": 1, "recompute": []})
 
+    def test_models_with_few_positions(self):
+        os.makedirs(self.env.path("gpt_bigcode"), exist_ok=True)  # not a model: the name is still the architecture's
+        for name, entries in (("gpt_bigcode", {"n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 4, "vocab_size": 9}),
+                              ("roberta", {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1,
+                                           "intermediate_size": 8, "max_position_embeddings": 6, "vocab_size": 9})):
+            _, traced, _ = self.export("--hf", name, "--hf-config", json.dumps(entries))
+            ids = torch.randint(3, 9, (5, 4))
+            self.assertEqual(traced(ids, ids).shape, ())
+
     def test_a_model_of_ones_own_that_calls_checkpoint(self):
         """Blocks that are not repeated are named, where the call shows which module it runs."""
         with open(self.env.path("own.py"), "w") as file:

@@ -50,10 +50,16 @@ class Examples:
         self.text = model.config.get_text_config()
         self.names, self.label_names = names, label_names
 
-    def make(self, size):
+    def fitting(self, size):
+        """Not longer than the model's positions; those of RoBERTa begin at 2."""
+        limits = [getattr(self.text, name, None) for name in ("max_position_embeddings", "max_target_positions")]
+        return Size(size.batch, min([size.length] + [max(1, limit - 2) for limit in limits if limit and limit > 0]))
+
+    def make(self, wanted):
         import torch
 
-        generator = torch.Generator().manual_seed(size.batch * 100 + size.length)
+        size = self.fitting(wanted)
+        generator = torch.Generator().manual_seed(wanted.batch * 100 + wanted.length)
         masks = [name for name in self.names if name in MASKS]
         found = {}
         for name in (*masks, *self.names, *self.label_names):

@@ -22,7 +22,11 @@ def check(torch, model, traced, examples, name, dtype):
         inputs = examples.make(size)
         where = (f"the trace of {name} depends on the sizes of its example: traced with batch {TRACED.batch} and length "
                  f"{TRACED.length}, with batch {size.batch} and length {size.length} it ")
-        expected = run(torch, model, inputs)
+        try:
+            expected = run(torch, model, inputs)
+        except Exception as error:
+            raise Failure(65, f"{name} cannot run on batch {size.batch} and length {size.length}, beside which its trace is "
+                              f"checked: {first_lines(error)}")
         try:
             found = run(torch, traced, inputs)
         except Exception as error:

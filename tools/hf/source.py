@@ -58,7 +58,9 @@ def resolve(name, weights):
     if name is None:
         return pretrained(weights)
     path = os.path.expanduser(name)
-    if os.path.exists(path) or looks_like_path(name) or "/" in name:
+    # A directory that happens to be called as an architecture is one of a model only with a config.
+    is_model = any(os.path.exists(os.path.join(path, file)) for file in ("config.json", ADAPTER))
+    if is_model or looks_like_path(name) or "/" in name or (os.path.exists(path) and name not in architectures()):
         if weights:
             raise Failure(64, f"--pretrained goes with the name of an architecture: '{name}' brings weights of its own")
         return pretrained(name)
