@@ -148,7 +148,11 @@ class GPT2(ExampleTest):
     LENGTH = 12
 
     def make(self):
-        return self.env.tool.build_hugging_face(torch, "gpt2", self.CONFIG, "loss", True)
+        tool = self.env.tool
+        return tool.build_hugging_face(torch, tool.parse(self.export_options("gpt2.pt"))).module
+
+    def export_options(self, path):
+        return ["--hf", "gpt2", "--mask", "--hf-config", json.dumps(self.CONFIG), path]
 
     def padded(self, count, side):
         """Padding on the left shows whether the mask reaches attention: a causal model never looks to the right."""
@@ -167,7 +171,7 @@ class GPT2(ExampleTest):
     def exported(self):
         path = self.env.path("gpt2.pt")
         if not os.path.exists(path):
-            without_warnings(self.env.tool.to_torchscript, torch, seeded(self.make), True).save(path)
+            without_warnings(self.env.tool.main, self.export_options(path))
         return path
 
     def config(self):

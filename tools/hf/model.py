@@ -36,12 +36,12 @@ class HuggingFaceExport:
         self.model = adapters.add(self.base, self.head, self.adapter) if self.adapter else self.base
         if options.gradient_checkpointing:
             self.switch_on_checkpointing()
-        self.input_names = inputs.choose(self.base, options.inputs)
+        self.input_names = inputs.choose(self.base, "input_ids,attention_mask" if options.mask else options.inputs)
         self.label_names = [] if options.returns == "output" else list(heads.HEADS[self.head].labels)
         self.is_causal = self.head == "causal"
         self.takes_shifted = self.is_causal and options.labels != "same"
         self.module = wrapper.wrap(torch, self.model, self.input_names, self.label_names, options.returns or "loss",
-                                   self.takes_shifted)
+                                   self.takes_shifted, {"attention_mask": "mask"} if options.mask else {})
         self.module.train()
         self.examples = inputs.Examples(self.base, self.head, self.input_names, self.label_names)
         self.origin = self.describe(state_names, tied)
@@ -171,7 +171,8 @@ class HuggingFaceExport:
                          "gives it others")
         elif not self.options.empty:
             lines.append(f"{self.model_class.__name__} with the weights of {self.source.describe()}")
-        arguments = ", ".join(self.input_names + self.label_names)
+        names = ["mask" if self.options.mask and name == "attention_mask" else name for name in self.input_names]
+        arguments = ", ".join(names + self.label_names)
         more = [name for name in inputs.possible(self.base) if name not in self.input_names]
         lines.append(f"forward({arguments})" + (f"; --inputs can add {', '.join(more)}" if more else ""))
         if self.is_causal and self.label_names:

@@ -7,8 +7,9 @@ def causal_loss(torch, logits, labels):
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.size(-1)).float(), labels.reshape(-1))
 
 
-def wrap(torch, model, inputs, labels, returns, shifted):
-    """`shifted`: labels come shifted, as tools/tokenize writes them; else the model's own loss takes them."""
+def wrap(torch, model, inputs, labels, returns, shifted, renamed):
+    """`shifted`: labels come shifted, as tools/tokenize writes them; else the model's own loss takes them. `renamed`:
+    arguments of forward that are not called as the model's, {name of the model's: name}."""
 
     class HuggingFaceModel(torch.nn.Module):
         def __init__(self):
@@ -25,7 +26,7 @@ def wrap(torch, model, inputs, labels, returns, shifted):
             return (loss, predictions(output)) if returns == "loss_logits" else loss
 
     parameter = inspect.Parameter
-    names = ["self", *inputs, *labels]
+    names = ["self", *(renamed.get(name, name) for name in inputs), *labels]
     # The tracer asks for the signature: arguments of forward are matched with arrays by their names.
     HuggingFaceModel.forward.__signature__ = inspect.Signature(
         [parameter(name, parameter.POSITIONAL_OR_KEYWORD) for name in names])
