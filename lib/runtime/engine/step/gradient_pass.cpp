@@ -96,7 +96,7 @@ void GradientPass::compute(const std::function<setup::MicroBatch()>& next) {
 
 void GradientPass::run(const Action& action, StagePassage& passage) {
   try {
-    compute(action, passage);
+    carry_out(action, passage);
   } catch (const OutOfMemoryError& error) {
     if (!options_.memory_advice) throw;
     throw OutOfMemoryError(fmt::format("{} ({})", error.failure(), describe_parts({&action, 1})),
@@ -104,7 +104,7 @@ void GradientPass::run(const Action& action, StagePassage& passage) {
   }
 }
 
-void GradientPass::compute(const Action& action, StagePassage& passage) {
+void GradientPass::carry_out(const Action& action, StagePassage& passage) {
   if (action.kind == ActionKind::kForward) {
     forward(action, passage);
   } else if (action.kind == ActionKind::kWeightGradient) {

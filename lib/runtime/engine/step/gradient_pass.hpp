@@ -71,7 +71,7 @@ class GradientPass {
   void report(const std::string& activity) const;
   // One that computes. Throws OutOfMemoryError with the stage.
   void run(const pipeline::Action& action, StagePassage& passage);
-  void compute(const pipeline::Action& action, StagePassage& passage);
+  void carry_out(const pipeline::Action& action, StagePassage& passage);
   void forward(const pipeline::Action& action, StagePassage& passage);
   void take_loss(StagePassage& passage) const;
   // Of an input gradient, the weight gradients that can come later are left in the passage.
