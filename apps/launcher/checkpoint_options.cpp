@@ -19,6 +19,7 @@ class Words {
   void option(const char* name, const std::string& value) {
     if (!value.empty()) words_.insert(words_.end(), {name, value});
   }
+  void operand(const std::string& value) { words_.push_back(value); }
   void flag(const char* name, bool given) {
     if (given) words_.emplace_back(name);
   }
@@ -33,28 +34,39 @@ class Words {
 std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments) {
   std::string checkpoint, output;
   std::string max_memory, max_shard_size, dtype;
-  bool state_dict = false, exclude_frozen = false, json = false;
+  std::string hf, hf_source;
+  bool state_dict = false, exclude_frozen = false, merge_lora = false, json = false;
   CommandLine line(
-      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [options]",
+      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT|--hf OUT_DIR [options]",
       "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
       "  dslaunch consolidate runs/a/checkpoints model.pt              TorchScript with the trained weights\n"
       "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n"
       "  dslaunch consolidate runs/a/checkpoints model.safetensors --max_shard_size 5GB   several files and an index\n"
-      "  dslaunch consolidate runs/a/checkpoints model.safetensors --dtype bf16 --max_memory 500MB\n");
+      "  dslaunch consolidate runs/a/checkpoints model.safetensors --dtype bf16 --max_memory 500MB\n"
+      "  dslaunch consolidate runs/a/checkpoints --hf tuned --dtype bf16    a directory for from_pretrained\n");
   line.app().add_option("CKPT", checkpoint, "a checkpoint, or a directory of checkpoints");
   line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
+  line.value("--hf", hf, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
+  line.value("--hf_source", hf_source, "where its tokenizer's files are; default: where the model came from", "DIR");
+  line.flag("--merge_lora", merge_lora, "with --hf: the whole model, its adapter added to the weights");
   line.flag("--state_dict", state_dict, "a .pt with names and tensors only");
   line.value("--max_memory", max_memory, "for weights, in addition to the program's own 0.2 GB (1GB)", "SIZE");
-  line.value("--max_shard_size", max_shard_size, "a file larger than that becomes several, as 5GB", "SIZE");
+  line.value("--max_shard_size", max_shard_size, "a file larger than that becomes several (with --hf 5GB)", "SIZE");
   line.flag("--exclude_frozen_parameters", exclude_frozen, "without the parameters that are not trained");
-  line.value("-d,--dtype", dtype, "of floating-point tensors; default: the model's own", "fp32|bf16|fp16");
+  line.value("-d,--dtype", dtype, "of floating-point tensors; default: the model's own, with --hf fp32",
+             "fp32|bf16|fp16");
   line.flag("--json", json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (checkpoint.empty() || output.empty()) {
-    throw UserError(ExitCode::kUsage, "dslaunch consolidate CKPT OUT: both are needed");
+  if (checkpoint.empty() || (output.empty() && hf.empty())) {
+    throw UserError(ExitCode::kUsage,
+                    "dslaunch consolidate CKPT OUT: both are needed (or --hf OUT_DIR in place of OUT)");
   }
-  Words words({"consolidate", checkpoint, output});
+  Words words({"consolidate", checkpoint});
+  if (!output.empty()) words.operand(output);
+  words.option("--hf", hf);
+  words.option("--hf_source", hf_source);
+  words.flag("--merge_lora", merge_lora);
   words.flag("--state_dict", state_dict);
   words.option("--max_memory", max_memory);
   words.option("--max_shard_size", max_shard_size);

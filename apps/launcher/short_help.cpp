@@ -10,7 +10,7 @@ const char* command_list() {
   return "  dslaunch [run] [options] MODEL.pt --config FILE   train MODEL.pt\n"
          "  dslaunch exec [options] -- PROGRAM ARGUMENTS      launch a program with torchrun's environment\n"
          "  dslaunch infer --checkpoint CKPT --prompt TEXT    continue a text\n"
-         "  dslaunch consolidate CKPT OUT                     full weights from a checkpoint\n"
+         "  dslaunch consolidate CKPT OUT|--hf OUT_DIR        full weights from a checkpoint\n"
          "  dslaunch import DS_CHECKPOINT_DIR OUT             convert a DeepSpeed checkpoint\n"
          "  dslaunch config check|explain FILE                validate or explain a config\n"
          "  dslaunch plan --schedule P,M | --params N         a pipeline's schedule; the memory of a model, estimated\n"

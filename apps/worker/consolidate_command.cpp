@@ -1,4 +1,5 @@
-// Whole weights from a sharded checkpoint: safetensors, a TorchScript file, or a plain state-dict.
+// Whole weights from a sharded checkpoint: safetensors, a TorchScript file, a plain state-dict, or a directory of
+// Hugging Face.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "runtime/checkpoint/consolidate.hpp"
+#include "runtime/checkpoint/hugging_face/write_model.hpp"
 #include "unfinished_files.hpp"
 
 namespace dslaunch::worker {
@@ -51,27 +53,75 @@ void print_json(const std::string& checkpoint, const std::vector<std::string>& f
   std::puts(dump_json(json, 1).c_str());
 }
 
+struct HuggingFaceArguments {
+  std::optional<std::string> out, source;
+  bool merge_lora = false;
+};
+
+// Which of the two forms is meant, and that no option of the other form is there.
+void check_form(const HuggingFaceArguments& hugging_face, const runtime::ConsolidateOptions& what) {
+  if (!hugging_face.out) {
+    if (what.out.empty()) command_line::usage_error("consolidate needs OUT.safetensors, OUT.pt or --hf OUT_DIR");
+    if (hugging_face.source) command_line::usage_error("--hf_source goes with --hf OUT_DIR");
+    if (hugging_face.merge_lora) command_line::usage_error("--merge_lora goes with --hf OUT_DIR");
+    return;
+  }
+  if (hugging_face.out->empty()) command_line::usage_error("--hf needs a directory");
+  if (!what.out.empty()) {
+    command_line::usage_error(fmt::format("consolidate writes either '{}' or --hf '{}'", what.out, *hugging_face.out));
+  }
+  if (what.state_dict) command_line::usage_error("--state_dict does not go with --hf, which writes safetensors");
+  if (what.exclude_frozen) {
+    command_line::usage_error(
+        "--exclude_frozen_parameters does not go with --hf, which writes complete models; of a model with an adapter "
+        "--hf writes the adapter alone");
+  }
+}
+
+std::vector<std::string> write_hugging_face(const HuggingFaceArguments& arguments,
+                                            const runtime::ConsolidateOptions& what) {
+  runtime::hugging_face::WriteOptions options;
+  options.checkpoint = what.checkpoint;
+  options.out = *arguments.out;
+  while (options.out.size() > 1 && options.out.back() == '/') options.out.pop_back();
+  options.source = arguments.source;
+  options.merge_lora = arguments.merge_lora;
+  options.dtype = what.dtype.value_or(at::kFloat);
+  options.max_memory_bytes = what.max_memory_bytes;
+  if (what.max_shard_bytes > 0) options.max_shard_bytes = what.max_shard_bytes;
+  options.before_writing = what.before_writing;
+  return runtime::hugging_face::write_model(options);
+}
+
 }  // namespace
 
 int consolidate_command(const std::vector<std::string>& arguments) {
   runtime::ConsolidateOptions what;
   std::optional<std::string> max_memory, max_shard_size, dtype;
+  HuggingFaceArguments hugging_face;
   bool json = false;
-  CommandLine line("consolidate", "consolidate CHECKPOINT OUT [options]", "consolidate runs/a/checkpoints model.pt");
+  CommandLine line("consolidate", "consolidate CHECKPOINT OUT|--hf OUT_DIR [options]",
+                   "consolidate runs/a/checkpoints model.pt");
   line.operand("CHECKPOINT", what.checkpoint, "a checkpoint, or the directory that holds them");
-  line.operand("OUT", what.out, "OUT.safetensors or OUT.pt");
+  line.operand("OUT", what.out, "OUT.safetensors or OUT.pt")->required(false);
+  line.text("--hf", hugging_face.out, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
+  line.text("--hf_source", hugging_face.source, "where its tokenizer's files are; without it where the model came from",
+            "DIR");
+  line.flag("--merge_lora", hugging_face.merge_lora, "with --hf: the whole model, its adapter added to the weights");
   line.flag("--state_dict", what.state_dict, "a .pt with names and tensors only");
   line.text("--max_memory", max_memory, "for weights, beside the program's own 0.2 GB (1GB)", "SIZE");
-  line.text("--max_shard_size", max_shard_size, "a larger file becomes several, as 5GB", "SIZE");
+  line.text("--max_shard_size", max_shard_size, "a larger file becomes several, as 5GB (with --hf 5GB)", "SIZE");
   line.flag("--exclude_frozen_parameters", what.exclude_frozen, "only what is trained");
-  line.text("--dtype", dtype, "of floating-point tensors; without it the model's own", "fp32|bf16|fp16");
+  line.text("--dtype", dtype, "of floating-point tensors; without it the model's own, with --hf fp32",
+            "fp32|bf16|fp16");
   line.flag("--json", json, "one document on standard output");
   if (!line.parse(arguments)) return 0;
   if (max_memory) what.max_memory_bytes = read_size("--max_memory", *max_memory);
   if (max_shard_size) what.max_shard_bytes = read_size("--max_shard_size", *max_shard_size);
   if (dtype) what.dtype = read_dtype(*dtype);
+  check_form(hugging_face, what);
   what.before_writing = remove_when_ended;
-  const auto files = runtime::consolidate(what);
+  const auto files = hugging_face.out ? write_hugging_face(hugging_face, what) : runtime::consolidate(what);
   for (const auto& path : files) log::info("wrote {}", path);
   if (json) print_json(what.checkpoint, files);
   return 0;

@@ -1,7 +1,6 @@
 #include "runtime/checkpoint/consolidate.hpp"
 
 #include <c10/util/Exception.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,15 +12,12 @@
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/pytorch_files.hpp"
+#include "runtime/checkpoint/temporary_outputs.hpp"
 #include "runtime/checkpoint/weight_files.hpp"
 #include "runtime/checkpoint/weight_stream.hpp"
-#include "runtime/state/output_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-constexpr uint64_t kMinMemory = 16'000'000;
-constexpr char kTemporary[] = ".tmp";
 
 // Exceptions of LibTorch while it writes are I/O errors to us; our own errors pass through.
 void guarded(const std::string& out, const std::function<void()>& write) {
@@ -57,35 +53,8 @@ Form form_of(const ConsolidateOptions& options) {
         "a TorchScript file is always complete: use {} with OUT.safetensors, or with a .pt and --state_dict",
         options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
   }
-  if (options.max_memory_bytes < kMinMemory) {
-    usage_error(fmt::format("--max_memory is {} bytes, but at least {} MB are needed", options.max_memory_bytes,
-                            kMinMemory / 1'000'000));
-  }
+  require_enough_memory(options.max_memory_bytes);
   return form;
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  OutputFile file(path);
-  file.write(text);
-  file.finish(/*sync=*/true);
-}
-
-// If there are several files, the last is the index, which names the others: they must exist first, whatever happens.
-void rename_all(const std::vector<std::string>& paths) {
-  const std::string parent = std::filesystem::path(paths[0]).parent_path();
-  const std::string directory = parent.empty() ? "." : parent;
-  std::vector<std::string> renamed;
-  try {
-    for (const auto& path : paths) {
-      if (!renamed.empty() && &path == &paths.back()) sync_directory(directory);
-      if (::rename((path + kTemporary).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
-      renamed.push_back(path);
-    }
-    sync_directory(directory);
-  } catch (const Error& error) {
-    if (renamed.empty()) throw;
-    throw Error(error.code(), fmt::format("{}; already in place: {}", error.what(), fmt::join(renamed, ", ")));
-  }
 }
 
 // Replacing a checkpoint's own file would damage the checkpoint, which may be the only one.
@@ -135,9 +104,9 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
     }
     if (files.size() > 1) {  // last: with it the set of files is complete
       written.push_back(index_path(options.out));
-      write_text(written.back() + kTemporary, index_text(files));
+      write_temporary(written.back(), index_text(files));
     }
-    rename_all(written);
+    rename_temporaries(written);
   } catch (...) {
     for (const auto& path : written) ::unlink((path + kTemporary).c_str());
     throw;

@@ -8,15 +8,13 @@
 
 namespace dslaunch::runtime {
 
-std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vector<const SavedTensor*>& tensors,
-                                          const std::function<uint64_t(const SavedTensor&)>& bytes_of,
-                                          uint64_t max_bytes) {
-  std::vector<WeightFile> files(1);
-  for (const SavedTensor* tensor : tensors) {
-    const uint64_t bytes = bytes_of(*tensor);
-    if (max_bytes > 0 && !files.back().tensors.empty() && files.back().bytes + bytes > max_bytes) files.emplace_back();
-    files.back().tensors.push_back(tensor);
-    files.back().bytes += bytes;
+std::vector<FileRange> plan_file_ranges(const std::string& out, std::span<const uint64_t> bytes, uint64_t max_bytes) {
+  std::vector<FileRange> files(1);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const auto& last = files.back();
+    if (max_bytes > 0 && last.end > last.begin && last.bytes + bytes[i] > max_bytes) files.push_back({"", i, i, 0});
+    files.back().end = i + 1;
+    files.back().bytes += bytes[i];
   }
   if (files.size() == 1) {
     files[0].path = out;
@@ -30,23 +28,38 @@ std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vec
   return files;
 }
 
+std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vector<const SavedTensor*>& tensors,
+                                          const std::function<uint64_t(const SavedTensor&)>& bytes_of,
+                                          uint64_t max_bytes) {
+  std::vector<uint64_t> bytes;
+  for (const SavedTensor* tensor : tensors) bytes.push_back(bytes_of(*tensor));
+  std::vector<WeightFile> files;
+  for (const auto& range : plan_file_ranges(out, bytes, max_bytes)) {
+    files.push_back({range.path, {tensors.begin() + range.begin, tensors.begin() + range.end}, range.bytes});
+  }
+  return files;
+}
+
 std::string index_path(const std::string& out) {
   return out + ".index.json";
 }
 
+std::string index_text(uint64_t total_bytes, const std::map<std::string, std::string>& files) {
+  nlohmann::ordered_json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", files}};
+  return dump_json(index, 2) + "\n";
+}
+
 std::string index_text(const std::vector<WeightFile>& files) {
   uint64_t total = 0;
-  nlohmann::json names = nlohmann::json::object();  // sorts its keys
+  std::map<std::string, std::string> names;
   for (const auto& file : files) {
     total += file.bytes;
     const std::string name = std::filesystem::path(file.path).filename().string();
     for (const SavedTensor* tensor : file.tensors) {
-      names[tensor->name] = name;
-      for (const auto& alias : tensor->aliases) names[alias] = name;
+      for (const auto& each : tensor->all_names()) names[each] = name;
     }
   }
-  nlohmann::ordered_json index{{"metadata", {{"total_size", total}}}, {"weight_map", names}};
-  return dump_json(index, 2) + "\n";
+  return index_text(total, names);
 }
 
 }  // namespace dslaunch::runtime

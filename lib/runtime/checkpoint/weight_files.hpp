@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,17 @@ struct WeightFile {
   uint64_t bytes = 0;
 };
 
-// In the order of `tensors`; a file is closed when the next tensor would exceed `max_bytes` (0: no limit), so only a
-// tensor that is larger itself makes a larger file.
+// Which of consecutive tensors one file has.
+struct FileRange {
+  std::string path;
+  size_t begin = 0, end = 0;
+  uint64_t bytes = 0;
+};
+
+// `bytes`: of each tensor, in order. A file is closed when the next tensor would exceed `max_bytes` (0: no limit), so
+// only a tensor that is larger itself makes a larger file.
+std::vector<FileRange> plan_file_ranges(const std::string& out, std::span<const uint64_t> bytes, uint64_t max_bytes);
+// The same for tensors of a checkpoint.
 std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vector<const SavedTensor*>& tensors,
                                           const std::function<uint64_t(const SavedTensor&)>& bytes_of,
                                           uint64_t max_bytes);
@@ -25,5 +36,7 @@ std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vec
 std::string index_path(const std::string& out);  // "model.safetensors.index.json"
 // {"metadata": {"total_size": …}, "weight_map": {name: file}}, all names, sorted.
 std::string index_text(const std::vector<WeightFile>& files);
+// `files`: name of a file by name of a tensor.
+std::string index_text(uint64_t total_bytes, const std::map<std::string, std::string>& files);
 
 }  // namespace dslaunch::runtime

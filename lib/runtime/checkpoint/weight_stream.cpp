@@ -5,14 +5,24 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.hpp"
+#include "base/format.hpp"
+
 namespace dslaunch::runtime {
 namespace {
 
 // The widest element, as mapped and as written, and the same again for the memory that the kernel maps around it.
 constexpr uint64_t kBytesPerElement = 2 * (sizeof(double) + sizeof(double));
 constexpr int64_t kMaxChunk = 16 << 20;  // larger chunks are not faster
+constexpr uint64_t kMinMemory = 16'000'000;
 
 }  // namespace
+
+void require_enough_memory(uint64_t max_memory_bytes) {
+  if (max_memory_bytes >= kMinMemory) return;
+  throw UserError(ExitCode::kUsage, fmt::format("--max_memory is {} bytes, but at least {} MB are needed",
+                                                max_memory_bytes, kMinMemory / 1'000'000));
+}
 
 WeightStream::WeightStream(CheckpointReader& checkpoint, Options options) : checkpoint_(checkpoint), options_(options) {
   for (const auto& tensor : checkpoint.metadata().parameters) {
@@ -29,15 +39,18 @@ uint64_t WeightStream::bytes_of(const SavedTensor& tensor) const {
   return static_cast<uint64_t>(tensor.numel()) * c10::elementSize(dtype_of(tensor));
 }
 
-void WeightStream::read(const SavedTensor& tensor, const std::function<void(const at::Tensor& part)>& take) {
+void WeightStream::read(const SavedTensor& tensor, const Take& take) {
+  read(tensor, dtype_of(tensor), 0, tensor.numel(), take);
+}
+
+void WeightStream::read(const SavedTensor& tensor, at::ScalarType dtype, int64_t begin, int64_t end, const Take& take) {
   const auto chunk =
       std::clamp<int64_t>(static_cast<int64_t>(options_.max_memory_bytes / kBytesPerElement), 1, kMaxChunk);
-  const int64_t numel = tensor.numel();
-  at::Tensor buffer = at::empty({std::min(chunk, numel)}, dtype_of(tensor));
-  // An empty tensor has one part without elements.
-  for (int64_t begin = 0; begin == 0 || begin < numel; begin += chunk) {
-    at::Tensor part = buffer.narrow(0, 0, std::min(chunk, numel - begin));
-    if (part.numel() > 0) checkpoint_.read_into(tensor.name, weight_state(tensor), begin, part);
+  at::Tensor buffer = at::empty({std::min(chunk, end - begin)}, dtype);
+  // An empty range has one part without elements.
+  for (int64_t at = begin; at == begin || at < end; at += chunk) {
+    at::Tensor part = buffer.narrow(0, 0, std::min(chunk, end - at));
+    if (part.numel() > 0) checkpoint_.read_into(tensor.name, weight_state(tensor), at, part);
     checkpoint_.drop_pages();
     take(part);
   }

@@ -12,6 +12,9 @@
 
 namespace dslaunch::runtime {
 
+// Throws UserError(64) if a limit is so low that the chunks would become too small.
+void require_enough_memory(uint64_t max_memory_bytes);
+
 class WeightStream {
  public:
   struct Options {
@@ -26,7 +29,11 @@ class WeightStream {
   at::ScalarType dtype_of(const SavedTensor& tensor) const;
   uint64_t bytes_of(const SavedTensor& tensor) const;
   // Calls `take` with one part after the other: 1-D, contiguous, CPU, of dtype_of(). A part is invalid after the call.
-  void read(const SavedTensor& tensor, const std::function<void(const at::Tensor& part)>& take);
+  using Take = std::function<void(const at::Tensor& part)>;
+  void read(const SavedTensor& tensor, const Take& take);
+  // The same of the flattened tensor's elements [begin, end), in `dtype`.
+  void read(const SavedTensor& tensor, at::ScalarType dtype, int64_t begin, int64_t end, const Take& take);
+  uint64_t max_memory_bytes() const { return options_.max_memory_bytes; }
 
  private:
   CheckpointReader& checkpoint_;

@@ -164,7 +164,7 @@ const std::vector<Slip>& slips() {
       {{"stop"}, "which job? dslaunch stop JOB...; 'last' is the newest job"},
       {{"stop", "j", "--now", "--grace", "3s"}, "--now and --grace exclude each other"},
       {{"jobs", "--all", "j"}, "--all applies to the list of jobs, not to single jobs"},
-      {{"consolidate", "c"}, "dslaunch consolidate CKPT OUT: both are needed"},
+      {{"consolidate", "c"}, "dslaunch consolidate CKPT OUT: both are needed (or --hf OUT_DIR in place of OUT)"},
       {{"import"}, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed"},
       {{"import", "a"}, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed"},
       {{"import", "a", "b", "--tga", "x"},

@@ -34,6 +34,14 @@ const std::vector<Slip>& slips() {
       {{"consolidate", "c", "o.safetensors", "--max_shard_size", "-3GB"},
        "--max_shard_size needs a size with a unit, as 500MB or 2GB, but got '-3GB'"},
       {{"consolidate", "c", "o.safetensors", "--dtype", "int8"}, "--dtype must be fp32, bf16 or fp16, not int8"},
+      {{"consolidate", "c"}, "consolidate needs OUT.safetensors, OUT.pt or --hf OUT_DIR"},
+      {{"consolidate", "c", "o.pt", "--hf", "d"}, "consolidate writes either 'o.pt' or --hf 'd'"},
+      {{"consolidate", "c", "o.pt", "--merge_lora"}, "--merge_lora goes with --hf OUT_DIR"},
+      {{"consolidate", "c", "o.pt", "--hf_source", "d"}, "--hf_source goes with --hf OUT_DIR"},
+      {{"consolidate", "c", "--hf", "d", "--state_dict"},
+       "--state_dict does not go with --hf, which writes safetensors"},
+      {{"consolidate", "c", "--hf", "d", "--max_memory", "1MB"},
+       "--max_memory is 1000000 bytes, but at least 16 MB are needed"},
       {{"import", "d", "o", "p"}, "unexpected argument 'p'; see 'dsworker import --help'"},
   };
   return all;
