@@ -1,12 +1,12 @@
 #include "runtime/model/initial_values.hpp"
 
-#include <algorithm>
-
 namespace dslaunch::runtime::model {
 
 bool is_stride_zero(const at::Tensor& value) {
-  return value.numel() > 1 &&
-         std::all_of(value.strides().begin(), value.strides().end(), [](int64_t stride) { return stride == 0; });
+  for (int64_t dim = 0; dim < value.dim(); ++dim) {
+    if (value.size(dim) > 1 && value.stride(dim) != 0) return false;  // dims of size 1 may have any stride
+  }
+  return value.numel() > 1;
 }
 
 }  // namespace dslaunch::runtime::model

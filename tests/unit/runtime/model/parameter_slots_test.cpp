@@ -216,6 +216,16 @@ def forward(self, x):
   CHECK(buffers.at("mask").isfinite().all().item<bool>());  // fp16 ends before -3.4e38
 }
 
+TEST_CASE("a parameter without values may have dims of size 1", "[runtime][model][slots]") {
+  const at::Tensor element = at::zeros({1});
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{4}, {4, 1}, {1, 4}, {2, 3, 1, 1}}) {
+    CHECK(is_stride_zero(element.expand(shape)));
+    CHECK_FALSE(is_stride_zero(at::zeros(shape)));
+  }
+  CHECK_FALSE(is_stride_zero(element));
+  CHECK_FALSE(is_stride_zero(at::zeros({2, 1}).expand({2, 3})));
+}
+
 TEST_CASE("a forward that writes to a trained parameter, or that is missing, is refused", "[runtime][model][slots]") {
   const auto expect_refused = [](const std::string& method, const std::vector<std::string>& parts) {
     Module net("Net");
