@@ -230,6 +230,7 @@ struct Kernels {  // "kernels": the model's operators that our kernels replace o
 struct Init {  // "init": initializes a model that was exported with --empty
   uint64_t seed = 0;
   double std = 0.02;
+  std::string from;  // a directory of Hugging Face's weights; empty: random values
 };
 
 struct MonitorFiles {  // "tensorboard", "csv_monitor": files below output_path/job_name

@@ -92,6 +92,9 @@ constexpr KeySpec kRows[] = {
     optional_section("init", "fills a model that was exported empty"),
     key<&JobConfig::init, &Init::seed>("init.seed", "seed of the initial weights").min(0),
     key<&JobConfig::init, &Init::std>("init.std", "their standard deviation").min(0),
+    key<&JobConfig::init, &Init::from>(
+        "init.from", "directory of Hugging Face's weights to read them from; every rank reads what it keeps")
+        .unset(),
     key<&JobConfig::tf32>(
         "tf32", "fp32 matrix products and convolutions on GPUs use TF32; null: PyTorch's default, convolutions only"),
     key<&JobConfig::deterministic>("deterministic", "only operations whose results repeat bit by bit"),

@@ -34,14 +34,16 @@ Reference reference_at(std::string_view text, size_t dollar) {
   return {std::string(text.substr(begin, end - begin)), in_braces ? end + 1 : end};
 }
 
-void expand_all(const char* key, std::vector<std::string>& paths, const FindVariable& find) {
-  for (auto& path : paths) {
-    auto expanded = expand_path(path, find);
-    if (!expanded.ok()) {
-      throw UserError(ExitCode::kBadInput, fmt::format("'{}' \"{}\": {}", key, path, expanded.error()));
-    }
-    path = *std::move(expanded);
+void expand_one(const char* key, std::string& path, const FindVariable& find) {
+  auto expanded = expand_path(path, find);
+  if (!expanded.ok()) {
+    throw UserError(ExitCode::kBadInput, fmt::format("'{}' \"{}\": {}", key, path, expanded.error()));
   }
+  path = *std::move(expanded);
+}
+
+void expand_all(const char* key, std::vector<std::string>& paths, const FindVariable& find) {
+  for (auto& path : paths) expand_one(key, path, find);
 }
 
 }  // namespace
@@ -80,6 +82,7 @@ Result<std::string> expand_path(std::string_view path, const FindVariable& find)
 }
 
 void expand_node_paths(JobConfig& config, const FindVariable& find) {
+  if (config.init && !config.init->from.empty()) expand_one("init.from", config.init->from, find);
   Zero& zero = config.zero;
   if (zero.offload_optimizer.device == OffloadDevice::kFile) {
     expand_all("zero_optimization.offload_optimizer.nvme_path", zero.offload_optimizer.nvme_path, find);

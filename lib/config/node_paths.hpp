@@ -1,4 +1,4 @@
-// Paths of a job file that every node resolves by itself, because they name its own disks: nvme_path.
+// Paths of a job file that every node resolves by itself, because they name its own disks: nvme_path, init.from.
 #pragma once
 #include <functional>
 #include <optional>

@@ -407,5 +407,181 @@ class OutMistakes(JourneyTest):
             self.assertFalse(os.path.exists(out))
 
 
+class Large(JourneyTest):
+    """"init": {"from": DIR} beside the same model exported with its weights: every number is the same."""
+
+    STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
+    WAYS = ({"stage": 0}, {"stage": 1}, {"stage": 2}, STAGE_3,
+            {**STAGE_3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}, "sub_group_size": 500})
+
+    def outcome_of(self, model, arrays, world=WORLD, **config):
+        data, run_dir = self.env.path("large.safetensors"), self.env.run_dir()
+        tensor_file.write(data, arrays)
+        config = {"train_micro_batch_size_per_gpu": 2, "data": {"shuffle": False}, "checkpoint": {"async": False},
+                  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, **config}
+        return self.env.run(model, data, config, run_dir, world=world, steps=2), run_dir
+
+    def trained(self, *arguments, **config):
+        """(losses, what the checkpoint holds)"""
+        outcome, run_dir = self.outcome_of(*arguments, **config)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertNotIn("no effect", outcome.text)
+        return [row["loss"] for row in harness.read_metrics(run_dir)], \
+            checkpoint_state.read(checkpoint_state.newest(run_dir))[0]
+
+    def check_same(self, got, want):
+        self.assertEqual(got[0], want[0])
+        self.assertEqual(set(got[1]), set(want[1]))
+        for kind in ("master", "frozen", "buffer"):
+            self.assertEqual(set(got[1].get(kind, ())), set(want[1].get(kind, ())))
+            for name, value in want[1].get(kind, {}).items():
+                self.assertTrue(torch.equal(got[1][kind][name], value), name)
+
+    def both(self, name, *options, source=None):
+        source = source or self.directory(name)
+        return self.export("--hf", source, *options)[0], self.export("--hf", source, "--empty", *options)[0]
+
+    def check(self, name, *options, ways=WAYS, source=None, arrays=None, **config):
+        source = source or self.directory(name)
+        full, empty = self.both(name, *options, source=source)
+        arrays = arrays or self.samples(name, 8)
+        for way in ways:
+            with self.subTest(name=name, way=way):
+                want = self.trained(full, arrays, zero_optimization=way, **config)
+                self.check_same(self.trained(empty, arrays, zero_optimization=way, init={"from": source}, **config), want)
+
+    def sharded(self, name):
+        """The directory's weights in several files with an index."""
+        import transformers
+
+        path = self.env.path(name + "-in-shards")
+        if not os.path.exists(path):
+            model = getattr(transformers, exports.SAVED[name][1]).from_pretrained(self.directory(name))
+            model.save_pretrained(path, max_shard_size="20KB")
+            self.assertTrue(os.path.exists(os.path.join(path, "model.safetensors.index.json")))
+        return path
+
+    def test_all_stages_and_offloading(self):
+        self.check("llama", "--labels", "same", source=self.sharded("llama"))
+
+    def test_other_dtypes(self):
+        """The files are bf16; the export is so too, or fp32."""
+        for options in ([], ["--dtype", "float32"]):
+            self.check("llama-bf16", "--labels", "same", *options, ways=[self.STAGE_3])
+            self.check("llama-bf16", "--labels", "same", *options, ways=[{"stage": 2}], bf16={"enabled": True})
+
+    def test_tied_tensors_and_tensors_in_pieces(self):
+        for name, options in (("gpt2", ["--labels", "same"]), ("t5", []), ("mixtral", ["--labels", "same"])):
+            self.check(name, *options, ways=[{"stage": 1}, self.STAGE_3])
+
+    def test_pipeline_stages(self):
+        full, empty = self.both("llama", "--labels", "same", source=self.sharded("llama"))
+        arrays = self.samples("llama", 8)
+        options = {"pipeline": {"stages": 2, "partition": "uniform"}, "gradient_accumulation_steps": 2}
+        want = self.trained(full, arrays, **options)
+        self.check_same(self.trained(empty, arrays, init={"from": self.sharded("llama")}, **options), want)
+
+    def test_buffers(self):
+        """The running statistics of batch norms."""
+        import transformers
+
+        path = self.env.path("resnet")
+        torch.manual_seed(2)
+        config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=5)
+        model = transformers.ResNetForImageClassification(config)
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if "running" in name:
+                    buffer.uniform_(0.5, 1.5)
+        model.save_pretrained(path)
+        pixels = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(4))
+        self.check("resnet", source=path, ways=[{"stage": 0}, self.STAGE_3],
+                   arrays={"pixel_values": pixels, "labels": torch.arange(8) % 5})
+
+    def test_a_directory_of_the_model_without_its_prefix(self):
+        """As gpt2's own on the hub, with masks that transformers computes today."""
+        full, empty = self.both("gpt2", "--labels", "same")
+        path = self.env.path("gpt2-without-prefix")
+        os.makedirs(path)
+        tensors = tensor_file.read(os.path.join(self.directory("gpt2"), "model.safetensors"))
+        tensors = {name.removeprefix("transformer."): value for name, value in tensors.items()}
+        tensor_file.write(os.path.join(path, "model.safetensors"), {**tensors, "h.0.attn.bias": torch.ones(1, 1, 4, 4)})
+        arrays = self.samples("gpt2", 8)
+        self.check_same(self.trained(empty, arrays, init={"from": path}), self.trained(full, arrays))
+
+    def test_a_new_adapter_adds_nothing_at_first(self):
+        source = self.directory("llama")
+        _, empty = self.both("llama", "--labels", "same", "--peft", exports.LORA)
+        plain, _, _ = self.export("--hf", source, "--labels", "same")
+        arrays = self.samples("llama", 8)
+        losses, state = self.trained(empty, arrays, init={"from": source}, zero_optimization=self.STAGE_3)
+        want, own = self.trained(plain, arrays)
+        self.assertAlmostEqual(losses[0], want[0], delta=1e-5)
+        self.assertEqual(len(state["master"]), 8)
+        for name, value in state["master"].items():
+            self.assertGreater(value.abs().max().item(), 1e-4 if "lora_B" in name else 1e-2, name)  # after two steps
+        self.assertNotEqual(losses[1], losses[0])
+
+    def test_an_adapter_of_a_directory(self):
+        import peft
+
+        config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+        model = peft.get_peft_model(exports.built("llama", "AutoModelForCausalLM"), config)
+        config.base_model_name_or_path = self.directory("llama")
+        adapter = self.env.path("adapter-to-continue")
+        model.save_pretrained(adapter)
+        self.check("llama", "--labels", "same", "--peft", adapter, ways=[{"stage": 1}, self.STAGE_3])
+
+    def test_mistakes(self):
+        source, arrays = self.directory("llama"), self.samples("llama", 8)
+        full, empty = self.both("llama", "--labels", "same")
+        tensors = tensor_file.read(os.path.join(source, "model.safetensors"))
+        name = "model.layers.1.mlp.up_proj.weight"
+
+        def made(label, **files):
+            path = self.env.path("mistake-" + label)
+            os.makedirs(path)
+            for each, content in files.items():
+                if isinstance(content, dict):
+                    tensor_file.write(os.path.join(path, each.replace("_", ".")), content)
+                else:
+                    with open(os.path.join(path, each.replace("_", ".")), "w") as file:
+                        file.write(content)
+            return path
+
+        without = {each: value for each, value in tensors.items() if each != name}
+        index = json.dumps({"weight_map": {each: "shard.safetensors" for each in tensors}})
+        for code, words, path in (
+                (65, [f"has no {name};"], made("missing", model_safetensors=without)),
+                (65, ["has odd.weight, which the model does not have"], made("more", model_safetensors={**tensors, "odd.weight": torch.ones(2)})),
+                (65, [f"has no {name}, and has other"], made("renamed", model_safetensors={**without, "other": tensors[name]})),
+                (65, [name, "shape [32, 48], but the model has [48, 32]"],
+                 made("shape", model_safetensors={**tensors, name: tensors[name].t().contiguous()})),
+                (65, ["has no model.safetensors"], made("empty")),
+                (65, ["only pytorch_model.bin"], made("old", **{"pytorch-model_bin": ""})),
+                (65, ["has no 'shard.safetensors'", "download"], made("incomplete", model_safetensors_index_json=index)),
+                (65, ["damaged index"], made("index", model_safetensors_index_json="{}")),
+                (65, ["weights", "model.safetensors"], made("damaged", model_safetensors="not safetensors at all")),
+                (66, ["no such directory"], self.env.path("nowhere")),
+                (66, ["it is not a directory"], os.path.join(source, "model.safetensors"))):
+            with self.subTest(words=words):
+                if path.endswith("mistake-old"):
+                    os.rename(os.path.join(path, "pytorch-model.bin"), os.path.join(path, "pytorch_model.bin"))
+                outcome, run_dir = self.outcome_of(empty, arrays, init={"from": path})
+                self.assertEqual(outcome.code, code, str(outcome))
+                for word in words:
+                    self.assertIn(word, outcome.text)
+        outcome, _ = self.outcome_of(full, arrays, init={"from": source})
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn('"init" has no effect', outcome.text)
+        outcome, _ = self.outcome_of(empty, arrays)
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn('"init": {"from": DIR}', outcome.text)
+        outcome = self.env.run(self.env.model("gpt", "script", "--empty"), self.env.data("gpt"),
+                               {"train_batch_size": 4, "init": {"from": source}}, self.env.run_dir(), steps=1)
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("needs a model that tools/export --hf exported with --empty", outcome.text)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -1,7 +1,9 @@
-// The values of a model's parameters in its file. Any thread.
+// The values of a model's parameters in its file, or where else they come from. Any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -15,12 +17,19 @@ class InitialValues {
   // `values`: by parameter.
   explicit InitialValues(std::vector<at::Tensor> values) : values_(std::move(values)) {}
 
-  // On the host, read-only; for an empty parameter a tensor with all strides 0.
+  // On the host, read-only; for an empty parameter a tensor whose elements share one place.
   const at::Tensor& value(int parameter) const { return values_.at(static_cast<size_t>(parameter)); }
-  bool is_empty(int parameter) const { return is_stride_zero(value(parameter)); }
+  bool is_empty(int parameter) const { return source_ || is_stride_zero(value(parameter)); }
+
+  // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, floating point, host memory).
+  using Read = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
+  // From now on all parameters count as empty, and their values come from there.
+  void set_source(Read read) { source_ = std::move(read); }
+  const Read& source() const { return source_; }  // null: there is none
 
  private:
   std::vector<at::Tensor> values_;
+  Read source_;
 };
 
 }  // namespace dslaunch::runtime::model

@@ -41,6 +41,7 @@ HuggingFaceAdapter read_adapter(const Json& json) {
   HuggingFaceAdapter out;
   if (!json.at("config").is_object()) throw Damaged();
   out.config = dump_json(json.at("config"), 2);
+  out.source = text_or_empty(json, "source");
   out.parameters = json.at("parameters").get<Names>();
   for (const auto& [weight, merge] : json.at("merges").items()) {
     out.merges[weight] = {merge.at("a").get<std::string>(), merge.at("b").get<std::string>(),

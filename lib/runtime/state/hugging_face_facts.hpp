@@ -33,6 +33,7 @@ struct LoraMerge {
 
 struct HuggingFaceAdapter {
   std::string config;                             // adapter_config.json
+  std::string source;                             // a directory or a hub id; empty: a new one
   std::map<std::string, std::string> parameters;  // name in the model file -> name in adapter_model.safetensors
   std::map<std::string, LoraMerge> merges;        // by name in the state_dict
   std::vector<std::string> not_mergeable;         // modules with adapters that are not plain LoRA

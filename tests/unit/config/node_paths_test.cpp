@@ -74,6 +74,15 @@ TEST_CASE("the paths of sections that are kept in files are expanded, others are
                     "node; set it, or write the path in full");
 }
 
+TEST_CASE("the directory of the first weights is expanded", "[config][node_paths]") {
+  JobConfig config = good("{init: {from: \"$SCRATCH/llama\"}}");
+  expand_node_paths(config, variable);
+  CHECK(config.init->from == "/scratch/llama");
+  config.init->from = "$NOWHERE";
+  CHECK_THROWS_WITH(expand_node_paths(config, variable),
+                    Catch::Matchers::StartsWith("'init.from' \"$NOWHERE\": the variable NOWHERE is not set"));
+}
+
 TEST_CASE("variables are those of this process unless said otherwise", "[config][node_paths]") {
   CHECK(variable_of_this_process("PATH"));
   CHECK_FALSE(variable_of_this_process("DSLAUNCH_NO_SUCH_VARIABLE"));

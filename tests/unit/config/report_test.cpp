@@ -55,7 +55,7 @@ TEST_CASE("explain gives value, origin and effect of every key", "[config][repor
   check("units", "auto", "default");
   check("data.synthetic.z.z.shape", {4}, "file");
   check("zero_optimization.offload_optimizer.device", "none", "default");
-  check("init", {{"seed", 0}, {"std", 0.5}}, "file");
+  check("init", {{"from", nullptr}, {"seed", 0}, {"std", 0.5}}, "file");
   check("aio.intra_op_parallelism", 1, "default");
   CHECK(keys["data.synthetic"]["value"]["z.z"]["shape"] == Json({4}));
   CHECK(keys["zero_optimization.stage"]["line"] == 3);

@@ -14,7 +14,8 @@ void require_init(const std::optional<config::Init>& init, const std::string& pa
   if (init) return;
   throw UserError(ExitCode::kBadInput,
                   fmt::format("model '{}' was exported empty (parameters without values). Set \"init\": "
-                              "{{\"seed\": 0, \"std\": 0.02}} in the config to fill it",
+                              "{{\"seed\": 0, \"std\": 0.02}} in the config to fill it, or \"init\": {{\"from\": DIR}} "
+                              "with a directory of Hugging Face's weights",
                               path));
 }
 
@@ -37,7 +38,9 @@ FlatParameters::ReadElements initial_values(const model::Model& model, std::opti
                                             const std::string& path) {
   return [&model, init, path](int parameter, int64_t begin, at::Tensor out) {
     const auto& info = model.facts.table.parameters[parameter];
-    if (model.initial.is_empty(parameter)) {
+    if (const auto& source = model.initial.source()) {
+      source(parameter, begin, out);
+    } else if (model.initial.is_empty(parameter)) {
       require_init(init, path);
       init_elements(info.name, info.shape.size(), init->seed, init->std, begin, out);
     } else {

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/data/batch_loader.hpp"
+#include "runtime/engine/setup/pretrained_values.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/precision/autocast_scope.hpp"
@@ -95,7 +96,9 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
-  return model::script::load_script_model(path, config.units, {config.kernels, precision.compute_dtype});
+  auto model = model::script::load_script_model(path, config.units, {config.kernels, precision.compute_dtype});
+  if (config.init) take_pretrained_values(*model, *config.init, path);
+  return model;
 }
 
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
@@ -109,7 +112,9 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
       .partition = partition_of(config.pipeline),
       .measurement = measurement,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
-  return model::script::load_script_stage(path, config.units, {config.kernels, precision.compute_dtype}, options);
+  auto model = model::script::load_script_stage(path, config.units, {config.kernels, precision.compute_dtype}, options);
+  if (config.init) take_pretrained_values(*model, *config.init, path);
+  return model;
 }
 
 }  // namespace dslaunch::runtime::engine::setup
