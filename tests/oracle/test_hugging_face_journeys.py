@@ -495,8 +495,19 @@ class Large(JourneyTest):
                     buffer.uniform_(0.5, 1.5)
         model.save_pretrained(path)
         pixels = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(4))
-        self.check("resnet", source=path, ways=[{"stage": 0}, self.STAGE_3],
-                   arrays={"pixel_values": pixels, "labels": torch.arange(8) % 5})
+        arrays = {"pixel_values": pixels, "labels": torch.arange(8) % 5}
+        self.check("resnet", source=path, ways=[{"stage": 0}, self.STAGE_3], arrays=arrays)
+
+        trip = Journey()  # and out again
+        trip.model, _, found = self.export("--hf", path, "--empty")
+        outcome, trip.run_dir = self.outcome_of(trip.model, arrays, init={"from": path})
+        self.assertEqual(outcome.code, 0, str(outcome))
+        loaded = self.load(self.out(trip), "AutoModelForImageClassification", torch.float32).state_dict()
+        state = checkpoint_state.read(checkpoint_state.newest(trip.run_dir))[0]
+        for source, target in found["hugging_face"]["parameters"].items():
+            value = state["master"][source] if source in state["master"] else state["buffer"][source]
+            self.assertTrue(torch.equal(loaded[target].flatten(), value), target)
+        self.assertEqual(len(loaded), len(found["hugging_face"]["parameters"]))
 
     def test_a_directory_of_the_model_without_its_prefix(self):
         """As gpt2's own on the hub, with masks that transformers computes today."""
