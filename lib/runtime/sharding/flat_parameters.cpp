@@ -28,6 +28,19 @@ PartitionOptions partition_options(const ShardingOptions& options, int num_shard
   return out;
 }
 
+// Values in fp32 come this many at a time, so that those of a large embedding take no gigabytes beside the state.
+constexpr int64_t kReadChunk = 16 << 20;
+
+void read_in_chunks(const FlatParameters::ReadElements& read, int parameter, int64_t begin, int64_t count,
+                    const std::function<void(int64_t at, const at::Tensor& values)>& take) {
+  const at::Tensor buffer = at::empty({std::min(count, kReadChunk)}, at::kFloat);
+  for (int64_t at = 0; at < count; at += kReadChunk) {
+    at::Tensor values = buffer.narrow(0, 0, std::min(kReadChunk, count - at));
+    read(parameter, begin + at, values);
+    take(at, values);
+  }
+}
+
 }  // namespace
 
 FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions options, StepStreams& streams,
@@ -198,11 +211,11 @@ void FlatParameters::load(const ReadElements& read, const std::function<void()>&
 
 void FlatParameters::load_trained(const ReadElements& read) {
   for (auto& [span, arrays] : state_) {
+    const at::Tensor& destination = arrays.master.defined() ? arrays.master : arrays.low_precision;
     for (const auto& piece : pieces_in(groups_[span.flat_group], span.range)) {
-      at::Tensor values = at::empty({piece.count}, at::kFloat);
-      read(piece.parameter, piece.begin, values);
-      const at::Tensor& destination = arrays.master.defined() ? arrays.master : arrays.low_precision;
-      destination.narrow(0, piece.offset, piece.count).copy_(values);
+      read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
+        destination.narrow(0, piece.offset + at, values.numel()).copy_(values);
+      });
     }
     if (arrays.has_copy()) arrays.low_precision.copy_(arrays.master);
   }
@@ -213,9 +226,9 @@ void FlatParameters::load_frozen(const ReadElements& read) {
     const auto& group = groups_[shard.group];
     at::Tensor own = at::zeros({shard.range.size()}, group.dtype);
     for (const auto& piece : pieces_in(group, shard.range)) {
-      at::Tensor values = at::empty({piece.count}, at::kFloat);
-      read(piece.parameter, piece.begin, values);
-      own.narrow(0, piece.offset, piece.count).copy_(fitted(values, group.dtype));
+      read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
+        own.narrow(0, piece.offset + at, values.numel()).copy_(fitted(values, group.dtype));
+      });
     }
     shard.at_rest.copy_(options_.quantized_frozen ? quantize(own, kWeightWire) : own);
   }
