@@ -3,28 +3,17 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/unique_fd.hpp"
+#include "file_io/striped_file.hpp"
 
 namespace dslaunch::runtime::offload {
 namespace {
-
-// O_TMPFILE, or where the file system does not know it a file that loses its name at once.
-UniqueFd open_unnamed(const std::string& directory) {
-  UniqueFd file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-  std::string path = directory + "/dslaunch-offload-XXXXXX";
-  file = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
-  if (file.valid()) ::unlink(path.c_str());
-  return file;
-}
 
 [[noreturn]] void fail(const char* what, int64_t bytes, const std::string& directory, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT;  // which may pass
@@ -37,7 +26,7 @@ UniqueFd open_unnamed(const std::string& directory) {
 at::Tensor map_file_memory(int64_t numel, at::ScalarType dtype, const std::string& directory) {
   if (numel == 0) return at::empty({0}, dtype);
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
-  const UniqueFd file = open_unnamed(directory);
+  const UniqueFd file = file_io::open_unnamed(directory);
   if (!file.valid()) fail("create a file of", bytes, directory, errno);
   if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) fail("reserve", bytes, directory, error);
   const auto length = static_cast<size_t>(bytes);
