@@ -15,9 +15,6 @@ void refuse_mistyped_command(const std::string& word) {
   std::error_code ignored;
   if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;
   if (std::filesystem::is_regular_file(word, ignored)) return;
-  if (word == "bench") {
-    throw UserError(ExitCode::kUsage, fmt::format("the command '{}' is not supported yet", word));
-  }
   std::string hint = did_you_mean(word, command_names());
   if (hint.empty()) return;
   throw UserError(ExitCode::kUsage, fmt::format("unknown command '{}'{}; see 'dslaunch --help'", word, hint));

@@ -18,6 +18,7 @@ constexpr Row kCommands[] = {
     {"import", import_command, true}, {"jobs", jobs_command, true},     {"logs", logs_command, true},
     {"attach", attach_command, true}, {"stacks", stacks_command, true}, {"stop", stop_command, true},
     {"doctor", doctor_command, true}, {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
+    {"bench", bench_command, true},
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ int hosts_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
+int bench_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
 int import_command(const Arguments& arguments);

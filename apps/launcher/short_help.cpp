@@ -14,6 +14,7 @@ const char* command_list() {
          "  dslaunch import DS_CHECKPOINT_DIR OUT             convert a DeepSpeed checkpoint\n"
          "  dslaunch config check|explain FILE                validate or explain a config\n"
          "  dslaunch plan --schedule P,M | --params N         a pipeline's schedule; the memory of a model, estimated\n"
+         "  dslaunch bench io [--dir DIR]                     how fast files are read and written; the best 'aio'\n"
          "  dslaunch hosts [options]                          what a hostfile resolves to\n"
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  your jobs, also those started with --detach\n"
          "  dslaunch stacks [JOB]                             stack traces of a job's ranks\n"

@@ -34,9 +34,9 @@ class FileEngine::Worker {
   void run() {
     try {
       work();
-    } catch (...) {
+    } catch (const std::exception& error) {
       queue_.reset();  // nothing of it is in flight after this
-      engine_.break_down(std::current_exception());
+      engine_.break_down(described(error));
     }
   }
 
@@ -67,11 +67,11 @@ class FileEngine::Worker {
     if (end.result > 0) {
       advance(piece, end.result);
       if (piece.block.bytes > 0) return push(end.tag);
-      return finish(end.tag, nullptr);
+      return finish(end.tag, std::nullopt);
     }
     const auto error = static_cast<int>(-end.result);
     if (can_continue(piece, error)) return push(end.tag);
-    finish(end.tag, std::make_exception_ptr(failure(piece, error)));
+    finish(end.tag, described(failure(piece, error)));
   }
 
   static void advance(Piece& piece, int64_t bytes) {
@@ -100,9 +100,9 @@ class FileEngine::Worker {
     return {block.is_write ? "write" : "read", object, error == 0 ? EIO : error};
   }
 
-  void finish(size_t slot, std::exception_ptr failure) {
+  void finish(size_t slot, const std::optional<DescribedError>& failure) {
     free_.push_back(slot);
-    engine_.finish_block(slots_[slot].ticket, std::move(failure));
+    engine_.finish_block(slots_[slot].ticket, failure);
   }
 
   FileEngine& engine_;
@@ -230,16 +230,16 @@ bool FileEngine::take(std::vector<Piece>& pieces, size_t most, bool others_in_fl
   return true;
 }
 
-void FileEngine::finish_block(Ticket ticket, std::exception_ptr failure) {
+void FileEngine::finish_block(Ticket ticket, const std::optional<DescribedError>& failure) {
   const std::lock_guard lock(mutex_);
   const auto found = requests_.find(ticket);
   if (found == requests_.end() || found->second.blocks_left == 0) return;  // another thread's queue broke down
   Request& request = found->second;
-  if (failure && !request.failure) request.failure = std::move(failure);
+  if (failure && !request.failure) request.failure = failure;
   if (--request.blocks_left == 0) request_done_.notify_all();
 }
 
-void FileEngine::break_down(std::exception_ptr failure) {
+void FileEngine::break_down(const DescribedError& failure) {
   const std::lock_guard lock(mutex_);
   broken_ = failure;
   waiting_.clear();
@@ -257,9 +257,9 @@ void FileEngine::wait(Ticket ticket) {
   DSL_CHECK(found != requests_.end(), "a ticket is waited for once");
   Request& request = found->second;  // stays where it is while others come and go
   request_done_.wait(lock, [&] { return request.blocks_left == 0; });
-  const std::exception_ptr failure = request.failure;
+  const auto failure = request.failure;
   requests_.erase(ticket);
-  if (failure) std::rethrow_exception(failure);
+  if (failure) throw Error(failure->code, failure->text);
 }
 
 }  // namespace dslaunch::file_io

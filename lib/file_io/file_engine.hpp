@@ -16,16 +16,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/described_error.hpp"
 #include "file_io/block_queue.hpp"
 #include "file_io/striped_file.hpp"
 
@@ -65,7 +66,7 @@ class FileEngine {
   // [offset, offset + buffer) lies within the file.
   Ticket read(StripedFile& file, int64_t offset, std::span<std::byte> into);
   Ticket write(StripedFile& file, int64_t offset, std::span<const std::byte> from);
-  // Once for each ticket. Throws SystemError (74) with the directory, offset, bytes and the system's reason, when none
+  // Once for each ticket. Throws Error (74) with the directory, offset, bytes and the system's reason, when none
   // of the request's blocks is in flight any more.
   void wait(Ticket ticket);
 
@@ -74,7 +75,7 @@ class FileEngine {
  private:
   struct Request {
     int64_t blocks_left = 0;
-    std::exception_ptr failure;
+    std::optional<DescribedError> failure;
   };
   // A block on its way: what is left of it.
   struct Piece {
@@ -91,9 +92,9 @@ class FileEngine {
   // Adds waiting pieces to `pieces` while there are fewer than `most`; waits for the first unless `others_in_flight`.
   // False: there is nothing left to do.
   bool take(std::vector<Piece>& pieces, size_t most, bool others_in_flight);
-  void finish_block(Ticket ticket, std::exception_ptr failure);
+  void finish_block(Ticket ticket, const std::optional<DescribedError>& failure);
   // All requests fail, also those to come.
-  void break_down(std::exception_ptr failure);
+  void break_down(const DescribedError& failure);
   void stop();
 
   // fixed after construction
@@ -105,7 +106,7 @@ class FileEngine {
   std::deque<Piece> waiting_;
   std::unordered_map<Ticket, Request> requests_;
   Ticket next_ticket_ = 1;
-  std::exception_ptr broken_;
+  std::optional<DescribedError> broken_;
   bool is_stopping_ = false;
   // the constructing thread
   std::vector<std::thread> threads_;

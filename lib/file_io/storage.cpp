@@ -55,7 +55,9 @@ std::optional<Storage> rotational_disk(dev_t device, const std::string& sys) {
   for (const auto& disk : {entry, entry.parent_path()}) {
     if (!fs::exists(disk / "queue/rotational", error)) continue;
     if (!says_one(disk / "queue/rotational")) return std::nullopt;
-    return Storage{StorageKind::kRotationalDisk, disk.filename().string()};
+    const std::string name = disk.filename().string();
+    if (name.starts_with("vd") || name.starts_with("xvd")) return std::nullopt;  // a virtual disk: nobody has told it
+    return Storage{StorageKind::kRotationalDisk, name};
   }
   return std::nullopt;
 }

@@ -22,7 +22,8 @@ struct Storage {
 
 // The name of a file system that lies on a network or in memory, by the magic number of statfs(2).
 std::optional<Storage> storage_of_magic(int64_t magic);
-// The disk, if sysfs (mounted at `sys`) says that it rotates. File systems without one block device have none there.
+// The disk, if sysfs (mounted at `sys`) says that it rotates. Empty for virtual disks, which
+// always say so, and for file systems without one block device.
 std::optional<Storage> rotational_disk(dev_t device, const std::string& sys = "/sys");
 
 // Of an existing directory. Any thread.

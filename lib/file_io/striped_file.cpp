@@ -83,6 +83,7 @@ std::string StripedFile::path(int file) const {
 }
 
 StripedFile::Place StripedFile::locate(int64_t offset) const {
+  if (files_.size() == 1) return {0, offset, options_.bytes - offset};
   const int64_t stripe = offset / options_.stripe_bytes, within = offset % options_.stripe_bytes;
   const auto count = static_cast<int64_t>(files_.size());
   return {static_cast<int>(stripe % count), stripe / count * options_.stripe_bytes + within,

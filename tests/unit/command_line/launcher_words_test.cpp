@@ -37,7 +37,19 @@ const std::vector<Slip>& slips() {
        "infer from a model file is not supported yet ('m.pt'); with a checkpoint it continues a text: dslaunch "
        "infer --checkpoint CKPT --prompt TEXT"},
       {{"infer", "--checkpoint", "c", "--prompt", "To", "be"}, "unexpected argument 'be'; see 'dslaunch infer --help'"},
-      {{"bench", "comm"}, "the command 'bench' is not supported yet"},
+      {{"bench"}, "bench what? dslaunch bench io [--dir DIR]: reads and writes of files"},
+      {{"bench", "--dir", "d"}, "bench what? dslaunch bench io [--dir DIR]: reads and writes of files"},
+      {{"bench", "comm"}, "bench comm is not supported yet"},
+      {{"bench", "adam"}, "bench adam is not supported yet"},
+      {{"bench", "disk"}, "bench disk: expected io"},
+      {{"bench", "io", "/scratch"}, "unexpected argument '/scratch'; see 'dslaunch bench --help'"},
+      {{"bench", "io", "--dir", ""},
+       "--dir: the value is empty (is a shell variable not set?); omit the option; see 'dslaunch bench --help'"},
+      {{"bench", "io", "--dri", "d"}, "unknown option --dri (did you mean '--dir'?); see 'dslaunch bench --help'"},
+      {{"bench", "io", "--seconds", "0"}, "--seconds 0: expected 1 to 3600"},
+      {{"bench", "io", "--seconds", "3601"}, "--seconds 3601: expected 1 to 3600"},
+      {{"bench", "io", "--seconds", "long"}, "--seconds: 'long' is not a whole number; see 'dslaunch bench --help'"},
+      {{"bench", "io", "--", "x"}, "'--' belongs to 'dslaunch exec', not to 'bench'"},
       {{"plan"}, "plan what? dslaunch plan --schedule P,M, or dslaunch plan --params N --largest_layer N"},
       {{"plan", "m.pt"},
        "plan of a model file is not supported yet ('m.pt'); with its numbers: dslaunch plan --params N --largest_layer "
@@ -198,13 +210,13 @@ TEST_CASE("dslaunch answers a slip in its command line with exit code 64", "[lau
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
-TEST_CASE("a directory with the name of a future command is not a model", "[launcher][words]") {
+TEST_CASE("a directory with the name of a command is not a model", "[launcher][words]") {
   const test::TempDir dir;
   const WorkingDirectory inside(dir.path());
   std::filesystem::create_directory("bench");
   CHECK(message_of(ExitCode::kUsage, "", [] {
           launcher::dispatch({"bench", "comm"});
-        }) == "the command 'bench' is not supported yet");
+        }) == "bench comm is not supported yet");
 }
 
 TEST_CASE("dslaunch without arguments prints a short help and exits with 64", "[launcher][words]") {

@@ -29,6 +29,7 @@ TEST_CASE("a disk and its partitions rotate when sysfs says so", "[file_io][stor
   };
   add_disk("sda", "1\n");
   add_disk("nvme0n1", "0\n");
+  add_disk("vda", "1\n");
   fs::create_directories(sys / "dev/block");
   const auto link = [&](const char* number, const char* target) {
     fs::create_directory_symlink(fs::path("../../devices") / target, sys / (std::string("dev/block/") + number));
@@ -36,9 +37,11 @@ TEST_CASE("a disk and its partitions rotate when sysfs says so", "[file_io][stor
   link("8:0", "sda");
   link("8:1", "sda/sda1");
   link("259:0", "nvme0n1");
+  link("254:0", "vda");
   CHECK(rotational_disk(::makedev(8, 0), sys.path())->name == "sda");
   CHECK(rotational_disk(::makedev(8, 1), sys.path())->name == "sda");
   CHECK_FALSE(rotational_disk(::makedev(259, 0), sys.path()));
+  CHECK_FALSE(rotational_disk(::makedev(254, 0), sys.path()));  // a virtual machine's, whatever is below it
   CHECK_FALSE(rotational_disk(::makedev(0, 42), sys.path()));
 }
 

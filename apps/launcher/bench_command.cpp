@@ -1,0 +1,167 @@
+// `dslaunch bench io`: the settings of "aio" that are the fastest on this machine.
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/quantity.hpp"
+#include "bench_options.hpp"
+#include "bench_report.hpp"
+#include "commands.hpp"
+#include "file_io/storage.hpp"
+#include "file_io/sweep.hpp"
+#include "fio_rate.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+using file_io::MeasuredSetting;
+using file_io::RateMeter;
+using file_io::Rates;
+using file_io::Setting;
+using file_io::StripedFile;
+using std::chrono::milliseconds;
+
+constexpr int64_t kMaxFileBytes = int64_t{2} << 30, kMinFileBytes = 64 << 20, kMaxBytesInFlight = 64 << 20;
+constexpr int kRounds = 2;  // of the best setting
+
+int count_cores() {
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+void check_directory(const std::string& directory) {
+  struct stat status {};
+  const std::string name = "--dir " + directory;
+  if (::stat(directory.c_str(), &status) != 0) {
+    throw UserError(ExitCode::kNoInput, name + ": " + describe_errno(errno));
+  }
+  if (!S_ISDIR(status.st_mode)) throw UserError(ExitCode::kNoInput, name + ": it is not a directory");
+  if (::access(directory.c_str(), W_OK | X_OK) != 0) {
+    const ExitCode code = errno == EACCES ? ExitCode::kPermission : ExitCode::kCannotCreate;
+    throw UserError(code, name + " cannot be written to: " + describe_errno(errno));
+  }
+}
+
+// Half of what is free, since others write there too.
+int64_t choose_file_bytes(const std::string& directory) {
+  struct statvfs space {};
+  if (::statvfs(directory.c_str(), &space) != 0) throw SystemError("statvfs", directory);
+  const auto available = static_cast<int64_t>(space.f_bavail * space.f_frsize);
+  if (available < 2 * kMinFileBytes) {
+    throw UserError(ExitCode::kIoError,
+                    fmt::format("--dir {}: too little space: {} are free, and a measurement needs {}; name another "
+                                "directory, or make room",
+                                directory, quantity(available, "B"), quantity(2 * kMinFileBytes, "B")));
+  }
+  return std::min(available / 2 / kMinFileBytes * kMinFileBytes, kMaxFileBytes);
+}
+
+// How the seconds are spent.
+struct Schedule {
+  explicit Schedule(int seconds, size_t num_settings)
+      : fill(seconds * 100),
+        each(std::max<int64_t>(seconds * 450 / static_cast<int64_t>(2 * num_settings), 20)),
+        last(std::max(1, seconds / (4 * kRounds + 12))),
+        copy(seconds * 25) {}
+  milliseconds fill, each;
+  std::chrono::seconds last;  // of one measurement of the best setting, by us and by fio
+  milliseconds copy;
+};
+
+class IoBench {
+ public:
+  explicit IoBench(const BenchIoOptions& options)
+      : settings_(file_io::plan_sweep(count_cores(), kMaxBytesInFlight)),
+        schedule_(options.seconds, settings_.size()),
+        file_({.directories = {options.directory}, .bytes = choose_file_bytes(options.directory), .note = note_once()}),
+        meter_(file_, kMaxBytesInFlight, file_io::Backend::kBest, note_once()) {
+    report_.directory = options.directory;
+    if (auto caution = describe_caution(file_io::find_storage(options.directory), options.directory)) {
+      report_.notes.push_back(*caution);
+    }
+    report_.uses_uring = file_io::make_uring_queue(1, {}, note_once()).ok();
+  }
+
+  BenchIoReport run() {
+    report_.file_bytes = meter_.fill(schedule_.fill, kMinFileBytes);
+    for (const Setting& setting : settings_) {
+      report_.sweep.push_back({setting, measure(setting, schedule_.each)});
+    }
+    report_.best = choose_best(report_.sweep);
+    report_.best.rates = {};
+    report_.uses_direct = file_.uses_direct(0);
+    report_.fio = Rates();
+    for (int round = 0; round < kRounds; ++round) {
+      compare_with_fio(false, &Rates::read);
+      compare_with_fio(true, &Rates::write);
+    }
+    report_.num_cores = count_cores();
+    report_.copy_rate = file_io::measure_copy_rate(report_.num_cores, schedule_.copy);
+    return report_;
+  }
+
+ private:
+  file_io::Note note_once() {
+    return [this](const std::string& line) {
+      auto& notes = report_.notes;
+      if (std::find(notes.begin(), notes.end(), line) == notes.end()) notes.push_back(line);
+    };
+  }
+
+  Rates measure(const Setting& setting, milliseconds duration) {
+    Rates rates;
+    rates.read = meter_.measure(setting, false, duration);
+    rates.write = meter_.measure(setting, true, duration);
+    return rates;
+  }
+
+  // One after the other, since what else uses the disk changes from second to second; of both the best round counts.
+  void compare_with_fio(bool is_write, double Rates::*rate) {
+    const Setting& setting = report_.best.setting;
+    double& own = report_.best.rates.*rate;
+    own = std::max(own, meter_.measure(setting, is_write, schedule_.last));
+    if (!report_.fio) return;
+    const auto measured = measure_with_fio({.path = file_.path(0),
+                                            .bytes = report_.file_bytes,
+                                            .direct = report_.uses_direct,
+                                            .uses_uring = report_.uses_uring,
+                                            .is_write = is_write,
+                                            .setting = setting,
+                                            .seconds = static_cast<int>(schedule_.last.count())});
+    if (measured.ok()) {
+      (*report_.fio).*rate = std::max((*report_.fio).*rate, *measured);
+    } else {
+      report_.fio.reset();
+      report_.no_fio = measured.error();
+    }
+  }
+
+  BenchIoReport report_;
+  const std::vector<Setting> settings_;
+  const Schedule schedule_;
+  StripedFile file_;
+  RateMeter meter_;
+};
+
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  const auto options = read_bench_options(arguments);
+  if (!options) return 0;
+  check_directory(options->directory);
+  IoBench bench(*options);
+  log::info("measuring reads and writes in {} for about {} s", options->directory, options->seconds);
+  std::fputs(describe(bench.run(), options->json).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace dslaunch::launcher
