@@ -39,7 +39,7 @@ const MeasuredSetting& choose_best(const std::vector<MeasuredSetting>& all);
 // Moves the bytes of one file through engines of several settings. One thread.
 class RateMeter {
  public:
-  // `max_bytes_in_flight`: of all settings; twice as much memory is taken. `note` as for FileEngine, once for each
+  // `max_bytes_in_flight`: of all settings, and the memory that is taken. `note` as for FileEngine, once for each
   // line.
   RateMeter(StripedFile& file, int64_t max_bytes_in_flight, Backend backend, Note note);
 
