@@ -23,7 +23,6 @@
 namespace dslaunch::launcher {
 namespace {
 
-using file_io::MeasuredSetting;
 using file_io::RateMeter;
 using file_io::Rates;
 using file_io::Setting;
@@ -69,7 +68,7 @@ int64_t choose_file_bytes(const std::string& directory) {
 struct Schedule {
   explicit Schedule(int seconds, size_t num_settings)
       : fill(seconds * 100),
-        each(std::max<int64_t>(seconds * 450 / static_cast<int64_t>(2 * num_settings), 20)),
+        each(std::max<int64_t>(int64_t{450} * seconds / (2 * static_cast<int64_t>(num_settings)), 20)),
         last(std::max(1, seconds / (4 * kRounds + 12))),
         copy(seconds * 25) {}
   milliseconds fill, each;

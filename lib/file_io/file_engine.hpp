@@ -9,8 +9,9 @@
 //
 // A request becomes blocks of at most `block_size`, which threads of the engine's own move: each has an io_uring with
 // `queue_depth` blocks in flight, or, where io_uring is forbidden, there are as many threads as blocks would be in
-// flight. Short transfers, EINTR and EAGAIN are continued; a file system that refuses O_DIRECT (EINVAL) gets the block
-// again through the page cache.
+// flight. A thread begins new blocks when one of its own ends, so a request of several blocks, or a few requests ahead,
+// keep the queue full. Short transfers, EINTR and EAGAIN are continued; a file system that refuses O_DIRECT (EINVAL)
+// gets the block again through the page cache.
 #pragma once
 #include <condition_variable>
 #include <cstddef>

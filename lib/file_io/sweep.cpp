@@ -25,6 +25,10 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+bool has_passed(std::chrono::milliseconds duration, Clock::time_point begin) {
+  return Clock::now() - begin >= duration;
+}
+
 int64_t bytes_in_flight(const Setting& setting) {
   return setting.block_size * setting.queue_depth * setting.num_threads;
 }
@@ -83,7 +87,7 @@ int64_t RateMeter::fill(std::chrono::milliseconds limit, int64_t least_bytes) {
   FileEngine engine({.block_size = 1 << 20, .queue_depth = 16, .backend = backend_, .note = note_});
   const auto most = std::min<int64_t>(static_cast<int64_t>(buffer_.bytes().size()), 32 << 20);
   const auto begin = Clock::now();
-  while (filled_ < file_.bytes() && (filled_ < least_bytes || seconds_since(begin) * 1000 < limit.count())) {
+  while (filled_ < file_.bytes() && (filled_ < least_bytes || !has_passed(limit, begin))) {
     const int64_t bytes = std::min(most, file_.bytes() - filled_);
     engine.wait(engine.write(file_, filled_, buffer_.bytes().first(static_cast<size_t>(bytes))));
     filled_ += bytes;
@@ -118,7 +122,7 @@ double RateMeter::measure(const Setting& setting, bool is_write, std::chrono::mi
   };
   const auto begin = Clock::now();
   while (static_cast<int>(tickets.size()) < kRequests) begin_next();
-  while (seconds_since(begin) * 1000 < duration.count()) {
+  while (!has_passed(duration, begin)) {
     finish_first();
     begin_next();
   }
@@ -139,7 +143,7 @@ double measure_copy_rate(int num_threads, std::chrono::milliseconds duration) {
   const auto copy = [&](size_t i) {
     const auto begin = Clock::now();
     int64_t num_copies = 0;
-    for (; num_copies == 0 || seconds_since(begin) * 1000 < duration.count(); ++num_copies) {
+    for (; num_copies == 0 || !has_passed(duration, begin); ++num_copies) {
       std::memcpy(to[i].bytes().data(), from[i].bytes().data(), kBytes);
     }
     rates[i] = static_cast<double>(num_copies * kBytes) / seconds_since(begin);

@@ -32,6 +32,7 @@ class UringQueue final : public BlockQueue {
   // 0, or the errno. Only before the first push().
   int register_buffers(const std::vector<std::span<std::byte>>& buffers) {
     std::vector<iovec> vectors;
+    vectors.reserve(buffers.size());
     for (const auto& each : buffers) vectors.push_back({each.data(), each.size()});
     const int error = -::io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(vectors.size()));
     if (error == 0) registered_ = buffers;
