@@ -69,10 +69,10 @@ struct Schedule {
   explicit Schedule(int seconds, size_t num_settings)
       : fill(seconds * 100),
         each(std::max<int64_t>(int64_t{450} * seconds / (2 * static_cast<int64_t>(num_settings)), 20)),
-        last(std::max(1, seconds / (4 * kRounds + 12))),
+        last(std::max(250, seconds * 50)),
         copy(seconds * 25) {}
   milliseconds fill, each;
-  std::chrono::seconds last;  // of one measurement of the best setting, by us and by fio
+  milliseconds last;  // of one measurement of the best setting; fio's is a whole number of seconds, at least 1
   milliseconds copy;
 };
 
@@ -129,13 +129,14 @@ class IoBench {
     double& own = report_.best.rates.*rate;
     own = std::max(own, meter_.measure(setting, is_write, schedule_.last));
     if (!report_.fio) return;
-    const auto measured = measure_with_fio({.path = file_.path(0),
-                                            .bytes = report_.file_bytes,
-                                            .direct = report_.uses_direct,
-                                            .uses_uring = report_.uses_uring,
-                                            .is_write = is_write,
-                                            .setting = setting,
-                                            .seconds = static_cast<int>(schedule_.last.count())});
+    const auto measured =
+        measure_with_fio({.path = file_.path(0),
+                          .bytes = report_.file_bytes,
+                          .direct = report_.uses_direct,
+                          .uses_uring = report_.uses_uring,
+                          .is_write = is_write,
+                          .setting = setting,
+                          .seconds = static_cast<int>(std::max<int64_t>(1, schedule_.last.count() / 1000))});
     if (measured.ok()) {
       (*report_.fio).*rate = std::max((*report_.fio).*rate, *measured);
     } else {
