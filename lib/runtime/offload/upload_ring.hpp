@@ -14,6 +14,8 @@ namespace dslaunch::runtime::offload {
 
 class UploadRing {
  public:
+  static constexpr int64_t kNumBlocks = 4;
+
   // `block_bytes`: the most that next() is asked for.
   UploadRing(at::Device device, int64_t block_bytes);
 
@@ -34,7 +36,7 @@ class UploadRing {
 
   const at::Device device_;
   std::optional<c10::Stream> stream_;  // empty on the host
-  std::array<Block, 4> blocks_;
+  std::array<Block, kNumBlocks> blocks_;
   size_t current_ = 0;
   at::Tensor filled_;
 };

@@ -6,6 +6,7 @@
 #include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/segment_locations.hpp"
+#include "runtime/sharding/state_layout.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -137,7 +138,7 @@ class BucketedAllReduce final : public GradientReduction {
     if (options_.predivide != 1.0) buffer.sum.div_(options_.predivide);
     at::Tensor wire = buffer.sum;
     if (data_group_.size() > 1) {
-      wire = wire.to(options_.communication_dtype.value_or(groups_[index].dtype));
+      wire = wire.to(wire_dtype(groups_[index], options_));
       if (own.size() < wire.numel()) {
         reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
       } else {

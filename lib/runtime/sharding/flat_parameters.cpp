@@ -15,19 +15,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-PartitionOptions partition_options(const ShardingOptions& options, int num_shards) {
-  PartitionOptions out;
-  out.compute_dtypes = options.compute_dtypes;
-  out.num_shards = num_shards;
-  out.max_group_numel = options.max_group_numel;
-  out.optimizer_groups = options.optimizer_groups;
-  // A single rank holds everything anyway, unless it is on the host.
-  out.gathers = options.stage == 3 && (num_shards > 1 || options.offload.parameters);
-  out.persistence_threshold = options.persistence_threshold;
-  out.model_persistence_threshold = options.model_persistence_threshold;
-  return out;
-}
-
 // Values in fp32 come this many at a time, so that those of a large embedding take no gigabytes beside the state.
 constexpr int64_t kReadChunk = 16 << 20;
 
@@ -49,75 +36,40 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       options_(std::move(options)),
       streams_(streams),
       data_group_(data_group),
-      num_shards_(options_.stage >= 1 ? data_group.size() : 1),
       shard_index_(options_.stage >= 1 ? data_group.rank() : 0),
-      groups_(plan_flat_groups(table, partition_options(options_, num_shards_))),
+      layout_(plan_state_layout(table, options_, data_group.size())),
+      groups_(layout_.groups),
       locations_(locate_parameters(table, groups_)),
       frozen_locations_(locate_frozen_parameters(table, groups_)),
       is_sharded_frozen_(table.parameters.size()),
-      is_offloaded_(groups_.size()),
       resident_(groups_.size()),
       resident_ready_(groups_.size()),
       collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
-  choose_offloaded();
-  if (options_.offload.optimizer_share > 0 || options_.offload.parameters) options_.offload.reserve(host_bytes());
+  if (options_.offload.optimizer_share > 0 || options_.offload.parameters)
+    options_.offload.reserve(offloaded_bytes(layout_, options_, data_group.size()));
   std::vector<at::Tensor> at_rest;
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].is_gathered) allocate_resident(i);
     at_rest.push_back(groups_[i].is_frozen ? make_frozen_shard(i) : make_state(i));
-    if (!groups_[i].is_frozen) num_trained_ += 1;
   }
   gathered_ =
       std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, streams_, gather_group);
   sink_ = make_sink();
   gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
-      table_, trained_groups(), *sink_, options_, streams_, data_group_);
-}
-
-// The last used groups: the updates of the first ones, which the next forward needs first, need not leave the device.
-void FlatParameters::choose_offloaded() {
-  int64_t left = 0;
-  for (const auto& group : groups_) left += group.is_frozen ? 0 : group.padded_numel;
-  const double wanted = options_.offload.optimizer_share * static_cast<double>(left);
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    if (groups_[i].is_frozen) continue;
-    is_offloaded_[i] = wanted > 0 && static_cast<double>(left) <= std::max(wanted, 1.0);
-    left -= groups_[i].padded_numel;
-  }
+      table_, layout_.trained(), *sink_, options_, streams_, data_group_);
 }
 
 bool FlatParameters::offloads_state() const {
-  return std::find(is_offloaded_.begin(), is_offloaded_.end(), true) != is_offloaded_.end();
-}
-
-int64_t FlatParameters::host_bytes() const {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    const FlatGroup& group = groups_[i];
-    int64_t per_element = 0;
-    if (is_offloaded_[i]) {
-      per_element += options_.offload.state_bytes;
-      const auto gradient = static_cast<int64_t>(c10::elementSize(host_gradient_dtype(group)));
-      per_element += gradient;
-      if (options_.offload.keeps_gradients) per_element += gradient;
-      // A delayed update stages parameters twice.
-      if (options_.offload.keeps_gradients) per_element += 2 * static_cast<int64_t>(c10::elementSize(group.dtype));
-    }
-    if (group.is_gathered && options_.offload.parameters_take_memory) {
-      per_element += static_cast<int64_t>(c10::elementSize(group.dtype));
-    }
-    bytes += own_range(i).size() * per_element;
-  }
-  return bytes;
+  return std::find(layout_.is_offloaded.begin(), layout_.is_offloaded.end(), true) != layout_.is_offloaded.end();
 }
 
 std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   HostGradientOptions host;
-  for (size_t i = 0; i < num_trained_; ++i) {
+  for (size_t i = 0; i < layout_.num_trained; ++i) {
     host.own_ranges.push_back(own_range(i));
-    host.is_offloaded.push_back(is_offloaded_[i]);
-    host.dtypes.push_back(host_gradient_dtype(groups_[i]));
+    host.is_offloaded.push_back(layout_.is_offloaded[i]);
+    host.dtypes.push_back(host_gradient_dtype(groups_[i], options_, data_group_.size()));
   }
   // Stages 0 and 1 add up micro batches themselves.
   host.sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
@@ -134,15 +86,6 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
     };
   }
   return make_host_gradients(std::move(resident), std::move(host), state_);
-}
-
-// That of the slices that reductions deliver, unless several of them are added up.
-at::ScalarType FlatParameters::host_gradient_dtype(const FlatGroup& group) const {
-  const bool is_one_rank = data_group_.size() == 1;
-  const auto wire = options_.communication_dtype.value_or(group.dtype);
-  if (options_.stage < 2) return is_one_rank ? options_.accumulation_dtype : wire;
-  if (options_.offload.accumulates || options_.accumulation_dtype != at::kFloat) return options_.accumulation_dtype;
-  return options_.quantized_gradients && !is_one_rank ? at::kFloat : wire;
 }
 
 // Of parameters that are gathered: on the device or on the host.
@@ -164,7 +107,7 @@ at::Tensor FlatParameters::make_state(size_t index) {
   StateArrays arrays;
   if (options_.for_evaluation) {
     arrays = arrays_without_master(at_rest);
-  } else if (is_offloaded_[index]) {
+  } else if (layout_.is_offloaded[index]) {
     arrays.master = options_.offload.allocate(own.size(), at::kFloat, HostUse::kState);
     arrays.low_precision = at_rest;
     arrays.is_offloaded = true;
@@ -247,7 +190,7 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
     if (!locations_[unit].empty()) gradients_->expect(unit);
   }
   // In a pipeline, a rank that waited here for one that skips a unit would hold up the other stages, and they that one.
-  if (micro_batches_overlap_ && num_shards_ > 1) publish(groups_.size());
+  if (micro_batches_overlap_ && layout_.num_shards > 1) publish(groups_.size());
   for (const auto& location : locations_[unit]) publish(static_cast<size_t>(location.group) + 1);
   for (const auto& location : locations_[unit]) streams_.wait(resident_ready_[location.group]);
   UnitValues out = views_of(unit);
@@ -371,11 +314,11 @@ void FlatParameters::publish(size_t end) {
   for (; num_published_ < end; ++num_published_) {
     const size_t i = num_published_;
     if (groups_[i].is_gathered) continue;
-    if (is_offloaded_[i] && updates_ != nullptr) {
+    if (layout_.is_offloaded[i] && updates_ != nullptr) {
       resident_ready_[i] = updates_->wait(static_cast<int>(i));
       streams_.wait(SideStream::kPublication, resident_ready_[i]);
     }
-    if (num_shards_ == 1) continue;
+    if (layout_.num_shards == 1) continue;
     const Range own = own_range(i);
     const at::Tensor at_rest = resident_[i].narrow(0, own.begin, own.size());
     resident_ready_[i] = streams_.run(SideStream::kPublication, [&] {
@@ -387,13 +330,14 @@ void FlatParameters::publish(size_t end) {
 void FlatParameters::finish_updates() {
   publish(groups_.size());
   for (size_t i = 0; i < groups_.size() && updates_ != nullptr; ++i) {
-    if (groups_[i].is_gathered && is_offloaded_[i]) streams_.wait(updates_->wait(static_cast<int>(i)));
+    if (groups_[i].is_gathered && layout_.is_offloaded[i]) streams_.wait(updates_->wait(static_cast<int>(i)));
   }
 }
 
 void FlatParameters::set_pending_updates(PendingUpdates& updates) {
   updates_ = &updates;
-  gathered_->before_gather([this](int group) { return is_offloaded_[group] ? updates_->wait(group) : StreamMark(); });
+  gathered_->before_gather(
+      [this](int group) { return layout_.is_offloaded[group] ? updates_->wait(group) : StreamMark(); });
 }
 
 // At stages 2 and 3 the reduction of a call is a collective that all ranks issue at one place of backward.

@@ -28,6 +28,7 @@
 #include "runtime/sharding/pending_updates.hpp"
 #include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/sharding_options.hpp"
+#include "runtime/sharding/state_layout.hpp"
 #include "runtime/state/state_arrays.hpp"
 #include "runtime/state/step_streams.hpp"
 #include "runtime/state/unit_parameters.hpp"
@@ -84,7 +85,7 @@ class FlatParameters : public UnitParameters {
   const std::vector<FlatGroup>& groups() const { return groups_; }
   // Whether this frozen parameter is sharded here; the others stay in the model.
   bool shards_frozen(int parameter) const { return is_sharded_frozen_[static_cast<size_t>(parameter)]; }
-  int num_shards() const { return num_shards_; }
+  int num_shards() const { return layout_.num_shards; }
   // Whether any state is offloaded, of this rank or another.
   bool offloads_state() const;
   // The divisor that turns summed gradients into the mean over the data ranks: data ranks / predivide.
@@ -96,17 +97,13 @@ class FlatParameters : public UnitParameters {
     UnitValues values;
   };
 
-  void choose_offloaded();
-  int64_t host_bytes() const;
   std::unique_ptr<GradientSink> make_sink();
-  at::ScalarType host_gradient_dtype(const FlatGroup& group) const;
   at::Tensor zeros_at_rest(int64_t numel, at::ScalarType dtype) const;
   void allocate_resident(size_t group);
   // Both return this rank's slice of the parameters as it is stored.
   at::Tensor make_state(size_t group);
-  Range own_range(size_t group) const { return shard_range(groups_[group], shard_index_, num_shards_); }
+  Range own_range(size_t group) const { return shard_range(groups_[group], shard_index_, layout_.num_shards); }
   at::Tensor make_frozen_shard(size_t group);
-  std::span<const FlatGroup> trained_groups() const { return {groups_.data(), num_trained_}; }
   void load_trained(const ReadElements& read);
   void load_frozen(const ReadElements& read);
   CollectiveOrder::Options collective_order_options();
@@ -124,13 +121,12 @@ class FlatParameters : public UnitParameters {
   const ShardingOptions options_;
   StepStreams& streams_;
   comm::Communicator& data_group_;
-  int num_shards_ = 1, shard_index_ = 0;
-  std::vector<FlatGroup> groups_;  // trained ones, then frozen ones, as frozen_shards_
-  size_t num_trained_ = 0;         // groups
+  const int shard_index_;
+  const StateLayout layout_;
+  const std::vector<FlatGroup>& groups_;  // of the layout: trained ones, then frozen ones, as frozen_shards_
   std::vector<std::vector<SegmentLocation>> locations_;
   std::vector<std::vector<std::optional<SegmentLocation>>> frozen_locations_;
   std::vector<bool> is_sharded_frozen_;  // by parameter
-  std::vector<bool> is_offloaded_;       // by group: its optimizer state rests on the host
   DeferredGradients* deferred_ = nullptr;
   PendingUpdates* updates_ = nullptr;  // null: updates have been written when gather_parameters() is called
   // the engine's thread, or autograd's during a backward pass

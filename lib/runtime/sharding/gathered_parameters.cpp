@@ -12,19 +12,6 @@
 #include "runtime/state/offload_scopes.hpp"
 
 namespace dslaunch::runtime {
-namespace {
-
-constexpr int64_t kBufferAlignment = 512;  // bytes; as in the caching allocator
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
-int64_t bytes_of(const FlatGroup& group) {
-  return group.padded_numel * static_cast<int64_t>(c10::elementSize(group.dtype));
-}
-
-}  // namespace
 
 GatheredParameters::GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
                                        std::vector<at::Tensor> at_rest, const ShardingOptions& options,
@@ -35,59 +22,13 @@ GatheredParameters::GatheredParameters(const ParameterTable& table, const std::v
       options_(options),
       streams_(streams),
       group_(group) {
-  lay_out_units();
-  choose_slots();
-}
-
-void GatheredParameters::lay_out_units() {
-  units_.resize(table_.units.size());
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    if (!groups_[i].is_gathered) continue;
-    Unit& unit = units_[groups_[i].unit];
-    unit.groups.push_back(static_cast<int>(i));
-    unit.offsets.push_back(unit.num_bytes);
-    unit.num_bytes += aligned(bytes_of(groups_[i]));
-    unit.numel += groups_[i].padded_numel;
-  }
-}
-
-// As many slots as the prefetch fills, plus one for the running unit and one for the unit that has just finished.
-void GatheredParameters::choose_slots() {
-  int64_t largest = 1, num_units = 0;
-  for (size_t i = 1; i < units_.size(); ++i) {
-    largest = std::max(largest, units_[i].numel);
-    num_units += units_[i].groups.empty() ? 0 : 1;
-  }
-  const int64_t ahead = (options_.prefetch_numel + largest - 1) / largest;
-  auto num_slots = static_cast<int>(std::min<int64_t>(num_units, 2 + std::min<int64_t>(ahead, num_units)));
-  while (num_slots > 1 && slots_numel(num_slots) > options_.max_live_numel) --num_slots;
-  num_slots = std::max(num_slots, 1);
-
-  std::vector<int64_t> num_bytes(static_cast<size_t>(num_slots) + 1);
-  int next = 0;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i].groups.empty()) continue;
-    units_[i].slot = i == 0 ? num_slots : next++ % num_slots;
-    num_bytes[units_[i].slot] = std::max(num_bytes[units_[i].slot], units_[i].num_bytes);
-  }
-  for (int64_t bytes : num_bytes) {
+  SlotLayout layout = plan_slots(table_.units.size(), groups_, options_);
+  for (auto& unit : layout.units) units_.emplace_back(std::move(unit));
+  for (int64_t bytes : layout.slot_bytes) {
     const auto on_device = at::TensorOptions().device(options_.device).dtype(at::kByte);
     slots_.push_back(std::make_shared<SlotBuffer>(SlotBuffer{at::empty({bytes}, on_device), -1, {}}));
   }
   unit_in_slot_.assign(slots_.size(), -1);
-}
-
-int64_t GatheredParameters::slots_numel(int num_slots) const {
-  std::vector<int64_t> numel(num_slots);
-  int next = 0;
-  for (size_t i = 1; i < units_.size(); ++i) {
-    if (units_[i].groups.empty()) continue;
-    int64_t& slot = numel[next++ % num_slots];
-    slot = std::max(slot, units_[i].numel);
-  }
-  int64_t sum = 0;
-  for (int64_t slot : numel) sum += slot;
-  return sum;
 }
 
 void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {

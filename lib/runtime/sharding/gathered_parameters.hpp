@@ -20,6 +20,7 @@
 
 #include "comm/communicator.hpp"
 #include "runtime/sharding/sharding_options.hpp"
+#include "runtime/sharding/slot_layout.hpp"
 #include "runtime/sharding/unit_order.hpp"
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/state/step_streams.hpp"
@@ -66,11 +67,8 @@ class GatheredParameters {
     int unit = -1;        // the last unit that was gathered into it
     StreamMark last_use;  // by computation
   };
-  struct Unit {
-    std::vector<int> groups;
-    std::vector<int64_t> offsets;  // in bytes, of its groups within its buffer
-    int64_t num_bytes = 0, numel = 0;
-    int slot = 0;
+  struct Unit : UnitLayout {
+    explicit Unit(UnitLayout layout) : UnitLayout(std::move(layout)) {}
     std::shared_ptr<SlotBuffer> buffer;  // current or last location; null: not gathered in this pass
     int pins = 0;                        // hold() without release()
     int open_calls = 0;                  // calls whose backward is still to come
@@ -79,9 +77,6 @@ class GatheredParameters {
     bool secondary_is_current = false;
   };
 
-  void lay_out_units();
-  void choose_slots();
-  int64_t slots_numel(int num_slots) const;
   void prefetch(int unit, std::span<const UnitEvent> ahead);
   void gather(int unit);
   void gather_from_all(const Unit& unit);

@@ -10,6 +10,7 @@
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/quantized_collectives.hpp"
 #include "runtime/sharding/segment_locations.hpp"
+#include "runtime/sharding/state_layout.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -27,14 +28,12 @@ class ShardedGradients final : public GradientReduction {
         groups_of_unit_(groups_by_unit(table, groups)),
         is_delivered_(groups.size()),
         open_calls_(table.units.size()) {
-    int64_t largest = 0;
-    for (const auto& group : groups_) {
-      largest = std::max(largest, num_bytes(group));
+    for (size_t i = 0; i < groups_.size(); ++i) {
       feedback_.push_back(options_.loco
                               ? std::make_unique<ErrorFeedback>(options_.loco->beta, options_.loco->reset_interval)
                               : nullptr);
     }
-    for (auto& bucket : buckets_) bucket.bytes = at::empty({largest}, on_device(at::kByte));
+    for (auto& bucket : buckets_) bucket.bytes = at::empty({bucket_bytes(groups_, options_)}, on_device(at::kByte));
   }
 
   void begin_accumulation_step(bool is_last) override {
@@ -73,9 +72,8 @@ class ShardedGradients final : public GradientReduction {
   at::TensorOptions on_device(at::ScalarType dtype) const {
     return at::TensorOptions().device(options_.device).dtype(dtype);
   }
-  at::ScalarType wire_dtype(const FlatGroup& group) const { return options_.communication_dtype.value_or(group.dtype); }
   int64_t num_bytes(const FlatGroup& group) const {
-    return group.padded_numel * static_cast<int64_t>(c10::elementSize(wire_dtype(group)));
+    return group.padded_numel * static_cast<int64_t>(c10::elementSize(wire_dtype(group, options_)));
   }
 
   void wait_for_buckets() const {
@@ -92,7 +90,7 @@ class ShardedGradients final : public GradientReduction {
     Bucket& bucket = buckets_[next_bucket_];
     next_bucket_ = (next_bucket_ + 1) % buckets_.size();
     streams_.wait(bucket.is_free);
-    const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group));
+    const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group, options_));
     fill(wire, group, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
     const bool is_first = !is_delivered_[index];
@@ -142,7 +140,7 @@ class ShardedGradients final : public GradientReduction {
   std::vector<int> open_calls_;     // by unit: calls of this rank whose gradients have not arrived yet
   bool in_last_step_ = false;       // the last accumulation step
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
-  std::array<Bucket, 2> buckets_;
+  std::array<Bucket, kNumGradientBuckets> buckets_;
   size_t next_bucket_ = 0;
 };
 

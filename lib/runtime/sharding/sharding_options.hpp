@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "runtime/memory_plan/rank_memory.hpp"
 #include "runtime/state/partition.hpp"
 #include "runtime/state/state_span.hpp"
 
@@ -68,6 +70,9 @@ struct ShardingOptions {
     bool keeps_gradients = false;  // until the next step's are released: updates are delayed
     // Host memory of an element; 0 for what rests in files.
     int64_t state_bytes = 0;  // of master and moments
+    // By HostUse: where allocate() takes memory.
+    std::array<memory_plan::Tier, 3> tiers{memory_plan::Tier::kHost, memory_plan::Tier::kHost,
+                                           memory_plan::Tier::kHost};
     bool parameters_take_memory = false;
     // Called once where anything may be offloaded, before it is allocated, with all that this rank will allocate;
     // throws if that is too much.

@@ -66,6 +66,10 @@ class UnitGroups {
 
 }  // namespace
 
+int64_t bytes_of(const FlatGroup& group) {
+  return group.padded_numel * static_cast<int64_t>(c10::elementSize(group.dtype));
+}
+
 std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options) {
   DSL_CHECK(options.num_shards >= 1 && options.max_group_numel >= 1,
             "a partition needs at least one shard and one element");

@@ -27,6 +27,9 @@ struct FlatGroup {
   bool is_frozen = false;    // its parameters are not trained; always gathered
 };
 
+// Of the whole buffer.
+int64_t bytes_of(const FlatGroup& group);
+
 // Every shard starts on a multiple of this many elements, so that vector kernels see aligned memory.
 inline constexpr int64_t kShardAlignment = 64;
 

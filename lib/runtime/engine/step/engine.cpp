@@ -48,7 +48,9 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
       times_(options_.phases),
       rates_(config.scheduler, optimizer_groups_, options.total_steps),
       loss_scaling_(config.loss_scale, options.device) {
-  auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data, count_offloaded_moments());
+  const int64_t num_moments =
+      count_offloaded_moments(model.facts.table, config, optimizer_groups_, options.for_evaluation);
+  auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data, num_moments);
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
   sharding.tied = {tied_.trained(),
                    [this](int parameter, const at::Tensor& gradient) { tied_.sum(parameter, gradient); }};
@@ -98,12 +100,6 @@ void Engine::allocate_moments(const ShardingOptions::Offload& offload) {
       optim::allocate_moments(*optimizer_, state);
     }
   }
-}
-
-int64_t Engine::count_offloaded_moments() const {
-  if (config_.zero.offload_optimizer.device == config::OffloadDevice::kNone || options_.for_evaluation) return 0;
-  const auto optimizer = optim::make_flat_optimizer(optimizer_groups_, {&model_.facts.table});
-  return static_cast<int64_t>(optimizer->moment_names(0).size());
 }
 
 // Unsharded frozen parameters move with the model; parameters without values in the file get their values here.
@@ -179,7 +175,7 @@ std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
   if (!parameters_->offloads_state()) return {};
   offload::HostUpdateOptions options;
   options.device = options_.device;
-  options.chunk_numel = std::min(options.chunk_numel, std::max<int64_t>(1, config_.zero.sub_group_size));
+  options.chunk_numel = host_update_numel(config_.zero);
   const auto& settings = config_.zero.offload_optimizer;
   if (settings.delayed_update) options.delayed_after = settings.delayed_after_steps;
   options.num_threads = offload::choose_update_threads(

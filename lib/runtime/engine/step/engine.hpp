@@ -122,7 +122,6 @@ class Engine {
 
  private:
   bool owns_shards() const;
-  int64_t count_offloaded_moments() const;
   std::function<void(int64_t)> reserve_together(std::function<void(int64_t)> reserve) const;
   void allocate_moments(const ShardingOptions::Offload& offload);
   void finish_updates();

@@ -10,12 +10,16 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/offload/file_memory.hpp"
 #include "runtime/offload/host_memory.hpp"
+#include "runtime/offload/host_updates.hpp"
+#include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
+
+using memory_plan::Tier;
 
 std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
   std::vector<at::ScalarType> out;
@@ -54,23 +58,32 @@ double predivide(const config::JobConfig& config, const ShardingOptions& options
   return sums_in_fp16 ? data_ranks : 1.0;
 }
 
-// Masters and moments lie in host memory, or in files in turn on the directories given; so do parameters. Gradients are
-// in host memory. What the copy engine works on may be page-locked.
-at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64_t numel, at::ScalarType dtype,
-                              HostUse use) {
-  const auto in_file = [&](const std::vector<std::string>& directories) {
-    static std::atomic<size_t> next = 0;
-    return offload::map_file_memory(numel, dtype, directories[next++ % directories.size()]);
-  };
+// Masters and moments lie in host memory or in files; so do parameters. Gradients are in host memory. What the copy
+// engine works on may be page-locked.
+Tier tier_of(const config::Zero& zero, at::Device device, HostUse use) {
   const auto& optimizer = zero.offload_optimizer;
   const auto& parameters = zero.offload_param;
-  if (use == HostUse::kState && optimizer.device == config::OffloadDevice::kFile) return in_file(optimizer.nvme_path);
-  if (use == HostUse::kParameter && parameters.device == config::OffloadDevice::kFile) {
-    return in_file(parameters.nvme_path);
-  }
+  if (use == HostUse::kState && optimizer.device == config::OffloadDevice::kFile) return Tier::kFile;
+  if (use == HostUse::kParameter && parameters.device == config::OffloadDevice::kFile) return Tier::kFile;
   const bool pins =
       (use == HostUse::kGradient && optimizer.pin_memory) || (use == HostUse::kParameter && parameters.pin_memory);
-  return pins ? offload::map_page_locked_memory(numel, dtype, device) : offload::map_host_memory(numel, dtype);
+  return pins && !device.is_cpu() ? Tier::kPageLocked : Tier::kHost;
+}
+
+// Files are in turn on the directories given.
+at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64_t numel, at::ScalarType dtype,
+                              HostUse use) {
+  static std::atomic<size_t> next = 0;
+  switch (tier_of(zero, device, use)) {
+    case Tier::kFile: {
+      const auto& paths = use == HostUse::kState ? zero.offload_optimizer.nvme_path : zero.offload_param.nvme_path;
+      return offload::map_file_memory(numel, dtype, paths[next++ % paths.size()]);
+    }
+    case Tier::kPageLocked:
+      return offload::map_page_locked_memory(numel, dtype, device);
+    default:
+      return offload::map_host_memory(numel, dtype);
+  }
 }
 
 ShardingOptions::Offload choose_offload(const config::JobConfig& config, const EngineOptions& options,
@@ -84,6 +97,9 @@ ShardingOptions::Offload choose_offload(const config::JobConfig& config, const E
   out.accumulates = config.batch.accumulation > 1;
   const bool state_in_files = optimizer.device == config::OffloadDevice::kFile;
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
+  for (const HostUse use : {HostUse::kState, HostUse::kGradient, HostUse::kParameter}) {
+    out.tiers[static_cast<size_t>(use)] = tier_of(config.zero, options.device, use);
+  }
   out.parameters_take_memory = out.parameters && config.zero.offload_param.device == config::OffloadDevice::kHost;
   out.reserve = [ranks = options.ranks_of_host](int64_t bytes) {
     const auto available = read_available_memory();
@@ -125,6 +141,17 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.offload = choose_offload(config, options, num_moments);
   out.barrier = options.barrier;
   return out;
+}
+
+int64_t count_offloaded_moments(const ParameterTable& table, const config::JobConfig& config,
+                                const optim::OptimizerGroups& groups, bool for_evaluation) {
+  if (config.zero.offload_optimizer.device == config::OffloadDevice::kNone || for_evaluation) return 0;
+  const auto optimizer = optim::make_flat_optimizer(groups, {&table});
+  return static_cast<int64_t>(optimizer->moment_names(0).size());
+}
+
+int64_t host_update_numel(const config::Zero& zero) {
+  return std::min(offload::HostUpdateOptions().chunk_numel, std::max<int64_t>(1, zero.sub_group_size));
 }
 
 void solve_auto_sizes(const ParameterTable& table, config::Zero& zero) {

@@ -1,6 +1,7 @@
 // Chooses from config and model how parameters, gradients and their communication are laid out. Pure.
 #pragma once
 #include "config/job_config.hpp"
+#include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"
 
@@ -12,6 +13,12 @@ struct EngineOptions;
 // a trainable float64 parameter.
 ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
                                 const EngineOptions& options, int data_ranks, int64_t num_moments);
+
+// The last argument of choose_sharding().
+int64_t count_offloaded_moments(const ParameterTable& table, const config::JobConfig& config,
+                                const optim::OptimizerGroups& groups, bool for_evaluation);
+// The most elements that an offloaded update works on at once.
+int64_t host_update_numel(const config::Zero& zero);
 
 // Computes the sizes that the config leaves to the model's width h, the largest last dimension of its normalisation
 // weights (else of its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.

@@ -1,0 +1,27 @@
+// Stage 3: which groups a unit gathers, where they lie in its slot buffer, and how large the slots are. Pure; any
+// thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/sharding/sharding_options.hpp"
+#include "runtime/state/partition.hpp"
+
+namespace dslaunch::runtime {
+
+struct UnitLayout {
+  std::vector<int> groups;       // that are gathered
+  std::vector<int64_t> offsets;  // in bytes, of its groups within its buffer
+  int64_t num_bytes = 0, numel = 0;
+  int slot = 0;
+};
+
+struct SlotLayout {
+  std::vector<UnitLayout> units;    // by unit
+  std::vector<int64_t> slot_bytes;  // by slot; the last one is the root's
+};
+
+SlotLayout plan_slots(size_t num_units, const std::vector<FlatGroup>& groups, const ShardingOptions& options);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,203 @@
+#include "runtime/sharding/state_layout.hpp"
+
+#include <algorithm>
+
+#include "runtime/sharding/quantized_codec.hpp"
+#include "runtime/sharding/slot_layout.hpp"
+#include "runtime/state/state_span.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using memory_plan::RankMemory;
+using memory_plan::Tier;
+using memory_plan::Use;
+
+int64_t size_of(at::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+PartitionOptions partition_options(const ShardingOptions& options, int num_shards) {
+  PartitionOptions out;
+  out.compute_dtypes = options.compute_dtypes;
+  out.num_shards = num_shards;
+  out.max_group_numel = options.max_group_numel;
+  out.optimizer_groups = options.optimizer_groups;
+  // A single rank holds everything anyway, unless it is on the host.
+  out.gathers = options.stage == 3 && (num_shards > 1 || options.offload.parameters);
+  out.persistence_threshold = options.persistence_threshold;
+  out.model_persistence_threshold = options.model_persistence_threshold;
+  return out;
+}
+
+// The last used groups: the updates of the first ones, which the next forward needs first, need not leave the device.
+std::vector<bool> choose_offloaded(const std::vector<FlatGroup>& groups, double share) {
+  std::vector<bool> out(groups.size());
+  int64_t left = 0;
+  for (const auto& group : groups) left += group.is_frozen ? 0 : group.padded_numel;
+  const double wanted = share * static_cast<double>(left);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].is_frozen) continue;
+    out[i] = wanted > 0 && static_cast<double>(left) <= std::max(wanted, 1.0);
+    left -= groups[i].padded_numel;
+  }
+  return out;
+}
+
+// Adds up what FlatParameters, GatheredParameters, reductions and sinks allocate.
+class Count {
+ public:
+  Count(const StateLayout& layout, const ShardingOptions& options, const RankOfState& of)
+      : layout_(layout), options_(options), of_(of) {}
+
+  RankMemory run(size_t num_units) {
+    for (size_t i = 0; i < layout_.groups.size(); ++i) {
+      add_parameters(i);
+      if (layout_.groups[i].is_frozen || options_.for_evaluation) continue;
+      add_state(i);
+      add_gradients(i);
+    }
+    add_slots(num_units);
+    add_buckets();
+    return memory_;
+  }
+
+ private:
+  Tier tier_of(HostUse use) const { return options_.offload.tiers[static_cast<size_t>(use)]; }
+  Range own_range(size_t index) const {
+    const int rank = layout_.num_shards > 1 ? of_.rank : 0;
+    return shard_range(layout_.groups[index], rank, layout_.num_shards);
+  }
+  bool is_on_host(const FlatGroup& group) const { return group.is_gathered && options_.offload.parameters; }
+
+  void add_parameters(size_t index) {
+    const FlatGroup& group = layout_.groups[index];
+    if (!group.is_gathered) return memory_.add(Tier::kDevice, Use::kParameters, bytes_of(group));
+    const int64_t own = own_range(index).size();
+    const bool quantized = group.is_frozen && options_.quantized_frozen;
+    const int64_t bytes = quantized ? wire_bytes(own, kWeightWire) : own * size_of(group.dtype);
+    memory_.add(is_on_host(group) ? tier_of(HostUse::kParameter) : Tier::kDevice, Use::kParameters, bytes);
+  }
+
+  void add_state(size_t index) {
+    const FlatGroup& group = layout_.groups[index];
+    const Range own = own_range(index);
+    const bool is_offloaded = layout_.is_offloaded[index];
+    const Tier tier = is_offloaded ? tier_of(HostUse::kState) : Tier::kDevice;
+    // An fp32 parameter on the device is its own master.
+    const bool is_elsewhere = is_on_host(group) && !options_.device.is_cpu();
+    const bool has_copy = is_offloaded || group.dtype != at::kFloat || is_elsewhere;
+    if (has_copy) memory_.add(tier, Use::kMasters, own.size() * size_of(at::kFloat));
+    for (const auto& span : plan_spans(group, static_cast<int>(index), own, options_.optimizer_groups)) {
+      const int64_t moments = of_.moments_of ? of_.moments_of(span.optimizer_group) : 0;
+      memory_.add(tier, Use::kMoments, moments * span.numel() * size_of(at::kFloat));
+    }
+  }
+
+  void add_gradients(size_t index) {
+    const FlatGroup& group = layout_.groups[index];
+    const int64_t own = own_range(index).size();
+    const bool is_offloaded = layout_.is_offloaded[index];
+    const auto sum = options_.accumulation_dtype;
+    const auto add = [&](int64_t numel, at::ScalarType dtype) {
+      memory_.add(Tier::kDevice, Use::kGradients, numel * size_of(dtype));
+    };
+    if (options_.stage < 2) add(group.padded_numel, sum);
+    if (options_.stage >= 2 && !is_offloaded) add(own, sum);
+    if (!is_offloaded && sum != at::kFloat) add(own, at::kFloat);  // what the optimizer reads
+    if (!is_offloaded) return;
+    const int64_t bytes = own * size_of(host_gradient_dtype(group, options_, of_.num_data_ranks));
+    memory_.add(tier_of(HostUse::kGradient), Use::kGradients, bytes * (options_.offload.keeps_gradients ? 2 : 1));
+    if (options_.offload.keeps_gradients) {  // a delayed update stages parameters twice
+      const Tier staging = options_.device.is_cpu() ? Tier::kHost : Tier::kPageLocked;
+      memory_.add(staging, Use::kBuckets, 2 * own * size_of(group.dtype));
+    }
+  }
+
+  void add_slots(size_t num_units) {
+    for (int64_t bytes : plan_slots(num_units, layout_.groups, options_).slot_bytes) {
+      memory_.add(Tier::kDevice, Use::kSlots, bytes);
+    }
+    if (of_.secondary_ranks <= 1 || of_.secondary_ranks >= of_.num_data_ranks) return;
+    for (const auto& group : layout_.groups) {
+      if (group.is_gathered) memory_.add(Tier::kDevice, Use::kSlots, bytes_of(group) / of_.secondary_ranks);
+    }
+  }
+
+  void add_buckets() {
+    if (options_.stage >= 2) {
+      memory_.add(Tier::kDevice, Use::kBuckets, kNumGradientBuckets * bucket_bytes(layout_.trained(), options_));
+    }
+    if (options_.for_evaluation) return;
+    int64_t largest_wire = 0;
+    for (const auto& group : layout_.trained()) {
+      const auto wire = wire_dtype(group, options_);
+      const bool converts = options_.stage < 2 && of_.num_data_ranks > 1 && wire != options_.accumulation_dtype;
+      if (converts) largest_wire = std::max(largest_wire, group.padded_numel * size_of(wire));
+      if (options_.loco) memory_.add(Tier::kDevice, Use::kBuckets, group.padded_numel * size_of(at::kFloat));
+    }
+    memory_.add(Tier::kDevice, Use::kBuckets, largest_wire);
+  }
+
+  const StateLayout& layout_;
+  const ShardingOptions& options_;
+  const RankOfState& of_;
+  RankMemory memory_;
+};
+
+}  // namespace
+
+StateLayout plan_state_layout(const ParameterTable& table, const ShardingOptions& options, int num_data_ranks) {
+  StateLayout out;
+  out.num_shards = options.stage >= 1 ? num_data_ranks : 1;
+  out.groups = plan_flat_groups(table, partition_options(options, out.num_shards));
+  for (const auto& group : out.groups) out.num_trained += group.is_frozen ? 0 : 1;
+  out.is_offloaded = choose_offloaded(out.groups, options.offload.optimizer_share);
+  return out;
+}
+
+at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options) {
+  return options.communication_dtype.value_or(group.dtype);
+}
+
+at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
+  const bool is_one_rank = num_data_ranks == 1;
+  const auto wire = wire_dtype(group, options);
+  if (options.stage < 2) return is_one_rank ? options.accumulation_dtype : wire;
+  if (options.offload.accumulates || options.accumulation_dtype != at::kFloat) return options.accumulation_dtype;
+  return options.quantized_gradients && !is_one_rank ? at::kFloat : wire;
+}
+
+int64_t bucket_bytes(std::span<const FlatGroup> trained, const ShardingOptions& options) {
+  int64_t largest = 0;
+  for (const auto& group : trained) {
+    largest = std::max(largest, group.padded_numel * size_of(wire_dtype(group, options)));
+  }
+  return largest;
+}
+
+int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layout.groups.size(); ++i) {
+    const FlatGroup& group = layout.groups[i];
+    int64_t per_element = 0;
+    if (layout.is_offloaded[i]) {
+      per_element += options.offload.state_bytes;
+      const int64_t gradient = size_of(host_gradient_dtype(group, options, num_data_ranks));
+      per_element += gradient;
+      if (options.offload.keeps_gradients) per_element += gradient;
+      // A delayed update stages parameters twice.
+      if (options.offload.keeps_gradients) per_element += 2 * size_of(group.dtype);
+    }
+    if (group.is_gathered && options.offload.parameters_take_memory) per_element += size_of(group.dtype);
+    bytes += group.padded_numel / layout.num_shards * per_element;
+  }
+  return bytes;
+}
+
+RankMemory count_state(const StateLayout& layout, size_t num_units, const ShardingOptions& options,
+                       const RankOfState& of) {
+  return Count(layout, options, of).run(num_units);
+}
+
+}  // namespace dslaunch::runtime

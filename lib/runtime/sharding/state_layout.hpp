@@ -1,0 +1,50 @@
+// How the parameters and the optimizer state of a rank lie in flat buffers and in tiers of memory, and how many bytes
+// each takes: what FlatParameters allocates, as values. `dslaunch plan` reads it for ranks that do not exist. Pure; any
+// thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "runtime/memory_plan/rank_memory.hpp"
+#include "runtime/sharding/sharding_options.hpp"
+#include "runtime/state/parameter_table.hpp"
+#include "runtime/state/partition.hpp"
+
+namespace dslaunch::runtime {
+
+struct StateLayout {
+  std::vector<FlatGroup> groups;  // trained ones, then frozen ones
+  size_t num_trained = 0;         // groups
+  int num_shards = 1;
+  std::vector<bool> is_offloaded;  // by group: its optimizer state rests on the host
+
+  std::span<const FlatGroup> trained() const { return {groups.data(), num_trained}; }
+};
+
+StateLayout plan_state_layout(const ParameterTable& table, const ShardingOptions& options, int num_data_ranks);
+
+// In which reductions carry the gradients of a group.
+at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options);
+// What host memory holds of an offloaded group's gradients: the dtype of the slices that reductions deliver, unless
+// several of them are added up.
+at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
+// Stages 2 and 3: the size of each of the two buckets.
+inline constexpr int64_t kNumGradientBuckets = 2;
+int64_t bucket_bytes(std::span<const FlatGroup> trained, const ShardingOptions& options);
+// What ShardingOptions::Offload::reserve is called with.
+int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks);
+
+struct RankOfState {
+  int rank = 0, num_data_ranks = 1;
+  int64_t secondary_ranks = 1;                               // zero_hpz_partition_size
+  std::function<int64_t(int optimizer_group)> moments_of{};  // of an element
+};
+// All that the rank allocates for the state of sharded parameters, and for one step beside its activations. Memory of a
+// step is counted at its most; what operators need for a moment is not.
+memory_plan::RankMemory count_state(const StateLayout& layout, size_t num_units, const ShardingOptions& options,
+                                    const RankOfState& of);
+
+}  // namespace dslaunch::runtime
