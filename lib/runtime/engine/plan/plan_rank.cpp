@@ -1,0 +1,85 @@
+#include "runtime/engine/plan/plan_rank.hpp"
+
+#include "runtime/engine/step/engine.hpp"
+#include "runtime/engine/step/sharding_choice.hpp"
+#include "runtime/offload/upload_ring.hpp"
+#include "runtime/optim/flat_optimizer.hpp"
+#include "runtime/optim/optimizer_groups.hpp"
+#include "runtime/sharding/hierarchical_gather.hpp"
+#include "runtime/sharding/state_layout.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+namespace {
+
+using memory_plan::RankMemory;
+using memory_plan::Tier;
+using memory_plan::Use;
+
+precision::ModelDtypes dtypes_of(const PlannedModel& model, const config::JobConfig& config, at::Device device) {
+  std::vector<std::string> names;
+  for (const auto& buffer : model.buffers) names.push_back(buffer.name);
+  return {precision::choose_precision(config.precision, config.keep_batch_norm, device), names};
+}
+
+// Tensors that the model holds itself: buffers, and frozen parameters that are not sharded.
+void add_held(const PlannedModel& model, const StateLayout& layout, const step::EngineOptions& options,
+              RankMemory& memory) {
+  const auto add = [&](const std::string& name, int64_t numel, at::ScalarType own) {
+    const auto dtype = options.dtypes(name, own);
+    const bool is_mapped = options.device.is_cpu() && dtype == own;
+    memory.add(is_mapped ? Tier::kFile : Tier::kDevice, Use::kParameters,
+               numel * static_cast<int64_t>(c10::elementSize(dtype)));
+  };
+  std::vector<bool> is_flat(model.table.parameters.size());
+  for (const auto& group : layout.groups) {
+    for (const auto& segment : group.segments) is_flat[static_cast<size_t>(segment.parameter)] = true;
+  }
+  for (size_t i = 0; i < is_flat.size(); ++i) {
+    const auto& parameter = model.table.parameters[i];
+    if (!is_flat[i]) add(parameter.name, parameter.numel, parameter.dtype);
+  }
+  for (const auto& buffer : model.buffers) add(buffer.name, buffer.numel, buffer.dtype);
+}
+
+// Page-locked blocks through which updated parameters reach the device.
+void add_upload_ring(const StateLayout& layout, const config::Zero& zero, at::Device device, RankMemory& memory) {
+  bool offloads = false;
+  for (const bool is_offloaded : layout.is_offloaded) offloads |= is_offloaded;
+  if (!offloads) return;
+  const int64_t block_bytes = step::host_update_numel(zero) * static_cast<int64_t>(sizeof(float));
+  memory.add(device.is_cpu() ? Tier::kHost : Tier::kPageLocked, Use::kBuckets,
+             offload::UploadRing::kNumBlocks * block_bytes);
+}
+
+}  // namespace
+
+PlannedModel planned_model(const model::Model& model) {
+  PlannedModel out{model.facts.table, {}};
+  for (const auto& [name, value] : model.tensors.buffers()) {
+    out.buffers.push_back({name, value.numel(), value.scalar_type()});
+  }
+  return out;
+}
+
+RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank) {
+  const ParameterTable& table = model.table;
+  const step::EngineOptions options{
+      .device = rank.device, .dtypes = dtypes_of(model, config, rank.device), .for_evaluation = rank.for_evaluation};
+  const auto optimizer_groups = optim::plan_optimizer_groups(config.optimizer, table);
+  const auto optimizer = optim::make_flat_optimizer(optimizer_groups, {&table});
+  const int64_t num_moments = step::count_offloaded_moments(table, config, optimizer_groups, options.for_evaluation);
+  auto sharding = step::choose_sharding(table, config, options, rank.num_data_ranks, num_moments);
+  sharding.optimizer_groups = optimizer_groups.of_parameter;
+  hpz_group(rank.rank, rank.num_data_ranks, config.zero.hpz_partition_size);  // throws for ranks that do not divide
+
+  const StateLayout layout = plan_state_layout(table, sharding, rank.num_data_ranks);
+  RankOfState of{.rank = rank.rank, .num_data_ranks = rank.num_data_ranks};
+  of.secondary_ranks = config.zero.hpz_partition_size;
+  of.moments_of = [&](int group) { return static_cast<int64_t>(optimizer->moment_names(group).size()); };
+  RankMemory memory = count_state(layout, table.units.size(), sharding, of);
+  add_held(model, layout, options, memory);
+  add_upload_ring(layout, config.zero, rank.device, memory);
+  return memory;
+}
+
+}  // namespace dslaunch::runtime::engine::plan

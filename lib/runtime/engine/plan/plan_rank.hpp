@@ -1,0 +1,42 @@
+// The memory of one rank of a job that need not exist: the same choices and the same arithmetic as those of the Engine,
+// without allocating anything. Pure; any thread.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/job_config.hpp"
+#include "runtime/memory_plan/rank_memory.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/state/parameter_table.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+
+struct PlannedBuffer {
+  std::string name;
+  int64_t numel = 0;
+  at::ScalarType dtype = at::kFloat;
+};
+
+// What a plan needs to know of a model, or of one stage of it.
+struct PlannedModel {
+  ParameterTable table;
+  std::vector<PlannedBuffer> buffers;
+};
+PlannedModel planned_model(const model::Model& model);
+
+struct PlannedRank {
+  at::Device device = at::kCPU;  // its type counts; it need not exist
+  int rank = 0, num_data_ranks = 1;
+  bool for_evaluation = false;
+};
+
+// The state of the rank and what one step needs beside its activations. On CPU ranks, tensors of the model that keep
+// their type are pages of the model file, which is mapped. Throws UserError(65) as the engine does for a config and a
+// model that do not belong together, 78 for a zero_hpz_partition_size that does not divide the ranks.
+memory_plan::RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank);
+
+}  // namespace dslaunch::runtime::engine::plan

@@ -1,0 +1,257 @@
+// A plan against what an engine really allocates, counted by an allocator of the test's own while threads train as
+// ranks. What rests in host memory apart from the allocator (offload) is counted as the storages of the state.
+#include "runtime/engine/plan/plan_rank.hpp"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <barrier>
+#include <catch2/catch.hpp>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "support/job_files.hpp"
+#include "support/job_rank.hpp"
+#include "support/mesh_threads.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine;
+using memory_plan::RankMemory;
+using memory_plan::Tier;
+using memory_plan::Use;
+using test::json;
+
+namespace {
+
+// Bytes of all CPU tensors that live, as they were asked for.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr inner = c10::GetDefaultCPUAllocator()->allocate(bytes);
+    free_ = inner.get_deleter();
+    void* data = inner.release_context();
+    const std::lock_guard lock(mutex_);
+    if (data != nullptr) live_ += static_cast<int64_t>(sizes_[data] = bytes);
+    return {data, data, &release, at::kCPU};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  static int64_t live() {
+    const std::lock_guard lock(mutex_);
+    return live_;
+  }
+
+ private:
+  static void release(void* data) {
+    if (data == nullptr) return;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = sizes_.find(data);
+      live_ -= static_cast<int64_t>(known->second);
+      sizes_.erase(known);
+    }
+    free_(data);
+  }
+
+  static inline std::mutex mutex_;
+  static inline std::map<void*, size_t> sizes_;
+  static inline int64_t live_ = 0;
+  static inline c10::DeleterFnPtr free_ = nullptr;
+};
+
+// Counts until it goes.
+class Counting {
+ public:
+  Counting() { c10::SetCPUAllocator(&allocator_, /*priority=*/10); }
+  ~Counting() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/10); }
+  Counting(const Counting&) = delete;
+  Counting& operator=(const Counting&) = delete;
+
+ private:
+  static inline CountingAllocator allocator_;
+};
+
+int64_t bytes_of_storages(const std::vector<at::Tensor>& tensors) {
+  std::set<const void*> seen;
+  int64_t bytes = 0;
+  for (const auto& tensor : tensors) {
+    if (!tensor.defined() || !seen.insert(tensor.storage().data()).second) continue;
+    bytes += static_cast<int64_t>(tensor.storage().nbytes());
+  }
+  return bytes;
+}
+
+// Before the update of a step: what lives, and what the arrays of the state hold.
+class Watch final : public step::EngineObserver {
+ public:
+  explicit Watch(std::barrier<>& ranks) : ranks_(ranks) {}
+
+  void before_update(std::span<const SpanState> state, const step::ApplyUpdate&) override {
+    for (const auto& [span, arrays] : state) {
+      if (!arrays.is_offloaded) continue;
+      masters.push_back(arrays.master);
+      gradients.push_back(arrays.gradient);
+      moments.insert(moments.end(), arrays.moments.begin(), arrays.moments.end());
+    }
+    ranks_.arrive_and_wait();  // the count is of all ranks
+    live = CountingAllocator::live();
+    ranks_.arrive_and_wait();
+  }
+
+  int64_t live = 0;
+  std::vector<at::Tensor> masters, gradients, moments;
+
+ private:
+  std::barrier<>& ranks_;
+};
+
+// Bytes of all ranks.
+struct Allocated {
+  int64_t built = 0;                                // by the engines' construction
+  int64_t in_step = 0;                              // beyond that, before the update of the first step
+  int64_t masters = 0, gradients = 0, moments = 0;  // offloaded
+  RankMemory plan;                                  // of all ranks
+};
+
+// Wide enough that the state outweighs the scalars of a step: as the mixed net, with two repeated blocks, a tied
+// weight, a frozen weight, and sizes that no number of ranks divides.
+torch::jit::Module make_wide_net() {
+  const auto block = [](uint64_t seed) {
+    return test::compile(
+        {"Block",
+         "def forward(self, x):\n    return torch.tanh(torch.matmul(x, self.weight) + self.bias) + x\n",
+         {{"weight", test::random_weight({75, 75}, seed, 0.1)}, {"bias", test::random_weight({75}, seed + 1, 0.1)}}});
+  };
+  const at::Tensor tied = test::random_weight({5, 75}, 1, 0.1);
+  const auto encode =
+      test::compile({"Encode", "def forward(self, x):\n    return torch.matmul(x, self.weight)\n", {{"weight", tied}}});
+  const auto decode = test::compile(
+      {"Decode", "def forward(self, x):\n    return torch.matmul(x, self.weight.t())\n", {{"weight", tied}}});
+  const auto blocks = test::compile({.type = "Blocks",
+                                     .source = "def forward(self, x):\n    return x\n",
+                                     .children = {{"0", block(10)}, {"1", block(20)}}});
+  return test::compile({"WideNet",
+                        R"(
+    def forward(self, x):
+        x = self.encode.forward(x)
+        x = getattr(self.blocks, "0").forward(x)
+        x = getattr(self.blocks, "1").forward(x)
+        x = torch.matmul(x, self.frozen)
+        return torch.matmul(self.decode.forward(x), self.head)
+  )",
+                        {{"frozen", test::random_values({75, 75}, 2, 0.1)}, {"head", test::random_weight({5, 3}, 3)}},
+                        {},
+                        {{"encode", encode}, {"blocks", blocks}, {"decode", decode}}});
+}
+
+plan::PlannedRank planned(const comm::Groups& groups) {
+  return {.device = at::kCPU, .rank = groups.world.rank(), .num_data_ranks = groups.mesh.data};
+}
+
+void add(RankMemory& sum, const RankMemory& memory) {
+  for (size_t tier = 0; tier < memory_plan::kNumTiers; ++tier) {
+    for (size_t use = 0; use < memory_plan::kNumUses; ++use) {
+      const auto t = static_cast<Tier>(tier);
+      const auto u = static_cast<Use>(use);
+      sum.add(t, u, memory.of(t, u));
+    }
+  }
+}
+
+Allocated train_two_steps(const std::string& model, const json& config, int ranks) {
+  Allocated out;
+  std::mutex mutex;
+  std::barrier all(ranks);
+  const Counting counting;
+  const int64_t before = CountingAllocator::live();
+  test::run_mesh({.data = ranks}, [&](const comm::Groups& groups) {
+    test::JobRank rank(model, config, groups);
+    all.arrive_and_wait();
+    const int64_t built = CountingAllocator::live();
+    all.arrive_and_wait();
+    Watch watch(all);
+    rank.engine->observe(watch);
+    for (int step = 0; step < 2; ++step) rank.step();  // some memory is taken after the first update
+    const auto plan = plan::plan_rank(plan::planned_model(*rank.model), rank.config, planned(groups));
+    const std::lock_guard lock(mutex);
+    out.built = built - before;
+    out.in_step = watch.live - built;
+    out.masters += bytes_of_storages(watch.masters);
+    out.gradients += bytes_of_storages(watch.gradients);
+    out.moments += bytes_of_storages(watch.moments);
+    add(out.plan, plan);
+  });
+  return out;
+}
+
+// `allocated` is `planned` and the scalars of the engines, or of a step: counters, rates, losses, samples.
+void check_close(const char* what, int64_t allocated, int64_t planned, int64_t scalars) {
+  INFO(what << ": planned " << planned << ", allocated " << allocated);
+  CHECK(allocated >= planned);
+  CHECK(allocated <= planned + scalars);
+}
+
+void check_steps(const json& config, int ranks, const json& changes = json::object()) {
+  INFO(ranks << " ranks, " << config.dump() << changes.dump());
+  const test::JobFiles job(make_wide_net());
+  const Allocated allocated = train_two_steps(job.model, job.config(config, changes), ranks);
+  const RankMemory& plan = allocated.plan;
+  int64_t built = plan.total(Tier::kDevice) - plan.of(Tier::kDevice, Use::kGradients);
+  const int stage = config.contains("zero_optimization") ? config["zero_optimization"].value("stage", 0) : 0;
+  if (stage < 2) built -= plan.of(Tier::kDevice, Use::kBuckets);  // for a moment only
+  check_close("parameters and state", allocated.built, built, 2048 * ranks);
+  check_close("gradients", allocated.in_step, plan.of(Tier::kDevice, Use::kGradients), 4096 * ranks);
+  CHECK(allocated.masters == plan.of(Tier::kHost, Use::kMasters));
+  CHECK(allocated.moments == plan.of(Tier::kHost, Use::kMoments));
+  CHECK(allocated.gradients == plan.of(Tier::kHost, Use::kGradients));
+}
+
+json zero(int stage, const json& more = json::object()) {
+  json section{{"stage", stage}, {"stage3_param_persistence_threshold", 100}};
+  return {{"zero_optimization", test::with(section, more)}};
+}
+
+const json& precision_of(const std::string& name) {
+  static const json all{
+      {"fp32", json::object()}, {"bf16", {{"bf16", {{"enabled", true}}}}}, {"fp16", {{"fp16", {{"enabled", true}}}}}};
+  return all.at(name);
+}
+
+}  // namespace
+
+TEST_CASE("an engine allocates what the plan says", "[runtime][engine][plan]") {
+  const int stage = GENERATE(0, 1, 2, 3), ranks = GENERATE(1, 3);
+  const auto precision = GENERATE(as<std::string>(), "fp32", "bf16", "fp16");
+  const int accumulation = GENERATE(1, 2);
+  check_steps(
+      test::with(test::with(zero(stage), precision_of(precision)), {{"gradient_accumulation_steps", accumulation}}),
+      ranks);
+}
+
+TEST_CASE("a plan follows the optimizer and the types of gradients", "[runtime][engine][plan]") {
+  const json changes = GENERATE(
+      json{{"optimizer", {{"type", "SGD"}, {"params", {{"momentum", 0.9}, {"betas", nullptr}, {"eps", nullptr}}}}}},
+      json{{"optimizer", {{"type", "SGD"}, {"params", {{"betas", nullptr}, {"eps", nullptr}}}}}},
+      json{{"optimizer", {{"params", {{"amsgrad", true}}}}}},
+      json{{"data_types", {{"grad_accum_dtype", "bf16"}}}, {"bf16", {{"enabled", true}}}},
+      json{{"zero_optimization", {{"reduce_bucket_size", 2000}, {"stage3_prefetch_bucket_size", 0}}}},
+      json{{"communication_data_type", "fp32"}, {"bf16", {{"enabled", true}}}});
+  const int stage = GENERATE(0, 1, 2, 3), ranks = GENERATE(1, 2);
+  check_steps(zero(stage), ranks, changes);
+}
+
+TEST_CASE("a plan knows what rests on the host", "[runtime][engine][plan]") {
+  const int stage = GENERATE(1, 2, 3), ranks = GENERATE(1, 2);
+  const bool offloads_parameters = GENERATE(false, true);
+  if (offloads_parameters && stage < 3) return;
+  const auto precision = GENERATE(as<std::string>(), "fp32", "bf16");
+  const int accumulation = GENERATE(1, 2);
+  const json offload = GENERATE(json{{"device", "cpu"}}, json{{"device", "cpu"}, {"delayed_update", true}});
+  json section{{"offload_optimizer", offload}};
+  if (offloads_parameters) section["offload_param"] = {{"device", "cpu"}};
+  check_steps(test::with(test::with(zero(stage, section), precision_of(precision)),
+                         {{"gradient_accumulation_steps", accumulation}}),
+              ranks);
+}
