@@ -34,6 +34,9 @@ int stacks_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
 
+// Replaces this process by dsworker with these arguments. Throws SystemError(69).
+int become_worker(std::vector<std::string> words);
+
 // `dslaunch` without arguments.
 int short_help();
 

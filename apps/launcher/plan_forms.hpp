@@ -1,6 +1,7 @@
 // The forms of `dslaunch plan`: each is what the command line asked for, and becomes a text or a JSON document.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "runtime/memory_plan/deepspeed_estimates.hpp"
 #include "runtime/pipeline/schedule.hpp"
@@ -18,6 +19,12 @@ struct SchedulePlan {
 // --params N: DeepSpeed's tables of memory.
 struct EstimatePlan {
   runtime::memory_plan::EstimateInputs inputs;  // largest_layer 0: not given, so there is no table of stage 3
+};
+
+// MODEL.pt: what the file's model and a config need; dsworker reads it.
+struct ModelPlan {
+  std::string model;
+  std::vector<std::string> worker_words;
 };
 
 std::string describe(const SchedulePlan& plan, bool json);

@@ -3,16 +3,19 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <initializer_list>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
 #include "base/parse_int.hpp"
 #include "base/split.hpp"
 #include "command_line.hpp"
 #include "config/enum_names.hpp"
+#include "config/load.hpp"
+#include "run_flags.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -88,13 +91,27 @@ int64_t amount_of(const char* option, const std::string& text) {
 // The texts of the options as they were given.
 struct Given {
   std::string schedule, kind = "1f1b", times = "1,1,1", parameters, largest_layer;
+  std::string model, config, device, gpu_memory, host_memory, activations;
+  std::vector<std::string> sets;
+  config::RunFlags flags;
   int num_gpus = 1, num_nodes = 1;
+  bool measure = false, largest = false;
 };
 
 constexpr const char* kUsage =
-    "usage: dslaunch plan --schedule P,M [options]\n"
-    "       dslaunch plan --params N --largest_layer N [options]";
+    "usage: dslaunch plan MODEL.pt [--config FILE] [options]\n"
+    "       dslaunch plan --largest [--config FILE] [options]\n"
+    "       dslaunch plan --params N --largest_layer N [options]\n"
+    "       dslaunch plan --schedule P,M [options]";
 constexpr const char* kHelp =
+    "  dslaunch plan model.pt --config ds.json                               on this machine\n"
+    "  dslaunch plan model.pt --config ds.json --num_gpus 8 --num_nodes 4 --gpu_memory 80GiB --host_memory 1TiB\n"
+    "  dslaunch plan model.pt --config ds.json --gpu_memory 80GiB --measure  with the activations of a micro batch\n"
+    "  dslaunch plan --largest --num_gpus 8 --gpu_memory 80GiB --host_memory 1TiB\n"
+    "The memory of each rank for parameters, gradients, optimizer state and buffers, on GPU, host and in files, for\n"
+    "the stages of ZeRO and with and without offload, and what fits; for hosts that need not exist. --largest: the\n"
+    "largest GPT for each of them.\n"
+    "\n"
     "  dslaunch plan --schedule 4,8                  4 pipeline stages, 8 micro batches in a step\n"
     "  dslaunch plan --schedule 4,8 --kind zb-h1     with split backwards\n"
     "  dslaunch plan --schedule 4,8 --times 2,2,1    a backward takes 3 slots, a forward 2\n"
@@ -130,21 +147,105 @@ EstimatePlan estimate_plan(const Given& given) {
   return plan;
 }
 
-// Options of one form beside the other.
+// The forms of the command, and the options that each takes.
+enum Form : unsigned { kOfSchedule = 1, kOfParameters = 2, kOfModel = 4, kOfLargest = 8 };
+constexpr std::pair<Form, const char*> kForms[] = {
+    {kOfSchedule, "--schedule P,M"}, {kOfParameters, "--params N"}, {kOfModel, "MODEL.pt"}, {kOfLargest, "--largest"}};
+constexpr std::pair<const char*, unsigned> kOptions[] = {
+    {"--params", kOfParameters},
+    {"--largest_layer", kOfParameters},
+    {"--kind", kOfSchedule},
+    {"--times", kOfSchedule},
+    {"--num_gpus", kOfParameters | kOfModel | kOfLargest},
+    {"--num_nodes", kOfParameters | kOfModel | kOfLargest},
+    {"MODEL", kOfModel},
+    {"--largest", kOfLargest},
+    {"--config", kOfModel | kOfLargest},
+    {"--set", kOfModel | kOfLargest},
+    {"--device", kOfModel | kOfLargest},
+    {"--gpu_memory", kOfModel | kOfLargest},
+    {"--host_memory", kOfModel | kOfLargest},
+    {"--activations", kOfModel | kOfLargest},
+    {"--measure", kOfModel},
+    {"--stages", kOfModel},
+    {"--data", kOfModel},
+    {"--inputs", kOfModel},
+    {"--labels", kOfModel},
+    {"--loss", kOfModel},
+};
+
+Form form_of(const Given& given) {
+  if (!given.schedule.empty()) return kOfSchedule;
+  if (!given.parameters.empty()) return kOfParameters;
+  if (given.largest) return kOfLargest;
+  if (!given.model.empty()) return kOfModel;
+  usage_error(
+      "plan what? dslaunch plan MODEL.pt [--config FILE], --largest, --params N --largest_layer N, or --schedule P,M");
+}
+
 void require_one_form(CommandLine& line, const Given& given) {
-  const auto refuse = [&](std::initializer_list<const char*> options, const char* form) {
-    for (const char* option : options) {
-      if (line.app().count(option) > 0) usage_error(fmt::format("{} belongs to 'dslaunch plan {}'", option, form));
+  const Form form = form_of(given);
+  for (const auto& [option, forms] : kOptions) {
+    if (line.app().count(option) == 0 || (forms & form) != 0) continue;
+    std::vector<std::string> takers;
+    for (const auto& [taker, usage] : kForms) {
+      if ((forms & taker) != 0) takers.push_back(fmt::format("'dslaunch plan {}'", usage));
     }
+    const std::string word = option == std::string("MODEL") ? "'" + given.model + "'" : option;
+    usage_error(fmt::format("{} belongs to {}", word, fmt::join(takers, " and ")));
+  }
+}
+
+void check_size(const char* option, const std::string& text) {
+  if (text.empty() || parse_byte_size(text)) return;
+  usage_error(fmt::format("{} {}: expected a size with a unit, as 80GiB, 80G or 85GB", option, text));
+}
+
+// For dsworker, which plans models.
+ModelPlan model_plan(const Given& given, bool json) {
+  if (!given.device.empty() && given.device != "auto" && given.device != "cpu" && given.device != "cuda") {
+    usage_error(fmt::format("--device {}: expected auto, cpu or cuda", given.device));
+  }
+  for (const auto& text : given.sets) config::parse_set_option(text);
+  check_run_flags(given.flags);
+  ModelPlan plan{given.model, {"plan"}};
+  auto& words = plan.worker_words;
+  const auto pass = [&](const char* name, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {name, value});
   };
-  if (given.schedule.empty() && given.parameters.empty()) {
-    usage_error("plan what? dslaunch plan --schedule P,M, or dslaunch plan --params N --largest_layer N");
+  if (!given.model.empty()) words.push_back(given.model);
+  pass("--config", given.config);
+  for (const auto& text : given.sets) pass("--set", text);
+  for (const auto& word : config::words_of(given.flags)) words.push_back(word);
+  pass("--device", given.device);
+  pass("--num_gpus", std::to_string(given.num_gpus));
+  pass("--num_nodes", std::to_string(given.num_nodes));
+  for (const auto& [name, text] : {std::pair{"--gpu_memory", given.gpu_memory},
+                                   {"--host_memory", given.host_memory},
+                                   {"--activations", given.activations}}) {
+    check_size(name, text);
+    pass(name, text);
   }
-  if (!given.schedule.empty()) {
-    refuse({"--params", "--largest_layer", "--num_gpus", "--num_nodes"}, "--params N");
-  } else {
-    refuse({"--kind", "--times"}, "--schedule P,M");
-  }
+  if (given.measure) words.emplace_back("--measure");
+  if (given.largest) words.emplace_back("--largest");
+  if (json) words.emplace_back("--json");
+  return plan;
+}
+
+void add_model_options(CommandLine& line, Given& given) {
+  line.app().add_option("MODEL", given.model, "a model file written by torch.jit.save");
+  line.flag("--largest", given.largest, "the largest GPT that fits, for each stage of ZeRO and choice of offload");
+  line.value("--config", given.config, "JSON (DeepSpeed's keys and comments) or YAML; without it the defaults", "FILE");
+  line.value("--set", given.sets, "overrides the config; repeatable", "KEY=VALUE")->allow_extra_args(false);
+  line.value("--device", given.device, "auto: GPUs if there is one or --gpu_memory is given, else CPU ranks",
+             "auto|cpu|cuda");
+  line.value("--gpu_memory", given.gpu_memory, "of each GPU, as 80GiB; without it that of the GPU of this machine",
+             "SIZE");
+  line.value("--host_memory", given.host_memory, "of each host; without it what this machine has available", "SIZE");
+  line.value("--activations", given.activations, "of one rank, on top of its state", "SIZE");
+  line.flag("--measure", given.measure, "run a forward and a backward of one micro batch for its activations");
+  add_run_flags(line, config::FlagGroup::kParallel, given.flags);
+  add_run_flags(line, config::FlagGroup::kData, given.flags);
 }
 
 }  // namespace
@@ -160,25 +261,22 @@ std::optional<PlanOptions> read_plan_options(const Arguments& arguments) {
              "F,I,W");
   line.value("--params", given.parameters, "parameters of a model: a number, or as 2.7e9 or 7B", "N");
   line.value("--largest_layer", given.largest_layer, "parameters of its largest layer, for ZeRO 3", "N");
-  line.value_from(1, "--num_gpus", given.num_gpus, "GPUs of each host (1)", "N");
+  line.value_from(1, "--num_gpus", given.num_gpus, "GPUs of each host; on CPU the number of ranks (1)", "N");
   line.value_from(1, "--num_nodes", given.num_nodes, "hosts (1)", "N");
+  add_model_options(line, given);
   line.flag("--json", options.json, "one JSON document on standard output");
-  const auto refuse_model = [&](const std::vector<std::string>& leftover) {
-    if (line.app().count("--schedule") > 0 || line.app().count("--params") > 0 || leftover.empty() ||
-        leftover[0].starts_with("-"))
-      return;
-    usage_error(
-        fmt::format("plan of a model file is not supported yet ('{}'); with its numbers: dslaunch plan --params N "
-                    "--largest_layer N; the schedule of a pipeline: dslaunch plan --schedule P,M",
-                    leftover[0]));
-  };
-  if (!line.parse(arguments, refuse_model)) return std::nullopt;
+  if (!line.parse(arguments)) return std::nullopt;
   if (arguments.has_separator) usage_error("'--' belongs to 'dslaunch exec', not to 'plan'");
   require_one_form(line, given);
-  if (given.schedule.empty()) {
-    options.form = estimate_plan(given);
-  } else {
-    options.form = schedule_plan(given);
+  switch (form_of(given)) {
+    case kOfSchedule:
+      options.form = schedule_plan(given);
+      break;
+    case kOfParameters:
+      options.form = estimate_plan(given);
+      break;
+    default:
+      options.form = model_plan(given, options.json);
   }
   return options;
 }

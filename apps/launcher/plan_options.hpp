@@ -9,7 +9,7 @@
 namespace dslaunch::launcher {
 
 struct PlanOptions {
-  std::variant<SchedulePlan, EstimatePlan> form;
+  std::variant<SchedulePlan, EstimatePlan, ModelPlan> form;
   bool json = false;
 };
 

@@ -11,7 +11,7 @@
 
 namespace dslaunch::launcher {
 
-static int become_worker(std::vector<std::string> words) {
+int become_worker(std::vector<std::string> words) {
   launch::working_dir();  // without a working directory, MKL would end dsworker with its own message and exit code
   words.insert(words.begin(), launch::worker_program());
   const char* inherited = std::getenv("LD_LIBRARY_PATH");

@@ -9,7 +9,9 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "comm/modules.hpp"
+#include "runtime/telemetry/memory_breakdown.hpp"
 
 namespace dslaunch::worker {
 namespace {
@@ -45,6 +47,16 @@ at::Device open_device(const std::string& requested_device, const rendezvous::La
   if (requested_device == "cpu" || (requested_device == "auto" && !has_driver())) return at::Device(at::kCPU);
   if (requested_device == "cuda" || requested_device == "auto") return first_cuda_device(env);
   throw UserError(ExitCode::kUsage, fmt::format("--device must be auto, cpu or cuda, not '{}'", requested_device));
+}
+
+std::optional<int64_t> gpu_memory_of_this_machine() {
+  if (!has_driver()) return std::nullopt;
+  try {
+    return runtime::read_device_capacity(first_cuda_device({}));
+  } catch (const UserError& error) {
+    log::debug("no GPU to plan for: {}", error.what());
+    return std::nullopt;
+  }
 }
 
 }  // namespace dslaunch::worker

@@ -2,6 +2,8 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "rendezvous/launch_env.hpp"
@@ -11,5 +13,8 @@ namespace dslaunch::worker {
 // `requested_device`: "auto" | "cpu" | "cuda". With CUDA: loads the CUDA module and takes device local_rank, or device
 // 0 if the launcher made only one visible. Throws UserError(69) when there is no CUDA module, driver or device.
 at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env);
+
+// Of the first GPU that is visible; empty without a GPU, or without what it takes to ask it.
+std::optional<int64_t> gpu_memory_of_this_machine();
 
 }  // namespace dslaunch::worker

@@ -48,6 +48,12 @@ void add_rank_options(CommandLine& line, TrainOptions& to) {
 
 }  // namespace
 
+void add_run_flags(CommandLine& line, config::FlagGroup group, config::RunFlags& flags) {
+  for (const auto& flag : config::run_flags()) {
+    if (flag.group == group) add_run_flag(line, flag, flags);
+  }
+}
+
 std::optional<TrainOptions> read_train_options(const std::vector<std::string>& arguments) {
   TrainOptions options;
   CommandLine line("train", "train [options] MODEL.pt", "train model.pt --config ds.json --data train.safetensors");

@@ -19,6 +19,10 @@ struct TrainOptions {
   bool quiet = false, verbose = false;
 };
 
+class CommandLine;
+// Declares the flags of one group; those that are given are set in `flags`, which must outlive the command line.
+void add_run_flags(CommandLine& line, config::FlagGroup group, config::RunFlags& flags);
+
 // Empty: help or the version was printed. Throws UserError(64).
 std::optional<TrainOptions> read_train_options(const std::vector<std::string>& arguments);
 

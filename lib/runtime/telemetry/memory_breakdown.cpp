@@ -18,6 +18,15 @@ DeviceMemory read_device_memory(at::Device device) {
           stats.reserved_bytes[kAll].peak};
 }
 
+std::optional<int64_t> read_device_capacity(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  try {
+    return static_cast<int64_t>(at::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).second);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
 std::vector<std::string> format_memory(const std::string& point, const DeviceMemory& device, const SystemMemory& host) {
   const int64_t used = host.total - host.available;
   const double percent = host.total > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(host.total) : 0;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct DeviceMemory {  // bytes
   int64_t allocated = 0, peak_allocated = 0, reserved = 0, peak_reserved = 0;
 };
 DeviceMemory read_device_memory(at::Device device);  // zeros for the host
+// All memory of a GPU, used or not, in bytes; empty for the host, and where the driver does not tell.
+std::optional<int64_t> read_device_capacity(at::Device device);
 
 // Three lines: the point, "MA … GB  Max_MA … GB  CA … GB  Max_CA … GB", "CPU Virtual Memory:  used = … GB, percent =
 // …%".

@@ -50,10 +50,19 @@ const std::vector<Slip>& slips() {
       {{"bench", "io", "--seconds", "3601"}, "--seconds 3601: expected 1 to 3600"},
       {{"bench", "io", "--seconds", "long"}, "--seconds: 'long' is not a whole number; see 'dslaunch bench --help'"},
       {{"bench", "io", "--", "x"}, "'--' belongs to 'dslaunch exec', not to 'bench'"},
-      {{"plan"}, "plan what? dslaunch plan --schedule P,M, or dslaunch plan --params N --largest_layer N"},
-      {{"plan", "m.pt"},
-       "plan of a model file is not supported yet ('m.pt'); with its numbers: dslaunch plan --params N --largest_layer "
-       "N; the schedule of a pipeline: dslaunch plan --schedule P,M"},
+      {{"plan"},
+       "plan what? dslaunch plan MODEL.pt [--config FILE], --largest, --params N --largest_layer N, or --schedule P,M"},
+      {{"plan", "m.pt", "--kind", "gpipe"}, "--kind belongs to 'dslaunch plan --schedule P,M'"},
+      {{"plan", "m.pt", "--gpu_memory", "80"}, "--gpu_memory 80: expected a size with a unit, as 80GiB, 80G or 85GB"},
+      {{"plan", "--largest", "--host_memory", "-1T"},
+       "--host_memory -1T: expected a size with a unit, as 80GiB, 80G or 85GB"},
+      {{"plan", "m.pt", "--device", "tpu"}, "--device tpu: expected auto, cpu or cuda"},
+      {{"plan", "m.pt", "--set", "x"}, "--set 'x' is not KEY=VALUE; for example --set zero_optimization.stage=1"},
+      {{"plan", "m.pt", "--num_gpus", "0"}, "--num_gpus: 0 is too small; the minimum is 1; see 'dslaunch plan --help'"},
+      {{"plan", "--largest", "m.pt"}, "'m.pt' belongs to 'dslaunch plan MODEL.pt'"},
+      {{"plan", "--largest", "--measure"}, "--measure belongs to 'dslaunch plan MODEL.pt'"},
+      {{"plan", "--params", "1M", "--gpu_memory", "80G"},
+       "--gpu_memory belongs to 'dslaunch plan MODEL.pt' and 'dslaunch plan --largest'"},
       {{"plan", "--params", "seven"},
        "--params seven: expected a number of parameters up to 1e15, as 2783959040, 2.7e9 or 7B"},
       {{"plan", "--params", "0"}, "--params 0: expected a number of parameters up to 1e15, as 2783959040, 2.7e9 or 7B"},
@@ -82,7 +91,8 @@ const std::vector<Slip>& slips() {
       {{"plan", "--schedule", "4,8", "--times", "1,0,1"},
        "--times 1,0,1: write F,I,W: the time slots, 1 to 9, of a forward, an input gradient and a weight gradient, as "
        "1,1,1"},
-      {{"plan", "--schedule", "4,8", "m.pt"}, "unexpected argument 'm.pt'; see 'dslaunch plan --help'"},
+      {{"plan", "--schedule", "4,8", "m.pt"}, "'m.pt' belongs to 'dslaunch plan MODEL.pt'"},
+      {{"plan", "m.pt", "n.pt"}, "unexpected argument 'n.pt'; see 'dslaunch plan --help'"},
       {{"plan", "--schedul", "4,8"},
        "unknown option --schedul (did you mean '--schedule'?); see 'dslaunch plan --help'"},
       {{"plan", "--schedule", "4,8", "--", "x"}, "'--' belongs to 'dslaunch exec', not to 'plan'"},
@@ -239,6 +249,9 @@ TEST_CASE("files that cannot be models are refused before anything is started", 
     return message_of(code, "", [&] { launcher::dispatch({"--device", "cpu", "--data", "x.npz", model}); });
   };
   CHECK(answer(ExitCode::kNoInput, "nowhere.pt") == "the model nowhere.pt does not exist");
+  CHECK(message_of(ExitCode::kNoInput, "", [] {
+          launcher::dispatch({"plan", "nowhere.pt"});
+        }) == "the model nowhere.pt does not exist");
   CHECK(answer(ExitCode::kBadInput, "net.pt2") ==
         "net.pt2 was written by torch.export (.pt2); dslaunch trains TorchScript: save the module with "
         "torch.jit.save(torch.jit.script(model), 'model.pt')");

@@ -5,7 +5,11 @@
 #include <vector>
 
 #include "apps/launcher/commands.hpp"
+#include "apps/worker/commands.hpp"
 #include "support/captured_output.hpp"
+#include "support/expect_error.hpp"
+#include "support/job_files.hpp"
+#include "support/mixed_net.hpp"
 
 using namespace dslaunch;
 
@@ -110,4 +114,32 @@ TEST_CASE("plan --help shows examples and says what the letters stand for", "[la
   for (const char* part : {"dslaunch plan --schedule 4,8", "I and W its two parts", "--kind", "1f1b|gpipe|zb-h1"}) {
     CHECK_THAT(help, Catch::Contains(part));
   }
+}
+
+TEST_CASE("a model file is planned without training it", "[worker][plan]") {
+  const test::JobFiles job(test::make_mixed_net());
+  job.folder.write("ds.json", R"({"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}})");
+  const auto output_of_worker = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"plan", job.model, "--config", job.folder / "ds.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const test::CapturedOutput out(1);
+    const int code = worker::dispatch(words);
+    CHECK(code == 0);
+    return out.text();
+  };
+  const auto document = nlohmann::json::parse(output_of_worker(
+      {"--num_gpus", "2", "--num_nodes", "2", "--gpu_memory", "1GiB", "--host_memory", "1GiB", "--json"}));
+  CHECK(document["num_data_ranks"] == 4);
+  CHECK(document["ranks_per_host"] == 2);
+  CHECK(document["device"] == "cuda");
+  CHECK(document["num_parameters"] == 125);  // 5·5 tied, frozen, in two blocks with 5 more each, and 5·3
+  CHECK(document["num_trained_parameters"] == 100);
+  for (const auto& setting : document["settings"]) CHECK(setting["fits"] == true);
+  const auto on_cpu = output_of_worker({"--device", "cpu", "--set", "zero_optimization.stage=3", "--num_gpus", "3"});
+  CHECK_THAT(on_cpu, Catch::Matchers::Contains("1 host with 3 CPU ranks: 3 data ranks; bf16, AdamW") &&
+                         Catch::Matchers::Contains("\n*    3  none"));
+  CHECK(test::message_of(ExitCode::kContradiction, "", [&] {
+          output_of_worker({"--num_gpus", "4", "--set", "zero_optimization.stage=3", "--set",
+                            "zero_optimization.zero_hpz_partition_size=3"});
+        }) == "zero_hpz_partition_size 3 does not divide the 4 data-parallel ranks; use the number of ranks of a host");
 }

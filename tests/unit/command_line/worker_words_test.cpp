@@ -42,6 +42,10 @@ const std::vector<Slip>& slips() {
        "--state_dict does not go with --hf, which writes safetensors"},
       {{"consolidate", "c", "--hf", "d", "--max_memory", "1MB"},
        "--max_memory is 1000000 bytes, but at least 16 MB are needed"},
+      {{"plan"}, "MODEL.pt is missing"},
+      {{"plan", "m.pt", "--gpu_memory", "much"},
+       "--gpu_memory much: expected a size with a unit, as 80GiB, 80G or 85GB"},
+      {{"plan", "m.pt", "--device", "tpu"}, "--device must be auto, cpu or cuda, not 'tpu'"},
       {{"import", "d", "o", "p"}, "unexpected argument 'p'; see 'dsworker import --help'"},
   };
   return all;
@@ -79,7 +83,8 @@ TEST_CASE("dsworker's help lists all options of its commands", "[worker][words]"
       {"train", {"inputs a,b", "labels c", "loss", "device auto|cpu|cuda", "epochs N", "seed N", "quiet", "verbose"}},
       {"infer", {"checkpoint CKPT REQUIRED", "prompt TEXT REQUIRED", "context N"}},
       {"consolidate", {"dtype fp32|bf16|fp16", "json"}},
-      {"import", {"tag TAG", "overwrite"}}};
+      {"import", {"tag TAG", "overwrite"}},
+      {"plan", {"gpu_memory SIZE", "measure", "largest"}}};
   for (const auto& [command, options] : commands) {
     CHECK_THAT(out.text(), Contains("  dsworker " + command + " "));
     const test::CapturedOutput alone(1);

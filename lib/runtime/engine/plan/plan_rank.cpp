@@ -66,13 +66,13 @@ RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config,
   const step::EngineOptions options{
       .device = rank.device, .dtypes = dtypes_of(model, config, rank.device), .for_evaluation = rank.for_evaluation};
   const auto optimizer_groups = optim::plan_optimizer_groups(config.optimizer, table);
-  const auto optimizer = optim::make_flat_optimizer(optimizer_groups, {&table});
   const int64_t num_moments = step::count_offloaded_moments(table, config, optimizer_groups, options.for_evaluation);
   auto sharding = step::choose_sharding(table, config, options, rank.num_data_ranks, num_moments);
   sharding.optimizer_groups = optimizer_groups.of_parameter;
   hpz_group(rank.rank, rank.num_data_ranks, config.zero.hpz_partition_size);  // throws for ranks that do not divide
 
   const StateLayout layout = plan_state_layout(table, sharding, rank.num_data_ranks);
+  const auto optimizer = optim::make_flat_optimizer(optimizer_groups, {&table, &layout.groups});
   RankOfState of{.rank = rank.rank, .num_data_ranks = rank.num_data_ranks};
   of.secondary_ranks = config.zero.hpz_partition_size;
   of.moments_of = [&](int group) { return static_cast<int64_t>(optimizer->moment_names(group).size()); };

@@ -1,0 +1,86 @@
+// What a model and a config need in memory, on hosts that need not exist.
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "commands.hpp"
+#include "config/load.hpp"
+#include "device.hpp"
+#include "plan_options.hpp"
+#include "runtime/engine/plan/plan_report.hpp"
+#include "runtime/engine/setup/load_model.hpp"
+#include "runtime/telemetry/host_memory.hpp"
+
+namespace dslaunch::worker {
+namespace {
+
+namespace plan = runtime::engine::plan;
+
+plan::JobSource job_of(const PlanOptions& options) {
+  return {options.config, config::overrides_of(options.flags, options.sets), options.num_gpus * options.num_nodes};
+}
+
+// The GPU memory of this machine only where it was not given; empty where there is no GPU.
+std::optional<int64_t> find_gpu_memory(const PlanOptions& options) {
+  if (options.gpu_memory || options.device == "cpu") return options.gpu_memory;
+  return gpu_memory_of_this_machine();
+}
+
+runtime::memory_plan::Capacity capacity_of(const PlanOptions& options) {
+  runtime::memory_plan::Capacity out;
+  out.ranks_of_host = options.num_gpus;
+  out.gpu_bytes = find_gpu_memory(options);
+  out.has_gpus = options.device == "cuda" || (options.device == "auto" && out.gpu_bytes.has_value());
+  if (!out.has_gpus) out.gpu_bytes.reset();
+  out.host_bytes = options.host_memory ? options.host_memory : runtime::read_available_memory();
+  return out;
+}
+
+// A model, or each stage of its pipeline; without times of layers, stages are cut by parameters.
+std::vector<plan::PlannedModel> read_models(const std::string& path, const config::JobConfig& config,
+                                            at::Device device) {
+  std::vector<plan::PlannedModel> out;
+  const auto num_stages = static_cast<int>(config.pipeline.stages);
+  for (int stage = 0; stage < num_stages; ++stage) {
+    out.push_back(plan::planned_model(*runtime::engine::setup::load_stage(path, config, device, num_stages, stage)));
+  }
+  return out;
+}
+
+plan::PlanReport report_of(const PlanOptions& options) {
+  plan::PlanReport report;
+  report.model = options.model;
+  report.capacity = capacity_of(options);
+  report.device = report.capacity.has_gpus ? at::kCUDA : at::kCPU;
+  report.num_nodes = options.num_nodes;
+  report.ranks_of_node = options.num_gpus;
+  if (options.activations) report.activations = {*options.activations, "given"};
+  return report;
+}
+
+plan::PlanReport plan_model(const PlanOptions& options) {
+  const plan::JobSource job = job_of(options);
+  const auto loaded = plan::load_job(job);
+  plan::PlanReport report = report_of(options);
+  report.num_data_ranks = loaded.data_ranks;
+  const auto models = read_models(options.model, loaded.config, report.device);
+  for (const auto& model : models) {
+    report.num_parameters += model.table.num_elements();
+    report.num_trained += model.table.num_trainable();
+    report.num_units += model.table.units.size();
+  }
+  report.settings = plan::plan_settings(models, job, report.device);
+  return report;
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& arguments) {
+  const auto options = read_plan_options(arguments);
+  if (!options) return 0;
+  const auto report = plan_model(*options);
+  std::fputs((options->json ? report_json(report) : report_text(report)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace dslaunch::worker

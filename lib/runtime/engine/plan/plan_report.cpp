@@ -1,0 +1,212 @@
+#include "runtime/engine/plan/plan_report.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/byte_size.hpp"
+#include "base/dump_json.hpp"
+#include "base/format.hpp"
+#include "base/quantity.hpp"
+#include "config/enum_names.hpp"
+#include "runtime/precision/precision_choice.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+namespace {
+
+using memory_plan::Capacity;
+using memory_plan::Fit;
+using memory_plan::Peak;
+using memory_plan::RankMemory;
+using memory_plan::Tier;
+using memory_plan::Use;
+using Json = nlohmann::ordered_json;
+
+double in_gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (int64_t{1} << 30);
+}
+
+std::string counted(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+template <class Enum, size_t N>
+std::string name_of(const config::EnumName<Enum> (&names)[N], Enum value) {
+  for (const auto& row : names) {
+    if (row.value == value) return std::string(row.text);
+  }
+  return {};
+}
+
+const PlannedSetting& own_setting(const PlanReport& report) {
+  return *std::find_if(report.settings.begin(), report.settings.end(), [](const auto& each) { return each.is_own; });
+}
+
+std::string dtype_text(const PlanReport& report) {
+  const auto precision = own_setting(report).config.precision;
+  const bool is_auto = precision == config::Precision::kAuto;
+  const auto chosen = precision::choose_precision(precision, true, report.device).compute_dtype;
+  const char* name = chosen == at::kFloat ? "fp32" : chosen == at::kHalf ? "fp16" : "bf16";
+  return is_auto ? fmt::format("{} (auto)", name) : name;
+}
+
+// Masters and moments.
+int64_t optimizer_bytes(const RankMemory& memory, Tier tier) {
+  return memory.of(tier, Use::kMasters) + memory.of(tier, Use::kMoments);
+}
+
+std::string fit_text(const PlannedSetting& setting, const PlanReport& report) {
+  const Peak peak = peak_of(setting, report);
+  switch (fit_of(peak, report.capacity)) {
+    case Fit::kYes:
+      return "yes";
+    case Fit::kUnknown:
+      return "?";
+    case Fit::kNo:
+      break;
+  }
+  const Capacity& capacity = report.capacity;
+  const int64_t gpu = capacity.gpu_bytes ? peak.gpu_bytes - *capacity.gpu_bytes : 0;
+  if (gpu > 0) return fmt::format("no: GPU {:.2f} over", in_gib(gpu));
+  return fmt::format("no: host {:.2f} over", in_gib(peak.host_bytes - capacity.host_bytes.value_or(0)));
+}
+
+std::string known(const char* what, const std::optional<int64_t>& bytes, const char* option) {
+  return bytes ? fmt::format("{} {}", what, gibibytes(*bytes)) : fmt::format("{} not known ({})", what, option);
+}
+
+std::string head_text(const PlanReport& report) {
+  const auto& own = own_setting(report).config;
+  const char* rank = report.device.is_cpu() ? "CPU rank" : "GPU";
+  std::string text = fmt::format("{}: {} parameters", report.model, with_separators(report.num_parameters));
+  if (report.num_trained < report.num_parameters) {
+    text += fmt::format(", {} of them trained", with_separators(report.num_trained));
+  }
+  text += fmt::format(", in {}\n", counted(static_cast<int64_t>(report.num_units), "unit"));
+  text += fmt::format("{} with {}", counted(report.num_nodes, "host"), counted(report.ranks_of_node, rank));
+  if (own.pipeline.stages > 1) text += fmt::format(", {} pipeline stages (the largest is shown)", own.pipeline.stages);
+  text += fmt::format(": {}; {}, {}, micro batch {}, {}\n", counted(report.num_data_ranks, "data rank"),
+                      dtype_text(report), name_of(config::kOptimizerTypes, own.optimizer.type), own.batch.micro_batch,
+                      counted(own.batch.accumulation, "accumulation step"));
+  if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
+  text += known("host memory", report.capacity.host_bytes, "--host_memory SIZE") + "; ";
+  if (report.activations) {
+    text += fmt::format("activations {} ({})\n", gibibytes(report.activations->bytes), report.activations->origin);
+  } else {
+    text += "activations come on top: not measured (--measure, or --activations SIZE)\n";
+  }
+  return text;
+}
+
+std::string row_text(const PlannedSetting& setting, const PlanReport& report) {
+  const RankMemory& memory = setting.memory;
+  const auto on_device = [&](Use use) { return in_gib(memory.of(Tier::kDevice, use)); };
+  const Peak peak = peak_of(setting, report);
+  std::string text = fmt::format("{} {:>4}  {:<9}  {:<10}", setting.is_own ? '*' : ' ', setting.stage,
+                                 text_of(setting.optimizer), text_of(setting.parameters));
+  text += fmt::format("  {:>10.2f}  {:>9.2f}  {:>9.2f}  {:>7.2f}  {:>7.2f}", on_device(Use::kParameters),
+                      on_device(Use::kGradients), in_gib(optimizer_bytes(memory, Tier::kDevice)),
+                      on_device(Use::kSlots), on_device(Use::kBuckets));
+  if (report.capacity.has_gpus) text += fmt::format("  {:>8.2f}", in_gib(peak.gpu_bytes));
+  text += fmt::format("  {:>8.2f}  {:>8.2f}  {:>8.2f}  {:>8.2f}", in_gib(memory.total(Tier::kPageLocked)),
+                      in_gib(memory.total(Tier::kHost)), in_gib(memory.total(Tier::kFile)), in_gib(peak.host_bytes));
+  return text + "  " + fit_text(setting, report) + "\n";
+}
+
+Json tier_json(const RankMemory& memory, Tier tier) {
+  return {{"parameters", memory.of(tier, Use::kParameters)},
+          {"gradients", memory.of(tier, Use::kGradients)},
+          {"masters", memory.of(tier, Use::kMasters)},
+          {"moments", memory.of(tier, Use::kMoments)},
+          {"slots", memory.of(tier, Use::kSlots)},
+          {"buckets", memory.of(tier, Use::kBuckets)},
+          {"total", memory.total(tier)}};
+}
+
+Json fit_json(Fit fit) {
+  return fit == Fit::kUnknown ? Json(nullptr) : Json(fit == Fit::kYes);
+}
+
+Json optional_json(const std::optional<int64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json setting_json(const PlannedSetting& setting, const PlanReport& report) {
+  const Peak peak = peak_of(setting, report);
+  const RankMemory& memory = setting.memory;
+  return {{"zero_stage", setting.stage},
+          {"offload_optimizer", text_of(setting.optimizer)},
+          {"offload_param", text_of(setting.parameters)},
+          {"is_of_config", setting.is_own},
+          {"bytes_per_rank",
+           {{"device", tier_json(memory, Tier::kDevice)},
+            {"page_locked", tier_json(memory, Tier::kPageLocked)},
+            {"host", tier_json(memory, Tier::kHost)},
+            {"file", tier_json(memory, Tier::kFile)}}},
+          {"peak_bytes_per_gpu", report.capacity.has_gpus ? Json(peak.gpu_bytes) : Json(nullptr)},
+          {"peak_bytes_per_host", peak.host_bytes},
+          {"fits", fit_json(fit_of(peak, report.capacity))},
+          {"reason", describe_excess(peak, report.capacity)}};
+}
+
+}  // namespace
+
+std::string text_of(config::OffloadDevice device) {
+  return name_of(config::kOffloadDevices, device);
+}
+
+Peak peak_of(const PlannedSetting& setting, const PlanReport& report) {
+  const int64_t activations = report.activations ? report.activations->bytes : 0;
+  return memory_plan::peak_of(setting.memory, report.capacity, activations, setting.config.batch.accumulation > 1);
+}
+
+std::string describe_excess(const Peak& peak, const Capacity& capacity) {
+  if (capacity.gpu_bytes && peak.gpu_bytes > *capacity.gpu_bytes) {
+    return fmt::format("needs {} on each GPU, which has {}", gibibytes(peak.gpu_bytes), gibibytes(*capacity.gpu_bytes));
+  }
+  if (capacity.host_bytes && peak.host_bytes > *capacity.host_bytes) {
+    return fmt::format("needs {} of host memory ({} for each of {}), of which {} are available",
+                       gibibytes(peak.host_bytes), gibibytes(peak.host_bytes / capacity.ranks_of_host),
+                       counted(capacity.ranks_of_host, "rank"), gibibytes(*capacity.host_bytes));
+  }
+  return {};
+}
+
+std::string report_text(const PlanReport& report) {
+  const bool has_gpus = report.capacity.has_gpus;
+  std::string text = head_text(report);
+  text += "\nGiB of each rank; optimizer: masters and moments; *: the config's own setting\n";
+  text += fmt::format("{:8}{:<23}{:<{}}host\n", "", "offloaded", has_gpus ? "GPU" : "memory of the rank",
+                      has_gpus ? 60 : 50);
+  text += fmt::format(
+      "  ZeRO  optimizer  parameters  parameters  gradients  optimizer    slots  buckets{}    pinned  "
+      "ordinary     files  per host  fits\n",
+      has_gpus ? "      peak" : "");
+  for (const auto& setting : report.settings) text += row_text(setting, report);
+  return text;
+}
+
+std::string report_json(const PlanReport& report) {
+  const auto& own = own_setting(report).config;
+  Json document{{"model", report.model},
+                {"num_parameters", report.num_parameters},
+                {"num_trained_parameters", report.num_trained},
+                {"num_units", report.num_units},
+                {"num_hosts", report.num_nodes},
+                {"ranks_per_host", report.ranks_of_node},
+                {"num_data_ranks", report.num_data_ranks},
+                {"pipeline_stages", own.pipeline.stages},
+                {"device", report.device.is_cpu() ? "cpu" : "cuda"},
+                {"micro_batch", own.batch.micro_batch},
+                {"accumulation", own.batch.accumulation},
+                {"gpu_memory", optional_json(report.capacity.gpu_bytes)},
+                {"host_memory", optional_json(report.capacity.host_bytes)},
+                {"activations", nullptr},
+                {"settings", Json::array()}};
+  if (report.activations) {
+    document["activations"] = {{"bytes", report.activations->bytes}, {"origin", report.activations->origin}};
+  }
+  for (const auto& setting : report.settings) document["settings"].push_back(setting_json(setting, report));
+  return dump_json(document, 2) + "\n";
+}
+
+}  // namespace dslaunch::runtime::engine::plan

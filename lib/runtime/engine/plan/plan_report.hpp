@@ -1,0 +1,41 @@
+// What `dslaunch plan MODEL.pt` prints: settings side by side, as a table or as a JSON document. Pure; any thread.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/plan/plan_settings.hpp"
+#include "runtime/memory_plan/rank_memory.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+
+// Of one micro batch on one rank.
+struct Activations {
+  int64_t bytes = 0;
+  std::string origin;  // "measured on cpu", "given"
+};
+
+struct PlanReport {
+  std::string model;  // as the user named it
+  int64_t num_parameters = 0, num_trained = 0;
+  size_t num_units = 0;
+  int num_nodes = 1, ranks_of_node = 1, num_data_ranks = 1;
+  at::Device device = at::kCPU;
+  memory_plan::Capacity capacity;
+  std::optional<Activations> activations;
+  std::vector<PlannedSetting> settings;
+};
+
+std::string report_text(const PlanReport& report);
+std::string report_json(const PlanReport& report);
+
+memory_plan::Peak peak_of(const PlannedSetting& setting, const PlanReport& report);
+
+// "needs 95.10 GiB on each GPU, which has 79.20 GiB"; empty unless it does not fit.
+std::string describe_excess(const memory_plan::Peak& peak, const memory_plan::Capacity& capacity);
+
+// "none", "cpu", "nvme".
+std::string text_of(config::OffloadDevice device);
+
+}  // namespace dslaunch::runtime::engine::plan

@@ -1,0 +1,168 @@
+// The settings that a plan shows side by side, which of them fit, and how they are printed.
+#include "runtime/engine/plan/plan_report.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine;
+using namespace dslaunch::runtime::engine::plan;
+using Catch::Matchers::Contains;
+using config::OffloadDevice;
+
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// Two units of 2^27 elements each.
+PlannedModel round_model() {
+  PlannedModel out;
+  out.table.units = {{"", {}}, {"a", {0}}, {"b", {1}}};
+  for (int unit = 1; unit <= 2; ++unit) {
+    out.table.parameters.push_back(
+        {unit == 1 ? "a.weight" : "b.weight", {1 << 13, 1 << 14}, 1 << 27, at::kFloat, true, unit, {}});
+  }
+  return out;
+}
+
+JobSource job_of(const test::TempDir& dir, const std::string& text, int world_size = 1) {
+  dir.write("ds.json", text);
+  return {dir / "ds.json", {}, world_size};
+}
+
+PlanReport report_of(const JobSource& job, at::Device device, memory_plan::Capacity capacity) {
+  PlanReport report;
+  report.model = "m.pt";
+  report.num_parameters = report.num_trained = 1 << 28;
+  report.num_units = 2;
+  report.ranks_of_node = report.num_data_ranks = job.world_size;
+  report.device = device;
+  capacity.ranks_of_host = job.world_size;
+  capacity.has_gpus = !device.is_cpu();
+  report.capacity = capacity;
+  report.settings = plan_settings({round_model()}, job, device);
+  return report;
+}
+
+const PlannedSetting& find(const PlanReport& report, int stage, OffloadDevice optimizer, OffloadDevice parameters) {
+  for (const auto& each : report.settings) {
+    if (each.stage == stage && each.optimizer == optimizer && each.parameters == parameters) return each;
+  }
+  throw std::logic_error("no such setting");
+}
+
+}  // namespace
+
+TEST_CASE("a plan shows the stages and offload choices that the config accepts", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  const auto settings_of = [&](const std::string& text, int ranks = 1) {
+    std::vector<std::string> out;
+    for (const auto& each : list_settings(job_of(dir, text, ranks))) {
+      out.push_back(std::to_string(each.stage) + " " + text_of(each.optimizer) + " " + text_of(each.parameters) +
+                    (each.is_own ? " *" : ""));
+    }
+    return out;
+  };
+  CHECK(settings_of(R"({"zero_optimization": {"stage": 2}})") ==
+        std::vector<std::string>{"0 none none", "1 none none", "1 cpu none", "2 none none *", "2 cpu none",
+                                 "3 none none", "3 cpu none", "3 none cpu", "3 cpu cpu", "3 nvme cpu", "3 nvme nvme"});
+  CHECK(settings_of(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "Lamb"}})") ==
+        std::vector<std::string>{"0 none none", "1 none none *", "2 none none", "3 none none", "3 none cpu"});
+  CHECK(settings_of(R"({"pipeline": {"stages": 2}})", 2) ==
+        std::vector<std::string>{"0 none none *", "1 none none", "1 cpu none"});
+  const auto own = settings_of(
+      R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/nowhere"}}})");
+  CHECK(std::count(own.begin(), own.end(), "2 nvme none *") == 1);
+  CHECK(own.size() == 12);
+  const auto alias = settings_of(R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})");
+  CHECK(std::count(alias.begin(), alias.end(), "2 cpu none *") == 1);
+  CHECK(alias.size() == 11);
+}
+
+TEST_CASE("a config that is no config is refused", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  test::expect_error(ExitCode::kBadInput, {"unknown key 'stag'"},
+                     [&] { list_settings(job_of(dir, R"({"zero_optimization": {"stag": 1}})")); });
+}
+
+// By hand: 2^28 elements are 0.5 GiB in bf16, 1 GiB in fp32.
+TEST_CASE("the tiers of a bf16 job with Adam", "[runtime][engine][plan]") {
+  using memory_plan::Tier;
+  using memory_plan::Use;
+  const test::TempDir dir;
+  const auto job = job_of(dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})", 4);
+  const auto report = report_of(job, at::kCUDA, {});
+  const auto& replicated = find(report, 0, OffloadDevice::kNone, OffloadDevice::kNone).memory;
+  CHECK(replicated.of(Tier::kDevice, Use::kParameters) == kGiB / 2);
+  CHECK(replicated.of(Tier::kDevice, Use::kGradients) == kGiB);
+  CHECK(replicated.of(Tier::kDevice, Use::kMasters) == kGiB);
+  CHECK(replicated.of(Tier::kDevice, Use::kMoments) == 2 * kGiB);
+  const auto& sharded = find(report, 3, OffloadDevice::kNone, OffloadDevice::kNone).memory;
+  CHECK(sharded.of(Tier::kDevice, Use::kParameters) == kGiB / 8);
+  CHECK(sharded.of(Tier::kDevice, Use::kGradients) == kGiB / 4);
+  CHECK(sharded.of(Tier::kDevice, Use::kSlots) == kGiB / 2);    // both units
+  CHECK(sharded.of(Tier::kDevice, Use::kBuckets) == kGiB / 2);  // two of a unit
+  const auto& in_files = find(report, 3, OffloadDevice::kFile, OffloadDevice::kFile).memory;
+  CHECK(in_files.total(Tier::kFile) == kGiB / 8 + 3 * kGiB / 4);
+  CHECK(in_files.of(Tier::kHost, Use::kGradients) == kGiB / 8);
+  CHECK(in_files.of(Tier::kPageLocked, Use::kBuckets) == kGiB / 4);
+  CHECK(in_files.total(Tier::kDevice) == kGiB);
+}
+
+TEST_CASE("a plan says what fits, and by how much it does not", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  const auto job = job_of(dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
+  auto report = report_of(job, at::kCUDA, {.gpu_bytes = 4 * kGiB, .host_bytes = 3 * kGiB});
+  CHECK_THAT(report_text(report), Contains("*    1  none       none              0.50       1.00       3.00") &&
+                                      Contains("no: GPU 0.50 over") && Contains("no: host 1.25 over") &&
+                                      Contains("GPU memory 4.00 GiB, host memory 3.00 GiB; activations come on top"));
+  report.capacity.gpu_bytes = 5 * kGiB;
+  report.activations = {kGiB, "given"};  // in the place of gradients
+  CHECK(fit_of(peak_of(report.settings[1], report), report.capacity) == memory_plan::Fit::kYes);
+  report.activations = {2 * kGiB, "given"};
+  const auto peak = peak_of(report.settings[1], report);
+  CHECK(peak.gpu_bytes == 5 * kGiB + kGiB / 2);
+  CHECK(describe_excess(peak, report.capacity) == "needs 5.50 GiB on each GPU, which has 5.00 GiB");
+  report.capacity.gpu_bytes.reset();
+  CHECK(fit_of(peak_of(report.settings[1], report), report.capacity) == memory_plan::Fit::kUnknown);
+  CHECK_THAT(report_text(report), Contains("GPU memory not known (--gpu_memory SIZE)"));
+}
+
+TEST_CASE("on CPU ranks everything is in the memory of the host", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  const auto job = job_of(dir, R"({"zero_optimization": {"stage": 1}})", 2);
+  const auto report = report_of(job, at::kCPU, {.host_bytes = 7 * kGiB});
+  const auto& own = find(report, 1, OffloadDevice::kNone, OffloadDevice::kNone);
+  const auto peak = peak_of(own, report);
+  CHECK(peak.gpu_bytes == 0);
+  CHECK(peak.host_bytes == 6 * kGiB);  // of two ranks: parameters 1, gradients 1, moments 2 / 2
+  CHECK_THAT(report_text(report), Contains("memory of the rank") && !Contains("GPU"));
+}
+
+TEST_CASE("gradients stay beside activations while micro batches are accumulated", "[runtime][memory_plan]") {
+  memory_plan::RankMemory memory;
+  memory.add(memory_plan::Tier::kDevice, memory_plan::Use::kGradients, 10);
+  memory.add(memory_plan::Tier::kDevice, memory_plan::Use::kParameters, 5);
+  CHECK(memory_plan::peak_of(memory, {}, 7, false).gpu_bytes == 15);
+  CHECK(memory_plan::peak_of(memory, {}, 12, false).gpu_bytes == 17);
+  CHECK(memory_plan::peak_of(memory, {}, 7, true).gpu_bytes == 22);
+}
+
+TEST_CASE("the JSON document of a plan", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  const auto job = job_of(dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})");
+  const auto document =
+      nlohmann::json::parse(report_json(report_of(job, at::kCUDA, {.gpu_bytes = 4 * kGiB, .host_bytes = kGiB})));
+  CHECK(document["gpu_memory"] == 4 * kGiB);
+  CHECK(document["activations"].is_null());
+  CHECK(document["settings"].size() == 11);
+  const auto& own = document["settings"][5];
+  CHECK(own["is_of_config"] == true);
+  CHECK(own["bytes_per_rank"]["device"]["moments"] == 2 * kGiB);
+  CHECK(own["fits"] == false);
+  CHECK(own["reason"] == "needs 5.00 GiB on each GPU, which has 4.00 GiB");
+}
