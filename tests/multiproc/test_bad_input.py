@@ -519,6 +519,16 @@ class Offloaded(BadInputTest):
                 self.assertAlmostEqual(needed, total / 2**30, delta=0.1 + 0.01 * total / 2**30)
                 self.assertLessEqual(available, total / 2**30)
 
+    def test_state_on_the_device_larger_than_the_memory_of_the_host(self):
+        with open("/proc/meminfo") as file:
+            total = int(re.search(r"MemTotal:\s+(\d+) kB", file.read())[1]) << 10
+        config = base_config("mlp", init={"seed": 1, "std": 0.02}, zero_optimization={"stage": 1})
+        outcome = run(self.start("mlp", model=self.large_model(2 * total), config=config, world=2))
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertRegex(outcome.text, r"the run does not fit: its state needs [\d.]+ GiB of host memory \([\d.]+ GiB for "
+                                       r"each of 2 ranks\), of which [\d.]+ GiB are available")
+        self.assertIn("shows what each setting needs", outcome.text)
+
     def test_state_larger_than_the_limit_of_the_cgroup(self):
         """The pages of a file that was read count as used there, but are dropped when memory is needed."""
         with open(self.path("read"), "wb") as file:

@@ -14,6 +14,8 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
+#include "runtime/engine/plan/estimate_activations.hpp"
+#include "runtime/engine/plan/require_memory.hpp"
 #include "runtime/engine/run/checkpointing.hpp"
 #include "runtime/engine/run/resolved_config.hpp"
 #include "runtime/engine/run/run_evaluation.hpp"
@@ -110,6 +112,7 @@ class Training {
   }
 
   void build_engine() {
+    require_memory();
     engine_ = std::make_unique<step::Engine>(*model_, config_, engine_options(), groups_,
                                              setup::initial_values(*model_, config_.init, request_.model_path));
     ended("setting up parameters and optimizer");
@@ -124,6 +127,24 @@ class Training {
     }
     starts_.emplace(diagnosis::FailedRun{*model_, *engine_, data_, config_, groups_, device_}, position_);
     log::debug("engine ready");
+  }
+
+  // A run that cannot fit ends here, not in its first step.
+  void require_memory() const {
+    const plan::PlannedRank rank{.device = device_,
+                                 .rank = groups_.own.data,
+                                 .num_data_ranks = groups_.mesh.data,
+                                 .for_evaluation = request_.eval_only};
+    const int64_t activations =
+        plan::estimate_activations(model_->facts.table, config_,
+                                   plan::count_positions(data_, config_.batch.micro_batch), precision_.compute_dtype);
+    const auto warning = plan::require_memory(plan::planned_model(*model_), config_, rank,
+                                              plan::read_capacity(device_, ranks_of_host()), activations);
+    if (!warning.empty() && groups_.world.rank() == 0) log::warning("{}", warning);
+  }
+
+  int ranks_of_host() const {
+    return (request_.placement.world_size + request_.placement.num_nodes - 1) / request_.placement.num_nodes;
   }
 
   void resume() {
@@ -327,8 +348,7 @@ class Training {
   step::EngineOptions engine_options() {
     step::EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.for_evaluation = request_.eval_only;
-    out.ranks_of_host =
-        (request_.placement.world_size + request_.placement.num_nodes - 1) / request_.placement.num_nodes;
+    out.ranks_of_host = ranks_of_host();
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
