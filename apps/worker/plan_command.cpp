@@ -3,10 +3,12 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
 #include "device.hpp"
 #include "plan_options.hpp"
+#include "runtime/engine/plan/largest_gpt.hpp"
 #include "runtime/engine/plan/plan_report.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/telemetry/host_memory.hpp"
@@ -73,13 +75,33 @@ plan::PlanReport plan_model(const PlanOptions& options) {
   return report;
 }
 
+std::string plan_largest(const PlanOptions& options) {
+  const plan::JobSource job = job_of(options);
+  plan::PlanReport report = report_of(options);
+  if (report.capacity.has_gpus && !report.capacity.gpu_bytes) {
+    command_line::usage_error("--largest needs --gpu_memory SIZE: this machine has no GPU");
+  }
+  const auto loaded = plan::load_job(job);
+  if (loaded.config.pipeline.stages > 1) {
+    command_line::usage_error("--largest plans data ranks only: leave pipeline.stages out, or plan a model file");
+  }
+  report.num_data_ranks = loaded.data_ranks;
+  const auto found = plan::find_largest_gpts(report, job);
+  return options.json ? largest_json(report, found) : largest_text(report, found);
+}
+
+std::string plan_text(const PlanOptions& options) {
+  if (options.largest) return plan_largest(options);
+  const auto report = plan_model(options);
+  return options.json ? report_json(report) : report_text(report);
+}
+
 }  // namespace
 
 int plan_command(const std::vector<std::string>& arguments) {
   const auto options = read_plan_options(arguments);
   if (!options) return 0;
-  const auto report = plan_model(*options);
-  std::fputs((options->json ? report_json(report) : report_text(report)).c_str(), stdout);
+  std::fputs(plan_text(*options).c_str(), stdout);
   return 0;
 }
 

@@ -35,16 +35,6 @@ std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const En
   return out;
 }
 
-int64_t width_of(const ParameterTable& table) {
-  int64_t norm_width = 0, any_width = 1;
-  for (const auto& parameter : table.parameters) {
-    if (parameter.shape.empty()) continue;
-    if (parameter.shape.size() == 1 && is_weight(parameter.name)) norm_width = std::max(norm_width, parameter.shape[0]);
-    if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
-  }
-  return norm_width > 0 ? norm_width : any_width;
-}
-
 // The factor by which gradients are divided before the sum: the number of ranks, a given part of it, or 1. fp16 ends at
 // 65504, so with fp16 it is the number of ranks unless the user sets it (as in DeepSpeed's stages 1 to 3): a mean is
 // not larger than its largest part, while a sum overflows the sooner, the more ranks there are.
@@ -152,6 +142,16 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
 
 int64_t host_update_numel(const config::Zero& zero) {
   return std::min(offload::HostUpdateOptions().chunk_numel, std::max<int64_t>(1, zero.sub_group_size));
+}
+
+int64_t width_of(const ParameterTable& table) {
+  int64_t norm_width = 0, any_width = 1;
+  for (const auto& parameter : table.parameters) {
+    if (parameter.shape.empty()) continue;
+    if (parameter.shape.size() == 1 && is_weight(parameter.name)) norm_width = std::max(norm_width, parameter.shape[0]);
+    if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
+  }
+  return norm_width > 0 ? norm_width : any_width;
 }
 
 void solve_auto_sizes(const ParameterTable& table, config::Zero& zero) {

@@ -20,8 +20,10 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
 // The most elements that an offloaded update works on at once.
 int64_t host_update_numel(const config::Zero& zero);
 
-// Computes the sizes that the config leaves to the model's width h, the largest last dimension of its normalisation
-// weights (else of its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.
+// The model's width h: the largest last dimension of its normalisation weights, else of its linear layers.
+int64_t width_of(const ParameterTable& table);
+// Computes the sizes that the config leaves to the width: reduce bucket h*h, prefetch bucket 0.9*h*h, persistence
+// threshold 10*h.
 void solve_auto_sizes(const ParameterTable& table, config::Zero& zero);
 
 }  // namespace dslaunch::runtime::engine::step

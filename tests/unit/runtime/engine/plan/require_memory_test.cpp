@@ -76,6 +76,7 @@ TEST_CASE("state that a host has no room for is refused on CPU ranks", "[runtime
 // 163M on a GPU: a peak of 9.9 GiB with 2.1 GiB of parameters, masters and moments (docs/results/gpu_steps_1gpu.md).
 TEST_CASE("activations of a GPT are estimated from its shapes", "[runtime][engine][plan]") {
   ParameterTable gpt;
+  gpt.units.resize(1);
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     gpt.parameters.push_back({name, std::move(shape), 1, at::kFloat, true, 0, {}});
   };
@@ -93,8 +94,16 @@ TEST_CASE("activations of a GPT are estimated from its shapes", "[runtime][engin
   config::JobConfig config;
   const auto bytes = static_cast<double>(estimate_activations(gpt, config, 16 * 1024, at::kBFloat16));
   CHECK(bytes / kGiB == Approx(7.8).epsilon(0.07));
-  config.recomputation.enabled = true;
+  config.pipeline.stages = 2;
   CHECK(estimate_activations(gpt, config, 16 * 1024, at::kBFloat16) == 0);
+}
+
+TEST_CASE("recomputation keeps the inputs of units", "[runtime][engine][plan]") {
+  config::JobConfig config;
+  config.recomputation.enabled = true;
+  // Three units and the larger one again; the width is that of the matrices.
+  PlannedModel model = large_model();
+  CHECK(estimate_activations(model.table, config, 10, at::kFloat) == 10 * 4 * (2 * (1 << 14) + (1 << 13) + (1 << 14)));
 }
 
 TEST_CASE("positions are tokens, or rows of features", "[runtime][engine][plan]") {
