@@ -206,6 +206,7 @@ ModelPlan model_plan(const Given& given, bool json) {
   if (!given.device.empty() && given.device != "auto" && given.device != "cpu" && given.device != "cuda") {
     usage_error(fmt::format("--device {}: expected auto, cpu or cuda", given.device));
   }
+  if (given.measure && !given.activations.empty()) usage_error("--measure and --activations exclude each other");
   for (const auto& text : given.sets) config::parse_set_option(text);
   check_run_flags(given.flags);
   ModelPlan plan{given.model, {"plan"}};

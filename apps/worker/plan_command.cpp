@@ -1,14 +1,20 @@
 // What a model and a config need in memory, on hosts that need not exist.
+#include <chrono>
 #include <cstdio>
 
+#include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "comm/communicator.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
 #include "device.hpp"
 #include "plan_options.hpp"
+#include "rendezvous/launch_env.hpp"
+#include "rendezvous/store.hpp"
 #include "runtime/engine/plan/largest_gpt.hpp"
+#include "runtime/engine/plan/measure_activations.hpp"
 #include "runtime/engine/plan/plan_report.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/telemetry/host_memory.hpp"
@@ -60,6 +66,27 @@ plan::PlanReport report_of(const PlanOptions& options) {
   return report;
 }
 
+// Two steps on this machine's device, in the precision of the ranks that are planned.
+plan::Activations measure(const PlanOptions& options, config::JobConfig config, at::Device planned) {
+  const bool has_data = !config.data.train.empty() || config.data.synthetic_train;
+  if (!has_data) {
+    throw UserError(
+        ExitCode::kBadInput,
+        "--measure needs a micro batch: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
+  }
+  if (config.pipeline.stages > 1) {
+    command_line::usage_error("--measure runs the whole model: leave pipeline.stages out, or give --activations SIZE");
+  }
+  if (config.precision == config::Precision::kAuto && planned.is_cuda()) config.precision = config::Precision::kBf16;
+  const rendezvous::LaunchEnv alone;
+  const at::Device device = open_device(planned.is_cpu() ? "cpu" : "auto", alone);
+  const auto store = rendezvous::connect_store(alone, Deadline::after(std::chrono::minutes(1)));
+  const auto world = comm::make_communicator({.device = device.is_cuda() ? device.index() : -1}, *store);
+  const auto measured = plan::measure_activations(options.model, std::move(config), device, *world);
+  return {measured.forward_peak,
+          fmt::format("measured on {}", device.is_cpu() ? "the CPU of this machine" : "its GPU")};
+}
+
 plan::PlanReport plan_model(const PlanOptions& options) {
   const plan::JobSource job = job_of(options);
   const auto loaded = plan::load_job(job);
@@ -72,6 +99,7 @@ plan::PlanReport plan_model(const PlanOptions& options) {
     report.num_units += model.table.units.size();
   }
   report.settings = plan::plan_settings(models, job, report.device);
+  if (options.measure) report.activations = measure(options, loaded.config, report.device);
   return report;
 }
 

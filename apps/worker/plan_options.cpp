@@ -47,6 +47,9 @@ std::optional<PlanOptions> read_plan_options(const std::vector<std::string>& arg
   if (options.device != "auto" && options.device != "cpu" && options.device != "cuda") {
     command_line::usage_error(fmt::format("--device must be auto, cpu or cuda, not '{}'", options.device));
   }
+  if (options.measure && options.activations) {
+    command_line::usage_error("--measure and --activations exclude each other");
+  }
   return options;
 }
 

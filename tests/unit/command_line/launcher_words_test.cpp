@@ -60,6 +60,7 @@ const std::vector<Slip>& slips() {
       {{"plan", "m.pt", "--set", "x"}, "--set 'x' is not KEY=VALUE; for example --set zero_optimization.stage=1"},
       {{"plan", "m.pt", "--num_gpus", "0"}, "--num_gpus: 0 is too small; the minimum is 1; see 'dslaunch plan --help'"},
       {{"plan", "--largest", "m.pt"}, "'m.pt' belongs to 'dslaunch plan MODEL.pt'"},
+      {{"plan", "m.pt", "--measure", "--activations", "1G"}, "--measure and --activations exclude each other"},
       {{"plan", "--largest", "--measure"}, "--measure belongs to 'dslaunch plan MODEL.pt'"},
       {{"plan", "--params", "1M", "--gpu_memory", "80G"},
        "--gpu_memory belongs to 'dslaunch plan MODEL.pt' and 'dslaunch plan --largest'"},

@@ -143,3 +143,25 @@ TEST_CASE("a model file is planned without training it", "[worker][plan]") {
                             "zero_optimization.zero_hpz_partition_size=3"});
         }) == "zero_hpz_partition_size 3 does not divide the 4 data-parallel ranks; use the number of ranks of a host");
 }
+
+TEST_CASE("activations are measured where that is asked for", "[worker][plan]") {
+  const test::JobFiles job(test::make_mixed_net());
+  job.folder.write("ds.json", job.config(test::json::object()).dump());
+  const auto measured = [&](int64_t micro_batch) -> int64_t {
+    const test::CapturedOutput out(1);
+    const int code =
+        worker::dispatch({"plan", job.model, "--config", job.folder / "ds.json", "--device", "cpu", "--set",
+                          "train_batch_size=" + std::to_string(micro_batch), "--measure", "--json"});
+    CHECK(code == 0);
+    return nlohmann::json::parse(out.text())["activations"]["bytes"];
+  };
+  // The net keeps eight tensors of 5 floats for a sample, and the inputs of its loss; twice as many for twice as many.
+  const int64_t of_six = measured(6), of_twelve = measured(12);
+  CHECK(of_twelve >= 12 * 8 * 5 * 4);
+  CHECK(of_twelve <= 12 * 20 * 5 * 4);
+  CHECK(2 * of_six == Approx(of_twelve).epsilon(0.1));
+  job.folder.write("no_data.json", "{}");
+  CHECK(test::message_of(ExitCode::kBadInput, "", [&] {
+          worker::dispatch({"plan", job.model, "--config", job.folder / "no_data.json", "--measure"});
+        }) == "--measure needs a micro batch: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
+}

@@ -326,12 +326,8 @@ class Training {
   }
 
   void switch_on_recomputation() {
-    const auto& wanted = config_.recomputation;
-    if (!wanted.enabled) return;
-    const auto summary = model_->runnable->set_recomputation(
-        {wanted.number_checkpoints, std::max<int64_t>(1, config_.pipeline.activation_checkpoint_interval),
-         wanted.cpu_checkpointing, wanted.contiguous_memory_optimization, wanted.synchronize_checkpoint_boundary,
-         wanted.profile, device_});
+    if (!config_.recomputation.enabled) return;
+    const auto summary = model_->runnable->set_recomputation(setup::recomputation_options(config_, device_));
     if (groups_.world.rank() == 0) log::info("{}", summary);
   }
 

@@ -1,5 +1,6 @@
 #include "runtime/engine/setup/load_model.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -115,6 +116,17 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
   auto model = model::script::load_script_stage(path, config.units, {config.kernels, precision.compute_dtype}, options);
   if (config.init) take_pretrained_values(*model, *config.init, path);
   return model;
+}
+
+model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device) {
+  const auto& wanted = config.recomputation;
+  return {wanted.number_checkpoints,
+          std::max<int64_t>(1, config.pipeline.activation_checkpoint_interval),
+          wanted.cpu_checkpointing,
+          wanted.contiguous_memory_optimization,
+          wanted.synchronize_checkpoint_boundary,
+          wanted.profile,
+          device};
 }
 
 }  // namespace dslaunch::runtime::engine::setup

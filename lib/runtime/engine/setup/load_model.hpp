@@ -10,6 +10,7 @@
 #include "config/job_config.hpp"
 #include "config/model_defaults.hpp"
 #include "runtime/model/model.hpp"
+#include "runtime/model/recomputation_options.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 
@@ -27,5 +28,8 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
 // job's data first. Collective.
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
                                          const comm::Groups& groups);
+
+// How units are recomputed; for a config that enables it.
+model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device);
 
 }  // namespace dslaunch::runtime::engine::setup
