@@ -91,7 +91,9 @@ int64_t amount_of(const char* option, const std::string& text) {
 // The texts of the options as they were given.
 struct Given {
   std::string schedule, kind = "1f1b", times = "1,1,1", parameters, largest_layer;
-  std::string model, config, device, gpu_memory, host_memory, activations;
+  std::string model, config, device, gpu_memory, host_memory, activations, suggest;
+  std::optional<double> tflops;
+  std::string device_bandwidth, link_bandwidth, host_bandwidth, network_bandwidth, file_bandwidth;
   std::vector<std::string> sets;
   config::RunFlags flags;
   int num_gpus = 1, num_nodes = 1;
@@ -167,6 +169,13 @@ constexpr std::pair<const char*, unsigned> kOptions[] = {
     {"--host_memory", kOfModel | kOfLargest},
     {"--activations", kOfModel | kOfLargest},
     {"--measure", kOfModel},
+    {"--suggest", kOfModel},
+    {"--tflops", kOfModel},
+    {"--device_bandwidth", kOfModel},
+    {"--link_bandwidth", kOfModel},
+    {"--host_bandwidth", kOfModel},
+    {"--network_bandwidth", kOfModel},
+    {"--file_bandwidth", kOfModel},
     {"--stages", kOfModel},
     {"--data", kOfModel},
     {"--inputs", kOfModel},
@@ -223,10 +232,17 @@ ModelPlan model_plan(const Given& given, bool json) {
   pass("--num_nodes", std::to_string(given.num_nodes));
   for (const auto& [name, text] : {std::pair{"--gpu_memory", given.gpu_memory},
                                    {"--host_memory", given.host_memory},
-                                   {"--activations", given.activations}}) {
+                                   {"--activations", given.activations},
+                                   {"--device_bandwidth", given.device_bandwidth},
+                                   {"--link_bandwidth", given.link_bandwidth},
+                                   {"--host_bandwidth", given.host_bandwidth},
+                                   {"--network_bandwidth", given.network_bandwidth},
+                                   {"--file_bandwidth", given.file_bandwidth}}) {
     check_size(name, text);
     pass(name, text);
   }
+  pass("--suggest", given.suggest);
+  if (given.tflops) pass("--tflops", fmt::format("{}", *given.tflops));
   if (given.measure) words.emplace_back("--measure");
   if (given.largest) words.emplace_back("--largest");
   if (json) words.emplace_back("--json");
@@ -245,6 +261,15 @@ void add_model_options(CommandLine& line, Given& given) {
   line.value("--host_memory", given.host_memory, "of each host; without it what this machine has available", "SIZE");
   line.value("--activations", given.activations, "of one rank, on top of its state", "SIZE");
   line.flag("--measure", given.measure, "run a forward and a backward of one micro batch for its activations");
+  line.value("--suggest", given.suggest, "write the config that fits with the least predicted step time", "FILE");
+  const char* rate = "of --suggest, for each second; without it measured here";
+  line.value_from(0.001, "--tflops", given.tflops, "a rank's matrix products; without it measured here", "N");
+  line.value("--device_bandwidth", given.device_bandwidth, std::string("GPU memory ") + rate, "SIZE");
+  line.value("--link_bandwidth", given.link_bandwidth, std::string("GPU to host ") + rate, "SIZE");
+  line.value("--host_bandwidth", given.host_bandwidth, std::string("host memory ") + rate, "SIZE");
+  line.value("--network_bandwidth", given.network_bandwidth, "what a rank sends in collectives each second", "SIZE");
+  line.value("--file_bandwidth", given.file_bandwidth, "files of a host each second; without it none are suggested",
+             "SIZE");
   add_run_flags(line, config::FlagGroup::kParallel, given.flags);
   add_run_flags(line, config::FlagGroup::kData, given.flags);
 }

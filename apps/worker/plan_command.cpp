@@ -1,6 +1,7 @@
 // What a model and a config need in memory, on hosts that need not exist.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
@@ -13,10 +14,16 @@
 #include "plan_options.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
+#include "runtime/engine/plan/estimate_activations.hpp"
 #include "runtime/engine/plan/largest_gpt.hpp"
 #include "runtime/engine/plan/measure_activations.hpp"
+#include "runtime/engine/plan/measure_rates.hpp"
 #include "runtime/engine/plan/plan_report.hpp"
+#include "runtime/engine/plan/suggest.hpp"
 #include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/setup/training_data.hpp"
+#include "runtime/precision/precision_choice.hpp"
+#include "runtime/state/output_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
 namespace dslaunch::worker {
@@ -118,8 +125,91 @@ std::string plan_largest(const PlanOptions& options) {
   return options.json ? largest_json(report, found) : largest_text(report, found);
 }
 
+double given_or(const std::optional<int64_t>& given, double measured) {
+  return given ? static_cast<double>(*given) : measured;
+}
+
+// Those given, else those of this machine, where it has the device that is planned.
+plan::Rates rates_of(const PlanOptions& options, const config::JobConfig& config, const plan::PlanReport& report) {
+  plan::Rates rates;
+  const bool is_all_given =
+      options.tflops && options.device_bandwidth && options.link_bandwidth && options.host_bandwidth;
+  if (!is_all_given) {
+    if (report.device.is_cuda() && !gpu_memory_of_this_machine()) {
+      command_line::usage_error(
+          "--suggest for GPUs needs rates, and this machine has no GPU to measure: give --tflops, --device_bandwidth, "
+          "--link_bandwidth and --host_bandwidth");
+    }
+    const at::Device device = open_device(report.device.is_cpu() ? "cpu" : "cuda", {});
+    const auto precision =
+        runtime::precision::choose_precision(config.precision, config.keep_batch_norm, report.device);
+    rates = plan::measure_rates(device, precision.compute_dtype);
+  }
+  if (options.tflops) rates.flops = *options.tflops * 1e12;
+  rates.device_bytes = given_or(options.device_bandwidth, rates.device_bytes);
+  rates.link_bytes = given_or(options.link_bandwidth, rates.link_bytes);
+  rates.host_bytes = given_or(options.host_bandwidth, rates.host_bytes);
+  rates.network_bytes = given_or(options.network_bandwidth, 0);
+  rates.file_bytes = given_or(options.file_bandwidth, 0);
+  if (report.num_data_ranks > 1 && rates.network_bytes == 0) {
+    command_line::usage_error(
+        fmt::format("--suggest for {} data ranks needs --network_bandwidth SIZE: what a rank sends in collectives each "
+                    "second",
+                    report.num_data_ranks));
+  }
+  return rates;
+}
+
+int64_t positions_of_sample(const std::string& model_path, const config::JobConfig& config, at::Device device) {
+  if (config.data.train.empty() && !config.data.synthetic_train) {
+    throw UserError(
+        ExitCode::kBadInput,
+        "--suggest needs to know the size of a sample: pass --data PATH, or set \"data\": {\"train\": PATH} "
+        "in the config");
+  }
+  const auto model = runtime::engine::setup::load_model(model_path, config, device);
+  const auto data = runtime::engine::setup::open_training_data(model->facts, config, {}, /*rank=*/0, at::kFloat,
+                                                               /*pin=*/false);
+  return plan::count_positions(data, /*micro_batch=*/1);
+}
+
+// Of a new file: what stands in another one may be somebody's only copy.
+void require_new_file(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("--suggest '{}': the file exists; name one that does not", path));
+}
+
+void write_config(const std::string& path, const std::string& text) {
+  runtime::OutputFile file(path);
+  file.write(text);
+  file.finish(/*sync=*/false);
+}
+
+std::string suggest_setting(const PlanOptions& options) {
+  require_new_file(options.suggest);
+  plan::SuggestInputs inputs;
+  inputs.job = job_of(options);
+  const auto loaded = plan::load_job(inputs.job);
+  if (loaded.config.pipeline.stages > 1) {
+    command_line::usage_error("--suggest chooses among data-parallel settings: leave pipeline.stages out");
+  }
+  inputs.report = report_of(options);
+  inputs.report.num_data_ranks = loaded.data_ranks;
+  inputs.rates = rates_of(options, loaded.config, inputs.report);
+  inputs.positions_per_sample = positions_of_sample(options.model, loaded.config, inputs.report.device);
+  inputs.model = read_models(options.model, loaded.config, inputs.report.device).front();
+  if (options.measure) inputs.report.activations = measure(options, loaded.config, inputs.report.device);
+  const auto suggestion = plan::suggest(inputs);
+  write_config(options.suggest, plan::config_text(suggestion.chosen, inputs.job));
+  return options.json ? suggestion_json(suggestion, inputs, options.suggest)
+                      : suggestion_text(suggestion, inputs, options.suggest);
+}
+
 std::string plan_text(const PlanOptions& options) {
   if (options.largest) return plan_largest(options);
+  if (!options.suggest.empty()) return suggest_setting(options);
   const auto report = plan_model(options);
   return options.json ? report_json(report) : report_text(report);
 }

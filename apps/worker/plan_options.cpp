@@ -41,6 +41,13 @@ std::optional<PlanOptions> read_plan_options(const std::vector<std::string>& arg
   add_size(line, "--activations", options.activations, "of one rank, on top of its state");
   line.flag("--measure", options.measure, "runs a forward and a backward of one micro batch for its activations");
   line.flag("--largest", options.largest, "instead of a model, the largest GPT that fits");
+  line.text("--suggest", options.suggest, "writes the config that fits with the least predicted step time", "FILE");
+  line.value_from(0.001, "--tflops", options.tflops, "of --suggest: a rank's matrix products", "N");
+  add_size(line, "--device_bandwidth", options.device_bandwidth, "of --suggest: device memory, per second");
+  add_size(line, "--link_bandwidth", options.link_bandwidth, "of --suggest: a rank's device and host, each way");
+  add_size(line, "--host_bandwidth", options.host_bandwidth, "of --suggest: memory of a host");
+  add_size(line, "--network_bandwidth", options.network_bandwidth, "of --suggest: what a rank sends in collectives");
+  add_size(line, "--file_bandwidth", options.file_bandwidth, "of --suggest: files of a host");
   line.flag("--json", options.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   if (options.model.empty() && !options.largest) command_line::usage_error("MODEL.pt is missing");

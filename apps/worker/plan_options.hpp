@@ -17,6 +17,10 @@ struct PlanOptions {
   std::string device = "auto";
   int num_gpus = 1, num_nodes = 1;
   std::optional<int64_t> gpu_memory, host_memory, activations;  // bytes
+  std::string suggest;                                          // the config to write; empty: not asked for
+  // Rates that are given, per second; the others are measured where that is possible.
+  std::optional<double> tflops;
+  std::optional<int64_t> device_bandwidth, link_bandwidth, host_bandwidth, network_bandwidth, file_bandwidth;
   bool measure = false, largest = false, json = false;
 };
 

@@ -6,6 +6,7 @@
 
 #include "apps/launcher/commands.hpp"
 #include "apps/worker/commands.hpp"
+#include "config/load.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_files.hpp"
@@ -164,4 +165,31 @@ TEST_CASE("activations are measured where that is asked for", "[worker][plan]") 
   CHECK(test::message_of(ExitCode::kBadInput, "", [&] {
           worker::dispatch({"plan", job.model, "--config", job.folder / "no_data.json", "--measure"});
         }) == "--measure needs a micro batch: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
+}
+
+TEST_CASE("a suggested config is written to a new file", "[worker][plan]") {
+  const test::JobFiles job(test::make_mixed_net());
+  job.folder.write("ds.json", job.config(test::json::object()).dump());
+  const std::string written = job.folder / "out.json";
+  const std::vector<std::string> words{"plan",     job.model, "--config",  job.folder / "ds.json",
+                                       "--device", "cpu",     "--suggest", written};
+  {
+    const test::CapturedOutput out(1);
+    const int code = worker::dispatch(words);
+    CHECK(code == 0);
+    CHECK_THAT(out.text(),
+               Catch::Matchers::Contains("suggested, of ") &&
+                   Catch::Matchers::Contains("with 12 samples a step on 1 data rank: ZeRO 0, no recomputation, "
+                                             "micro batch 12 x 1 accumulation step\n"));
+  }
+  const auto loaded = config::load_file(written, {}, {.world_size = 1});
+  CHECK(loaded.ok());
+  CHECK(loaded.config.batch.train_batch == 12);
+  CHECK(test::message_of(ExitCode::kCannotCreate, written, [&] { worker::dispatch(words); }) ==
+        "--suggest 'DIR': the file exists; name one that does not");
+  auto several = words;
+  several.back() += ".2";
+  several.insert(several.end(), {"--num_gpus", "2"});
+  CHECK(test::message_of(ExitCode::kUsage, "", [&] { worker::dispatch(several); }) ==
+        "--suggest for 2 data ranks needs --network_bandwidth SIZE: what a rank sends in collectives each second");
 }

@@ -91,9 +91,12 @@ std::vector<PlannedSetting> list_settings(const JobSource& job) {
       continue;
     }
     JobSource changed = job;
-    for (auto& each : overrides_of(choice, own.config.zero)) changed.overrides.push_back(std::move(each));
+    auto overrides = overrides_of(choice, own.config.zero);
+    changed.overrides.insert(changed.overrides.end(), overrides.begin(), overrides.end());
     auto loaded = config::load_file(changed.config_path, changed.overrides, {.world_size = changed.world_size});
-    if (loaded.ok()) out.push_back(setting_of(choice, std::move(loaded.config), false));
+    if (!loaded.ok()) continue;
+    out.push_back(setting_of(choice, std::move(loaded.config), false));
+    out.back().overrides = std::move(overrides);
   }
   return out;
 }

@@ -21,6 +21,7 @@ struct PlannedSetting {
   bool is_own = false;  // what the config says
   config::JobConfig config;
   memory_plan::RankMemory memory;
+  std::vector<config::Override> overrides = {};  // that make the job's config this one
 };
 
 // `stages`: of the pipeline, one model each; a setting has the memory of the stage that needs the most on its device.

@@ -1,0 +1,55 @@
+#include "runtime/engine/plan/measure_rates.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/state/pinned_memory.hpp"
+#include "runtime/telemetry/time_mark.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+namespace {
+
+constexpr int kRounds = 4;
+constexpr int64_t kCopyBytes = int64_t{1} << 27;
+constexpr int64_t kWidthOnDevice = 8192, kWidthOnHost = 1024;
+
+// The least of some rounds, in seconds.
+template <class Work>
+double time_of(at::Device device, Work&& work) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < kRounds; ++round) {
+    const TimeMark begin = mark_time(device);
+    work();
+    least = std::min(least, milliseconds_between(begin, mark_time(device)) / 1000);
+  }
+  return least;
+}
+
+double copy_rate(at::Device device, const at::Tensor& from, const at::Tensor& to) {
+  return static_cast<double>(from.nbytes()) / time_of(device, [&] { to.copy_(from, /*non_blocking=*/true); });
+}
+
+}  // namespace
+
+Rates measure_rates(at::Device device, at::ScalarType compute_dtype) {
+  Rates out;
+  const int64_t width = device.is_cpu() ? kWidthOnHost : kWidthOnDevice;
+  const at::Tensor a = at::ones({width, width}, at::TensorOptions(device).dtype(compute_dtype)), b = at::ones_like(a);
+  at::Tensor product = at::empty_like(a);
+  const double flops = 2.0 * static_cast<double>(width) * static_cast<double>(width) * static_cast<double>(width);
+  out.flops = flops / time_of(device, [&] { at::mm_out(product, a, b); });
+  const at::Tensor host = at::zeros({kCopyBytes}, at::kByte), other = at::zeros_like(host);
+  // A copy reads and writes.
+  out.host_bytes = 2 * copy_rate(at::kCPU, host, other);
+  out.device_bytes = out.link_bytes = out.host_bytes;
+  if (device.is_cpu()) return out;
+  const at::Tensor on_device = at::zeros({kCopyBytes}, at::TensorOptions(device).dtype(at::kByte));
+  out.device_bytes = 2 * copy_rate(device, on_device, at::zeros_like(on_device));
+  const at::Tensor pinned = pinned_if_possible({kCopyBytes}, at::kByte);
+  out.link_bytes = copy_rate(device, pinned, on_device);
+  return out;
+}
+
+}  // namespace dslaunch::runtime::engine::plan

@@ -1,0 +1,86 @@
+#include "runtime/engine/plan/predict_step.hpp"
+
+#include <algorithm>
+
+namespace dslaunch::runtime::engine::plan {
+namespace {
+
+using config::OffloadDevice;
+
+constexpr double kUpdateBytes = 28;     // of a parameter: master, two moments and gradient read, three written, a copy
+constexpr double kStateFileBytes = 24;  // master and moments, read and written
+constexpr double kGradientBytes = 4;
+
+double seconds(double amount, double rate) {
+  return amount == 0 ? 0 : amount / rate;
+}
+
+}  // namespace
+
+StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates) {
+  const config::Zero& zero = config.zero;
+  const double ranks = work.num_data_ranks, accumulation = static_cast<double>(config.batch.accumulation);
+  const double trained = static_cast<double>(work.num_trained), own = zero.stage >= 1 ? trained / ranks : trained;
+  const auto size = static_cast<double>(work.compute_size);
+  StepTimes out;
+
+  const double positions = accumulation * static_cast<double>(config.batch.micro_batch * work.positions_per_sample);
+  const double pass = 2 * static_cast<double>(work.num_parameters) * positions;  // FLOPs of a forward
+  const double forward = seconds(pass, rates.flops);
+  const double backward = seconds((config.recomputation.enabled ? 3 : 2) * pass, rates.flops);
+  out.compute = forward + backward;
+
+  // A collective over all parameters, each way.
+  const double once = ranks > 1 ? seconds((ranks - 1) / ranks * size * trained, rates.network_bytes) : 0;
+  const double gathers = zero.stage == 3 ? accumulation * once : 0;  // of forward, and again of backward
+  const double reductions = zero.stage >= 2 ? accumulation * once : once;
+  const double publication = zero.stage < 3 ? once : 0;
+  out.communication = 2 * gathers + reductions + publication;
+
+  const bool offloads_state = zero.offload_optimizer.device != OffloadDevice::kNone;
+  const bool offloads_parameters = zero.stage == 3 && zero.offload_param.device != OffloadDevice::kNone;
+  const double share = offloads_state ? zero.offload_optimizer.ratio : 0;
+  const double host_of_rank = rates.host_bytes / work.ranks_of_host,
+               file_of_rank = rates.file_bytes / work.ranks_of_host;
+  const double on_device = seconds((1 - share) * own * kUpdateBytes, rates.device_bytes);
+  double on_host = seconds(share * own * kUpdateBytes, host_of_rank);
+  if (zero.offload_optimizer.device == OffloadDevice::kFile) {
+    on_host = std::max(on_host, seconds(share * own * kStateFileBytes, file_of_rank));
+  }
+  out.update = on_device + on_host;
+  // Added up on the device, gradients of later micro batches come up and go down again.
+  const double gradient_trips = zero.stage >= 2 ? 2 * accumulation - 1 : 1;
+  const double gradient_size = accumulation > 1 ? kGradientBytes : size;
+  const double down = seconds(share * own * gradient_size * gradient_trips, rates.link_bytes);
+  const double up = seconds(share * own * size, rates.link_bytes);
+  double parameters = offloads_parameters ? seconds(accumulation * own * size, rates.link_bytes) : 0;  // of one pass
+  if (offloads_parameters && zero.offload_param.device == OffloadDevice::kFile) {
+    parameters = std::max(parameters, seconds(accumulation * own * size, file_of_rank));
+  }
+  out.transfers = down + up + 2 * parameters;
+
+  const bool overlaps = zero.overlap_comm, reduces_at_once = zero.stage >= 2;
+  const double exposed = overlaps ? 0 : out.communication;
+  const bool is_delayed = offloads_state && zero.offload_optimizer.delayed_update;
+  const double host_update = std::max(on_host, up);
+  const auto hidden = [&](double communication) { return overlaps ? communication : 0; };
+  // Of one micro batch. The first forward overlaps what is left of the update before it, the last backward the
+  // reduction of a sum.
+  const double one_forward = std::max({forward, hidden(gathers), parameters}) / accumulation;
+  const double one_backward = std::max({backward, hidden(gathers + (reduces_at_once ? reductions : 0)), parameters,
+                                        reduces_at_once ? down : 0}) /
+                              accumulation;
+  const double first_forward = std::max({one_forward, hidden(publication), is_delayed ? 0 : host_update});
+  const double last_backward = reduces_at_once ? one_backward : std::max({one_backward, hidden(reductions), down});
+  out.step = first_forward + (accumulation - 1) * (one_forward + one_backward) + last_backward + exposed + on_device;
+  if (is_delayed) out.step = std::max(out.step, host_update);
+  if (offloads_state || offloads_parameters) {
+    // What the bounds hide of an update, a run does not hide whole: offload is never predicted to be the faster choice.
+    config::JobConfig resident = config;
+    resident.zero.offload_optimizer.device = resident.zero.offload_param.device = OffloadDevice::kNone;
+    out.step = std::max(out.step, predict_step(resident, work, rates).step);
+  }
+  return out;
+}
+
+}  // namespace dslaunch::runtime::engine::plan

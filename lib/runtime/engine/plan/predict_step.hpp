@@ -1,0 +1,39 @@
+// How long a step will take, from rates of the hardware: a bound on each resource, added where one waits for the other
+// and taken as the longest where they overlap. For comparing settings of one job, not for promising times. Pure.
+#pragma once
+#include <cstdint>
+
+#include "config/job_config.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+
+// Per second. What a job does not use may be 0.
+struct Rates {
+  double flops = 0;          // of a rank's device, in matrix products of the compute type
+  double device_bytes = 0;   // of a rank's device memory
+  double link_bytes = 0;     // between a rank's device and the host, each way
+  double host_bytes = 0;     // of the host's memory, for all its ranks together
+  double network_bytes = 0;  // that a rank sends in collectives, while it receives as many
+  double file_bytes = 0;     // of the host's files, for all its ranks together
+};
+
+struct StepWork {
+  int64_t num_parameters = 0, num_trained = 0;
+  int64_t positions_per_sample = 1;
+  int64_t compute_size = 4;  // bytes of an element of the compute type
+  int num_data_ranks = 1, ranks_of_host = 1;
+};
+
+struct StepTimes {  // seconds
+  double compute = 0;
+  double communication = 0;  // collectives, hidden or not
+  double update = 0;         // of the optimizer
+  double transfers = 0;      // between host, files and device
+  double step = 0;           // with what overlaps
+};
+
+// Compute: 6 FLOPs for a parameter and a position, 8 with recomputation. Communication: what each stage of ZeRO moves
+// (docs/zero.md). An update moves 28 bytes a parameter.
+StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates);
+
+}  // namespace dslaunch::runtime::engine::plan

@@ -1,0 +1,252 @@
+#include "runtime/engine/plan/suggest.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/byte_size.hpp"
+#include "base/dump_json.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "config/report.hpp"
+#include "runtime/engine/plan/estimate_activations.hpp"
+#include "runtime/precision/precision_choice.hpp"
+
+namespace dslaunch::runtime::engine::plan {
+namespace {
+
+using config::OffloadDevice;
+using memory_plan::Fit;
+using Json = nlohmann::ordered_json;
+
+bool uses_files(const PlannedSetting& setting) {
+  return setting.optimizer == OffloadDevice::kFile || setting.parameters == OffloadDevice::kFile;
+}
+
+// All settings of the job with another micro batch and with or without recomputation.
+class Search {
+ public:
+  explicit Search(const SuggestInputs& inputs)
+      : inputs_(inputs), own_(load_job(inputs.job).config), own_estimate_(estimate(own_)) {}
+
+  std::vector<Candidate> run() {
+    std::vector<Candidate> out;
+    const int64_t samples = own_.batch.train_batch / inputs_.report.num_data_ranks;  // of a rank and step
+    for (const bool recomputes : {false, true}) {
+      for (int64_t accumulation = 1; accumulation <= samples; ++accumulation) {
+        if (samples % accumulation == 0) add(recomputes, samples / accumulation, accumulation, out);
+      }
+    }
+    return out;
+  }
+
+ private:
+  bool is_own(const config::JobConfig& config, const PlannedSetting& setting) const {
+    return setting.is_own && config.batch.micro_batch == own_.batch.micro_batch &&
+           config.recomputation.enabled == own_.recomputation.enabled;
+  }
+
+  void add(bool recomputes, int64_t micro_batch, int64_t accumulation, std::vector<Candidate>& out) const {
+    JobSource job = inputs_.job;
+    std::vector<config::Override> batch;
+    const auto set = [&](const char* key, const std::string& value) { batch.push_back({key, value, "plan"}); };
+    set("train_batch_size", std::to_string(own_.batch.train_batch));
+    set("train_micro_batch_size_per_gpu", std::to_string(micro_batch));
+    set("gradient_accumulation_steps", std::to_string(accumulation));
+    set("activation_checkpointing.enabled", recomputes ? "true" : "false");
+    job.overrides.insert(job.overrides.end(), batch.begin(), batch.end());
+    for (auto& setting : list_settings(job)) {
+      const bool own = is_own(setting.config, setting);
+      if (uses_files(setting) && !own && (inputs_.rates.file_bytes == 0 || !names_directories(setting))) continue;
+      setting.is_own = own;
+      setting.overrides.insert(setting.overrides.begin(), batch.begin(), batch.end());
+      out.push_back(plan(std::move(setting)));
+    }
+  }
+
+  // A directory that the user has named, not one of a plan.
+  bool names_directories(const PlannedSetting& setting) const {
+    return (setting.optimizer != OffloadDevice::kFile || !own_.zero.offload_optimizer.nvme_path.empty()) &&
+           (setting.parameters != OffloadDevice::kFile || !own_.zero.offload_param.nvme_path.empty());
+  }
+
+  Candidate plan(PlannedSetting setting) const {
+    const PlanReport& report = inputs_.report;
+    Candidate out;
+    out.setting = std::move(setting);
+    const config::JobConfig& config = out.setting.config;
+    out.setting.memory =
+        plan_rank(inputs_.model, config, {.device = report.device, .num_data_ranks = report.num_data_ranks});
+    out.activations = activations(config);
+    out.peak =
+        memory_plan::peak_of(out.setting.memory, report.capacity, out.activations, config.batch.accumulation > 1);
+    out.fit = fit_of(out.peak, report.capacity);
+    out.times = predict_step(config, work(config), inputs_.rates);
+    return out;
+  }
+
+  int64_t estimate(const config::JobConfig& config) const {
+    return estimate_activations(inputs_.model.table, config, config.batch.micro_batch * inputs_.positions_per_sample,
+                                dtype(config));
+  }
+
+  int64_t activations(const config::JobConfig& config) const {
+    const int64_t estimated = estimate(config);
+    if (!inputs_.report.activations) return estimated;
+    const auto known = static_cast<double>(inputs_.report.activations->bytes);
+    if (own_estimate_ > 0)
+      return static_cast<int64_t>(known * static_cast<double>(estimated) / static_cast<double>(own_estimate_));
+    return static_cast<int64_t>(known * static_cast<double>(config.batch.micro_batch) /
+                                static_cast<double>(own_.batch.micro_batch));
+  }
+
+  at::ScalarType dtype(const config::JobConfig& config) const {
+    return precision::choose_precision(config.precision, config.keep_batch_norm, inputs_.report.device).compute_dtype;
+  }
+
+  StepWork work(const config::JobConfig& config) const {
+    return {inputs_.model.table.num_elements(), inputs_.model.table.num_trainable(),
+            inputs_.positions_per_sample,       static_cast<int64_t>(c10::elementSize(dtype(config))),
+            inputs_.report.num_data_ranks,      inputs_.report.ranks_of_node};
+  }
+
+  const SuggestInputs& inputs_;
+  const config::JobConfig own_;
+  const int64_t own_estimate_;
+};
+
+std::string describe(const Candidate& candidate) {
+  const auto& config = candidate.setting.config;
+  std::string text = fmt::format("ZeRO {}", candidate.setting.stage);
+  const auto add = [&](const char* what, OffloadDevice device) {
+    if (device != OffloadDevice::kNone) text += fmt::format(", {} on {}", what, text_of(device));
+  };
+  add("optimizer", candidate.setting.optimizer);
+  add("parameters", candidate.setting.parameters);
+  return text + fmt::format(", {}recomputation, micro batch {} x {} accumulation step{}",
+                            config.recomputation.enabled ? "" : "no ", config.batch.micro_batch,
+                            config.batch.accumulation, config.batch.accumulation == 1 ? "" : "s");
+}
+
+std::string times_text(const StepTimes& times) {
+  const auto milliseconds = [](double seconds) { return fmt::format("{:.4g}", seconds * 1000); };
+  return fmt::format("{} ms (compute {}, communication {}, update {}, transfers {})", milliseconds(times.step),
+                     milliseconds(times.compute), milliseconds(times.communication), milliseconds(times.update),
+                     milliseconds(times.transfers));
+}
+
+std::string peak_text(const Candidate& candidate, const memory_plan::Capacity& capacity) {
+  if (!capacity.has_gpus) return fmt::format("{} of host memory", gibibytes(candidate.peak.host_bytes));
+  return fmt::format("{} of each GPU, {} of host memory", gibibytes(candidate.peak.gpu_bytes),
+                     gibibytes(candidate.peak.host_bytes));
+}
+
+Json candidate_json(const Candidate& candidate, const memory_plan::Capacity& capacity) {
+  const auto& config = candidate.setting.config;
+  return {{"zero_stage", candidate.setting.stage},
+          {"offload_optimizer", text_of(candidate.setting.optimizer)},
+          {"offload_param", text_of(candidate.setting.parameters)},
+          {"recomputation", config.recomputation.enabled},
+          {"micro_batch", config.batch.micro_batch},
+          {"accumulation", config.batch.accumulation},
+          {"activation_bytes", candidate.activations},
+          {"peak_bytes_per_gpu", capacity.has_gpus ? Json(candidate.peak.gpu_bytes) : Json(nullptr)},
+          {"peak_bytes_per_host", candidate.peak.host_bytes},
+          {"fits", candidate.fit == Fit::kYes},
+          {"reason", describe_excess(candidate.peak, capacity)},
+          {"seconds",
+           {{"step", candidate.times.step},
+            {"compute", candidate.times.compute},
+            {"communication", candidate.times.communication},
+            {"update", candidate.times.update},
+            {"transfers", candidate.times.transfers}}}};
+}
+
+int64_t excess(const Candidate& candidate, const memory_plan::Capacity& capacity) {
+  const int64_t gpu = capacity.gpu_bytes ? candidate.peak.gpu_bytes - *capacity.gpu_bytes : 0;
+  const int64_t host = capacity.host_bytes ? candidate.peak.host_bytes - *capacity.host_bytes : 0;
+  return std::max<int64_t>(gpu, 0) + std::max<int64_t>(host, 0);
+}
+
+[[noreturn]] void refuse(const std::vector<Candidate>& candidates, const memory_plan::Capacity& capacity) {
+  const auto nearest = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+    return excess(a, capacity) < excess(b, capacity);
+  });
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("no setting fits: the nearest ({}) {}. Use more hosts or GPUs, or a smaller "
+                              "train_batch_size",
+                              describe(*nearest), describe_excess(nearest->peak, capacity)));
+}
+
+}  // namespace
+
+Suggestion suggest(const SuggestInputs& inputs) {
+  auto candidates = Search(inputs).run();
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.times.step < b.times.step; });
+  const auto chosen =
+      std::find_if(candidates.begin(), candidates.end(), [](const auto& each) { return each.fit == Fit::kYes; });
+  if (chosen == candidates.end()) refuse(candidates, inputs.report.capacity);
+  Suggestion out;
+  out.num_candidates = candidates.size();
+  out.chosen = *chosen;
+  if (chosen != candidates.begin()) out.next_better = *(chosen - 1);
+  const auto own =
+      std::find_if(candidates.begin(), candidates.end(), [](const auto& each) { return each.setting.is_own; });
+  if (own != candidates.end()) out.own = *own;
+  return out;
+}
+
+std::string config_text(const Candidate& candidate, const JobSource& job) {
+  JobSource chosen = job;
+  chosen.overrides.insert(chosen.overrides.end(), candidate.setting.overrides.begin(),
+                          candidate.setting.overrides.end());
+  return config::resolved_json(load_job(chosen)) + "\n";
+}
+
+std::string suggestion_text(const Suggestion& suggestion, const SuggestInputs& inputs, const std::string& written_to) {
+  const auto& capacity = inputs.report.capacity;
+  const Candidate& chosen = suggestion.chosen;
+  std::string text =
+      fmt::format("suggested, of {} settings with {} samples a step on {} data rank{}: {}\n", suggestion.num_candidates,
+                  chosen.setting.config.batch.train_batch, inputs.report.num_data_ranks,
+                  inputs.report.num_data_ranks == 1 ? "" : "s", describe(chosen));
+  text += fmt::format("  predicted step {}\n  peak {}, of it {} activations\n", times_text(chosen.times),
+                      peak_text(chosen, capacity), gibibytes(chosen.activations));
+  if (suggestion.own && !chosen.setting.is_own) {
+    text += fmt::format("the config's own: {}\n  predicted step {}\n", describe(*suggestion.own),
+                        times_text(suggestion.own->times));
+    const auto reason = describe_excess(suggestion.own->peak, capacity);
+    if (!reason.empty()) text += fmt::format("  it does not fit: {}\n", reason);
+  }
+  if (suggestion.next_better) {
+    text += fmt::format("the next better one does not fit: {}\n  predicted step {}\n  {}\n",
+                        describe(*suggestion.next_better), times_text(suggestion.next_better->times),
+                        describe_excess(suggestion.next_better->peak, capacity));
+  } else {
+    text += "no other setting is predicted to be faster\n";
+  }
+  return text + fmt::format("written to {}\n", written_to);
+}
+
+std::string suggestion_json(const Suggestion& suggestion, const SuggestInputs& inputs, const std::string& written_to) {
+  const auto& capacity = inputs.report.capacity;
+  const auto optional = [&](const std::optional<Candidate>& candidate) {
+    return candidate ? candidate_json(*candidate, capacity) : Json(nullptr);
+  };
+  const Rates& rates = inputs.rates;
+  const Json document{{"config", written_to},
+                      {"num_settings", suggestion.num_candidates},
+                      {"suggested", candidate_json(suggestion.chosen, capacity)},
+                      {"own", optional(suggestion.own)},
+                      {"next_better", optional(suggestion.next_better)},
+                      {"rates",
+                       {{"flops", rates.flops},
+                        {"device_bytes", rates.device_bytes},
+                        {"link_bytes", rates.link_bytes},
+                        {"host_bytes", rates.host_bytes},
+                        {"network_bytes", rates.network_bytes},
+                        {"file_bytes", rates.file_bytes}}}};
+  return dump_json(document, 2) + "\n";
+}
+
+}  // namespace dslaunch::runtime::engine::plan

@@ -1,0 +1,163 @@
+// What a plan suggests: predicted times against sums by hand, and that the choice fits, is the fastest, and runs.
+#include "runtime/engine/plan/suggest.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "runtime/engine/plan/largest_gpt.hpp"
+#include "support/expect_error.hpp"
+#include "support/job_files.hpp"
+#include "support/job_rank.hpp"
+#include "support/mesh_threads.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::engine::plan;
+using Catch::Matchers::Contains;
+using config::OffloadDevice;
+using test::json;
+
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+const Rates kRates{.flops = 400e12,
+                   .device_bytes = 3e12,
+                   .link_bytes = 50e9,
+                   .host_bytes = 200e9,
+                   .network_bytes = 100e9,
+                   .file_bytes = 0};
+
+SuggestInputs inputs_of(int64_t gpu_bytes, int64_t host_bytes, int gpus, const std::string& train_batch) {
+  SuggestInputs out;
+  out.model = gpt_model({2048, 24, 50304, 1024});
+  out.job = {"",
+             {{"bf16.enabled", "true", "test"},
+              {"train_batch_size", train_batch, "test"},
+              {"zero_optimization.stage", "1", "test"}},
+             gpus};
+  out.report.device = at::kCUDA;
+  out.report.ranks_of_node = out.report.num_data_ranks = gpus;
+  out.report.capacity = {gpu_bytes, host_bytes, gpus, true};
+  out.rates = kRates;
+  out.positions_per_sample = 1024;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the time of a step is a sum of bounds", "[runtime][engine][plan]") {
+  const Rates rates{.flops = 1e12,
+                    .device_bytes = 28e9,
+                    .link_bytes = 1e9,
+                    .host_bytes = 56e9,
+                    .network_bytes = 1e9,
+                    .file_bytes = 24e9};
+  const StepWork work{.num_parameters = 1'000'000'000,
+                      .num_trained = 1'000'000'000,
+                      .positions_per_sample = 100,
+                      .compute_size = 2,
+                      .num_data_ranks = 2,
+                      .ranks_of_host = 2};
+  config::JobConfig config;
+  config.batch = {4, 1, 2};
+  StepTimes times = predict_step(config, work, rates);
+  CHECK(times.compute == Approx(6e9 * 200 / 1e12));   // 0.4 + 0.8
+  CHECK(times.communication == Approx(2 * 0.5 * 2));  // reduced and gathered once, half of 2 GB each
+  CHECK(times.update == Approx(1));                   // on every rank
+  CHECK(times.step == Approx(1.2 + 2 + 1));
+  config.zero.stage = 2;  // reduced for each micro batch, updated in halves
+  times = predict_step(config, work, rates);
+  CHECK(times.communication == Approx(3));
+  CHECK(times.step == Approx(1.2 + 3 + 0.5));
+  config.recomputation.enabled = true;
+  CHECK(predict_step(config, work, rates).compute == Approx(1.6));
+  config.recomputation.enabled = false;
+  config.zero.offload_optimizer.device = OffloadDevice::kHost;
+  times = predict_step(config, work, rates);
+  CHECK(times.update == Approx(0.5));       // 14 GB at 28 for each of two ranks
+  CHECK(times.transfers == Approx(1 + 6));  // half of 2 GB up; fp32 gradients down, up and down
+  // The update is hidden by the first forward only, and longer; so are the trips of gradients by backwards.
+  CHECK(times.step == Approx(1 + 0.2 + 6 + 3));
+  config.zero.stage = 3;
+  config.zero.overlap_comm = true;
+  config.zero.offload_optimizer.device = OffloadDevice::kNone;
+  times = predict_step(config, work, rates);
+  CHECK(times.communication == Approx(6));   // gathered twice and reduced once for each micro batch
+  CHECK(times.step == Approx(2 + 4 + 0.5));  // hidden in part
+}
+
+TEST_CASE("with room for everything nothing is given up", "[runtime][engine][plan]") {
+  const auto inputs = inputs_of(1024 * kGiB, 1024 * kGiB, 1, "32");
+  const auto suggestion = suggest(inputs);
+  CHECK(suggestion.chosen.setting.config.batch.micro_batch == 32);
+  CHECK_FALSE(suggestion.chosen.setting.config.recomputation.enabled);
+  CHECK(suggestion.chosen.setting.optimizer == OffloadDevice::kNone);
+  CHECK_FALSE(suggestion.next_better);
+  CHECK_THAT(suggestion_text(suggestion, inputs, "out.json"),
+             Contains("no other setting is predicted to be faster") && Contains("written to out.json"));
+}
+
+TEST_CASE("the fastest setting that fits is suggested, with the next better one", "[runtime][engine][plan]") {
+  const auto [gpu, gpus] = GENERATE(table<int64_t, int>({{80, 1}, {40, 1}, {24, 1}, {24, 4}, {12, 4}}));
+  const auto inputs = inputs_of(gpu * kGiB, 128 * kGiB, gpus, "32");
+  const auto suggestion = suggest(inputs);
+  const auto& config = suggestion.chosen.setting.config;
+  INFO(suggestion_text(suggestion, inputs, "out.json"));
+  CHECK(config.batch.train_batch == 32);
+  CHECK(config.batch.micro_batch * config.batch.accumulation * gpus == 32);
+  CHECK(suggestion.chosen.fit == memory_plan::Fit::kYes);
+  CHECK(suggestion.chosen.peak.gpu_bytes <= gpu * kGiB);
+  if (suggestion.next_better) {
+    CHECK(suggestion.next_better->times.step <= suggestion.chosen.times.step);
+    CHECK(suggestion.next_better->fit == memory_plan::Fit::kNo);
+    CHECK_THAT(suggestion_text(suggestion, inputs, "out.json"), Contains("the next better one does not fit: ZeRO"));
+  }
+  // As a job file it is the same setting.
+  const auto written = config::load_text(config_text(suggestion.chosen, inputs.job), "out.json", config::Format::kHjson,
+                                         {}, {.world_size = gpus});
+  config::throw_if_bad(written);
+  CHECK(written.config.batch.micro_batch == config.batch.micro_batch);
+  CHECK(written.config.zero.stage == suggestion.chosen.setting.stage);
+  CHECK(written.config.zero.offload_optimizer.device == suggestion.chosen.setting.optimizer);
+  CHECK(written.config.recomputation.enabled == config.recomputation.enabled);
+  CHECK(plan_rank(inputs.model, written.config, {.device = at::kCUDA, .num_data_ranks = gpus}) ==
+        suggestion.chosen.setting.memory);
+}
+
+TEST_CASE("measured activations scale the estimate", "[runtime][engine][plan]") {
+  auto inputs = inputs_of(80 * kGiB, 128 * kGiB, 1, "8");
+  inputs.job.overrides.push_back({"train_micro_batch_size_per_gpu", "2", "test"});
+  const auto estimated = suggest(inputs).own->activations;
+  inputs.report.activations = {2 * estimated, "given"};
+  const auto known = suggest(inputs);
+  CHECK(known.own->activations == 2 * estimated);
+  const double micro_batch = static_cast<double>(known.chosen.setting.config.batch.micro_batch);
+  CHECK(static_cast<double>(known.chosen.activations) == Approx(estimated * micro_batch));
+}
+
+TEST_CASE("where nothing fits the nearest setting is named", "[runtime][engine][plan]") {
+  const auto inputs = inputs_of(kGiB / 8, 128 * kGiB, 1, "8");
+  test::expect_error(ExitCode::kUnavailable,
+                     {"no setting fits: the nearest (ZeRO 3, ", "on each GPU, which has 0.12 GiB"},
+                     [&] { suggest(inputs); });
+}
+
+TEST_CASE("a suggested config trains", "[runtime][engine][plan]") {
+  const test::JobFiles job(test::make_mixed_net());
+  job.folder.write("ds.json", job.config({{"zero_optimization", {{"stage", 1}}}}).dump());
+  const int64_t host_bytes = GENERATE(int64_t{1} << 30, int64_t{1} << 14);
+  SuggestInputs inputs;
+  inputs.job = {job.folder / "ds.json", {}, 2};
+  const auto config = load_job(inputs.job).config;
+  inputs.model = planned_model(*engine::setup::load_model(job.model, config, at::kCPU));
+  inputs.report.ranks_of_node = inputs.report.num_data_ranks = 2;
+  inputs.report.capacity = {{}, host_bytes, 2, false};
+  inputs.rates = kRates;
+  const auto suggestion = suggest(inputs);
+  const auto text = config_text(suggestion.chosen, inputs.job);
+  test::run_mesh({.data = 2}, [&](const comm::Groups& groups) {
+    test::JobRank rank(job.model, json::parse(text), groups);
+    CHECK(rank.config.batch.train_batch == test::JobFiles::kTrainBatch);
+    CHECK(std::isfinite(rank.step().loss));
+  });
+}
