@@ -109,6 +109,7 @@ constexpr const char* kHelp =
     "  dslaunch plan model.pt --config ds.json                               on this machine\n"
     "  dslaunch plan model.pt --config ds.json --num_gpus 8 --num_nodes 4 --gpu_memory 80GiB --host_memory 1TiB\n"
     "  dslaunch plan model.pt --config ds.json --gpu_memory 80GiB --measure  with the activations of a micro batch\n"
+    "  dslaunch plan model.pt --config ds.json --suggest fast.json           the fastest setting that fits\n"
     "  dslaunch plan --largest --num_gpus 8 --gpu_memory 80GiB --host_memory 1TiB\n"
     "The memory of each rank for parameters, gradients, optimizer state and buffers, on GPU, host and in files, for\n"
     "the stages of ZeRO and with and without offload, and what fits; for hosts that need not exist. --largest: the\n"

@@ -2,6 +2,7 @@
 """tools/export and tools/tokenize: what they write, and what they say to a user who slips."""
 import contextlib
 import io
+import json
 import os
 import resource
 import subprocess
@@ -32,6 +33,37 @@ class ToolTest(harness.TrainingTest):
         with open(self.env.path(name), "wb") as file:
             file.write(content)
         return self.env.path(name)
+
+
+class Plan(ToolTest):
+    """dslaunch plan of a model file, through both programs, against PyTorch's own count."""
+
+    def plan(self, *arguments):
+        return harness.run([harness.program("dslaunch"), "plan", *arguments], cwd=self.env.folder)
+
+    def test_a_large_model_without_weights(self):
+        model = self.env.path("large.pt")
+        self.env.tool.main(["gpt-1.4b", "--empty", model])
+        count = sum(p.numel() for p in torch.jit.load(model).parameters())
+        hosts = ["--num_gpus", "8", "--num_nodes", "2", "--gpu_memory", "24GiB", "--host_memory", "256GiB"]
+        outcome = self.plan(model, *hosts, "--set", "bf16.enabled=true", "--json")
+        self.assertEqual(outcome.code, 0, str(outcome))
+        document = json.loads(outcome.out)
+        self.assertEqual(document["num_parameters"], count)
+        rows = {(row["zero_stage"], row["offload_optimizer"], row["offload_param"]): row for row in document["settings"]}
+        self.assertEqual(len(rows), 11)
+        for stage, sharded_by in ((0, 1), (1, 16), (3, 16)):
+            device = rows[stage, "none", "none"]["bytes_per_rank"]["device"]
+            self.assertAlmostEqual(device["masters"] / (4 * count / sharded_by), 1, delta=0.01)
+            self.assertAlmostEqual(device["moments"] / (8 * count / sharded_by), 1, delta=0.01)
+            self.assertAlmostEqual(device["parameters"] / (2 * count / (sharded_by if stage == 3 else 1)), 1, delta=0.01)
+        self.assertAlmostEqual(rows[3, "nvme", "nvme"]["bytes_per_rank"]["file"]["total"] / (14 * count / 16), 1, delta=0.01)
+        self.assertTrue(rows[0, "none", "none"]["fits"])
+        self.assertFalse(json.loads(self.plan(model, "--gpu_memory", "16GiB", "--json").out)["settings"][0]["fits"])
+
+    def test_files_that_cannot_be_planned(self):
+        self.assert_refused(self.plan("nowhere.pt"), 66, "nowhere.pt does not exist")
+        self.assert_refused(self.plan(self.file("text.pt", b"I am no model")), 65, "text.pt")
 
 
 class Export(ToolTest):
