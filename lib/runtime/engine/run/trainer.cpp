@@ -138,8 +138,10 @@ class Training {
     const int64_t activations =
         plan::estimate_activations(model_->facts.table, config_,
                                    plan::count_positions(data_, config_.batch.micro_batch), precision_.compute_dtype);
+    // Stages differ: a host is asked only for what this rank needs.
+    const int num_alike = model_->facts.stage ? 1 : ranks_of_host();
     const auto warning = plan::require_memory(plan::planned_model(*model_), config_, rank,
-                                              plan::read_capacity(device_, ranks_of_host()), activations);
+                                              plan::read_capacity(device_, num_alike), activations);
     if (!warning.empty() && groups_.world.rank() == 0) log::warning("{}", warning);
   }
 
