@@ -18,7 +18,7 @@ struct SchedulePlan {
 
 // --params N: DeepSpeed's tables of memory.
 struct EstimatePlan {
-  runtime::memory_plan::EstimateInputs inputs;  // largest_layer 0: not given, so there is no table of stage 3
+  runtime::memory_plan::EstimateInputs inputs;  // largest_layer 0: not given; the table of stage 3 is left out
 };
 
 // MODEL.pt: what the file's model and a config need; dsworker reads it.

@@ -30,8 +30,8 @@ def from_files(paths):
         with open(path, "rb") as file:
             records = file.read()
         if not records or len(records) % (1 + PIXELS):
-            sys.exit(f"make_data.py: '{path}' is no file of CIFAR-10's binary version: {len(records)} bytes are no multiple "
-                     f"of {1 + PIXELS}")
+            sys.exit(f"make_data.py: '{path}' is not a file of CIFAR-10's binary version: {len(records)} bytes are not a "
+                     f"multiple of {1 + PIXELS}")
         for begin in range(0, len(records), 1 + PIXELS):
             yield records[begin], [byte / 127.5 - 1 for byte in records[begin + 1:begin + 1 + PIXELS]]
 

@@ -57,7 +57,8 @@ class FileEngine {
  public:
   using Ticket = uint64_t;
 
-  // Throws UserError (69) if the back end that was asked for is not available, std::system_error if there is no thread.
+  // Throws UserError (69) if the back end that was asked for is not available, std::system_error if a thread cannot be
+  // started.
   explicit FileEngine(EngineOptions options);
   // Waits for the blocks in flight; requests that have not begun are dropped.
   ~FileEngine();

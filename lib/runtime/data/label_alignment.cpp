@@ -34,7 +34,7 @@ LabelAlignment find_label_alignment(const std::shared_ptr<const SampleSource>& s
   const int64_t length = source->arrays()[inputs].sample_shape[0];
   bool is_same = true, is_next = true;
   for (int64_t i = 0; i < tokens.numel(); ++i) {
-    // The last label of a sample is no evidence: the token after its last input is not in the sample.
+    // The last label of a sample proves nothing: the token after its last input is not in the sample.
     if (i % length == length - 1 || target[i] == kIgnoredLabel) continue;
     is_same = is_same && target[i] == token[i];
     is_next = is_next && target[i] == token[i + 1];

@@ -16,7 +16,7 @@ using LayerNames = std::map<int, std::string>;  // the module's name by the laye
 // parameters is a module and these hold all trained parameters of the model.
 std::optional<LayerNames> match_layers(const std::vector<SavedTensor>& saved, const std::vector<SavedTensor>& model);
 
-// "3.norm.weight" under its module's name; unchanged when the layer is no module.
+// "3.norm.weight" under its module's name; unchanged if the layer is not a module.
 std::string rename_layer(const LayerNames& layers, const std::string& name);
 
 }  // namespace dslaunch::runtime::deepspeed
