@@ -59,6 +59,17 @@ class GpuRuns(unittest.TestCase):
                     with self.subTest(kind=kind, world=world, stage=stage):
                         self.compare(expected, actual, BOUND, f"{kind} {form}, {world} GPUs, stage {stage}")
 
+    def test_pipelines_have_the_numbers_of_one_process(self):
+        for world in (world for world in WORLDS if world > 1):
+            for schedule in ("1f1b", "gpipe", "zb-h1"):
+                config = base_config("gpt", zero_optimization={"stage": 1}, gradient_clipping=0.5,
+                                     gradient_accumulation_steps=3, pipeline={"stages": 2, "schedule": schedule})
+                model, data = self.env.model("gpt"), self.env.data("gpt")
+                expected = one_process.train(model, data, config, STEPS)
+                actual, _ = self.env.train(model, data, config, world, STEPS)
+                with self.subTest(world=world, schedule=schedule):
+                    self.compare(expected, actual, BOUND, f"gpt, {world} GPUs, 2 stages, {schedule}")
+
     def test_a_resumed_run_equals_the_uninterrupted_one_bit_by_bit(self):
         for world in WORLDS[:2]:
             config = base_config("gpt", zero_optimization={"stage": 1}, deterministic=True)

@@ -73,6 +73,7 @@ NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options, rendezvou
     check_cuda(::cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
     check_cuda(::cudaMalloc(&barrier_token_, 1), "allocate one byte");
     check_cuda(::cudaMemset(barrier_token_, 0, 1), "clear one byte");
+    check_cuda(::cudaMalloc(&greeting_, 1), "allocate one byte");
     counters_ = std::make_unique<StreamCounters>();
     collective_timeout_ = std::make_unique<CollectiveTimeout>(
         options_.timeout, [this](const std::string& message) { abort_flag_->trip(message); });
@@ -101,6 +102,7 @@ void NcclCommunicator::release() {
     handle_ = nullptr;
   }
   if (barrier_token_) ::cudaFree(barrier_token_);
+  if (greeting_) ::cudaFree(greeting_);
   if (event_) ::cudaEventDestroy(event_);
 }
 
@@ -260,6 +262,21 @@ void NcclCommunicator::broadcast(Buffer buffer, int root) {
   });
 }
 
+// NCCL connects a pair in one direction when a group first uses it, and both ends wait on the host until the other
+// does. A member that sends and receives in one group would never meet one that does so in two. So the first exchange
+// of a pair, at both ends, carries a byte in each direction.
+std::set<int> NcclCommunicator::peers_without_connection(std::span<const Outgoing> sends,
+                                                         std::span<const Incoming> receives) const {
+  std::set<int> out;
+  for (const auto& [buffer, to] : sends) {
+    if (buffer.count > 0 && !connected_.contains(to)) out.insert(to);
+  }
+  for (const auto& [buffer, from] : receives) {
+    if (buffer.count > 0 && !connected_.contains(from)) out.insert(from);
+  }
+  return out;
+}
+
 void NcclCommunicator::exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
   check_exchange(sends, receives, options_.rank, options_.size);
   std::string what = describe_exchange(sends, receives, options_.name);
@@ -268,8 +285,13 @@ void NcclCommunicator::exchange(std::span<const Outgoing> sends, std::span<const
   if (std::none_of(sends.begin(), sends.end(), has_data) && std::none_of(receives.begin(), receives.end(), has_data)) {
     return;
   }
+  const auto new_peers = peers_without_connection(sends, receives);
   const auto mark = issue(what, [&](ncclComm_t comm, cudaStream_t on) {
     return as_group([&](const AddToGroup& add) {
+      for (const int peer : new_peers) {
+        add(::ncclSend(barrier_token_, 1, ncclUint8, peer, comm, on));
+        add(::ncclRecv(greeting_, 1, ncclUint8, peer, comm, on));
+      }
       for (const auto& [buffer, to] : sends) {
         if (buffer.count > 0) add(::ncclSend(buffer.data, buffer.count, nccl_type(buffer.dtype), to, comm, on));
       }
@@ -278,6 +300,7 @@ void NcclCommunicator::exchange(std::span<const Outgoing> sends, std::span<const
       }
     });
   });
+  connected_.insert(new_peers.begin(), new_peers.end());
   if (!mark.counter) return;
   std::vector<Message> messages;
   for (const auto& [buffer, to] : sends) {

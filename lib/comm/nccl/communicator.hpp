@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -47,6 +48,7 @@ class NcclCommunicator final : public Communicator {
   void enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call);
   template <class Enqueue>
   StreamCounters::Mark issue(const std::string& what, Enqueue&& call);
+  std::set<int> peers_without_connection(std::span<const Outgoing> sends, std::span<const Incoming> receives) const;
   void check(const std::string& what) const;
   void wait_until_issued(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
@@ -68,6 +70,8 @@ class NcclCommunicator final : public Communicator {
   // Owned by the thread that issues collectives.
   cudaEvent_t event_ = nullptr;
   void* barrier_token_ = nullptr;  // one byte on the device
+  void* greeting_ = nullptr;       // the same, received from every peer
+  std::set<int> connected_;        // members that an exchange has been with
   std::unique_ptr<StreamCounters> counters_;
 
   std::atomic<uint64_t> last_call_{0};  // incremented by the issuing thread only

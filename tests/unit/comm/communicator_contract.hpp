@@ -303,22 +303,25 @@ inline std::string check_exchange_with_all(const ContractCase& it) {
   return text;
 }
 
-// A member that sends and receives in one exchange meets one that does so one after the other, in either order; also
-// a ring in which all send first.
-inline std::string check_exchange_groups(const ContractCase& it) {
+// All send to the next rank and receive from the one before, in one exchange.
+inline std::string check_exchange_in_a_ring(const ContractCase& it) {
   const int rank = it.communicator.rank(), size = it.communicator.size();
   if (size == 1) return "";
-  std::string text;
   const int next = (rank + 1) % size, before = (rank + size - 1) % size;
   TestBuffer out(it.memory, it.dtype, values_of(rank, it.count)), in(it.memory, it.dtype, it.count);
   const comm::Outgoing send{out.all(), next};
   const comm::Incoming receive{in.all(), before};
   it.communicator.exchange({&send, 1}, {&receive, 1});
   it.communicator.wait_for_completion();
-  text += compare("exchange in a ring " + it.where(), in.values(), [&](size_t i) { return value_of(before, i); });
+  return compare("exchange in a ring " + it.where(), in.values(), [&](size_t i) { return value_of(before, i); });
+}
+
+// A member that sends and receives in one exchange meets one that does so one after the other, in either order.
+inline std::string check_exchange_meets_pair_of_calls(const ContractCase& it) {
+  const int rank = it.communicator.rank(), peer = 1 - rank;
+  if (it.communicator.size() == 1 || rank > 1) return "";
+  std::string text;
   for (const bool receives_first : {true, false}) {
-    if (rank > 1) break;
-    const int peer = 1 - rank;
     TestBuffer to(it.memory, it.dtype, values_of(rank + 1, it.count)), from(it.memory, it.dtype, it.count);
     if (rank == 0) {
       const comm::Outgoing one{to.all(), peer};
@@ -340,13 +343,16 @@ inline std::string check_exchange_groups(const ContractCase& it) {
 
 inline std::string check_exchanges(const ContractCase& it) {
   it.communicator.exchange({}, {});
-  return check_send_receive(it) + check_exchange_with_all(it) + check_exchange_groups(it);
+  return check_send_receive(it) + check_exchange_meets_pair_of_calls(it) + check_exchange_with_all(it) +
+         check_exchange_in_a_ring(it);
 }
 
 // The whole contract but failures; the large size at the end takes several pieces.
 inline std::string check_contract(Communicator& communicator, Memory& memory) {
   std::string out;
   if (communicator.rank() < 0 || communicator.rank() >= communicator.size()) out += "rank out of range\n";
+  // Before anything else, since back ends connect pairs of members when they first use them.
+  out += check_exchange_meets_pair_of_calls({communicator, memory, DType::kFloat32, 65536});
   for (auto dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt64, DType::kUInt8}) {
     for (size_t count : {0, 1, 3, 17, 4099, 33333}) {
       ContractCase it{communicator, memory, dtype, count};
@@ -360,7 +366,7 @@ inline std::string check_contract(Communicator& communicator, Memory& memory) {
   }
   ContractCase large{communicator, memory, DType::kFloat32, 1500001};
   out += check_all_reduce(large) + check_reduce_scatter(large) + check_all_gather(large) + check_all_to_all(large) +
-         check_exchange_groups(large);
+         check_exchange_meets_pair_of_calls(large) + check_exchange_in_a_ring(large);
   for (int i = 0; i < 20; ++i) communicator.barrier();
   return out;
 }
