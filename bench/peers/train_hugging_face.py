@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""The peers: a Hugging Face model, or the GPT of tools/recipes, and the same step as a PyTorch user writes it, on one GPU.
+
+    train_hugging_face.py save llama --config '{"hidden_size": 256}' --out DIR           # random weights, in bf16
+    train_hugging_face.py train --model DIR --data samples.safetensors --micro 8 --steps 30 --out steps.json \
+        --precision masters --compile default
+    train_hugging_face.py train --model gpt-163m --weights gpt-163m.pt ...
+
+The loss, with the logits and the fp32 cross-entropy, is inside of what is compiled: what stays outside costs the peer
+milliseconds. --precision autocast: fp32 parameters, bf16 by torch.autocast; masters: bf16 parameters, gradients cast to
+fp32 for fused AdamW on fp32 masters. Gradients are clipped to 1. Samples are on the device before the first step. Writes
+{"step_ms": [...], "loss": [...], "gpu_mem_bytes": N, "first_step_s": N}; step times are by CUDA events."""
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
+from recipes import gpt  # noqa: E402
+
+BEGAN = time.monotonic()
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    save = commands.add_parser("save")
+    save.add_argument("architecture")
+    save.add_argument("--config", required=True, help="JSON")
+    save.add_argument("--head", default="causal-lm", choices=["causal-lm", "masked-lm"])
+    save.add_argument("--out", required=True)
+    train = commands.add_parser("train")
+    train.add_argument("--model", required=True, help="a folder of save, or a preset of tools/recipes/gpt.py")
+    train.add_argument("--weights", help="of a preset: a file of tools/export")
+    train.add_argument("--data", required=True, help="a safetensors file with the arguments of forward and labels")
+    train.add_argument("--micro", type=int, required=True)
+    train.add_argument("--steps", type=int, required=True)
+    train.add_argument("--precision", choices=["autocast", "masters"], required=True)
+    train.add_argument("--compile", choices=["none", "default", "reduce-overhead", "max-autotune"], default="none")
+    train.add_argument("--out", required=True)
+    return parser.parse_args()
+
+
+def auto_class(architectures):
+    import transformers
+    masked = any(name.endswith("ForMaskedLM") for name in architectures)
+    return transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
+
+
+def save(args):
+    import transformers
+    config = transformers.AutoConfig.for_model(args.architecture, **json.loads(args.config))
+    head = transformers.AutoModelForMaskedLM if args.head == "masked-lm" else transformers.AutoModelForCausalLM
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = head.from_config(config, dtype=torch.float32)
+    model.to(torch.bfloat16).save_pretrained(args.out)
+
+
+class Loss(torch.nn.Module):
+    """labels[i] belongs to position i."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, labels, **inputs):
+        logits = self.model(**inputs).logits
+        return F.cross_entropy(logits.reshape(-1, logits.size(-1)).float(), labels.reshape(-1))
+
+
+class GptLoss(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, labels, input_ids):
+        return self.model(input_ids, labels)
+
+
+def load(args):
+    if args.model in gpt.PRESETS:
+        with torch.device("cuda"):
+            model = gpt.GPT(*gpt.PRESETS[args.model])
+        model.load_state_dict(torch.jit.load(args.weights, map_location="cpu").state_dict())
+        return GptLoss(model)
+    with open(os.path.join(args.model, "config.json")) as file:
+        architectures = json.load(file)["architectures"]
+    model = auto_class(architectures).from_pretrained(args.model, dtype=torch.float32).cuda()
+    model.config.use_cache = False
+    return Loss(model)
+
+
+def read_samples(path):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        begin, types = file.tell(), {"I64": torch.int64}
+        out = {}
+        for name, entry in header.items():
+            file.seek(begin + entry["data_offsets"][0])
+            raw = bytearray(file.read(entry["data_offsets"][1] - entry["data_offsets"][0]))
+            out[name] = torch.frombuffer(raw, dtype=types[entry["dtype"]]).view(entry["shape"]).cuda()
+    return out
+
+
+def train(args):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    loss_of = load(args)
+    loss_of.train()
+    parameters, masters = list(loss_of.parameters()), None
+    if args.precision == "masters":
+        masters = [parameter.detach().clone() for parameter in parameters]
+        loss_of.bfloat16()
+        parameters = list(loss_of.parameters())
+    optimized = masters or parameters
+    optimizer = torch.optim.AdamW(optimized, lr=1e-4, weight_decay=0.0, fused=True)
+    precision = torch.autocast("cuda", torch.bfloat16) if args.precision == "autocast" else contextlib.nullcontext()
+    function = loss_of
+    if args.compile != "none":
+        function = torch.compile(loss_of, mode=None if args.compile == "default" else args.compile)
+    samples = read_samples(args.data)
+    events, losses, first_step_s = [torch.cuda.Event(enable_timing=True)], [], None
+    events[0].record()
+    for step in range(args.steps):
+        batch = {name: values[step * args.micro:(step + 1) * args.micro] for name, values in samples.items()}
+        if args.compile == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
+        with precision:
+            loss = function(**batch)
+        loss.backward()
+        losses.append(loss.detach().clone())
+        if masters:
+            for master, parameter in zip(masters, parameters):
+                master.grad = parameter.grad.float()
+                parameter.grad = None
+        torch.nn.utils.clip_grad_norm_(optimized, 1.0)
+        optimizer.step()
+        if masters:
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, masters)
+        optimizer.zero_grad(set_to_none=True)
+        events.append(torch.cuda.Event(enable_timing=True))
+        events[-1].record()
+        if step == 0:
+            torch.cuda.synchronize()
+            first_step_s = time.monotonic() - BEGAN
+    torch.cuda.synchronize()
+    with open(args.out, "w") as file:
+        json.dump({"step_ms": [before.elapsed_time(after) for before, after in zip(events, events[1:])],
+                   "loss": [float(loss) for loss in losses], "gpu_mem_bytes": torch.cuda.max_memory_allocated(),
+                   "first_step_s": first_step_s}, file)
+
+
+def main():
+    args = parse()
+    save(args) if args.command == "save" else train(args)
+
+
+if __name__ == "__main__":
+    main()
