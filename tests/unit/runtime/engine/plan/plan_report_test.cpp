@@ -6,6 +6,7 @@
 
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
+#include "two_matrices.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -13,21 +14,9 @@ using namespace dslaunch::runtime::engine;
 using namespace dslaunch::runtime::engine::plan;
 using Catch::Matchers::Contains;
 using config::OffloadDevice;
+using test::kGiB;
 
 namespace {
-
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-// Two units of 2^27 elements each.
-PlannedModel round_model() {
-  PlannedModel out;
-  out.table.units = {{"", {}}, {"a", {0}}, {"b", {1}}};
-  for (int unit = 1; unit <= 2; ++unit) {
-    out.table.parameters.push_back(
-        {unit == 1 ? "a.weight" : "b.weight", {1 << 13, 1 << 14}, 1 << 27, at::kFloat, true, unit, {}});
-  }
-  return out;
-}
 
 JobSource job_of(const test::TempDir& dir, const std::string& text, int world_size = 1) {
   dir.write("ds.json", text);
@@ -44,7 +33,7 @@ PlanReport report_of(const JobSource& job, at::Device device, memory_plan::Capac
   capacity.ranks_of_host = job.world_size;
   capacity.has_gpus = !device.is_cpu();
   report.capacity = capacity;
-  report.settings = plan_settings({round_model()}, job, device);
+  report.settings = plan_settings({test::two_matrices()}, job, device);
   return report;
 }
 

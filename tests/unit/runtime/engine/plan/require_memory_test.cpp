@@ -7,6 +7,7 @@
 #include "support/expect_error.hpp"
 #include "support/job_files.hpp"
 #include "support/job_rank.hpp"
+#include "two_matrices.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -14,20 +15,10 @@ using namespace dslaunch::runtime::engine;
 using namespace dslaunch::runtime::engine::plan;
 using Catch::Matchers::Contains;
 using test::json;
+using test::kGiB;
+using test::two_matrices;
 
 namespace {
-
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-// 2^28 elements: a matrix of 2^13 x 2^14 in each of two units.
-PlannedModel large_model() {
-  PlannedModel out;
-  out.table.units = {{"", {}}, {"a", {0}}, {"b", {1}}};
-  for (const auto& [name, unit] : {std::pair{"a.weight", 1}, {"b.weight", 2}}) {
-    out.table.parameters.push_back({name, {1 << 13, 1 << 14}, 1 << 27, at::kFloat, true, unit, {}});
-  }
-  return out;
-}
 
 config::JobConfig config_of(const json& text) {
   return test::load_config(text, 1).config;
@@ -40,7 +31,7 @@ const json kBf16{{"bf16", {{"enabled", true}}}};
 TEST_CASE("state that a GPU has no room for is refused, with what would help", "[runtime][engine][plan]") {
   const PlannedRank rank{.device = at::Device(at::kCUDA, 0)};
   const auto config = config_of(kBf16);
-  const auto model = large_model();
+  const auto model = two_matrices();
   CHECK(require_memory(model, config, rank, {.gpu_bytes = 9 * kGiB / 2}, 0).empty());
   test::expect_error(ExitCode::kUnavailable,
                      {"the run does not fit: its state needs 4.50 GiB on each GPU, which has 4.00 GiB",
@@ -55,7 +46,7 @@ TEST_CASE("state that a GPU has no room for is refused, with what would help", "
 
 TEST_CASE("only the estimate with activations is a warning", "[runtime][engine][plan]") {
   const PlannedRank rank{.device = at::Device(at::kCUDA, 0)};
-  const auto warning = require_memory(large_model(), config_of(kBf16), rank, {.gpu_bytes = 5 * kGiB},
+  const auto warning = require_memory(two_matrices(), config_of(kBf16), rank, {.gpu_bytes = 5 * kGiB},
                                       /*estimated_activations=*/2 * kGiB);
   CHECK_THAT(warning, Contains("the run may not fit: with an estimate of 2.00 GiB for the activations of a micro batch "
                                "of 1 it needs 5.50 GiB on each GPU, which has 5.00 GiB"));
@@ -67,10 +58,10 @@ TEST_CASE("state that a host has no room for is refused on CPU ranks", "[runtime
   test::expect_error(ExitCode::kUnavailable,
                      {"the run does not fit: its state needs 8.00 GiB of host memory (4.00 GiB for each of 2 ranks), "
                       "of which 7.00 GiB"},
-                     [&] { require_memory(large_model(), config, {}, small, 0); });
+                     [&] { require_memory(two_matrices(), config, {}, small, 0); });
   memory_plan::Capacity enough = small;
   enough.host_bytes = 8 * kGiB;
-  CHECK(require_memory(large_model(), config, {}, enough, 0).empty());
+  CHECK(require_memory(two_matrices(), config, {}, enough, 0).empty());
 }
 
 // 163M on a GPU: a peak of 9.9 GiB with 2.1 GiB of parameters, masters and moments (docs/results/gpu_steps_1gpu.md).
@@ -102,7 +93,7 @@ TEST_CASE("recomputation keeps the inputs of units", "[runtime][engine][plan]") 
   config::JobConfig config;
   config.recomputation.enabled = true;
   // Three units and the larger one again; the width is that of the matrices.
-  PlannedModel model = large_model();
+  PlannedModel model = two_matrices();
   CHECK(estimate_activations(model.table, config, 10, at::kFloat) == 10 * 4 * (2 * (1 << 14) + (1 << 13) + (1 << 14)));
 }
 
