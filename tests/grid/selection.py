@@ -5,6 +5,7 @@ rows allows; rows of the plain model add, in each world, the combinations that d
 rows of their own: in the fast set one for each mesh and model, in the full set for each accumulation and precision
 besides."""
 import collections
+import functools
 import itertools
 import random
 
@@ -43,15 +44,18 @@ def fast(worlds):
         sample = random.Random(len(rows)).sample(choices, min(len(choices), SAMPLE))
         groups = [Group(world, accumulation, clipping, precision, model, optimizer, variant)
                   for accumulation, clipping, precision, optimizer, variant in sample]
-        # Most new pairs first; among those the pairs that were met least.
-        best = max(groups, key=lambda group: (sum(seen[pair] == 0 for pair in pairs(group)),
-                                              -sum(seen[pair] for pair in pairs(group))))
+        best = max(groups, key=lambda group: newest([seen[pair] for pair in pairs(group)]))
         rows.append(best)
         seen.update(pairs(best))
-    for world in WORLDS:
+    for world in filter(worlds.__contains__, WORLDS):
         rows += missing(world, [row for row in rows if row.world == world])
     rows += pipelines()
     return [row for row in rows if row.world in worlds]
+
+
+def newest(times):
+    """By how often its pairs were met before: most new pairs first; among those the pairs that were met least."""
+    return times.count(0), -sum(times)
 
 
 def worlds_of(number):
@@ -76,8 +80,7 @@ def pipelines():
         groups = [Group(world, accumulation, clipping, precision, model, optimizer, variant, pipe)
                   for accumulation, clipping, precision, optimizer, variant
                   in random.Random(len(rows)).sample(choices, len(choices))]
-        best = max(groups, key=lambda group: (sum(seen[pair] == 0 for pair in pairs(group, 8)),
-                                              -sum(seen[pair] for pair in pairs(group, 8))))
+        best = max(groups, key=lambda group: newest([seen[pair] for pair in pairs(group, 8)]))
         rows.append(best)
         seen.update(pairs(best, 8))
     return rows
@@ -88,24 +91,27 @@ def missing(world, rows):
     groups = [Group(world, accumulation, clipping, precision, BASE_MODEL, optimizer, variant)
               for accumulation, clipping, precision, optimizer, variant
               in itertools.product(ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS, VARIANTS)]
-    wanted = {pair for group in groups for pair in settings(group)} - {pair for row in rows for pair in settings(row)}
+    wanted = set().union(*map(settings, groups)).difference(*map(settings, rows))
     while wanted:
-        best = max(groups, key=lambda group: len(wanted.intersection(settings(group))))
-        wanted.difference_update(settings(best))
+        best = max(groups, key=lambda group: len(wanted & settings(group)))
+        wanted -= settings(best)
         yield best
 
 
+@functools.cache
 def settings(group):
     """What each world is to meet by itself: every pair of settings (but optimizers with variants, too many for one world),
     and every optimizer in every precision with and without accumulation."""
-    yield group.accumulation, group.precision, group.optimizer
+    found = {(group.accumulation, group.precision, group.optimizer)}
     of_their_own = {"world", "model"}
     for (i, a), (j, b) in pairs(group):
         names = {Group._fields[i], Group._fields[j]}
         if not names & of_their_own and names != {"optimizer", "variant"}:
-            yield (i, a), (j, b)
+            found.add(((i, a), (j, b)))
+    return found
 
 
+@functools.cache
 def pairs(group, num_dimensions=7):
     """Without the number of stages, which is 1 in all rows but those of pipelines."""
     return list(itertools.combinations(enumerate(group[:num_dimensions]), 2))
