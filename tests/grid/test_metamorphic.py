@@ -96,13 +96,14 @@ class Ranks(Metamorphic):
         return path
 
     def test_permuting_ranks_changes_rounding_only(self):
-        for world, order in ((2, (1, 0)), (3, (2, 0, 1)), (4, (2, 3, 1, 0))):
+        """Each pair of a world, a stage and a model."""
+        for number, (world, order) in enumerate(((2, (1, 0)), (3, (2, 0, 1)), (4, (2, 3, 1, 0)))):
             for stage in dimensions.STAGES:
-                for model in ("plain", "tied", "batch_norm"):
-                    case = case_of(world, stage, accumulation=1 + 2 * (stage % 2), model=model)
-                    if runs_here(case):
-                        with self.subTest(case=str(case)):
-                            self.assert_near(self.train(case, data=self.permuted(case, order)), self.train(case), case)
+                model = ("plain", "tied", "batch_norm")[(number + stage) % 3]
+                case = case_of(world, stage, accumulation=1 + 2 * (stage % 2), model=model)
+                if runs_here(case):
+                    with self.subTest(case=str(case)):
+                        self.assert_near(self.train(case, data=self.permuted(case, order)), self.train(case), case)
 
 
 class Splits(Metamorphic):
@@ -160,9 +161,10 @@ class Resumed(Metamorphic):
 
     def test_a_pause_in_the_same_world_and_stage_changes_no_bit(self):
         # No model whose buffers feed back into its numbers: a checkpoint keeps those of rank 0 (docs/numerics.md).
-        for stage in dimensions.STAGES:
-            for world, model, precision in ((1, "plain", "fp32"), (2, "dropout", "fp32"), (3, "batch_norm", "fp32"),
-                                            (4, "tied", "bf16"), (2, "plain", "fp16")):
+        for number, (world, model, precision) in enumerate(((1, "plain", "fp32"), (2, "dropout", "fp32"),
+                                                            (3, "batch_norm", "fp32"), (4, "tied", "bf16"),
+                                                            (2, "plain", "fp16"))):
+            for stage in dimensions.STAGES[number % 2::2]:
                 case = case_of(world, stage, accumulation=3, model=model, precision=precision)
                 if not runs_here(case):
                     continue
