@@ -69,8 +69,9 @@ def left_out(model):
         return function(*args, **{name: value for name, value in kwargs.items() if name not in OWN_KEYWORDS})
 
     holders = [holder for holder in list(sys.modules.values()) if hasattr(holder, "__dict__")] + list(model.modules())
+    # Written out, not a function: a process with transformers has a hundred thousand names.
     changed = [(holder, name, value) for holder in holders for name, value in list(vars(holder).items())
-               if is_call_of(value, original)]
+               if value is original or (type(value) is functools.partial and value.func is original)]
     for holder, name, _ in changed:
         setattr(holder, name, call)
     try:
@@ -78,7 +79,3 @@ def left_out(model):
     finally:
         for holder, name, value in changed:
             setattr(holder, name, value)
-
-
-def is_call_of(value, original):
-    return value is original or (isinstance(value, functools.partial) and value.func is original)
