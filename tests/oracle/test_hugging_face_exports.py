@@ -11,7 +11,6 @@ import os
 import sys
 import unittest
 import unittest.mock
-import warnings
 
 import torch
 
@@ -20,34 +19,8 @@ import checkpoint_state  # noqa: E402
 import harness  # noqa: E402
 import hugging_face  # noqa: E402
 import model_packages  # noqa: E402
-import pooled  # noqa: E402
 import tensor_file  # noqa: E402
-
-LENGTH, VOCABULARY = hugging_face.LENGTH, hugging_face.VOCABULARY
-# Directories as save_pretrained writes them: (architecture, class, dtype).
-SAVED = {"gpt2": ("gpt2", "AutoModelForCausalLM", torch.float32),
-         "llama": ("llama", "AutoModelForCausalLM", torch.float32),
-         "llama-bf16": ("llama", "AutoModelForCausalLM", torch.bfloat16),
-         "mixtral": ("mixtral", "AutoModelForCausalLM", torch.float32),
-         "bert": ("bert", "AutoModelForMaskedLM", torch.float32),
-         "t5": ("t5", "AutoModelForSeq2SeqLM", torch.float32),
-         "vit": ("vit", "AutoModelForImageClassification", torch.float32),
-         "whisper": ("whisper", "AutoModelForSpeechSeq2Seq", torch.float32)}
-LORA = '{"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}'
-
-
-def config_of(name):
-    entries = dict(hugging_face.CONFIGS[name])
-    if name == "bert":
-        del entries["attention_dropout"]  # no entry of its config, which transformers does not mind
-    return entries
-
-
-def built(name, kind):
-    import transformers
-
-    config = transformers.AutoConfig.for_model(name, **config_of(name))
-    return getattr(transformers, kind).from_config(config)
+from export_case import LENGTH, LORA, VOCABULARY, ExportTest, built  # noqa: E402
 
 
 def padded_samples(count):
@@ -58,59 +31,13 @@ def padded_samples(count):
     return {"input_ids": torch.where(mask == 1, ids, 0), "attention_mask": mask, "labels": torch.where(mask == 1, ids, -100)}
 
 
-@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
-class ExportTest(pooled.PooledTest):
-    """Exports in this process, from directories that are made once."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        warnings.simplefilter("ignore")
-        import transformers
-
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
-
-    def directory(self, name):
-        path = self.env.path(name)
-        if not os.path.exists(path):
-            architecture, kind, dtype = SAVED[name]
-            torch.manual_seed(3)
-            built(architecture, kind).to(dtype).save_pretrained(path)
-        return path
-
-    def say(self, *arguments):
-        """(exit code, what the tool says)"""
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said), contextlib.chdir(self.env.folder):
-            try:
-                self.env.tool.main(list(arguments))
-            except self.env.tool.Failure as failure:
-                return failure.code, str(failure)
-        return 0, said.getvalue()
-
-    def export(self, *arguments):
-        """(path, traced module, metadata)"""
-        self.env.made += 1
-        path = self.env.path(f"export{self.env.made}.pt")
-        code, text = self.say(*arguments, path)
-        self.assertEqual(code, 0, text)
-        files = {"dslaunch.json": ""}
-        traced = torch.jit.load(path, _extra_files=files)
-        return path, traced, json.loads(files["dslaunch.json"])
-
-    def assert_close(self, got, want, bound=1e-5):
-        self.assertEqual(got.shape, want.shape)
-        self.assertLessEqual((got.double() - want.double()).abs().max().item(), bound * max(1.0, want.abs().max().item()))
-
-
 class Weights(ExportTest):
     """The oracle is transformers' class with the weights of the same directory."""
 
     def model(self, name, kind, **changes):
         import transformers
 
-        return getattr(transformers, kind).from_pretrained(self.env.path(name), **changes)
+        return getattr(transformers, kind).from_pretrained(self.directory(name), **changes)
 
     def check(self, name, kind, options, arrays, changes=None, own=lambda model, arrays: model(**arrays).loss, bound=1e-5):
         path, traced, found = self.export("--hf", self.directory(name), *options)
@@ -178,7 +105,7 @@ class Weights(ExportTest):
             with self.subTest(name=name):
                 _, traced, found = self.export("--hf", self.directory(name))
                 facts = found["hugging_face"]
-                written = tensor_file.read(os.path.join(self.env.path(name), "model.safetensors"))
+                written = tensor_file.read(os.path.join(self.directory(name), "model.safetensors"))
                 made = {}
                 for source, target in facts["parameters"].items():
                     value = dict([*traced.named_parameters(), *traced.named_buffers()])[source].detach()
@@ -195,7 +122,7 @@ class Weights(ExportTest):
             path, traced, found = self.export("--hf", self.directory(name), "--empty")
             facts = found["hugging_face"]
             self.assertEqual((facts["source"]["kind"], facts["source"]["name"], facts["has_weights"]),
-                             ("directory", self.env.path(name), False))
+                             ("directory", self.directory(name), False))
             self.assertLess(os.path.getsize(path), 100_000)
             self.assertEqual(sorted(facts["parameters"]), sorted(name for name, _ in traced.named_parameters()))
 
@@ -390,7 +317,7 @@ class Runs(ExportTest):
         metrics, masters, outcome = self.trained(path, arrays, steps, train_micro_batch_size_per_gpu=rows,
                                                  gradient_accumulation_steps=accumulation)
         self.assertIn("as the model file asks for", outcome.text)
-        model = getattr(transformers, kind).from_pretrained(self.env.path(name))
+        model = getattr(transformers, kind).from_pretrained(self.directory(name))
         losses = reference(model, arrays, steps, rows, accumulation)
         for row, want in zip(metrics, losses, strict=True):
             self.assertAlmostEqual(row["loss"], want, delta=6e-5)

@@ -16,10 +16,9 @@ import torch
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) for folder in ("../support/python", "../grid")]
 import checkpoint_state  # noqa: E402
+import export_case  # noqa: E402
 import harness  # noqa: E402
-import model_packages  # noqa: E402
 import tensor_file  # noqa: E402
-import test_hugging_face_exports as exports  # noqa: E402
 
 STEPS, ROWS, WORLD = 30, 4, 2
 # As Hugging Face's guide to DeepSpeed shows it. What a user gives Trainer as arguments, a test sets itself.
@@ -55,7 +54,7 @@ class Journey:
     """A model on its way: where it comes from, what its run has made."""
 
 
-class JourneyTest(exports.ExportTest):
+class JourneyTest(export_case.ExportTest):
     def directory(self, name):
         path = super().directory(name)
         for each in COPIED[:2]:
@@ -65,8 +64,8 @@ class JourneyTest(exports.ExportTest):
 
     def samples(self, name, count):
         generator = torch.Generator().manual_seed(9)
-        ids = torch.randint(3, exports.VOCABULARY, (count, exports.LENGTH), generator=generator)
-        ids[:, 1:] = (ids[:, :1] + 3 * torch.arange(1, exports.LENGTH)) % (exports.VOCABULARY - 3) + 3
+        ids = torch.randint(3, export_case.VOCABULARY, (count, export_case.LENGTH), generator=generator)
+        ids[:, 1:] = (ids[:, :1] + 3 * torch.arange(1, export_case.LENGTH)) % (export_case.VOCABULARY - 3) + 3
         if name == "vit":
             pixels = torch.randn(count, 3, 16, 16, generator=generator)
             return {"pixel_values": pixels, "labels": (pixels.mean((1, 2, 3)) * 40 + 2.5).long().clamp(0, 4)}
@@ -247,7 +246,7 @@ class Journeys(JourneyTest):
         self.assertEqual(sorted(made), sorted(tensor_file.read(os.path.join(trip.source, "model.safetensors"))))
 
     def test_an_adapter_apart_and_merged(self):
-        self.check_adapter("llama", exports.LORA)
+        self.check_adapter("llama", export_case.LORA)
 
     def test_an_adapter_of_weights_that_are_transposed(self):
         self.check_adapter("gpt2", '{"r": 4, "lora_alpha": 8, "target_modules": ["c_attn", "c_proj"]}')
@@ -275,7 +274,7 @@ class Journeys(JourneyTest):
 
     def test_a_trained_copy_beside_an_adapter_is_merged(self):
         """PEFT's modules_to_save: the head of the files is the trained one."""
-        options = ["--labels", "same", "--peft", json.dumps({**json.loads(exports.LORA), "modules_to_save": ["lm_head"]})]
+        options = ["--labels", "same", "--peft", json.dumps({**json.loads(export_case.LORA), "modules_to_save": ["lm_head"]})]
         trip = self.travel("llama", "AutoModelForCausalLM", options)
         merged = self.load(self.out(trip, "--merge_lora"), trip.kind, torch.float32)
         arrays = {name: values[:3] for name, values in trip.arrays.items()}
@@ -369,7 +368,8 @@ class OutMistakes(JourneyTest):
 
     def rewrite_metadata(self, trip):
         """Trains again, on a model file with other metadata: a checkpoint's own file is under its hash."""
-        torch.jit.save(torch.jit.load(trip.model), trip.model, _extra_files={"dslaunch.json": json.dumps(trip.found)})
+        module, trip.model = torch.jit.load(trip.model), self.env.path("other_metadata.pt")
+        torch.jit.save(module, trip.model, _extra_files={"dslaunch.json": json.dumps(trip.found)})
         _, trip.run_dir = self.env.train(trip.model, self.env.path("few.safetensors"),
                                          {"train_batch_size": 4, "data": {"shuffle": False}, "checkpoint": {"async": False}},
                                          steps=1)
@@ -456,7 +456,7 @@ class Large(JourneyTest):
 
         path = self.env.path(name + "-in-shards")
         if not os.path.exists(path):
-            model = getattr(transformers, exports.SAVED[name][1]).from_pretrained(self.directory(name))
+            model = getattr(transformers, export_case.SAVED[name][1]).from_pretrained(self.directory(name))
             model.save_pretrained(path, max_shard_size="20KB")
             self.assertTrue(os.path.exists(os.path.join(path, "model.safetensors.index.json")))
         return path
@@ -522,7 +522,7 @@ class Large(JourneyTest):
 
     def test_a_new_adapter_adds_nothing_at_first(self):
         source = self.directory("llama")
-        _, empty = self.both("llama", "--labels", "same", "--peft", exports.LORA)
+        _, empty = self.both("llama", "--labels", "same", "--peft", export_case.LORA)
         plain, _, _ = self.export("--hf", source, "--labels", "same")
         arrays = self.samples("llama", 8)
         losses, state = self.trained(empty, arrays, init={"from": source}, zero_optimization=self.STAGE_3)
@@ -537,7 +537,7 @@ class Large(JourneyTest):
         import peft
 
         config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
-        model = peft.get_peft_model(exports.built("llama", "AutoModelForCausalLM"), config)
+        model = peft.get_peft_model(export_case.built("llama", "AutoModelForCausalLM"), config)
         config.base_model_name_or_path = self.directory("llama")
         adapter = self.env.path("adapter-to-continue")
         model.save_pretrained(adapter)
