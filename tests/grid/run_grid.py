@@ -47,7 +47,7 @@ class GridFiles:
     """Models, data and run folders of one pass, and the oracles that several groups share."""
 
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="dsl-grid-")
+        self.folder = tempfile.mkdtemp(prefix="dsl-grid-", dir=harness.memory_folder())
         self.ones, self.made = {}, 0
 
     def close(self):

@@ -5,6 +5,7 @@ another run, without any oracle."""
 import os
 import shutil
 import sys
+import tempfile
 import unittest
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -212,8 +213,8 @@ class Offloaded(Metamorphic):
         self.assert_same_bits(got, want, case)
 
     def test_worlds_stages_and_where_state_rests_may_change_together(self):
-        swap = os.path.join(self.files.folder, "swap")
-        os.makedirs(swap, exist_ok=True)
+        swap = tempfile.mkdtemp(prefix="dsl-swap-")  # on a disk
+        self.addCleanup(shutil.rmtree, swap, True)
         nothing, in_memory, in_files = {}, {"device": "cpu"}, {"device": "nvme", "nvme_path": swap}
         # (world, stage, where the optimizer's state rests, where parameters do)
         path = ((2, 1, in_memory, nothing), (3, 3, in_files, in_files), (1, 0, nothing, nothing),

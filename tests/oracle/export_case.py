@@ -58,7 +58,7 @@ class ExportTest(pooled.PooledTest):
     @classmethod
     def make_env(cls):
         if ExportTest.shared is None:
-            ExportTest.shared = SharedEnv()
+            ExportTest.shared = SharedEnv(cls.parent_folder)
             atexit.register(pooled.PoolEnv.close, ExportTest.shared)
         return ExportTest.shared
 

@@ -293,6 +293,7 @@ class TwoJobs(PooledTest, OracleTest):
 class Killed(PooledTest, OracleTest):
     """A rank that is killed in the middle of a save, again and again: the run that goes on is the uninterrupted one."""
     KILLS, STEPS = 2, 30
+    parent_folder = None  # a disk, where a save takes its time
 
     def kill_in_a_save(self, command, folder, rank):
         """Starts the job and kills one rank as soon as a save is under way; its exit code."""

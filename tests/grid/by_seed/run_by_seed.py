@@ -105,7 +105,7 @@ def problems(got, want, optimizer, precision, nudged):
 
 class BySeed:
     def __init__(self):
-        self.folder, self.pools = tempfile.mkdtemp(prefix="dsl-by-seed-"), {}
+        self.folder, self.pools = tempfile.mkdtemp(prefix="dsl-by-seed-", dir=harness.memory_folder()), {}
 
     def close(self):
         for pool in self.pools.values():

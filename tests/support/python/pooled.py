@@ -50,6 +50,8 @@ class PoolEnv(harness.TrainingEnv):
 
 
 class PooledTest(harness.TrainingTest):
+    parent_folder = harness.memory_folder()
+
     @classmethod
     def make_env(cls):
-        return PoolEnv()
+        return PoolEnv(cls.parent_folder)
