@@ -38,7 +38,7 @@ inline void write_samples(const std::string& path, const NamedTensors& arrays) {
 struct JobFiles {
   static constexpr int64_t kTrainBatch = 12;
 
-  TempDir folder;
+  MemoryDir folder;
   std::string model = folder / "net.pt";
   at::Tensor x = random_values({60, 5}, 100), y = random_values({60, 3}, 101);
 

@@ -1,5 +1,7 @@
 // A folder of the test's own under the system's temporary folder, removed with everything in it; files in one call.
 #pragma once
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -23,8 +25,8 @@ inline std::string read_file(const std::string& path) {
 
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dsl-test-XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "dsl-test-XXXXXX").string();
     if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed for " + pattern);
     path_ = pattern;
   }
@@ -46,6 +48,22 @@ class TempDir {
 
  private:
   std::string path_;
+};
+
+// The same in memory, where the machine has room there: for tests that make sure of files by the hundred, each of which
+// would wait for the disk.
+class MemoryDir : public TempDir {
+ public:
+  MemoryDir() : TempDir(has_room() ? kMemory : std::filesystem::temp_directory_path()) {}
+
+ private:
+  static constexpr const char* kMemory = "/dev/shm";
+
+  static bool has_room() {
+    std::error_code none;
+    const auto space = std::filesystem::space(kMemory, none);
+    return !none && space.available > (1U << 30) && ::access(kMemory, W_OK) == 0;
+  }
 };
 
 }  // namespace dslaunch::test

@@ -13,7 +13,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
-using test::TempDir;
+using TempDir = test::MemoryDir;
 
 namespace fs = std::filesystem;
 
