@@ -78,7 +78,6 @@ class Watch final : public StepObserver {
       : device_(device), of_host_(device.is_cpu() ? &CountingAllocator::install() : nullptr) {}
 
   void begin_step(int64_t) override {
-    result = {};
     before_ = read().now;
     reset_peak();
   }
@@ -86,10 +85,10 @@ class Watch final : public StepObserver {
     const Allocated allocated = read();
     if (phase == StepPhase::kForward) {
       result.saved_bytes = allocated.now - before_;
-      result.forward_peak = allocated.peak - before_;
+      result.forward_peak = std::max(result.forward_peak, allocated.peak - before_);
     }
     if (phase == StepPhase::kBackward) {
-      result.backward_peak = allocated.peak - before_;
+      result.backward_peak = std::max(result.backward_peak, allocated.peak - before_);
       result.gradient_bytes = allocated.now - before_;
     }
     reset_peak();
@@ -149,7 +148,8 @@ MeasuredActivations measure_activations(const std::string& model_path, config::J
   step::Engine engine(*model, config, options, groups, setup::initial_values(*model, config.init, model_path));
   BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
   const auto next = [&] { return setup::on_device(loader.next(), device); };
-  // TorchScript runs a graph for the first time as it stands, then as it has optimized it.
+  // TorchScript runs a graph for the first time as it stands, then as it has optimized it. The peaks are those of both,
+  // as in a run; what is saved is that of the second.
   for (int step = 0; step < 2; ++step) engine.train_step(next, /*stop_requested=*/false);
   engine.finish();
   return watch.result;
