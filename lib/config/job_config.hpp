@@ -223,8 +223,8 @@ struct Pipeline {      // "pipeline"
   int64_t activation_checkpoint_interval = 0;  // blocks that are recomputed as one group; 0: see Recomputation
 };
 
-struct Kernels {  // "kernels": the model's operators that our kernels replace on GPUs
-  bool cross_entropy = true, layer_norm = true, bias_gradient = true;
+struct Kernels {  // "kernels": the model's operators that ours replace
+  bool cross_entropy = true, layer_norm = true, bias_gradient = true, weight_gradient = true;
 };
 
 struct Init {  // "init": initializes a model that was exported with --empty

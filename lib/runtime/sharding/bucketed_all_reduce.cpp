@@ -5,6 +5,7 @@
 #include "runtime/sharding/flat_collectives.hpp"
 #include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
+#include "runtime/sharding/gradient_writes.hpp"
 #include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/state_layout.hpp"
 
@@ -23,7 +24,8 @@ class BucketedAllReduce final : public GradientReduction {
         locations_(locate_parameters(table, groups)),
         groups_of_unit_(groups_by_unit(table, groups)),
         buffers_(groups.size()),
-        open_calls_(table.units.size()) {}
+        open_calls_(table.units.size()),
+        is_taken_(table.units.size()) {}
 
   void begin_accumulation_step(bool is_last) override {
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
@@ -37,6 +39,20 @@ class BucketedAllReduce final : public GradientReduction {
 
   void expect(int unit) override { open_calls_[unit] += 1; }
 
+  // On the CPU only into an empty buffer: a product that is added as it is computed is rounded in another way than one
+  // that is added afterwards, as stages 2 and 3 do (docs/numerics.md).
+  std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) override {
+    if (options_.device.is_cpu() && is_taken_[unit]) return std::nullopt;
+    if (!holds_products(options_.accumulation_dtype, factors, options_.device)) return std::nullopt;
+    const auto location = locations_[unit][parameter];
+    auto& buffer = buffer_of_group(location.group);
+    const at::Tensor& slice = buffer.segments[location.segment];
+    if (!is_fast_to_write(slice)) return std::nullopt;
+    const bool is_empty = !buffer.written[location.segment];
+    buffer.written[location.segment] = true;
+    return GradientDestination{slice, is_empty};
+  }
+
   void take(int unit, std::vector<at::Tensor> gradients, bool) override {
     GradientCopies copies;
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -48,6 +64,7 @@ class BucketedAllReduce final : public GradientReduction {
     }
     copies.run();
     open_calls_[unit] -= 1;
+    is_taken_[unit] = true;
     if (reduces_as_ready_) reduce_ready_units();
   }
 
@@ -62,6 +79,7 @@ class BucketedAllReduce final : public GradientReduction {
 
   void release() override {
     for (auto& buffer : buffers_) buffer = {};
+    std::fill(is_taken_.begin(), is_taken_.end(), false);
   }
 
  private:
@@ -157,6 +175,7 @@ class BucketedAllReduce final : public GradientReduction {
   const std::vector<std::vector<int>> groups_of_unit_;
   std::vector<Buffer> buffers_;
   std::vector<int> open_calls_;  // by unit: calls whose gradients have not arrived yet
+  std::vector<bool> is_taken_;   // by unit: the gradients of a call have arrived in this step
   int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
   bool reduces_as_ready_ = false;
   StreamMark reduced_;

@@ -215,6 +215,17 @@ void FlatParameters::prepare_backward(int unit) {
   ensure_gathered(unit, UnitEvent::Kind::kBackward);
 }
 
+// The root's backward lasts as long as that of all other units. Its buffer would take memory from the beginning of a
+// backward, when activations take the most, or would keep one of two buckets from the others.
+std::optional<GradientDestination> FlatParameters::gradient_destination(int unit, size_t parameter,
+                                                                        at::ScalarType factors) {
+  if (unit == 0 && table_.units.size() > 1) return std::nullopt;
+  const at::NoGradGuard no_grad;
+  auto out = gradients_->destination(unit, parameter, factors);
+  if (out) out->sum = out->sum.view(table_.parameters[table_.units[unit].parameters[parameter]].shape);
+  return out;
+}
+
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;
   publish(groups_.size());  // also groups that no call has used: before the first reduction, on every rank

@@ -12,8 +12,8 @@
 // are published when it is first acquired, on every rank in the order of the groups and before any gradient is reduced;
 // of a pipeline's stage with several data ranks, all are published at the first call of a step.
 //
-// Threads: acquire/release on the thread that runs the model, prepare_backward/take_gradients on autograd's thread,
-// everything else on the engine's thread and never during a backward pass.
+// Threads: acquire/release on the thread that runs the model, prepare_backward, gradient_destination and take_gradients
+// on autograd's thread, everything else on the engine's thread and never during a backward pass.
 #pragma once
 #include <functional>
 #include <memory>
@@ -53,6 +53,7 @@ class FlatParameters : public UnitParameters {
   UnitValues acquire(int unit, UnitCall call) override;
   void release(int unit) override;
   void prepare_backward(int unit) override;
+  std::optional<GradientDestination> gradient_destination(int unit, size_t parameter, at::ScalarType factors) override;
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
   DeferredGradients* deferred_gradients() override { return deferred_; }
 

@@ -5,18 +5,20 @@
 // On a device: memory that a side stream works on is allocated and freed on the thread's current stream, which has
 // waited for the side stream before it frees.
 //
-// Threads: take() and participate() on autograd's thread, everything else on the engine's thread and never during a
-// backward pass.
+// Threads: destination(), take() and participate() on autograd's thread, everything else on the engine's thread and
+// never during a backward pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "comm/communicator.hpp"
 #include "runtime/sharding/gradient_sink.hpp"
 #include "runtime/sharding/sharding_options.hpp"
+#include "runtime/state/gradient_destination.hpp"
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/state/step_streams.hpp"
 
@@ -30,8 +32,11 @@ class GradientReduction {
   // it is not the last, and the backward that follows this call is the step's last.
   virtual void begin_last_backward() = 0;
   virtual void expect(int unit) = 0;  // a call of the unit whose gradients will come
-  // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used. `others_may_follow`: in this
-  // accumulation step other ranks may still make calls of the unit in which this rank only participates.
+  // UnitParameters::gradient_destination(), 1-D: in the buffer from which the gradient is reduced.
+  virtual std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) = 0;
+  // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used, or written.
+  // `others_may_follow`: in this accumulation step other ranks may still make calls of the unit in which this rank only
+  // participates.
   virtual void take(int unit, std::vector<at::Tensor> gradients, bool others_may_follow) = 0;
   // Takes part in the reduction of a call that this rank did not make.
   virtual void participate(int unit, bool others_may_follow) = 0;

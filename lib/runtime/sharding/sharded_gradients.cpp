@@ -1,13 +1,16 @@
 // Stages 2 and 3: the gradients of a call are reduced immediately from a bucket and delivered. There are two buckets:
-// backward fills one while the other is being reduced.
+// backward fills one while the other is being reduced. A call may reserve one for a group of its unit, to write
+// products into it while its backward runs; all other groups then go through the other one.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "runtime/sharding/flat_collectives.hpp"
 #include "runtime/sharding/gradient_copies.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
+#include "runtime/sharding/gradient_writes.hpp"
 #include "runtime/sharding/quantized_collectives.hpp"
 #include "runtime/sharding/segment_locations.hpp"
 #include "runtime/sharding/state_layout.hpp"
@@ -38,6 +41,7 @@ class ShardedGradients final : public GradientReduction {
 
   void begin_accumulation_step(bool is_last) override {
     in_last_step_ = is_last;
+    reserved_.reset();
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
   }
 
@@ -45,6 +49,21 @@ class ShardedGradients final : public GradientReduction {
   void begin_last_backward() override {}
 
   void expect(int unit) override { open_calls_[unit] += 1; }
+
+  // Whose call writes does not matter: every part is in some reduction of the group.
+  std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) override {
+    const auto location = locations_[unit][parameter];
+    const FlatGroup& group = groups_[location.group];
+    if (!holds_products(wire_dtype(group, options_), factors, options_.device)) return std::nullopt;
+    if (!reserved_) reserved_ = begin_bucket(location.group);
+    if (reserved_->group != location.group) return std::nullopt;
+    const Segment& segment = group.segments[location.segment];
+    const at::Tensor slice = reserved_->wire.narrow(0, segment.offset, segment.numel);
+    if (!is_fast_to_write(slice)) return std::nullopt;
+    const bool is_empty = !reserved_->written[location.segment];
+    reserved_->written[location.segment] = true;
+    return GradientDestination{slice, is_empty};
+  }
 
   void take(int unit, std::vector<at::Tensor> gradients, bool others_may_follow) override {
     open_calls_[unit] -= 1;
@@ -60,6 +79,7 @@ class ShardedGradients final : public GradientReduction {
   // Without a finish() before it (a pass that is only analyzed), reductions may still write to the sink's memory.
   void release() override {
     wait_for_buckets();
+    reserved_.reset();
     std::fill(is_delivered_.begin(), is_delivered_.end(), false);
   }
 
@@ -67,6 +87,12 @@ class ShardedGradients final : public GradientReduction {
   struct Bucket {
     at::Tensor bytes;
     StreamMark is_free;  // the end of its last reduction
+  };
+  struct GroupInBucket {
+    int group = 0;
+    size_t bucket = 0;
+    at::Tensor wire;            // the part of the bucket that it takes
+    std::vector<bool> written;  // by segment: by products
   };
 
   at::TensorOptions on_device(at::ScalarType dtype) const {
@@ -85,19 +111,32 @@ class ShardedGradients final : public GradientReduction {
     for (int group : groups_of_unit_[unit]) reduce(group, gradients, is_last);
   }
 
-  void reduce(int index, const std::vector<at::Tensor>& gradients, bool is_last) {
+  // The bucket that is reserved for the group, or a free one.
+  GroupInBucket take_bucket(int group) {
+    if (reserved_ && reserved_->group == group) return *std::exchange(reserved_, std::nullopt);
+    return begin_bucket(group);
+  }
+
+  GroupInBucket begin_bucket(int index) {
     const FlatGroup& group = groups_[index];
-    Bucket& bucket = buckets_[next_bucket_];
+    if (reserved_ && reserved_->bucket == next_bucket_) next_bucket_ = (next_bucket_ + 1) % buckets_.size();
+    const size_t bucket = next_bucket_;
     next_bucket_ = (next_bucket_ + 1) % buckets_.size();
-    streams_.wait(bucket.is_free);
-    const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group, options_));
-    fill(wire, group, gradients);
+    streams_.wait(buckets_[bucket].is_free);
+    const at::Tensor bytes = buckets_[bucket].bytes.narrow(0, 0, num_bytes(group));
+    return {index, bucket, bytes.view(wire_dtype(group, options_)), std::vector<bool>(group.segments.size())};
+  }
+
+  void reduce(int index, const std::vector<at::Tensor>& gradients, bool is_last) {
+    const GroupInBucket own = take_bucket(index);
+    const at::Tensor& wire = own.wire;
+    fill(own, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
     const bool is_first = !is_delivered_[index];
     is_delivered_[index] = true;
     sink_.prepare(index, /*room=*/{});
     streams_.wait(SideStream::kReduction, streams_.mark());
-    bucket.is_free =
+    buckets_[own.bucket].is_free =
         streams_.run(SideStream::kReduction, [&] { sink_.deliver(index, reduced(index, wire), is_first, is_last); });
   }
 
@@ -112,20 +151,22 @@ class ShardedGradients final : public GradientReduction {
     return own_slice(wire, data_group_);
   }
 
-  void fill(const at::Tensor& wire, const FlatGroup& group, const std::vector<at::Tensor>& gradients) {
+  void fill(const GroupInBucket& own, const std::vector<at::Tensor>& gradients) const {
+    const FlatGroup& group = groups_[own.group];
     const auto& locations = locations_[group.unit];
     GradientCopies copies;
     for (size_t i = 0; i < locations.size(); ++i) {
       if (&groups_[locations[i].group] != &group) continue;
       const Segment& segment = group.segments[locations[i].segment];
-      const at::Tensor destination = wire.narrow(0, segment.offset, segment.numel);
+      const bool is_written = own.written[locations[i].segment];
+      const at::Tensor destination = own.wire.narrow(0, segment.offset, segment.numel);
       if (gradients[i].defined()) {
-        copies.add(destination, gradients[i], /*is_first=*/true);
-      } else {
+        copies.add(destination, gradients[i], /*is_first=*/!is_written);
+      } else if (!is_written) {
         copies.zero(destination);
       }
     }
-    copies.zero(wire.narrow(0, group.numel, group.padded_numel - group.numel));
+    copies.zero(own.wire.narrow(0, group.numel, group.padded_numel - group.numel));
     copies.run();
   }
 
@@ -142,6 +183,7 @@ class ShardedGradients final : public GradientReduction {
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
   std::array<Bucket, kNumGradientBuckets> buckets_;
   size_t next_bucket_ = 0;
+  std::optional<GroupInBucket> reserved_;  // of a call whose backward is running
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A product with a weight whose backward is ours: the bias gradient, the column sums of the output gradient, comes from
-// one of our kernels, and the weight gradient may be left for later.
+// one of our kernels, and the weight gradient is written where it is summed, or left for later.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -13,6 +13,8 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using units::as_rows;
+using units::WeightLayout;
 
 at::Tensor column_sums(const at::Tensor& rows) {
   if (at::GradMode::is_enabled()) return rows.sum(0);  // second-order gradients are wanted
@@ -21,29 +23,39 @@ at::Tensor column_sums(const at::Tensor& rows) {
   return sums;
 }
 
-enum class WeightLayout : uint8_t { kOutIn, kInOut };  // of at::linear; of at::matmul and at::addmm
-
-// Two dims, however many `tensor` has.
-at::Tensor as_rows(const at::Tensor& tensor) {
-  return tensor.reshape({-1, tensor.size(-1)});
+// As PyTorch's operators compute it where weights require gradients. They would not fold the dims of `input` here,
+// where the transposed weight has no history.
+at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                     WeightLayout layout) {
+  const bool is_out_in = layout == WeightLayout::kOutIn;
+  const at::Tensor matrix = is_out_in ? weight.t() : weight;
+  if (input.dim() == 2) return bias ? at::addmm(*bias, input, matrix) : at::mm(input, matrix);
+  if (input.is_contiguous()) return at::linear(input, is_out_in ? weight : weight.t(), bias);
+  auto sizes = input.sizes().vec();
+  sizes.back() = matrix.size(1);
+  at::Tensor out = as_rows(input).mm(matrix).view(sizes);
+  return bias ? out.add_(*bias) : out;
 }
 
-// The products that autograd computes for PyTorch's operators, so on the CPU the same bits.
-at::Tensor weight_gradient(const at::Tensor& input, const at::Tensor& upstream_rows, WeightLayout layout) {
-  return layout == WeightLayout::kOutIn ? upstream_rows.t().mm(as_rows(input)) : as_rows(input).t().mm(upstream_rows);
+// In the memory order of the input, as autograd does.
+at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& input, const at::Tensor& weight,
+                          WeightLayout layout) {
+  const at::Tensor matrix = layout == WeightLayout::kOutIn ? weight : weight.t();
+  const bool is_by_columns = input.dim() == 2 && input.stride(0) == 1 && input.stride(1) == input.size(0);
+  return is_by_columns ? matrix.t().mm(rows.t()).t() : rows.mm(matrix).view(input.sizes());
 }
 
 class Product : public torch::autograd::Function<Product> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, bool is_out_in, bool uses_kernel) {
+                            const std::optional<at::Tensor>& bias, bool is_out_in, ProductOptions options) {
     context->save_for_backward({input, weight});
     context->saved_data["is_out_in"] = is_out_in;
     context->saved_data["has_bias"] = bias.has_value();
-    context->saved_data["uses_kernel"] = uses_kernel;
+    context->saved_data["sums_bias"] = options.sums_bias;
+    context->saved_data["writes_gradient"] = options.writes_gradient;
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
-    if (is_out_in) return at::linear(input, weight, bias);
-    return bias ? at::addmm(*bias, input, weight) : at::matmul(input, weight);
+    return output_of(input, weight, bias, is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut);
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
@@ -54,44 +66,55 @@ class Product : public torch::autograd::Function<Product> {
     const at::Tensor rows = as_rows(upstream[0]);
     variable_list gradients(5);
     if (context->needs_input_grad(0)) {
-      gradients[0] = rows.mm(layout == WeightLayout::kOutIn ? weight : weight.t()).view(input.sizes());
+      gradients[0] = input_gradient(rows, input, weight, layout);
     }
-    if (context->needs_input_grad(1) && !defer_weight_gradient(input, weight, rows, layout)) {
-      gradients[1] = weight_gradient(input, rows, layout);
+    if (context->needs_input_grad(1)) {
+      gradients[1] = weight_gradient({input, rows, layout}, weight, context->saved_data["writes_gradient"].toBool());
     }
     if (has_bias && context->needs_input_grad(2)) {
-      gradients[2] = context->saved_data["uses_kernel"].toBool() ? column_sums(rows) : rows.sum(0);
+      gradients[2] = context->saved_data["sums_bias"].toBool() ? column_sums(rows) : rows.sum(0);
     }
     return gradients;
   }
 
  private:
-  static bool defer_weight_gradient(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& rows,
-                                    WeightLayout layout) {
-    if (at::GradMode::is_enabled()) return false;  // second-order gradients are wanted
+  // Undefined if the unit's call has taken it.
+  static at::Tensor weight_gradient(const units::WeightProduct& product, const at::Tensor& weight, bool may_write) {
     const auto gathered = units::gathered_parameter(weight);
-    // Without the history of the input, which would keep the graph before it alive.
-    return gathered && gathered->call->defer(gathered->index, [input = input.detach(), rows, layout] {
-      return weight_gradient(input, rows, layout);
-    });
+    if (gathered && gathered->call->take_product(gathered->index, product, may_write)) return {};
+    return product.compute();
   }
 };
 
-bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor* bias, WeightLayout layout) {
-  if (input.dim() < 2 || weight.dim() != 2 || input.numel() == 0 || weight.numel() == 0) return false;
+// A weight as the product reads it. A parameter that the model transposes first stands itself, in the other layout.
+struct Weight {
+  at::Tensor tensor;
+  WeightLayout layout;
+  std::optional<units::GatheredParameter> gathered;  // empty: it is not a unit's parameter itself
+};
+
+Weight weight_of(const at::Tensor& tensor, WeightLayout layout) {
+  if (auto gathered = units::gathered_parameter(tensor)) return {tensor, layout, std::move(gathered)};
+  if (tensor.dim() != 2 || !tensor.is_view()) return {tensor, layout, {}};
+  const at::Tensor base(tensor._base());
+  const bool is_transposed = base.dim() == 2 && base.is_contiguous() && tensor.sizes() == base.t().sizes() &&
+                             tensor.strides() == base.t().strides() && tensor.storage_offset() == base.storage_offset();
+  if (!is_transposed) return {tensor, layout, {}};
+  auto gathered = units::gathered_parameter(base);
+  if (!gathered) return {tensor, layout, {}};
+  return {base, layout == WeightLayout::kOutIn ? WeightLayout::kInOut : WeightLayout::kOutIn, std::move(gathered)};
+}
+
+bool fits(const at::Tensor& input, const Weight& weight, const at::Tensor* bias) {
+  if (input.dim() < 2 || weight.tensor.dim() != 2 || input.numel() == 0 || weight.tensor.numel() == 0) return false;
   const auto type = input.scalar_type();
-  const bool is_out_in = layout == WeightLayout::kOutIn;
-  if (!at::isFloatingType(type) || weight.scalar_type() != type || weight.device() != input.device() ||
-      input.layout() != at::kStrided || input.size(-1) != weight.size(is_out_in ? 1 : 0)) {
+  const bool is_out_in = weight.layout == WeightLayout::kOutIn;
+  if (!at::isFloatingType(type) || weight.tensor.scalar_type() != type || weight.tensor.device() != input.device() ||
+      input.layout() != at::kStrided || input.size(-1) != weight.tensor.size(is_out_in ? 1 : 0)) {
     return false;
   }
   return bias == nullptr || (bias->scalar_type() == type && bias->device() == input.device() && bias->dim() == 1 &&
-                             bias->size(0) == weight.size(is_out_in ? 0 : 1));
-}
-
-bool may_defer(const at::Tensor& weight) {
-  const auto gathered = units::gathered_parameter(weight);
-  return gathered && gathered->call->may_defer();
+                             bias->size(0) == weight.tensor.size(is_out_in ? 0 : 1));
 }
 
 bool is_in_training(const at::Tensor& input, const at::Tensor& weight) {
@@ -99,45 +122,43 @@ bool is_in_training(const at::Tensor& input, const at::Tensor& weight) {
          !at::autocast::is_autocast_enabled(input.device().type());
 }
 
+// Our kernel only if PyTorch would save the same tensors for backward.
+bool has_bias_kernel(const at::Tensor& input, const at::Tensor* bias) {
+  return bias != nullptr && bias->requires_grad() && input.is_cuda() && is_kernel_type(input.scalar_type());
+}
+
+// Undefined where PyTorch's operator computes the same, backward included.
+at::Tensor product(const at::Tensor& input, const at::Tensor& given, const at::Tensor* bias, WeightLayout layout,
+                   ProductOptions options) {
+  if (!is_in_training(input, given)) return {};
+  const Weight weight = weight_of(given, layout);
+  if (!fits(input, weight, bias)) return {};
+  options.sums_bias = options.sums_bias && has_bias_kernel(input, bias);
+  const bool takes_gradient = weight.gathered && (options.writes_gradient || weight.gathered->call->may_defer());
+  if (!options.sums_bias && !takes_gradient) return {};
+  return Product::apply(input, weight.tensor, bias != nullptr ? std::optional(*bias) : std::nullopt,
+                        weight.layout == WeightLayout::kOutIn, options);
+}
+
 }  // namespace
 
-at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                        ProductOptions options) {
   const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
-  if (is_in_training(input, weight) && fits(input, weight, given, WeightLayout::kOutIn)) {
-    // Our kernel only if PyTorch would save the same tensors for backward.
-    const bool uses_kernel =
-        given != nullptr && given->requires_grad() && input.is_cuda() && is_kernel_type(input.scalar_type());
-    if (uses_kernel || may_defer(weight)) {
-      return Product::apply(input, weight, given != nullptr ? bias : std::nullopt, /*is_out_in=*/true, uses_kernel);
-    }
-  }
-  return at::linear(input, weight, bias);
+  at::Tensor out = product(input, weight, given, WeightLayout::kOutIn, options);
+  return out.defined() ? out : at::linear(input, weight, bias);
 }
 
-at::Tensor deferring_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
-  if (is_in_training(input, weight) && fits(input, weight, given, WeightLayout::kOutIn) && may_defer(weight)) {
-    return Product::apply(input, weight, given != nullptr ? bias : std::nullopt, /*is_out_in=*/true,
-                          /*uses_kernel=*/false);
-  }
-  return at::linear(input, weight, bias);
+at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, ProductOptions options) {
+  at::Tensor out = product(input, weight, nullptr, WeightLayout::kInOut, options);
+  return out.defined() ? out : at::matmul(input, weight);
 }
 
-at::Tensor deferring_matmul(const at::Tensor& input, const at::Tensor& weight) {
-  if (is_in_training(input, weight) && fits(input, weight, nullptr, WeightLayout::kInOut) && may_defer(weight)) {
-    return Product::apply(input, weight, std::optional<at::Tensor>(), /*is_out_in=*/false, /*uses_kernel=*/false);
-  }
-  return at::matmul(input, weight);
-}
-
-at::Tensor deferring_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
-                           const at::Scalar& beta, const at::Scalar& alpha) {
-  const bool is_plain_sum = beta.equal(1) && alpha.equal(1);
-  if (is_plain_sum && is_in_training(input, weight) && fits(input, weight, &bias, WeightLayout::kInOut) &&
-      may_defer(weight)) {
-    return Product::apply(input, weight, std::optional<at::Tensor>(bias), /*is_out_in=*/false, /*uses_kernel=*/false);
-  }
-  return at::addmm(bias, input, weight, beta, alpha);
+at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
+                       const at::Scalar& beta, const at::Scalar& alpha, ProductOptions options) {
+  const bool is_plain_sum = beta.equal(1) && alpha.equal(1) && input.dim() == 2;
+  at::Tensor out = is_plain_sum ? product(input, weight, &bias, WeightLayout::kInOut, options) : at::Tensor();
+  return out.defined() ? out : at::addmm(bias, input, weight, beta, alpha);
 }
 
 }  // namespace dslaunch::runtime::model::fused

@@ -1,6 +1,7 @@
-// PyTorch operators that our kernels compute on GPUs with less memory traffic (docs/kernels.md). Each returns the
-// result of the PyTorch operator of that name, except for the order of additions and intermediate rounding; where a
-// kernel does not apply (CPU, other dtypes, autocast), the PyTorch operator runs. Any thread; twice differentiable.
+// PyTorch operators that move less memory: on GPUs by kernels of ours, and by gradients that are written where they are
+// summed (docs/kernels.md). Each returns the result of the PyTorch operator of that name, except for the order of
+// additions and intermediate rounding; where neither applies (other dtypes, autocast), the PyTorch operator runs. Any
+// thread; twice differentiable.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
@@ -22,16 +23,22 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
 at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps);
 
-// at::linear; the gradient of its bias takes two kernels. Used if both weight and bias are trained. Defers its weight
-// gradient as the next three do.
-at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+// What the backward of a product with a weight does otherwise than PyTorch's.
+struct ProductOptions {
+  // The gradient of the bias takes two kernels of ours, if both weight and bias are trained.
+  bool sums_bias = true;
+  // The gradient of a weight that is a unit's parameter itself (not a cast one; it may be transposed) is written where
+  // it is summed (runtime/state/gradient_destination.hpp), if its owner offers that.
+  bool writes_gradient = true;
+};
 
-// at::linear, at::matmul and at::addmm without kernels of ours. If the weight is a unit's parameter itself (not a view
-// of it, not a cast one) and the backward defers weight gradients (runtime/state/deferred_gradients.hpp), the product
-// for the weight's gradient is computed later; the input and the output gradient are kept until then.
-at::Tensor deferring_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
-at::Tensor deferring_matmul(const at::Tensor& input, const at::Tensor& weight);
-at::Tensor deferring_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
-                           const at::Scalar& beta, const at::Scalar& alpha);
+// at::linear, at::matmul and at::addmm. If a backward defers weight gradients (runtime/state/deferred_gradients.hpp),
+// the product for the gradient of a unit's parameter, as above, is computed later; the input and the output gradient
+// are kept until then.
+at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                        ProductOptions options = {});
+at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, ProductOptions options = {});
+at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
+                       const at::Scalar& beta = 1, const at::Scalar& alpha = 1, ProductOptions options = {});
 
 }  // namespace dslaunch::runtime::model::fused

@@ -34,35 +34,32 @@ void layer_norm_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
-void linear_operator(Stack& stack) {
-  constexpr size_t kCount = 3;
-  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor out = fused_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>());
-  torch::jit::drop(stack, kCount);
-  torch::jit::push(stack, std::move(out));
+ProductOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient) {
+  return {.sums_bias = sums_bias.toBool(), .writes_gradient = writes_gradient.toBool()};
 }
 
-void deferring_linear_operator(Stack& stack) {
-  constexpr size_t kCount = 3;
+void linear_operator(Stack& stack) {
+  constexpr size_t kCount = 5;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor out = deferring_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>());
+  at::Tensor out =
+      fused_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(), options_of(at(3), at(4)));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
 
 void matmul_operator(Stack& stack) {
-  constexpr size_t kCount = 2;
+  constexpr size_t kCount = 4;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor out = deferring_matmul(at(0).toTensor(), at(1).toTensor());
+  at::Tensor out = fused_matmul(at(0).toTensor(), at(1).toTensor(), options_of(at(2), at(3)));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
 
 void addmm_operator(Stack& stack) {
-  constexpr size_t kCount = 5;
+  constexpr size_t kCount = 7;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor out =
-      deferring_addmm(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar());
+  at::Tensor out = fused_addmm(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar(),
+                               options_of(at(5), at(6)));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
@@ -70,7 +67,6 @@ void addmm_operator(Stack& stack) {
 constexpr char kCrossEntropy[] = "dslaunch::cross_entropy";
 constexpr char kLayerNorm[] = "dslaunch::layer_norm";
 constexpr char kLinear[] = "dslaunch::linear";
-constexpr char kDeferringLinear[] = "dslaunch::deferring_linear";
 constexpr char kMatmul[] = "dslaunch::matmul";
 constexpr char kAddmm[] = "dslaunch::addmm";
 const torch::jit::RegisterOperators kRegistration(
@@ -80,14 +76,13 @@ const torch::jit::RegisterOperators kRegistration(
      torch::jit::Operator("dslaunch::layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, "
                           "float eps, bool cudnn_enable) -> Tensor",
                           layer_norm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor", linear_operator,
-                          c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::deferring_linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor",
-                          deferring_linear_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::matmul(Tensor self, Tensor other) -> Tensor", matmul_operator,
-                          c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
-                          "Tensor",
+     torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
+                          "writes_gradient) -> Tensor",
+                          linear_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::matmul(Tensor self, Tensor other, bool sums_bias, bool writes_gradient) -> Tensor",
+                          matmul_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, bool "
+                          "sums_bias, bool writes_gradient) -> Tensor",
                           addmm_operator, c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more = {}) {
@@ -98,6 +93,39 @@ void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more
   fused->insertBefore(node);
   node->replaceAllUsesWith(fused);
   node->destroy();
+}
+
+// Whether an operator computed the value, so that it is not a parameter, transposed or not.
+bool is_computed(const torch::jit::Value* value) {
+  const Node* node = value->node();
+  const std::string_view kind = node->kind().toQualString();
+  for (const char* view : {"aten::t", "aten::transpose", "aten::permute", "aten::numpy_T"}) {
+    if (kind == view) return is_computed(node->input(0));
+  }
+  return kind.substr(0, 6) == "aten::" || kind.substr(0, 10) == "dslaunch::";
+}
+
+// One whose second matrix may be a parameter.
+bool is_product(const Node* node) {
+  if (node->kind() == c10::aten::linear) return !is_computed(node->input(1));
+  if (node->kind() == c10::aten::matmul) return node->inputs().size() == 2 && !is_computed(node->input(1));
+  return node->kind() == c10::aten::addmm && node->inputs().size() == 5 && !is_computed(node->input(2));
+}
+
+bool is_replaced_product(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  return kind == kLinear || kind == kMatmul || kind == kAddmm;
+}
+
+void replace_product(Node* node, ProductOptions options) {
+  const auto kind = node->kind();
+  const torch::jit::WithInsertPoint before(node);
+  auto& graph = *node->owningGraph();
+  replace(node,
+          kind == c10::aten::linear   ? kLinear
+          : kind == c10::aten::matmul ? kMatmul
+                                      : kAddmm,
+          {graph.insertConstant(options.sums_bias), graph.insertConstant(options.writes_gradient)});
 }
 
 bool has_cross_entropy(const Block* block) {
@@ -135,18 +163,17 @@ void fuse_layer_norm(Node* node) {
   replace(node, kLayerNorm);
 }
 
-void fuse_linear(Node* node) {
-  replace(node, kLinear);
+void sum_bias_gradient(Node* node) {
+  replace_product(node, {.sums_bias = true, .writes_gradient = false});
 }
 
-void replace_deferring(const torch::jit::Module& model) {
-  analysis::for_every_node(model, [](Node* node) {
-    if (node->kind() == c10::aten::linear) {  // kernels.bias_gradient is off
-      replace(node, kDeferringLinear);
-    } else if (node->kind() == c10::aten::matmul && node->inputs().size() == 2) {
-      replace(node, kMatmul);
-    } else if (node->kind() == c10::aten::addmm && node->inputs().size() == 5) {
-      replace(node, kAddmm);
+void take_weight_gradients(const torch::jit::Module& model, bool writes) {
+  analysis::for_every_node(model, [writes](Node* node) {
+    if (is_product(node)) {
+      replace_product(node, {.sums_bias = false, .writes_gradient = writes});
+    } else if (is_replaced_product(node) && writes) {
+      const torch::jit::WithInsertPoint before(node);
+      node->replaceInput(node->inputs().size() - 1, node->owningGraph()->insertConstant(true));
     }
   });
 }

@@ -9,13 +9,15 @@ namespace dslaunch::runtime::model::fused {
 // F.cross_entropy is a TorchScript function: inlining brings the cast before its call next to the operator in it.
 void inline_cross_entropy(const torch::jit::Module& model);
 
-// For nodes of aten::cross_entropy_loss, aten::layer_norm and aten::linear. They destroy the node.
+// For nodes of aten::cross_entropy_loss and of aten::layer_norm. They destroy the node.
 void fuse_cross_entropy(torch::jit::Node* node);
 void fuse_layer_norm(torch::jit::Node* node);
-void fuse_linear(torch::jit::Node* node);
 
-// Every linear, matmul and addmm by one that can defer its weight gradient: of a pipeline stage whose schedule splits
-// backwards, after the cut and before units are intercepted.
-void replace_deferring(const torch::jit::Module& model);
+// ProductOptions::sums_bias. For a node of aten::linear or aten::addmm, which it destroys.
+void sum_bias_gradient(torch::jit::Node* node);
+
+// Every linear, matmul and addmm whose weight may be a parameter by one that can defer its gradient and, with `writes`,
+// has ProductOptions::writes_gradient. Before units are intercepted.
+void take_weight_gradients(const torch::jit::Module& model, bool writes);
 
 }  // namespace dslaunch::runtime::model::fused

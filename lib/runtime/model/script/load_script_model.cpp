@@ -83,7 +83,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   if (stages != nullptr) {
     stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
     append(rewrite.notes, stage->facts.plan.notes);
-    if (stages->defers_weight_gradients) fused::replace_deferring(module);
+    if (stages->defers_weight_gradients) fused::take_weight_gradients(module, /*writes=*/false);
   }
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 

@@ -32,6 +32,24 @@ bool is_in_this_backward(const std::weak_ptr<torch::autograd::Node>& node) {
   return alive && torch::autograd::get_current_graph_task_nodes_in_graph()->count(alive.get()) > 0;
 }
 
+// Whether all gradients that reach the node in the backward that this thread is running go to its call, and to nobody
+// else: not where the model asks for some gradients in its forward, or for gradients of gradients.
+bool delivers_all(const std::weak_ptr<torch::autograd::Node>& node) {
+  namespace autograd = torch::autograd;
+  if (at::GradMode::is_enabled() || autograd::get_current_graph_task_keep_graph()) return false;
+  const auto* needed = autograd::get_current_graph_task_exec_info();
+  if (needed == nullptr || !needed->empty()) return false;
+  const auto alive = node.lock();
+  return alive && alive->tensor_pre_hooks().empty() && alive->pre_hooks().empty() &&
+         alive->retains_grad_hooks().empty();
+}
+
+bool write(UnitParameters& parameters, int unit, size_t parameter, const WeightProduct& product) {
+  const auto destination = parameters.gradient_destination(unit, parameter, product.factors());
+  if (destination) product.add_to(*destination);
+  return destination.has_value();
+}
+
 void collect(const c10::IValue& value, std::vector<at::Tensor>& out, bool enters_objects = false) {
   value.visit([&](const c10::IValue& part) {
     if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
@@ -55,7 +73,7 @@ void CallInBackward::take(std::vector<at::Tensor> gradients) {
                                          parts = std::exchange(deferred, {})]() mutable {
     for (auto& [parameter, gradient] : parts) {
       at::Tensor& sum = gradients[parameter];
-      sum = sum.defined() ? sum + gradient() : gradient();
+      if (const at::Tensor part = gradient(); part.defined()) sum = sum.defined() ? sum + part : part;
       gradient = nullptr;  // with what it needed
     }
     owner->take_gradients(unit, std::move(gradients));
@@ -66,6 +84,14 @@ bool CallInBackward::defer(size_t parameter, std::function<at::Tensor()> gradien
   if (!may_defer() || !parameters->deferred_gradients()->is_open()) return false;
   deferred.push_back({parameter, std::move(gradient)});
   return true;
+}
+
+bool CallInBackward::take_product(size_t parameter, const WeightProduct& product, bool may_write) {
+  if (!delivers_all(gather_node)) return false;
+  const auto gradient = [owner = parameters, unit = unit, parameter, may_write, product = product.detached()] {
+    return may_write && write(*owner, unit, parameter, product) ? at::Tensor() : product.compute();
+  };
+  return defer(parameter, gradient) || (may_write && write(*parameters, unit, parameter, product));
 }
 
 void CallInBackward::end() {

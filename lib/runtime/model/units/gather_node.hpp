@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/model/units/weight_product.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace torch::autograd {
@@ -26,7 +27,7 @@ struct CallInBackward {
   size_t num_parameters = 0;
   struct Deferred {
     size_t parameter = 0;
-    std::function<at::Tensor()> gradient;
+    std::function<at::Tensor()> gradient;  // undefined: it has been written where it is summed
   };
   std::vector<Deferred> deferred = {};  // by backward so far
 
@@ -34,6 +35,9 @@ struct CallInBackward {
   bool may_defer() const { return parameters->deferred_gradients() != nullptr; }
   // Leaves a part of the gradient of the call's i-th parameter for later, if this backward does that; else false.
   bool defer(size_t parameter, std::function<at::Tensor()> gradient);
+  // Takes a part of the gradient of the call's i-th parameter: computes it where it is summed or, if this backward does
+  // that, leaves it for later. False: neither is possible, and the caller returns it to autograd.
+  bool take_product(size_t parameter, const WeightProduct& product, bool may_write);
   void prepare();
   // If gradients were deferred, these wait for them: the unit's owner gets all gradients of a call at once.
   void take(std::vector<at::Tensor> gradients);

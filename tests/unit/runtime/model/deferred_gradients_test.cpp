@@ -98,23 +98,38 @@ TEST_CASE("a linear layer's weight gradient is computed after the backward, bit 
   torch::manual_seed(3);
   Parameters values{at::randn({5, 4}).to(dtype)};
   if (has_bias) values.push_back(at::randn({5}).to(dtype));
-  const auto unfused = [](const at::Tensor& x, const Parameters& p) {
-    return deferring_linear(x, p[0], p.size() > 1 ? std::optional(p[1]) : std::nullopt);
-  };
-  for (const Forward& ours : {Forward(linear), Forward(unfused)}) {
-    check_deferred(ours, pytorch_linear, at::randn({2, 3, 4}).to(dtype), values);
-    check_deferred(ours, pytorch_linear, at::randn({6, 4}).to(dtype), values);
-  }
+  check_deferred(linear, pytorch_linear, at::randn({2, 3, 4}).to(dtype), values);
+  check_deferred(linear, pytorch_linear, at::randn({6, 4}).to(dtype), values);
 }
 
 TEST_CASE("so are those of matmul and addmm", "[runtime][model][deferred]") {
   torch::manual_seed(4);
-  check_deferred([](const auto& x, const auto& p) { return deferring_matmul(x, p[0]); },
+  check_deferred([](const auto& x, const auto& p) { return fused_matmul(x, p[0]); },
                  [](const auto& x, const auto& p) { return at::matmul(x, p[0]); }, at::randn({2, 3, 4}),
                  {at::randn({4, 5})});
-  check_deferred([](const auto& x, const auto& p) { return deferring_addmm(p[1], x, p[0], 1, 1); },
+  check_deferred([](const auto& x, const auto& p) { return fused_addmm(p[1], x, p[0]); },
                  [](const auto& x, const auto& p) { return at::addmm(p[1], x, p[0]); }, at::randn({6, 4}),
                  {at::randn({4, 5}), at::randn({5})});
+}
+
+TEST_CASE("so are those of weights that are transposed first", "[runtime][model][deferred]") {
+  torch::manual_seed(8);
+  const at::Tensor input = at::randn({2, 3, 4}), rows = at::randn({6, 4});
+  const Parameters out_in{at::randn({5, 4}), at::randn({5})}, in_out{at::randn({4, 5}), at::randn({5})};
+  check_deferred([](const auto& x, const auto& p) { return fused_matmul(x, p[0].t()); },
+                 [](const auto& x, const auto& p) { return at::matmul(x, p[0].t()); }, input, {out_in[0]});
+  check_deferred([](const auto& x, const auto& p) { return fused_addmm(p[1], x, p[0].transpose(0, 1)); },
+                 [](const auto& x, const auto& p) { return at::addmm(p[1], x, p[0].transpose(0, 1)); }, rows, out_in);
+  for (const auto& x : {input, rows}) {
+    check_deferred(
+        [](const auto& in, const auto& p) {
+          return fused_linear(in, p[0].permute({1, 0}), p[1]);
+        },
+        [](const auto& in, const auto& p) {
+          return at::linear(in, p[0].permute({1, 0}), p[1]);
+        },
+        x, in_out);
+  }
 }
 
 TEST_CASE("a weight that two products and another operator use gets the sum", "[runtime][model][deferred]") {
@@ -129,7 +144,7 @@ TEST_CASE("a weight that two products and another operator use gets the sum", "[
   const auto expected =
       expected_gradients(twice([](const auto& x, const auto& w) { return at::matmul(x, w); }), input, values);
   Owner owner;
-  auto split = run_split(owner, twice(deferring_matmul), input, values);
+  auto split = run_split(owner, twice([](const auto& x, const auto& w) { return fused_matmul(x, w); }), input, values);
   REQUIRE(split.work.size() == 1);
   CHECK(owner.taken.empty());
   split.work[0]();
@@ -140,17 +155,20 @@ TEST_CASE("a weight that two products and another operator use gets the sum", "[
 TEST_CASE("what cannot be deferred comes with the backward", "[runtime][model][deferred]") {
   torch::manual_seed(6);
   const at::Tensor input = at::randn({3, 4});
-  SECTION("a transposed weight") {
-    check_at_once([](const auto& x, const auto& p) { return deferring_matmul(x, p[0].t()); },
-                  [](const auto& x, const auto& p) { return at::matmul(x, p[0].t()); }, input, {at::randn({5, 4})});
+  SECTION("a weight that is computed first") {
+    check_at_once([](const auto& x, const auto& p) { return fused_matmul(x, p[0] * 2); },
+                  [](const auto& x, const auto& p) { return at::matmul(x, p[0] * 2); }, input, {at::randn({4, 5})});
+    check_at_once([](const auto& x, const auto& p) { return fused_matmul(x, p[0].narrow(1, 0, 4).t()); },
+                  [](const auto& x, const auto& p) { return at::matmul(x, p[0].narrow(1, 0, 4).t()); }, input,
+                  {at::randn({5, 8})});
   }
   SECTION("factors of addmm") {
-    check_at_once([](const auto& x, const auto& p) { return deferring_addmm(p[1], x, p[0], 1, 2); },
+    check_at_once([](const auto& x, const auto& p) { return fused_addmm(p[1], x, p[0], 1, 2); },
                   [](const auto& x, const auto& p) { return at::addmm(p[1], x, p[0], 1, 2); }, input,
                   {at::randn({4, 5}), at::randn({5})});
   }
   SECTION("a batch of matrices as weight") {
-    check_at_once([](const auto& x, const auto& p) { return deferring_matmul(x, p[0]); },
+    check_at_once([](const auto& x, const auto& p) { return fused_matmul(x, p[0]); },
                   [](const auto& x, const auto& p) { return at::matmul(x, p[0]); }, input, {at::randn({2, 4, 5})});
   }
 }

@@ -185,9 +185,41 @@ TEST_CASE("layer norms and linear layers are replaced unless they are switched o
   CHECK(found["aten::layer_norm"] + found["aten::linear"] == 0);
 
   auto model = make_model(forward);
-  run_graph_passes(model, {.cross_entropy = false, .layer_norm = false, .bias_gradient = false});
+  run_graph_passes(model,
+                   {.cross_entropy = false, .layer_norm = false, .bias_gradient = false, .weight_gradient = false});
   auto kept = kinds(model);
   CHECK(kept["aten::layer_norm"] == 2);
   CHECK(kept["aten::linear"] == 2);
   CHECK(kept["aten::cross_entropy_loss"] == 1);
+}
+
+TEST_CASE("products with a weight that may be a parameter are replaced", "[model][graph_passes]") {
+  const auto after = [](const dslaunch::config::Kernels& kernels) {
+    Module model("Net");
+    model.register_parameter("w", at::ones({4, 4}), false);
+    model.register_parameter("b", at::ones({4}), false);
+    model.define(R"(
+      def forward(self, x):
+          x = torch.linear(torch.linear(x, self.w, self.b), self.w)
+          x = torch.matmul(torch.matmul(x, self.w.t()), self.w.transpose(0, 1))
+          x = torch.addmm(self.b, torch.addmm(self.b, x, self.w), self.w.t())
+          scores = torch.matmul(x, x.t()) + torch.matmul(x, (x * 2).t())
+          return torch.linear(x, self.w * 2) + torch.addmm(self.b, x, x.t()[:, :4]) + scores.sum()
+    )");
+    run_graph_passes(model, kernels);
+    return kinds(model);
+  };
+  auto found = after({});
+  CHECK(found["dslaunch::linear"] == 3);  // one for its bias
+  CHECK(found["dslaunch::matmul"] == 2);
+  CHECK(found["dslaunch::addmm"] == 3);
+  CHECK(found["aten::matmul"] == 2);
+  found = after({.bias_gradient = false});
+  CHECK(found["dslaunch::linear"] == 2);
+  CHECK(found["dslaunch::matmul"] == 2);
+  CHECK(found["dslaunch::addmm"] == 2);
+  found = after({.bias_gradient = false, .weight_gradient = false});
+  CHECK(found["aten::linear"] == 3);
+  CHECK(found["aten::matmul"] == 4);
+  CHECK(found["aten::addmm"] == 3);
 }

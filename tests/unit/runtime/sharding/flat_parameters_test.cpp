@@ -70,9 +70,21 @@ void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, S
   parameters.abandon_pass();
 }
 
+// Writes the first gradient of the block where it is summed, if that is possible. Returns what is left of it.
+at::Tensor written(FlatParameters& parameters, const at::Tensor& gradient) {
+  CHECK_FALSE(parameters.gradient_destination(0, 0, at::kFloat));
+  const auto destination = parameters.gradient_destination(1, 0, at::kFloat);
+  if (!destination) return gradient;
+  CHECK(destination->sum.sizes() == gradient.sizes());
+  at::Tensor sum = destination->sum;
+  destination->is_empty ? sum.copy_(gradient) : sum.add_(gradient);
+  return {};
+}
+
 // Two micro steps on every rank; collects the reduced gradients that the shards own and checks the parameters after an
 // update of the masters and a gather.
-void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome) {
+void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome,
+              bool writes) {
   StepStreams streams(at::kCPU, false);
   FlatParameters parameters(table, options, streams, group, group);
   parameters.load(read_initial);
@@ -85,8 +97,9 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
     }
     for (int micro = 0; micro < 2; ++micro) {
       run_up_to_gradients(parameters, micro == 1);
-      parameters.take_gradients(
-          1, {gradient_of(table, 2, group.rank(), micro), at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
+      at::Tensor gradient = gradient_of(table, 2, group.rank(), micro);
+      if (writes) gradient = written(parameters, gradient);
+      parameters.take_gradients(1, {gradient, at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
       parameters.take_gradients(
           0, {gradient_of(table, 0, group.rank(), micro), gradient_of(table, 1, group.rank(), micro)});
       parameters.end_accumulation_step();
@@ -121,7 +134,7 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
           "[runtime][sharding]") {
   const int ranks = GENERATE(1, 2, 3, 4);
   const int stage = GENERATE(0, 1, 2, 3);
-  const bool fused = GENERATE(true, false);
+  const bool fused = GENERATE(true, false), writes = GENERATE(true, false);
   const auto table = make_table();
   ShardingOptions options;
   options.stage = stage;
@@ -138,7 +151,7 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       test::ThreadCommunicator group(shared, rank);
-      run_rank(table, options, group, outcome);
+      run_rank(table, options, group, outcome, writes);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -151,6 +164,31 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
     expected = expected.reshape({-1});
     for (int64_t i = 0; i < expected.numel(); ++i) CHECK(outcome.sums[parameter][i] == expected[i].item<double>());
   }
+}
+
+TEST_CASE("a model of one unit writes the gradients of its root where they are summed", "[runtime][sharding]") {
+  ParameterTable table;
+  table.parameters.push_back({"w", {2, 3}, 6, at::kFloat, true, 0, {}});
+  table.units = {{"", {0}}};
+  ShardingOptions options;
+  options.stage = GENERATE(0, 1, 2, 3);
+  options.compute_dtypes = {at::kFloat};
+  test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
+  StepStreams streams(at::kCPU, false);
+  FlatParameters parameters(table, options, streams, alone, alone);
+  parameters.load(read_initial);
+  parameters.begin_accumulation_step(true);
+  parameters.acquire(0, UnitCall::kTraining);
+  parameters.release(0);
+  parameters.prepare_backward(0);
+  const auto destination = parameters.gradient_destination(0, 0, at::kFloat);
+  REQUIRE(destination);
+  CHECK(destination->is_empty);
+  destination->sum.fill_(5);
+  parameters.take_gradients(0, {at::Tensor()});
+  parameters.end_accumulation_step();
+  parameters.reduce_gradients();
+  CHECK(at::equal(parameters.state()[0].arrays.gradient.narrow(0, 0, 6), at::full({6}, 5.0F)));
 }
 
 TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their rounding", "[runtime][sharding]") {

@@ -74,6 +74,16 @@ void run_step(GradientReduction& reduction, bool is_last, bool others_may_follow
   reduction.take(0, gradients(1, 100), others_may_follow);
 }
 
+// A product for the i-th parameter of the block, in place of its operator.
+bool write(GradientReduction& reduction, size_t parameter, float value, bool is_empty = true) {
+  const auto destination = reduction.destination(1, parameter, at::kFloat);
+  if (!destination) return false;
+  CHECK(destination->is_empty == is_empty);
+  at::Tensor sum = destination->sum;
+  is_empty ? sum.fill_(value) : sum.add_(value);
+  return true;
+}
+
 using Events = std::vector<std::string>;
 
 }  // namespace
@@ -103,6 +113,63 @@ TEST_CASE("stages 2 and 3 deliver every call, and tell the first and the last of
   reduction->release();
   run_step(*reduction, true);
   CHECK(example.sink.take() == Events{"1 4 first", "2 4 first", "1 40 last", "2 40 last", "0 400 first last"});
+}
+
+TEST_CASE("stages 0 and 1 take what products wrote into an empty buffer, and add what comes with their call",
+          "[runtime][gradient_sink]") {
+  Example example(GENERATE(0, 1));
+  const auto reduction = example.reduction();
+  for (int step = 0; step < 2; ++step) {
+    reduction->begin_accumulation_step(true);
+    CHECK_FALSE(reduction->destination(1, 0, at::kBFloat16));
+    CHECK(write(*reduction, 0, 1));
+    CHECK(write(*reduction, 0, 2, /*is_empty=*/false));
+    CHECK(write(*reduction, 1, 10));
+    reduction->take(1, {at::full({4}, 20.0F), at::Tensor()}, false);
+    CHECK_FALSE(reduction->destination(1, 0, at::kFloat));  // on the CPU
+    reduction->take(1, gradients(2, 100), false);
+    reduction->finish();
+    CHECK(example.sink.take() == Events{"1 492 first last", "2 440 first last", "0 0 first last"});
+    reduction->release();
+  }
+}
+
+TEST_CASE("stages 2 and 3 take what products wrote into a bucket, whatever is reduced meanwhile",
+          "[runtime][gradient_sink]") {
+  Example example(GENERATE(2, 3));
+  const auto reduction = example.reduction();
+  for (int micro = 0; micro < 2; ++micro) {
+    reduction->begin_accumulation_step(micro == 1);
+    for (int unit : {0, 0, 1}) reduction->expect(unit);
+    CHECK_FALSE(reduction->destination(1, 0, at::kBFloat16));
+    CHECK(write(*reduction, 0, 1));
+    CHECK_FALSE(reduction->destination(1, 1, at::kFloat));  // in another group
+    reduction->take(0, gradients(1, 100), false);
+    CHECK(write(*reduction, 0, 2, /*is_empty=*/false));
+    reduction->take(0, gradients(1, 200), false);
+    reduction->take(1, {at::full({4}, 20.0F), at::full({4}, 10.0F)}, false);
+    const std::string first = micro == 0 ? " first" : "", last = micro == 1 ? " last" : "";
+    CHECK(example.sink.take() == Events{"0 400" + first, "0 800" + last, "1 92" + first + last, "2 40" + first + last});
+  }
+  reduction->release();
+}
+
+TEST_CASE("what a product wrote goes along when another rank's call comes between, and is dropped with a pass",
+          "[runtime][gradient_sink]") {
+  Example example(2);
+  const auto reduction = example.reduction();
+  reduction->begin_accumulation_step(true);
+  reduction->expect(1);
+  CHECK(write(*reduction, 0, 1));
+  reduction->participate(1, true);
+  CHECK(write(*reduction, 0, 2));
+  reduction->take(1, gradients(2, 10), false);
+  CHECK(example.sink.take() == Events{"1 4 first", "2 0 first", "1 48 last", "2 40 last"});
+  CHECK(write(*reduction, 0, 3));
+  reduction->begin_accumulation_step(true);
+  reduction->expect(1);
+  reduction->take(1, gradients(2, 10), false);
+  CHECK(example.sink.take() == Events{"1 40 last", "2 40 last"});
 }
 
 TEST_CASE("a slice is not the last while other ranks may follow", "[runtime][gradient_sink]") {

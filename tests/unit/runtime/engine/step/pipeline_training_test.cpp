@@ -127,9 +127,10 @@ struct InitialParameters : UnitParameters {
     for (const auto& gradient : gradients) CHECK(gradient.defined());
     taken.push_back(unit);
   }
-  DeferredGradients* deferred_gradients() override { return &deferred; }
+  DeferredGradients* deferred_gradients() override { return defers ? &deferred : nullptr; }
 
   model::Model& model;
+  bool defers = true;
   DeferredGradients deferred;
   std::vector<int> taken;
 };
@@ -140,13 +141,17 @@ TEST_CASE("the blocks of a stage under zb-h1 leave their weight gradients for la
           "[runtime][engine][pipeline]") {
   const auto schedule = GENERATE(config::PipelineSchedule::k1F1B, config::PipelineSchedule::kZbH1);
   const bool recomputes = GENERATE(false, true);
+  const bool writes = GENERATE(false, true);  // kernels.weight_gradient
   const bool defers = schedule == config::PipelineSchedule::kZbH1;
   test::TempDir folder;
   const std::string path = folder / "net.pt";
   test::chain_net(/*tied=*/false).save(path);
-  const auto model = load_stage(path, config_of({.mesh = {1, 2, 1}, .schedule = schedule}), at::kCPU, 2, 0);
+  auto config = config_of({.mesh = {1, 2, 1}, .schedule = schedule});
+  config.kernels.weight_gradient = writes;
+  const auto model = load_stage(path, config, at::kCPU, 2, 0);
   if (recomputes) model->runnable->set_recomputation({});
   InitialParameters parameters(*model);
+  parameters.defers = defers || !writes;  // the engine: only where the schedule splits backwards
   model->runnable->set_unit_parameters(&parameters);
   const auto num_blocks = model->facts.table.units.size() - 1;
   REQUIRE(num_blocks > 0);

@@ -1,0 +1,20 @@
+// Which slices of a gradient buffer a product of matrices can write itself.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace dslaunch::runtime {
+
+// Whether a product of matrices of type `factors` can be computed in the type `sum`. On GPUs a sum in fp32 takes
+// products of bf16 unrounded; not those of fp16, whose overflow in a gradient is what a loss scale reacts to.
+inline bool holds_products(at::ScalarType sum, at::ScalarType factors, at::Device device) {
+  return sum == factors || (device.is_cuda() && sum == at::kFloat && factors == at::kBFloat16);
+}
+
+// cuBLAS has its fast kernels for addresses that are multiples of 16.
+inline bool is_fast_to_write(const at::Tensor& slice) {
+  return !slice.is_cuda() || reinterpret_cast<std::uintptr_t>(slice.const_data_ptr()) % 16 == 0;
+}
+
+}  // namespace dslaunch::runtime
