@@ -39,11 +39,10 @@ class BucketedAllReduce final : public GradientReduction {
 
   void expect(int unit) override { open_calls_[unit] += 1; }
 
-  // On the CPU only into an empty buffer: a product that is added as it is computed is rounded in another way than one
-  // that is added afterwards, as stages 2 and 3 do (docs/numerics.md).
   std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) override {
-    if (options_.device.is_cpu() && is_taken_[unit]) return std::nullopt;
-    if (!holds_products(options_.accumulation_dtype, factors, options_.device)) return std::nullopt;
+    const auto type = options_.accumulation_dtype;
+    if (!holds_products(type, factors, options_.device)) return std::nullopt;
+    if (!keeps_bits(type, factors, options_.device, /*is_first_call=*/!is_taken_[unit])) return std::nullopt;
     const auto location = locations_[unit][parameter];
     auto& buffer = buffer_of_group(location.group);
     const at::Tensor& slice = buffer.segments[location.segment];

@@ -12,6 +12,14 @@ inline bool holds_products(at::ScalarType sum, at::ScalarType factors, at::Devic
   return sum == factors || (device.is_cuda() && sum == at::kFloat && factors == at::kBFloat16);
 }
 
+// On the CPU a run has the same bits at every stage (docs/numerics.md), so that all of them must write the same
+// products: those of the first call of a unit in a step, in which sums are empty, and only where sums over calls have
+// the type of the buffer as well. A product that is added as it comes is rounded in another order than with autograd's
+// sum of a call.
+inline bool keeps_bits(at::ScalarType sum, at::ScalarType factors, at::Device device, bool is_first_call) {
+  return !device.is_cpu() || (is_first_call && sum == factors);
+}
+
 // cuBLAS has its fast kernels for addresses that are multiples of 16.
 inline bool is_fast_to_write(const at::Tensor& slice) {
   return !slice.is_cuda() || reinterpret_cast<std::uintptr_t>(slice.const_data_ptr()) % 16 == 0;

@@ -55,6 +55,8 @@ class ShardedGradients final : public GradientReduction {
     const auto location = locations_[unit][parameter];
     const FlatGroup& group = groups_[location.group];
     if (!holds_products(wire_dtype(group, options_), factors, options_.device)) return std::nullopt;
+    const bool is_first = !is_delivered_[location.group];
+    if (!keeps_bits(options_.accumulation_dtype, factors, options_.device, is_first)) return std::nullopt;
     if (!reserved_) reserved_ = begin_bucket(location.group);
     if (reserved_->group != location.group) return std::nullopt;
     const Segment& segment = group.segments[location.segment];

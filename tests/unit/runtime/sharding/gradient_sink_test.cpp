@@ -138,8 +138,8 @@ TEST_CASE("stages 2 and 3 take what products wrote into a bucket, whatever is re
           "[runtime][gradient_sink]") {
   Example example(GENERATE(2, 3));
   const auto reduction = example.reduction();
-  for (int micro = 0; micro < 2; ++micro) {
-    reduction->begin_accumulation_step(micro == 1);
+  for (int step = 0; step < 2; ++step) {
+    reduction->begin_accumulation_step(true);
     for (int unit : {0, 0, 1}) reduction->expect(unit);
     CHECK_FALSE(reduction->destination(1, 0, at::kBFloat16));
     CHECK(write(*reduction, 0, 1));
@@ -148,10 +148,18 @@ TEST_CASE("stages 2 and 3 take what products wrote into a bucket, whatever is re
     CHECK(write(*reduction, 0, 2, /*is_empty=*/false));
     reduction->take(0, gradients(1, 200), false);
     reduction->take(1, {at::full({4}, 20.0F), at::full({4}, 10.0F)}, false);
-    const std::string first = micro == 0 ? " first" : "", last = micro == 1 ? " last" : "";
-    CHECK(example.sink.take() == Events{"0 400" + first, "0 800" + last, "1 92" + first + last, "2 40" + first + last});
+    CHECK(example.sink.take() == Events{"0 400 first", "0 800 last", "1 92 first last", "2 40 first last"});
+    CHECK_FALSE(reduction->destination(1, 0, at::kFloat));  // a later call, on the CPU
+    reduction->release();
   }
-  reduction->release();
+}
+
+TEST_CASE("on the CPU products are written only where sums over calls have their type", "[runtime][gradient_sink]") {
+  Example example(GENERATE(0, 2));
+  example.options.accumulation_dtype = at::kBFloat16;
+  const auto reduction = example.reduction();
+  reduction->begin_accumulation_step(true);
+  CHECK_FALSE(reduction->destination(1, 0, at::kFloat));
 }
 
 TEST_CASE("what a product wrote goes along when another rank's call comes between, and is dropped with a pass",
@@ -162,14 +170,14 @@ TEST_CASE("what a product wrote goes along when another rank's call comes betwee
   reduction->expect(1);
   CHECK(write(*reduction, 0, 1));
   reduction->participate(1, true);
-  CHECK(write(*reduction, 0, 2));
   reduction->take(1, gradients(2, 10), false);
-  CHECK(example.sink.take() == Events{"1 4 first", "2 0 first", "1 48 last", "2 40 last"});
+  CHECK(example.sink.take() == Events{"1 4 first", "2 0 first", "1 40 last", "2 40 last"});
+  reduction->release();
   CHECK(write(*reduction, 0, 3));
   reduction->begin_accumulation_step(true);
   reduction->expect(1);
   reduction->take(1, gradients(2, 10), false);
-  CHECK(example.sink.take() == Events{"1 40 last", "2 40 last"});
+  CHECK(example.sink.take() == Events{"1 40 first last", "2 40 first last"});
 }
 
 TEST_CASE("a slice is not the last while other ranks may follow", "[runtime][gradient_sink]") {
