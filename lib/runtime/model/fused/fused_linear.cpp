@@ -27,10 +27,11 @@ at::Tensor column_sums(const at::Tensor& rows) {
 // where the transposed weight has no history.
 at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                      WeightLayout layout) {
-  const bool is_out_in = layout == WeightLayout::kOutIn;
+  const bool is_out_in = layout == WeightLayout::kOutIn, is_folded = input.dim() == 2 || input.is_contiguous();
+  if (is_folded && !is_out_in && !bias) return at::matmul(input, weight);
+  if (input.dim() == 2 && !is_out_in) return at::addmm(*bias, input, weight);
+  if (is_folded) return at::linear(input, is_out_in ? weight : weight.t(), bias);
   const at::Tensor matrix = is_out_in ? weight.t() : weight;
-  if (input.dim() == 2) return bias ? at::addmm(*bias, input, matrix) : at::mm(input, matrix);
-  if (input.is_contiguous()) return at::linear(input, is_out_in ? weight : weight.t(), bias);
   auto sizes = input.sizes().vec();
   sizes.back() = matrix.size(1);
   at::Tensor out = as_rows(input).mm(matrix).view(sizes);
