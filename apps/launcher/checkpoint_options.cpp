@@ -36,15 +36,14 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
   std::string max_memory, max_shard_size, dtype;
   std::string hf, hf_source;
   bool state_dict = false, exclude_frozen = false, merge_lora = false, json = false;
-  CommandLine line(
-      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT|--hf OUT_DIR [options]",
-      "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
-      "  dslaunch consolidate runs/a/checkpoints model.pt              TorchScript with the trained weights\n"
-      "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n"
-      "  dslaunch consolidate runs/a/checkpoints model.safetensors --max_shard_size 5GB   several files and an index\n"
-      "  dslaunch consolidate runs/a/checkpoints model.safetensors --dtype bf16 --max_memory 500MB\n"
-      "  dslaunch consolidate runs/a/checkpoints --hf tuned --dtype bf16    a directory for from_pretrained\n");
-  line.app().add_option("CKPT", checkpoint, "a checkpoint, or a directory of checkpoints");
+  CommandLine line("dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT|--hf OUT_DIR [options]",
+                   "  dslaunch consolidate runs/a model.safetensors\n"
+                   "  dslaunch consolidate runs/a model.pt              TorchScript with the trained weights\n"
+                   "  dslaunch consolidate runs/a weights.pt --state_dict   name -> tensor, for torch.load\n"
+                   "  dslaunch consolidate runs/a model.safetensors --max_shard_size 5GB   several files and an index\n"
+                   "  dslaunch consolidate runs/a model.safetensors --dtype bf16 --max_memory 500MB\n"
+                   "  dslaunch consolidate runs/a --hf tuned --dtype bf16    a directory for from_pretrained\n");
+  line.app().add_option("CKPT", checkpoint, "a run directory, a directory of checkpoints, or one checkpoint");
   line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
   line.value("--hf", hf, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
   line.value("--hf_source", hf_source, "where its tokenizer's files are; default: where the model came from", "DIR");

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "base/format.hpp"
@@ -200,6 +201,12 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
   launch::refuse_program(models.front(), before, behind);
 }
 
+// The files of a checkpoint that stand for it.
+bool is_in_checkpoint(const std::string& path) {
+  const auto name = std::filesystem::path(path).filename();
+  return name == "latest" || name == "manifest.json";
+}
+
 void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.app().add_option("MODEL", run.model, "a model file written by torch.jit.save");
   line.group(kJobGroup);
@@ -223,24 +230,23 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   launch::RunOptions run;
   run.started = std::chrono::system_clock::now().time_since_epoch();
   RawLaunch raw;
-  CommandLine line(
-      "dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
-      "  dslaunch model.pt --config ds.json                      train as the config says\n"
-      "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
-      "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   continue where it stopped\n"
-      "  dslaunch model.pt --config ds.json --resume runs/a/checkpoints --eval_only   its loss on data.eval\n"
-      "  dslaunch model.pt --config ds.json --verify 20          20 steps beside an unsharded replica\n"
-      "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
-      "  dslaunch model.pt --config ds.json --trace 10 --timings where step 10's and all other time went\n"
-      "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
-      "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
-      "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
-      "  dslaunch consolidate runs/a/checkpoints/latest model.safetensors\n"
-      "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
-      "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
-      "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
-      "\nCommands:\n" +
-          std::string(command_list()) + "Each command has its own --help.\n");
+  CommandLine line("dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
+                   "  dslaunch model.pt --config ds.json                      train as the config says\n"
+                   "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
+                   "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   continue where it stopped\n"
+                   "  dslaunch model.pt --config ds.json --resume runs/a --eval_only   its loss on data.eval\n"
+                   "  dslaunch model.pt --config ds.json --verify 20          20 steps beside an unsharded replica\n"
+                   "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
+                   "  dslaunch model.pt --config ds.json --trace 10 --timings where step 10's and all other time went\n"
+                   "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
+                   "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
+                   "  dslaunch infer runs/a --prompt 'Once'                  continue a text\n"
+                   "  dslaunch consolidate runs/a model.safetensors          full weights in one file\n"
+                   "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
+                   "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
+                   "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
+                   "\nCommands:\n" +
+                       std::string(command_list()) + "Each command has its own --help.\n");
   add_job_options(line, run);
   add_launch_options(line, run.launch, raw);
   if (!line.parse(arguments, [&](const auto&) { refuse_program(line, arguments); })) return std::nullopt;
@@ -343,32 +349,41 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
 }
 
 std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments) {
-  std::string checkpoint, prompt;
+  std::string operand, checkpoint, prompt;
   std::optional<int64_t> num_tokens, context;
   std::optional<double> temperature;
   std::optional<uint64_t> seed;
   CommandLine line(
-      "dslaunch infer", "usage: dslaunch infer --checkpoint CKPT --prompt TEXT [options]",
-      "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'\n"
-      "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
+      "dslaunch infer", "usage: dslaunch infer CKPT --prompt TEXT [options]",
+      "  dslaunch infer runs/a --prompt 'Once upon a time'\n"
+      "  dslaunch infer runs/a --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
       "The prompt is read as bytes: for byte-level models whose forward returns logits, alone or as (loss, logits).\n");
-  line.value("--checkpoint", checkpoint, "a checkpoint, or a directory of checkpoints", "CKPT");
+  line.app().add_option("CKPT", operand, "a run directory, a directory of checkpoints, or one checkpoint");
+  line.value("--checkpoint", checkpoint, "the same as CKPT", "CKPT");
   line.value("--prompt", prompt, "text to continue", "TEXT");
   line.value("--num_tokens", num_tokens, "how many bytes to add (200)", "N");
   line.value("--temperature", temperature, "0: always the likeliest byte (0.8)", "T");
   line.value("--seed", seed, "of the sampling (0)", "N");
   line.value("--context", context,
              "how many of the last bytes the model sees; default: as many as it takes, up to 4096", "N");
-  const auto refuse_model = [&](const std::vector<std::string>& leftover) {
-    if (line.app().count("--checkpoint") > 0 || leftover.empty() || leftover[0].starts_with("-")) return;
+  const auto refuse_model = [&](const std::vector<std::string>&) {
+    const auto operands = line.app().get_option("CKPT")->results();
+    std::error_code ignored;
+    if (operands.empty() || line.app().count("--checkpoint") > 0 ||
+        !std::filesystem::is_regular_file(operands[0], ignored) || is_in_checkpoint(operands[0]))
+      return;
     usage_error(
         fmt::format("infer from a model file is not supported yet ('{}'); with a checkpoint it continues a text: "
-                    "dslaunch infer --checkpoint CKPT --prompt TEXT",
-                    leftover[0]));
+                    "dslaunch infer CKPT --prompt TEXT",
+                    operands[0]));
   };
   if (!line.parse(arguments, refuse_model)) return std::nullopt;
   refuse_program_words(arguments);
-  if (checkpoint.empty()) usage_error("which checkpoint? dslaunch infer --checkpoint CKPT --prompt TEXT");
+  if (!operand.empty() && !checkpoint.empty()) {
+    usage_error(fmt::format("unexpected argument '{}'; see 'dslaunch infer --help'", operand));
+  }
+  if (checkpoint.empty()) checkpoint = operand;
+  if (checkpoint.empty()) usage_error("which checkpoint? dslaunch infer CKPT --prompt TEXT");
   std::vector<std::string> words{"infer"};
   auto pass = [&](const char* name, const std::string& text) { words.insert(words.end(), {name, text}); };
   pass("--checkpoint", checkpoint);

@@ -9,7 +9,7 @@ namespace dslaunch::launcher {
 const char* command_list() {
   return "  dslaunch [run] [options] MODEL.pt --config FILE   train MODEL.pt\n"
          "  dslaunch exec [options] -- PROGRAM ARGUMENTS      launch a program with torchrun's environment\n"
-         "  dslaunch infer --checkpoint CKPT --prompt TEXT    continue a text\n"
+         "  dslaunch infer CKPT --prompt TEXT                 continue a text\n"
          "  dslaunch consolidate CKPT OUT|--hf OUT_DIR        full weights from a checkpoint\n"
          "  dslaunch import DS_CHECKPOINT_DIR OUT             convert a DeepSpeed checkpoint\n"
          "  dslaunch config check|explain FILE                validate or explain a config\n"

@@ -100,9 +100,8 @@ int consolidate_command(const std::vector<std::string>& arguments) {
   std::optional<std::string> max_memory, max_shard_size, dtype;
   HuggingFaceArguments hugging_face;
   bool json = false;
-  CommandLine line("consolidate", "consolidate CHECKPOINT OUT|--hf OUT_DIR [options]",
-                   "consolidate runs/a/checkpoints model.pt");
-  line.operand("CHECKPOINT", what.checkpoint, "a checkpoint, or the directory that holds them");
+  CommandLine line("consolidate", "consolidate CHECKPOINT OUT|--hf OUT_DIR [options]", "consolidate runs/a model.pt");
+  line.operand("CHECKPOINT", what.checkpoint, "a run directory, a directory of checkpoints, or one checkpoint");
   line.operand("OUT", what.out, "OUT.safetensors or OUT.pt")->required(false);
   line.text("--hf", hugging_face.out, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
   line.text("--hf_source", hugging_face.source, "where its tokenizer's files are; without it where the model came from",

@@ -13,8 +13,8 @@ int infer_command(const std::vector<std::string>& arguments) {
   std::string path;
   runtime::engine::inference::GenerateOptions generate;
   CommandLine line("infer", "infer --checkpoint CKPT --prompt TEXT [options]",
-                   "infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'");
-  line.text("--checkpoint", path, "a checkpoint, or the directory that holds them", "CKPT")->required();
+                   "infer --checkpoint runs/a --prompt 'Once upon a time'");
+  line.text("--checkpoint", path, "a run directory, a directory of checkpoints, or one checkpoint", "CKPT")->required();
   line.text("--prompt", generate.prompt, "text to continue", "TEXT")->required();
   line.value_from(1, "--num_tokens", generate.num_tokens, "how many bytes to add (200)", "N");
   line.value_from(0, "--temperature", generate.temperature, "0: always the likeliest (0.8)", "T");

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/format.hpp"
+#include "base/run_checkpoints.hpp"
 #include "base/small_file.hpp"
 
 namespace dslaunch::runtime {
@@ -54,6 +55,7 @@ std::string resolve_checkpoint_path(const std::string& path) {
     named = named.has_parent_path() ? named.parent_path() : ".";
   }
   if (!named.has_filename()) named = named.parent_path();  // DIR/step_N/, as a shell completes it
+  if (const std::string of_run = checkpoints_of_run(named.string()); !of_run.empty()) return of_run;
   const std::string replaced = named.string() + kReplaced;
   return replaced_step(replaced) && has_manifest(replaced) ? replaced : named.string();
 }

@@ -22,8 +22,9 @@ std::optional<int64_t> step_of(const std::string& name);  // of a complete name;
 std::string shard_name(int rank);                         // "rank_00003.safetensors"
 bool is_shard_name(const std::string& name);
 
-// The directory that a user means by `path`: DIR for the file DIR/latest; a checkpoint for its manifest; for a missing
-// checkpoint the directory where a killed replacement left it; otherwise `path`.
+// The directory that a user means by `path`: DIR for the file DIR/latest; a checkpoint for its manifest; for a run
+// directory that of its checkpoints; for a missing checkpoint the directory where a killed replacement left it;
+// otherwise `path`.
 std::string resolve_checkpoint_path(const std::string& path);
 
 // The step of DIR/step_N.replaced if DIR/step_N does not exist (a replacement was killed midway), or if DIR/step_N has

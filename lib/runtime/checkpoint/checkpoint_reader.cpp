@@ -47,10 +47,8 @@ std::string in_parts(const FoundCheckpoint& found) {
                     fmt::format("no checkpoint at '{}': {}", path,
                                 fs::exists(path, ignored) ? "expected a directory, got a file" : "no such directory"));
   }
-  const bool in_run = !steps_in(path + "/checkpoints").empty();
   throw UserError(ExitCode::kNoInput,
-                  fmt::format("'{}' has no complete checkpoint (no directory step_N with a {}){}", path, kManifestName,
-                              in_run ? fmt::format("; did you mean '{}/checkpoints'?", path) : ""));
+                  fmt::format("'{}' has no complete checkpoint (no directory step_N with a {})", path, kManifestName));
 }
 
 // The newest checkpoint that is complete on this host; logs those that are not.

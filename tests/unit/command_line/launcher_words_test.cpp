@@ -30,12 +30,8 @@ const std::vector<Slip>& slips() {
        "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py --data x'?"},
       {{"run", "go.sh", "--steps", "many", "--", "x"},
        "go.sh is a script, not a model: did you mean 'dslaunch exec -- sh go.sh --steps many x'?"},
-      {{"infer", "m.pt"},
-       "infer from a model file is not supported yet ('m.pt'); with a checkpoint it continues a text: dslaunch "
-       "infer --checkpoint CKPT --prompt TEXT"},
-      {{"infer", "m.pt", "--data", "x.npz"},
-       "infer from a model file is not supported yet ('m.pt'); with a checkpoint it continues a text: dslaunch "
-       "infer --checkpoint CKPT --prompt TEXT"},
+      {{"infer", "--prompt", "To be"}, "which checkpoint? dslaunch infer CKPT --prompt TEXT"},
+      {{"infer", "runs/a", "--data", "x.npz"}, "unknown option --data; see 'dslaunch infer --help'"},
       {{"infer", "--checkpoint", "c", "--prompt", "To", "be"}, "unexpected argument 'be'; see 'dslaunch infer --help'"},
       {{"bench"}, "bench what? dslaunch bench io [--dir DIR]: reads and writes of files"},
       {{"bench", "--dir", "d"}, "bench what? dslaunch bench io [--dir DIR]: reads and writes of files"},
@@ -243,6 +239,16 @@ TEST_CASE("dslaunch without arguments prints a short help and exits with 64", "[
   for (const char* part :
        {"MODEL.pt --config FILE", "dslaunch exec [options] -- PROGRAM ARGUMENTS", "dslaunch --help"}) {
     CHECK_THAT(text, Catch::Matchers::Contains(part));
+  }
+}
+
+TEST_CASE("infer takes a checkpoint, not a model file", "[launcher][words]") {
+  const test::TempDir dir;
+  const std::string model = dir.write("m.pt", "x");
+  for (const auto& words : {std::vector<std::string>{"infer", model}, {"infer", model, "--data", "x.npz"}}) {
+    CHECK(message_of(ExitCode::kUsage, dir.path(), [&] { launcher::dispatch(words); }) ==
+          "infer from a model file is not supported yet ('DIR/m.pt'); with a checkpoint it continues a text: dslaunch "
+          "infer CKPT --prompt TEXT");
   }
 }
 

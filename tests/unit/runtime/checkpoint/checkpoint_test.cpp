@@ -436,6 +436,14 @@ TEST_CASE("latest stands for its folder and a manifest for its checkpoint, anoth
                [&] { CheckpointReader(dir / "step_00000020/rank_00000.safetensors"); });
 }
 
+TEST_CASE("a run directory stands for its newest checkpoint", "[runtime][checkpoint]") {
+  TempDir run;
+  for (int64_t step : {10, 20}) require_saved(run / "checkpoints", step, 1);
+  CHECK(CheckpointReader(run.path()).path() == run / "checkpoints/step_00000020");
+  CHECK(CheckpointReader(run.path() + "/").path() == run / "checkpoints/step_00000020");
+  CHECK(resolve_checkpoint_path(run / "checkpoints") == run / "checkpoints");
+}
+
 TEST_CASE("what cannot be read is not taken for missing", "[runtime][checkpoint]") {
   TempDir dir;
   fs::create_symlink("loop", dir / "loop");

@@ -1,0 +1,44 @@
+#include "base/run_checkpoints.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/small_file.hpp"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kDefaultName[] = "checkpoints";
+
+// Empty: the config names none, or cannot be read.
+std::string named_in_config(const fs::path& run_dir) {
+  const SmallFile file = read_plain_file((run_dir / kResolvedConfigName).string());
+  const auto config = nlohmann::json::parse(file.bytes, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object() || !config.contains("checkpoint") || !config["checkpoint"].is_object()) return {};
+  const auto dir = config["checkpoint"].find("dir");
+  return dir != config["checkpoint"].end() && dir->is_string() ? dir->get<std::string>() : std::string();
+}
+
+bool holds_checkpoints(const fs::path& directory) {
+  std::error_code ignored;
+  if (fs::exists(directory / "manifest.json", ignored) || fs::exists(directory / "latest", ignored)) return true;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename().string().starts_with("step_")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string checkpoints_of_run(const std::string& run_dir) {
+  std::error_code ignored;
+  if (!fs::is_directory(run_dir, ignored) || holds_checkpoints(run_dir)) return {};
+  if (std::string named = named_in_config(run_dir); !named.empty()) return named;
+  const fs::path usual = fs::path(run_dir) / kDefaultName;
+  return fs::is_directory(usual, ignored) ? usual.string() : std::string();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,14 @@
+// Where the checkpoints of a run are, for a user who names its run directory. Any thread.
+#pragma once
+#include <string>
+
+namespace dslaunch {
+
+// The file in a run directory that records the run's settings.
+inline constexpr char kResolvedConfigName[] = "config.resolved.json";
+
+// The directory of checkpoints of the run in `run_dir`: what its recorded config names, else run_dir/checkpoints. Empty
+// when `run_dir` is not the directory of a run, or holds checkpoints itself.
+std::string checkpoints_of_run(const std::string& run_dir);
+
+}  // namespace dslaunch

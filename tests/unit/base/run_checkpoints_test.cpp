@@ -1,0 +1,41 @@
+#include "base/run_checkpoints.hpp"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+namespace fs = std::filesystem;
+
+TEST_CASE("a run directory leads to its checkpoints", "[base][run_checkpoints]") {
+  const test::TempDir run;
+  CHECK(checkpoints_of_run(run.path()).empty());
+  CHECK(checkpoints_of_run(run / "nowhere").empty());
+  fs::create_directory(run / "checkpoints");
+  CHECK(checkpoints_of_run(run.path()) == run / "checkpoints");
+  run.write("config.resolved.json", R"({"checkpoint": {"dir": null}})");
+  CHECK(checkpoints_of_run(run.path()) == run / "checkpoints");
+  run.write("config.resolved.json", R"({"checkpoint": {"dir": "/scratch/checkpoints of a"}})");
+  CHECK(checkpoints_of_run(run.path()) == "/scratch/checkpoints of a");
+  for (const char* damaged :
+       {"", "[]", "{\"checkpoint\": 3}", "{\"checkpoint\": {\"dir\": 3}}", "{\"checkpoint\": {"}) {
+    run.write("config.resolved.json", damaged);
+    CHECK(checkpoints_of_run(run.path()) == run / "checkpoints");
+  }
+}
+
+TEST_CASE("a directory that holds checkpoints itself stands for these", "[base][run_checkpoints]") {
+  const test::TempDir run;
+  fs::create_directory(run / "checkpoints");
+  SECTION("a step") {
+    fs::create_directory(run / "step_00000010");
+  }
+  SECTION("latest") {
+    run.write("latest", "step_00000010");
+  }
+  SECTION("a checkpoint") {
+    run.write("manifest.json", "{}");
+  }
+  CHECK(checkpoints_of_run(run.path()).empty());
+}
