@@ -22,8 +22,8 @@ void refuse_mistyped_command(const std::string& word) {
 
 }  // namespace
 
-Arguments split_arguments(const std::vector<std::string>& words) {
-  Arguments split{.command = "run", .words = {}, .has_separator = false, .program = {}};
+Arguments split_arguments(const std::vector<std::string>& words, const std::string& invoked_as) {
+  Arguments split{.invoked_as = invoked_as, .typed = words, .command = "run", .words = {}, .program = {}};
   auto word = words.begin();
   if (word != words.end() && find_command(*word) != nullptr) {
     split.command = *word++;

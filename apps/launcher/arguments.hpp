@@ -6,13 +6,17 @@
 namespace dslaunch::launcher {
 
 struct Arguments {
+  std::string invoked_as;            // how the user called this program: "dslaunch", or a path of it
+  std::vector<std::string> typed;    // all words
   std::string command;               // "run" if no command was named
   std::vector<std::string> words;    // without the command, up to a "--"
   bool has_separator = false;        // there was a "--"
   std::vector<std::string> program;  // the words after "--"
+  bool later_wins = false;           // an option that is given twice has its last value; else that is an error
 };
 
-// `words`: argv without the program's name. Throws UserError(64) for a command that does not exist.
-Arguments split_arguments(const std::vector<std::string>& words);
+// `words`: argv without the program's name, which is `invoked_as`. Throws UserError(64) for a command that does not
+// exist.
+Arguments split_arguments(const std::vector<std::string>& words, const std::string& invoked_as = "dslaunch");
 
 }  // namespace dslaunch::launcher

@@ -14,6 +14,11 @@ bool CommandLine::parse(const Arguments& arguments, const command_line::OnLeftov
   // Also where an option lacks its value: "--num_gpus --help".
   const bool wants_help = std::any_of(arguments.words.begin(), arguments.words.end(),
                                       [](const auto& word) { return word == "--help" || word == "-h"; });
+  if (arguments.later_wins) {
+    for (CLI::Option* option : app().get_options()) {
+      if (!option->get_positional() && option->get_expected_max() <= 1) option->take_last();
+    }
+  }
   const auto words = wants_help ? std::vector<std::string>{"--help"} : arguments.words;
   return command_line::CommandLine::parse(words, [&](const std::vector<std::string>& leftover) {
     on_leftover_args(leftover);

@@ -13,11 +13,14 @@ struct Row {
 };
 
 constexpr Row kCommands[] = {
-    {"run", run_command, true},       {"exec", exec_command, true},     {"infer", infer_command, true},
-    {"hosts", hosts_command, true},   {"config", config_command, true}, {"plan", plan_command, true},
-    {"import", import_command, true}, {"jobs", jobs_command, true},     {"logs", logs_command, true},
-    {"attach", attach_command, true}, {"stacks", stacks_command, true}, {"stop", stop_command, true},
-    {"doctor", doctor_command, true}, {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
+    {"run", run_command, true},       {"exec", exec_command, true},
+    {"infer", infer_command, true},   {"hosts", hosts_command, true},
+    {"config", config_command, true}, {"plan", plan_command, true},
+    {"import", import_command, true}, {"jobs", jobs_command, true},
+    {"logs", logs_command, true},     {"attach", attach_command, true},
+    {"resume", resume_command, true}, {"stacks", stacks_command, true},
+    {"stop", stop_command, true},     {"doctor", doctor_command, true},
+    {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
     {"bench", bench_command, true},
 };
 
@@ -37,9 +40,9 @@ std::vector<std::string> command_names() {
   return names;
 }
 
-int dispatch(const std::vector<std::string>& words) {
+int dispatch(const std::vector<std::string>& words, const std::string& invoked_as) {
   if (words.empty()) return short_help();
-  const Arguments arguments = split_arguments(words);
+  const Arguments arguments = split_arguments(words, invoked_as);
   return find_command(arguments.command)(arguments);
 }
 

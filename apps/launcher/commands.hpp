@@ -15,7 +15,8 @@ Command find_command(std::string_view name);
 // The commands intended for users.
 std::vector<std::string> command_names();
 // Executes the command that `words`, argv without the program's name, begin with; without words, short_help().
-int dispatch(const std::vector<std::string>& words);
+// `invoked_as`: the program's name as it was typed.
+int dispatch(const std::vector<std::string>& words, const std::string& invoked_as = "dslaunch");
 
 int run_command(const Arguments& arguments);
 int exec_command(const Arguments& arguments);
@@ -30,6 +31,7 @@ int import_command(const Arguments& arguments);
 int jobs_command(const Arguments& arguments);
 int logs_command(const Arguments& arguments);
 int attach_command(const Arguments& arguments);
+int resume_command(const Arguments& arguments);
 int stacks_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);

@@ -8,7 +8,9 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr const char* kNames = "JOB is an id as 'dslaunch jobs' shows it, a unique prefix of an id, or 'last'.\n";
+constexpr const char* kNames =
+    "JOB is a name (--name; of several jobs the newest) or an id as 'dslaunch jobs' shows it, a unique prefix of an\n"
+    "id, or 'last'.\n";
 
 void refuse_program_words(const Arguments& arguments) {
   if (arguments.has_separator)

@@ -1,5 +1,6 @@
 // `run` and `exec`, and the agent that they start.
 #include <csignal>
+#include <filesystem>
 
 #include "commands.hpp"
 #include "launch/agent/agent.hpp"
@@ -11,14 +12,23 @@
 
 namespace dslaunch::launcher {
 
+static launch::StartCommand start_of(const Arguments& arguments) {
+  std::error_code ignored;
+  return {arguments.invoked_as, arguments.typed, std::filesystem::current_path(ignored).string()};
+}
+
 int run_command(const Arguments& arguments) {
   auto options = read_run_options(arguments);
-  return options ? launch::run_job(*options) : 0;
+  if (!options) return 0;
+  options->launch.start = start_of(arguments);
+  return launch::run_job(*options);
 }
 
 int exec_command(const Arguments& arguments) {
   auto options = read_exec_options(arguments);
-  return options ? launch::exec_job(*options) : 0;
+  if (!options) return 0;
+  options->launch.start = start_of(arguments);
+  return launch::exec_job(*options);
 }
 
 int agent_command(const Arguments& arguments) {

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then a write error, like a full disk
   log::set_prefix("dslaunch");
   try {
-    return launcher::with_output_written(launcher::dispatch({argv + 1, argv + argc}));
+    return launcher::with_output_written(
+        launcher::dispatch({argv + 1, argv + argc}, argv[0] == nullptr ? "dslaunch" : argv[0]));
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
     return launcher::report(end.code, end.text);

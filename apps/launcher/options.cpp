@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 
@@ -13,6 +14,7 @@
 #include "launch/plan/master_address.hpp"
 #include "launch/plan/model_file.hpp"
 #include "launch/plan/remote_environment.hpp"
+#include "launch/records/job_id.hpp"
 #include "option_values.hpp"
 #include "output_options.hpp"
 #include "run_flags.hpp"
@@ -87,6 +89,7 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.value("--venv_script", raw.venv_script, "DIR/bin/activate: the same as --venv DIR", "FILE");
   line.value("--chdir", to.chdir, "working directory of the ranks", "DIR");
   line.value("--run_dir", to.run_dir, "directory for logs and results", "DIR");
+  line.value("--name", to.name, "a name for the job, for 'dslaunch logs NAME', 'resume NAME' and so on", "NAME");
   line.flag("--detach", to.detach, "run in the background; see 'dslaunch jobs', 'logs', 'attach', 'stop'");
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
   line.flag("--json", to.json, "one JSON document on standard output; all else goes to standard error");
@@ -137,7 +140,24 @@ void check_nodes(const LaunchOptions& to) {
   }
 }
 
+void check_name(const std::string& name) {
+  constexpr size_t kMaxBytes = 64;
+  const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; };
+  if (name.empty()) return;
+  if (name.size() > kMaxBytes || !std::all_of(name.begin(), name.end(), is_plain) ||
+      !std::isalnum(static_cast<unsigned char>(name[0]))) {
+    usage_error(
+        fmt::format("--name {}: expected up to {} letters, digits, '.', '_' and '-', of which the first is a "
+                    "letter or a digit",
+                    name, kMaxBytes));
+  }
+  if (name == "last" || launch::is_job_id(name)) {
+    usage_error(fmt::format("--name {}: the commands on jobs take this word for another job", name));
+  }
+}
+
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
+  check_name(to.name);
   const hostfile::HostOptions& hosts = to.hosts;
   to.device = device_choice(raw.device);
   finish_compat_options(to, raw.compat);

@@ -41,4 +41,9 @@ std::string checkpoints_of_run(const std::string& run_dir) {
   return fs::is_directory(usual, ignored) ? usual.string() : std::string();
 }
 
+bool has_run_checkpoints(const std::string& run_dir) {
+  const std::string directory = checkpoints_of_run(run_dir);
+  return !directory.empty() && holds_checkpoints(directory);
+}
+
 }  // namespace dslaunch

@@ -11,4 +11,7 @@ inline constexpr char kResolvedConfigName[] = "config.resolved.json";
 // when `run_dir` is not the directory of a run, or holds checkpoints itself.
 std::string checkpoints_of_run(const std::string& run_dir);
 
+// A checkpoint is there, complete or not, as far as this host sees.
+bool has_run_checkpoints(const std::string& run_dir);
+
 }  // namespace dslaunch

@@ -10,11 +10,14 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/run_checkpoints.hpp"
+#include "base/shell_words.hpp"
 #include "base/small_file.hpp"
 #include "config/load.hpp"
 #include "launch/agent/preflight.hpp"
 #include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
+#include "launch/jobs/resume_words.hpp"
 #include "launch/plan/input_files.hpp"
 #include "launch/plan/model_file.hpp"
 #include "launch/plan/plan_job.hpp"
@@ -109,6 +112,7 @@ class TrainPlanner final : public JobPlanner {
   JobCommand command() const override { return job_command(run_); }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
   void prepare(const LaunchPlan& plan) override;
+  std::string resume_command(const LaunchPlan& plan, bool on_record) const override;
   void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:
@@ -156,6 +160,18 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
   const std::string stages =
       plan.mesh.pipe > 1 ? fmt::format(" ({} data x {} stages)", plan.mesh.data, plan.mesh.pipe) : "";
   log::info("{} rank(s){} on {}, run directory {}", plan.world_size(), stages, device, plan.run_dir);
+}
+
+std::string TrainPlanner::resume_command(const LaunchPlan& plan, bool on_record) const {
+  if (plan.start.words.empty() || only_evaluates(plan.start) || !holds_run(plan.run_dir)) return {};
+  if (on_record) return fmt::format("{} resume {}", shell_word(plan.start.program), plan.job_id);
+  JobRecord record;
+  record.kind = plan.kind;
+  record.start = plan.start;
+  record.run_dir = plan.run_dir;
+  StartCommand again = plan.start;
+  again.words = resume_words(record, has_run_checkpoints(plan.run_dir), {});
+  return command_text(again);
 }
 
 // The hosts that are left may have no multiple of the ranks that one model takes.

@@ -136,11 +136,16 @@ std::string jobs_json(const std::vector<KnownJob>& jobs, const std::vector<std::
 std::string job_details(const KnownJob& job, const std::string& status, int64_t now) {
   const JobRecord& record = job.record;
   std::string text = fmt::format("job        {}\n", record.job_id);
+  if (!record.name.empty()) text += fmt::format("name       {}\n", record.name);
   text += fmt::format("state      {}\n", state_word(job));
   text += fmt::format("started    {} ({} ago)\n", utc_text(record.started), age_text(now - record.started));
   if (record.end) text += fmt::format("ended      {}\n", end_text(*record.end));
   if (record.restart_count > 0) text += fmt::format("restarts   {}\n", record.restart_count);
   text += fmt::format("command    {}\n", command_text(record, std::string::npos));
+  if (!record.start.words.empty()) {
+    text +=
+        fmt::format("started by {} {}\n", printable(record.start.program), printable(shell_words(record.start.words)));
+  }
   text += fmt::format("world      {} rank(s) on {}\n", record.world_size(), hosts_text(record));
   text += fmt::format("directory  {}\n", printable(record.cwd));
   if (!record.run_dir.empty()) text += fmt::format("run dir    {}\n", printable(record.run_dir));

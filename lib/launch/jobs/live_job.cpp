@@ -36,6 +36,8 @@ std::vector<RecordedHost> hosts_of(const LaunchPlan& plan) {
 JobRecord record_of(const LaunchPlan& plan) {
   JobRecord record;
   record.job_id = plan.job_id;
+  record.name = plan.name;
+  record.start = plan.start;
   record.kind = plan.kind;
   record.command = plan.argv;
   record.hosts = hosts_of(plan);

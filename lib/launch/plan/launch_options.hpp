@@ -13,6 +13,7 @@
 #include "launch/plan/default_grace.hpp"
 #include "launch/plan/output_choices.hpp"
 #include "launch/plan/reach_options.hpp"
+#include "launch/records/job_record.hpp"
 
 namespace dslaunch::launch {
 
@@ -20,6 +21,8 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 // Where and how ranks run: for both commands.
 struct LaunchOptions {
+  StartCommand start;  // these options as they were typed
+  std::string name;    // of the job, for the commands on jobs; empty: none
   DeviceChoice device = DeviceChoice::kAuto;
   hostfile::HostOptions hosts;
   ReachOptions reach;

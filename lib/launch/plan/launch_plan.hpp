@@ -15,6 +15,7 @@
 #include "launch/plan/output_choices.hpp"
 #include "launch/plan/reach_options.hpp"
 #include "launch/records/job_kind.hpp"
+#include "launch/records/job_record.hpp"
 
 namespace dslaunch::launch {
 
@@ -51,6 +52,8 @@ struct PlannedNode {
 
 struct LaunchPlan {
   std::string job_id;
+  std::string name;    // --name; empty: none
+  StartCommand start;  // for the job's record
   JobKind kind = JobKind::kExec;
   std::string device = "cpu";  // cpu | cuda; "auto": decided once all agents have reported their devices
   std::string source;          // where the list of hosts comes from

@@ -106,6 +106,8 @@ void bind_ranks_here(LaunchPlan& plan) {
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule) {
   LaunchPlan plan;
   plan.job_id = make_job_id(has_job_dir);
+  plan.name = options.name;
+  plan.start = options.start;
   plan.device = hosts.device;
   plan.device_rule = cuda_rule;
   plan.source = hosts.allocation.source;

@@ -90,6 +90,17 @@ std::vector<std::string> ids_of(const std::vector<KnownJob>& jobs) {
   return ids;
 }
 
+std::vector<std::string> ids_and_names_of(const std::vector<KnownJob>& jobs) {
+  std::vector<std::string> all;
+  for (const auto& job : jobs) {
+    const std::string& name = job.record.name;
+    if (!name.empty() && std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+  }
+  const auto ids = ids_of(jobs);
+  all.insert(all.end(), ids.begin(), ids.end());
+  return all;
+}
+
 std::string some_of(std::vector<std::string> ids) {
   size_t all = ids.size();
   if (all > kMaxNamesShown) ids.resize(kMaxNamesShown);
@@ -188,9 +199,11 @@ KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {
                                                     name, jobs_root()));
   }
   if (name == "last") return jobs.front();
+  const auto is_called = [&](const KnownJob& job) { return job.record.job_id == name || job.record.name == name; };
+  const auto called = name.empty() ? jobs.end() : std::find_if(jobs.begin(), jobs.end(), is_called);
+  if (called != jobs.end()) return *called;
   std::vector<KnownJob> matching;
   for (const auto& job : jobs) {
-    if (job.record.job_id == name) return job;
     if (!name.empty() && job.record.job_id.starts_with(name)) matching.push_back(job);
   }
   if (matching.size() == 1) return matching.front();
@@ -199,7 +212,7 @@ KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {
                     fmt::format("{} jobs begin with '{}': {}; give more characters, or 'last' for the newest job",
                                 matching.size(), name, some_of(ids_of(matching))));
   }
-  std::string hint = did_you_mean(name, ids_of(jobs), 3);
+  std::string hint = did_you_mean(name, ids_and_names_of(jobs), 3);
   throw UserError(ExitCode::kNoInput, fmt::format("no job '{}'{}; 'dslaunch jobs --all' lists them", name, hint));
 }
 

@@ -24,11 +24,21 @@ struct RecordedHost {
   bool operator==(const RecordedHost&) const = default;
 };
 
+// The command that started the job, as the user typed it.
+struct StartCommand {
+  std::string program;             // "dslaunch", or the path of it that was typed
+  std::vector<std::string> words;  // its arguments; empty: not known
+  std::string directory;           // where it was typed
+  bool operator==(const StartCommand&) const = default;
+};
+
 struct JobRecord {
   std::string job_id;
+  std::string name;  // --name; empty: none
   JobKind kind = JobKind::kExec;
   std::vector<std::string> command;  // as given to every rank
-  std::vector<RecordedHost> hosts;   // in launch order
+  StartCommand start;
+  std::vector<RecordedHost> hosts;  // in launch order
   std::string cwd;
   std::string run_dir;   // empty: none
   std::string log_root;  // the directory whose logs/ holds HOST.RANK.log

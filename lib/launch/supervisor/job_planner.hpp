@@ -1,5 +1,7 @@
 // What differs between kinds of jobs: planning and preparation.
 #pragma once
+#include <string>
+
 #include "launch/plan/devices.hpp"
 #include "launch/plan/hosts.hpp"
 #include "launch/plan/job_command.hpp"
@@ -21,6 +23,9 @@ class JobPlanner {
   virtual void prepare(const LaunchPlan& /*plan*/) {}
   // After an attempt, however it ended.
   virtual void attempt_ended(const JobReport& /*report*/) {}
+  // The command that continues the job after it was stopped; empty: there is nothing to continue. `on_record`:
+  // 'dslaunch resume' will find the job.
+  virtual std::string resume_command(const LaunchPlan& /*plan*/, bool /*on_record*/) const { return {}; }
   // When the process ends at once: releases what prepare acquired.
   virtual void leave() {}
 };

@@ -22,6 +22,8 @@ JobRecord some_record(const std::string& id) {
   record.job_id = id;
   record.kind = JobKind::kRun;
   record.command = {"/opt/bin/python", "a b", "new\nline", ""};
+  record.name = "bert";
+  record.start = {"./dslaunch", {"run", "a b", "--quiet"}, "/home/x"};
   record.hosts = {{"node1", 2}, {"node2", 3}};
   record.cwd = "/data";
   record.run_dir = record.log_root = "/data/runs/1";
@@ -55,7 +57,8 @@ TEST_CASE("a job's record survives encoding and decoding", "[launch][jobs]") {
   JobRecord record = some_record("20260131-174502-4711-c0de");
   CHECK(record_from_json(record_to_json(record)) == record);
   record.end = JobEnd{137, 1790000100, "why"};
-  record.run_dir = record.socket = "";
+  record.run_dir = record.socket = record.name = "";
+  record.start = {};
   record.errors = {"cannot write to a: full", "cannot write to b: full"};
   record.stuck = {{1, "node2", false, {4711, 99, 'D', "rpc_wait_bit"}}, {-1, "node1", true, {4712, 98, 'R', ""}}};
   CHECK(record_from_json(record_to_json(record)) == record);
@@ -164,6 +167,17 @@ TEST_CASE("a job is found by id, by a unique prefix, and as 'last'", "[launch][j
   test::expect_error(ExitCode::kNoInput, {"no job 'x'"}, [&] { find_job(jobs, "x"); });
   test::expect_error(ExitCode::kNoInput, {}, [&] { find_job(jobs, ""); });
   test::expect_error(ExitCode::kNoInput, {"no jobs on record"}, [&] { find_job({}, "last"); });
+}
+
+TEST_CASE("a job is found by its name, the newest of several", "[launch][jobs]") {
+  std::vector<KnownJob> jobs{known("20260203-1"), known("20260202-1"), known("20260201-1")};
+  for (auto& job : jobs) job.record.name = "bert";
+  jobs[0].record.name = "";
+  jobs[2].record.name = "20260203";
+  CHECK(find_job(jobs, "bert").record.job_id == "20260202-1");
+  CHECK(find_job(jobs, "20260203").record.job_id == "20260201-1");
+  test::expect_error(ExitCode::kNoInput, {"did you mean 'bert'"}, [&] { find_job(jobs, "brt"); });
+  test::expect_error(ExitCode::kNoInput, {}, [&] { find_job(jobs, ""); });
 }
 
 TEST_CASE("jobs are listed newest first, with their condition", "[launch][jobs]") {
