@@ -105,17 +105,18 @@ Coerced coerce_bool(const Value& value) {
   return wrong(kWanted, value);
 }
 
+// Messages list the values that are accepted; the others are known, for an answer of their own.
 Coerced coerce_enum(const KeySpec& spec, const Value& value) {
+  const auto accepted = accepted_values(spec);
+  if (!value.is_string()) return wrong(join_alternatives(accepted), value);
+  const auto is_same = [&](const std::string& name) {
+    return name == value.text || (spec.any_case && lower(name) == lower(value.text));
+  };
   const auto known = enum_values(spec);
-  if (value.is_string()) {
-    for (const auto& name : known) {
-      if (name == value.text || (spec.any_case && lower(name) == lower(value.text))) {
-        return Value::of_string(name);
-      }
-    }
-    return out_of_range(join_alternatives(known), value, did_you_mean(value.text, known));
-  }
-  return wrong(join_alternatives(known), value);
+  const auto found = std::find_if(known.begin(), known.end(), is_same);
+  if (found != known.end()) return Value::of_string(*found);
+  if (auto name = value_of_alias(spec, value.text)) return Value::of_string(*std::move(name));
+  return out_of_range(join_alternatives(accepted), value, did_you_mean(value.text, accepted));
 }
 
 Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
@@ -211,6 +212,25 @@ bool is_unsupported(const KeySpec& spec, const Value& value) {
   if (spec.status != Status::kNotYet || off) return false;
   if (spec.kind == Kind::kAny && value.is_object() && value.members.empty()) return false;
   return !same_content(value, default_of(spec));
+}
+
+std::vector<std::string> accepted_values(const KeySpec& spec) {
+  auto names = spec.names == nullptr ? split(spec.values, '|') : spec.names();
+  const auto later = spec.later_values.empty() ? std::vector<std::string>() : split(spec.later_values, '|');
+  std::vector<std::string> accepted;
+  for (const auto& name : names) {
+    if (std::find(later.begin(), later.end(), name) == later.end()) accepted.push_back(name);
+  }
+  return accepted.empty() ? names : accepted;
+}
+
+std::optional<std::string> value_of_alias(const KeySpec& spec, std::string_view text) {
+  if (spec.value_aliases.empty()) return std::nullopt;
+  for (const auto& pair : split(spec.value_aliases, '|')) {
+    const size_t equals = pair.find('=');
+    if (lower(pair.substr(0, equals)) == lower(text)) return pair.substr(equals + 1);
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> enum_values(const KeySpec& spec) {

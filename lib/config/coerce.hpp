@@ -1,5 +1,6 @@
 // Checks one value against one row of the key table: its type, its bounds, its enum. Pure.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,11 @@ Value default_of(const KeySpec& spec);
 // A value written as in the table of keys.
 Value parse_constant(const KeySpec& spec, std::string_view json);
 
-// The texts that a kEnum takes, also those that are not supported yet.
+// The texts that a kEnum accepts.
+std::vector<std::string> accepted_values(const KeySpec& spec);
+// The value that another name of it stands for ("FusedAdam"), in any case; empty: the text is not such a name.
+std::optional<std::string> value_of_alias(const KeySpec& spec, std::string_view text);
+// The texts that a kEnum knows, also those that are not supported yet.
 std::vector<std::string> enum_values(const KeySpec& spec);
 
 // Formats 1, 2, 3 as "1, 2 or 3".

@@ -16,6 +16,11 @@ inline constexpr EnumName<SchedulerType> kSchedulerTypes[] = {
     {"WarmupCosineLR", SchedulerType::kWarmupCosineLR},
     {"LRRangeTest", SchedulerType::kLRRangeTest},
     {"OneCycle", SchedulerType::kOneCycle},
+    // Hugging Face's names; optimizer_rules.cpp replaces them by the schedule with their shape.
+    {"linear", SchedulerType::kWarmupDecayLR},
+    {"cosine", SchedulerType::kWarmupCosineLR},
+    {"constant", SchedulerType::kWarmupLR},
+    {"constant_with_warmup", SchedulerType::kWarmupLR},
 };
 
 inline constexpr EnumName<WarmupType> kWarmupTypes[] = {{"log", WarmupType::kLog}, {"linear", WarmupType::kLinear}};

@@ -96,9 +96,10 @@ class HjsonReader {
       skip_blanks();
       if (at_end()) {
         if (!braced) return object;
-        return fail_at_end(start, "the object that opens here is never closed: a '}' is missing");
+        return fail_unclosed(start);
       }
       if (braced && peek() == '}') {
+        note_brace_of_outer_object(start);
         step();
         return object;
       }
@@ -331,6 +332,32 @@ class HjsonReader {
     return fail(where, std::move(message));
   }
 
+  // By the indentation, the brace here closes an object around the one that opened at `start`, whose own is missing.
+  void note_brace_of_outer_object(Position start) {
+    const Position brace = position();
+    if (misplaced_brace_.line > 0 || brace.line == start.line || indent_of(brace.line) + 1 != brace.column) return;
+    if (indent_of(brace.line) >= indent_of(start.line)) return;
+    likely_unclosed_ = start;
+    misplaced_brace_ = brace;
+  }
+
+  int indent_of(int line) const {
+    size_t begin = 0;
+    for (int i = 1; i < line; ++i) begin = text_.find('\n', begin) + 1;
+    const size_t first = text_.find_first_not_of(" \t", begin);
+    return static_cast<int>((first == text_.npos ? text_.size() : first) - begin);
+  }
+
+  Value fail_unclosed(Position start) {
+    if (misplaced_brace_.line == 0) {
+      return fail_at_end(start, "the object that opens here is never closed: a '}' is missing");
+    }
+    return fail_at_end(likely_unclosed_,
+                       fmt::format("the object that opens here is not closed: a '}}' is missing before the one in line "
+                                   "{}, which is indented as that of an outer object",
+                                   misplaced_brace_.line));
+  }
+
   // The current character, for messages.
   std::string here() const {
     if (at_end()) return "the end of the file";
@@ -360,6 +387,7 @@ class HjsonReader {
   Position position_{1, 1};
   size_t num_values_ = 0;
   Problem unquoted_;
+  Position likely_unclosed_{}, misplaced_brace_{};  // line 0: every closing brace is indented as its object
   std::optional<Problem> error_;
   std::vector<Problem> problems_;
 };

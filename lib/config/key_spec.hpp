@@ -36,9 +36,11 @@ struct KeySpec {
   std::string_view fallback;  // the default as JSON; empty: that of the member
   Status status = Status::kSupported;
   std::string_view effect;
-  std::string_view values;        // kEnum without a table of names: a|b|c
-  std::string_view later_values;  // a|b, or >1: values rejected as "not supported yet"
-  std::string_view auto_value;    // the value of "auto", as JSON; empty: the default; `late`: the worker resolves it
+  std::string_view values;         // kEnum without a table of names: a|b|c
+  std::string_view later_values;   // a|b, or >1: values rejected as "not supported yet"
+  std::string_view value_aliases;  // kEnum: NAME=VALUE|NAME=VALUE, other names of values
+  std::string_view refusals;       // kEnum: VALUE: why it is refused, instead of "not supported yet"
+  std::string_view auto_value;     // the value of "auto", as JSON; empty: the default; `late`: the worker resolves it
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false, high_excluded = false;
@@ -63,6 +65,14 @@ struct KeySpec {
   }
   constexpr KeySpec& later(std::string_view list) {
     later_values = list;
+    return *this;
+  }
+  constexpr KeySpec& also(std::string_view list) {
+    value_aliases = list;
+    return *this;
+  }
+  constexpr KeySpec& refuses(std::string_view text) {
+    refusals = text;
     return *this;
   }
   constexpr KeySpec& when_auto(std::string_view json) {
@@ -109,6 +119,7 @@ struct KeyAlias {
   std::string_view path;
   bool deprecated = false;
   bool is_low_priority = false;  // ignored if the other name is given as well; otherwise giving both is an error
+  bool is_foreign = false;       // of another program: a note tells the name here
 };
 
 }  // namespace dslaunch::config

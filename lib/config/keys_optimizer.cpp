@@ -21,6 +21,11 @@ constexpr KeySpec kRows[] = {
     key_as<EnumMember<kOptimizerTypes>, &JobConfig::optimizer, &Optimizer::type>("optimizer.type", "the optimizer")
         .later("OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|"
                "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam")
+        .also("FusedAdam=Adam|DeepSpeedCPUAdam=Adam|FusedLamb=Lamb|FusedLion=Lion|DeepSpeedCPULion=Lion|"
+              "DeepSpeedCPUAdagrad=Adagrad|adamw_torch=AdamW|adamw_torch_fused=AdamW|adamw_hf=AdamW")
+        .refuses(
+            "Adafactor: its second moment is one number per row and column of a whole matrix, and ZeRO splits matrices "
+            "anywhere; Lion keeps one moment per parameter, and offload_optimizer keeps those of AdamW off the GPU")
         .in_any_case(),
     named_section(
         "optimizer.param_groups",

@@ -126,6 +126,47 @@ bool has_groups_with_lr(const Settings& settings) {
                      [&](const std::string& name) { return settings.given(parameter_group_path(name, "lr")); });
 }
 
+struct HuggingFaceSchedule {
+  std::string_view name, type;
+};
+constexpr HuggingFaceSchedule kHuggingFaceSchedules[] = {
+    {"linear", "WarmupDecayLR"}, {"cosine", "WarmupCosineLR"}, {"constant_with_warmup", "WarmupLR"}};
+
+// Transformers' names stand for the schedules that its DeepSpeed integration maps them to, with Transformers' defaults.
+void replace_hugging_face_schedule(Settings& settings) {
+  const std::string name = settings.text("scheduler.type");
+  const auto set = [&](const char* parameter, Value value) {
+    const std::string path = std::string("scheduler.params.") + parameter;
+    if (!settings.given(path)) settings.solve(path, std::move(value), "default");
+  };
+  if (name == "constant") {
+    if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.members.empty()) return;
+    settings.note("scheduler.type", "'scheduler.type' constant: the learning rate does not change");
+    settings.solve("scheduler.type", Value(), "solved");
+    return;
+  }
+  const auto* row = std::find_if(std::begin(kHuggingFaceSchedules), std::end(kHuggingFaceSchedules),
+                                 [&](const auto& each) { return each.name == name; });
+  if (row == std::end(kHuggingFaceSchedules)) return;
+  settings.note("scheduler.type",
+                fmt::format("'scheduler.type' {} is {} here, with a linear warm-up", name, row->type));
+  settings.solve("scheduler.type", Value::of_string(std::string(row->type)), "solved");
+  set("warmup_type", Value::of_string("linear"));
+  set("warmup_num_steps", Value::of_int(0));
+  if (name == "cosine") set("cos_min_ratio", Value::of_float(0));
+  if (name == "linear" && !settings.given("scheduler.params.warmup_max_lr")) {
+    settings.solve("scheduler.params.warmup_max_lr", Value());  // the optimizer's, not DeepSpeed's 0.001
+  }
+  // DeepSpeed's shortest warm-up has two steps: without a warm-up they have the full rate.
+  if (settings.integer("scheduler.params.warmup_num_steps") == 0) {
+    set("warmup_min_ratio", Value::of_float(1));
+    const bool rates_differ = settings.text("optimizer.type") == "Muon" || has_groups_with_lr(settings);
+    if (!rates_differ) set("warmup_min_lr", Value::of_float(settings.number("optimizer.params.lr")));
+  }
+  const std::string total = "scheduler.params.total_num_steps";
+  if (name != "constant_with_warmup" && !settings.given(total)) settings.defer(total);
+}
+
 // A schedule's list must have one value per optimizer group.
 void check_lists(Settings& settings) {
   const size_t groups = num_optimizer_groups(settings);
@@ -217,6 +258,7 @@ void apply_optimizer_rules(Settings& settings) {
 }
 
 void apply_scheduler_rules(Settings& settings) {
+  replace_hugging_face_schedule(settings);
   const Setting& chosen = settings.at("scheduler.type");
   if (chosen.value.is_null()) {
     if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.is_null() &&
@@ -234,7 +276,7 @@ void apply_scheduler_rules(Settings& settings) {
     const Setting& max_lr = settings.at("scheduler.params.warmup_max_lr");
     double lr = settings.number("optimizer.params.lr");
     const bool rates_differ = settings.text("optimizer.type") == "Muon" || has_groups_with_lr(settings);
-    if (!max_lr.given() && type == "WarmupDecayLR") {
+    if (max_lr.origin == "default" && type == "WarmupDecayLR") {
       settings.solve("scheduler.params.warmup_max_lr", Value::of_float(0.001), "default");
     } else if (max_lr.value.is_null() && !rates_differ) {
       settings.solve("scheduler.params.warmup_max_lr", Value::of_float(lr),

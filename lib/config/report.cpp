@@ -8,6 +8,9 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "base/split.hpp"
+#include "config/coerce.hpp"
 #include "config/fill.hpp"
 #include "config/key_table.hpp"
 #include "config/rules.hpp"
@@ -132,6 +135,32 @@ bool is_listed(const Setting& setting) {
   return !is_section(setting) || !setting.spec->effect.empty();
 }
 
+bool is_chosen(const KeyChoice& choice, const std::string& path, const Setting& setting) {
+  const bool is_there = choice.path.empty() || path == choice.path || path.starts_with(choice.path + ".");
+  if (!is_there || !choice.changed) return is_there;
+  return setting.origin != "default" && (setting.deferred || !same_content(setting.value, default_of(*setting.spec)));
+}
+
+// In a text a key that does nothing is listed if it was given or asked for.
+bool is_in_text(const KeyChoice& choice, const Setting& setting) {
+  return choice.all || !choice.path.empty() || setting.given() || setting.spec->status == Status::kSupported;
+}
+
+constexpr size_t kWidth = 100, kNameColumns = 34, kEffectIndent = 6;
+
+// Words in lines of kWidth columns.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string out, line;
+  for (const auto& word : split(text, ' ')) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > kWidth) {
+      out += std::string(indent, ' ') + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return out + std::string(indent, ' ') + line + "\n";
+}
+
 // True for parameters of the chosen optimizer and schedule, false for those of other types.
 bool belongs_to_choice(const Settings& settings, const std::string& path) {
   auto section = section_of(path);
@@ -167,10 +196,10 @@ std::string check_text(const LoadResult& result) {
   return out;
 }
 
-std::string explain_json(const LoadResult& result) {
+std::string explain_json(const LoadResult& result, const KeyChoice& choice) {
   Json keys = Json::object();
   for (const auto& [path, setting] : in_order(result.settings)) {
-    if (!is_listed(*setting)) continue;
+    if (!is_listed(*setting) || !is_chosen(choice, path, *setting)) continue;
     Json& key = keys[path];
     key["value"] = value_json(result.settings, path, *setting);
     key["origin"] = setting->origin;
@@ -186,24 +215,45 @@ std::string explain_json(const LoadResult& result) {
   return dump_json(json, 2);
 }
 
-std::string explain_text(const LoadResult& result) {
+std::string explain_text(const LoadResult& result, const KeyChoice& choice) {
   std::string out;
   std::string section = "?";
+  size_t num_left_out = 0;
   for (const auto& [path, setting] : in_order(result.settings)) {
-    if (!is_listed(*setting)) continue;
-    std::string top = setting->parts.size() > 1 ? setting->parts.front() : "";
-    if (top != section) {
-      section = top;
-      out += fmt::format("\n{}\n", section.empty() ? "(top level)" : section);
+    if (!is_listed(*setting) || !is_chosen(choice, path, *setting)) continue;
+    if (!is_in_text(choice, *setting)) {
+      ++num_left_out;
+      continue;
     }
-    out += fmt::format("  {} = {}  [{}]", path, dump_json(value_json(result.settings, path, *setting)),
-                       position_text(*setting));
-    if (!setting->spec->effect.empty()) out += fmt::format("  {}", setting->spec->effect);
-    if (setting->spec->status != Status::kSupported) out += fmt::format(" ({})", name_of(setting->spec->status));
-    out += "\n";
+    const std::string own_section(section_of(path));
+    if (own_section != section) {
+      section = own_section;
+      out += fmt::format("{}{}\n", out.empty() ? "" : "\n", section.empty() ? "top level" : section);
+    }
+    const std::string name = section.empty() ? path : path.substr(section.size() + 1);
+    out += fmt::format("  {:<{}}  {:<16}  {}\n", name, kNameColumns,
+                       dump_json(value_json(result.settings, path, *setting)), position_text(*setting));
+    std::string effect(setting->spec->effect);
+    if (setting->spec->status != Status::kSupported) effect += fmt::format(" ({})", name_of(setting->spec->status));
+    if (!effect.empty()) out += wrapped(effect, kEffectIndent);
   }
-  if (!out.empty()) out.erase(0, 1);
+  if (num_left_out > 0) {
+    out += fmt::format("\n{} keys that have no effect here and were not given: --all lists them\n", num_left_out);
+  }
   return out + (out.empty() ? "" : "\n") + check_text(result);
+}
+
+std::string find_key_by_name(const std::string& name) {
+  if (find_key(name) != nullptr) return name;
+  if (const KeyAlias* alias = find_alias(name)) return std::string(alias->path);
+  const auto paths = paths_of_name(name);
+  if (paths.size() == 1) return paths.front();
+  if (!paths.empty()) {
+    throw UserError(ExitCode::kUsage, fmt::format("--key {}: which one? {}", name, fmt::join(paths, ", ")));
+  }
+  std::vector<std::string> known;
+  for (const auto* row : all_keys()) known.emplace_back(row->path);
+  throw UserError(ExitCode::kUsage, fmt::format("--key {}: there is no such key{}", name, did_you_mean(name, known)));
 }
 
 std::string resolved_json(const LoadResult& result) {

@@ -13,10 +13,23 @@ std::string check_json(const LoadResult& result);
 // One line per error, then the notes and a verdict.
 std::string check_text(const LoadResult& result);
 
-// Every key: {"keys": {"zero_optimization.stage": {"value": 1, "origin": "file", "effect": …, "status": …}, …}, and the
-// fields of check_json except "ok"}. "line" and "column" if the key is from the file. After a syntax error: no keys.
-std::string explain_json(const LoadResult& result);
-std::string explain_text(const LoadResult& result);
+// Which keys `explain` lists.
+struct KeyChoice {
+  std::string path;      // this key, or the keys of this section; empty: all
+  bool changed = false;  // only those that have another value than the default
+  bool all = false;      // as text: also keys without effect that were not given
+};
+
+// The chosen keys: {"keys": {"zero_optimization.stage": {"value": 1, "origin": "file", "effect": …, "status": …}, …},
+// and the fields of check_json except "ok"}. "line" and "column" if the key is from the file. After a syntax error: no
+// keys.
+std::string explain_json(const LoadResult& result, const KeyChoice& choice = {});
+// Sections with their keys, one below the other, for a terminal of 100 columns.
+std::string explain_text(const LoadResult& result, const KeyChoice& choice = {});
+
+// The key or section that a user means by `name`: its path, another name of it, or the last part of one path only.
+// Throws UserError(64) with the nearest ones.
+std::string find_key_by_name(const std::string& name);
 
 // Every supported key with its final value, and every other key that was given: loads again to the same JobConfig for
 // the same number of ranks. Requires result.ok().

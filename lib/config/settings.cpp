@@ -74,6 +74,13 @@ bool enables_feature(const Setting& setting) {
   return spec.status == Status::kNotYet && (switches || is_section(spec));
 }
 
+// Why this value is refused; empty: there is no reason of its own.
+std::string refusal_of(const KeySpec& spec, const Value& value) {
+  if (spec.refusals.empty() || !value.is_string()) return {};
+  const std::string start = value.text + ": ";
+  return spec.refusals.starts_with(start) ? std::string(spec.refusals.substr(start.size())) : "";
+}
+
 // "0 or 1" for a key with some values that are not implemented yet; empty if there is no short list.
 std::string supported_values(const KeySpec& spec) {
   std::vector<std::string> candidates;
@@ -211,6 +218,10 @@ void Settings::take_alias(const At& written, const KeyAlias& alias, Position pos
     notes_.push_back(to_line({Issue::Kind::kConflict, message_source_, position, written.path,
                               fmt::format("'{}' is deprecated: write '{}'", written.path, at.path)}));
   }
+  if (alias.is_foreign) {
+    notes_.push_back(to_line({Issue::Kind::kConflict, message_source_, position, written.path,
+                              fmt::format("'{}' is '{}' here", written.path, at.path)}));
+  }
   if (is_device_alias(alias)) {
     if (value.is_text("auto") || value.is_null()) return;
     if (!value.is_bool()) {
@@ -308,6 +319,10 @@ void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given
                      fmt::format("'{}' {}", at.path, coerced.error().message));
   }
   setting.value = *std::move(coerced);
+  if (spec.kind == Kind::kEnum && value.is_string() && value_of_alias(spec, value.text)) {
+    notes_.push_back(to_line({Issue::Kind::kConflict, message_source_, given.position, at.path,
+                              fmt::format("'{}' {} is {} here", at.path, value.text, setting.value.text)}));
+  }
   put(at, given, std::move(setting));
 }
 
@@ -372,6 +387,10 @@ void Settings::reject_unsupported() {
             ? fmt::format("'{}'", path)
             : fmt::format("'{}' = {}", path, setting.value.is_string() ? setting.value.text : describe(setting.value));
     std::string now = supported_values(*setting.spec);
+    if (const std::string reason = refusal_of(*setting.spec, setting.value); !reason.empty()) {
+      add_error(Issue::Kind::kNotYet, path, fmt::format("not supported: {}: {}; supported: {}", what, reason, now));
+      continue;
+    }
     add_error(Issue::Kind::kNotYet, path,
               fmt::format("not supported yet: {} ({}); {}", what, setting.spec->effect,
                           now.empty()     ? "leave it out or switch it off"
@@ -439,6 +458,13 @@ void Settings::solve(const std::string& path, Value value, std::string origin) {
   setting.value = std::move(value);
   setting.origin = std::move(origin);
   setting.deferred = false;
+}
+
+void Settings::defer(const std::string& path) {
+  Setting& setting = settings_.at(path);
+  setting.value = Value::of_string("auto");
+  setting.origin = "auto";
+  setting.deferred = true;
 }
 
 void Settings::add_error(Issue::Kind kind, const std::string& path, std::string message) {

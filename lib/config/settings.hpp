@@ -61,6 +61,8 @@ class Settings {
 
   // Replaces the current value with a computed one.
   void solve(const std::string& path, Value value, std::string origin = "solved");
+  // Leaves the value to the worker, as "auto" does.
+  void defer(const std::string& path);
   // Adds an issue at the position of the key if it was given, else of its nearest enclosing section that was given.
   void add_error(Issue::Kind kind, const std::string& path, std::string message);
   bool has_error(const std::string& path) const;

@@ -32,13 +32,11 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
       {"{\"zero_optimization\": {\"stage\": 7}}", "DIR/ds.json:1:33: 'zero_optimization.stage' must be 0 to 3, not 7"},
       {"{\"zero_optimization\": {\"stage\": 4}}", "DIR/ds.json:1:33: 'zero_optimization.stage' must be 0 to 3, not 4"},
       {"{\"optimizer\": {\"type\": \"Adamm\", \"params\": {\"lr\": 1e-3}}}",
-       "DIR/ds.json:1:24: 'optimizer.type' must be AdamW, Adam, SGD, Adagrad, Lamb, Lion, Muon, OneBitAdam, "
-       "ZeroOneAdam, OneBitLamb, MuAdam, MuAdamW, MuSGD, Adadelta, Adafactor, Adamax, ASGD, LBFGS, NAdam, RAdam, "
-       "RMSprop, Rprop or SparseAdam, not the text \"Adamm\" (did you mean 'AdamW'?)"},
+       "DIR/ds.json:1:24: 'optimizer.type' must be AdamW, Adam, SGD, Adagrad, Lamb, Lion or Muon, not the text "
+       "\"Adamm\" (did you mean 'AdamW'?)"},
       {"{\"scheduler\": {\"type\": \"WarmUpLRR\", \"params\": {}}}",
        "DIR/ds.json:1:24: 'scheduler.type' must be WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle, "
-       "StepLR, MultiStepLR, ConstantLR, LinearLR, ExponentialLR, PolynomialLR, CosineAnnealingLR, "
-       "CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR or ReduceLROnPlateau, not the text \"WarmUpLRR\" (did you "
+       "linear, cosine, constant or constant_with_warmup, not the text \"WarmUpLRR\" (did you "
        "mean 'WarmupLR'?)"},
       {"{\"train_batch_size\": 36, \"train_batch_size\": 12}",
        "DIR/ds.json:1:26: the key 'train_batch_size' is given twice in one object (first in line 1, column 2); remove "

@@ -146,6 +146,8 @@ TEST_CASE("syntax errors say what is missing and where", "[config][hjson_reader]
       {"{\"a\": 1 /* x", "a */ is missing", 1, 9},
       {"{\"a\": \"\\x\"}", "unknown escape", 1, 8},
       {"{\"a\": \"\\u12g4\"}", "four hexadecimal digits", 1, 8},
+      {"{\n  a: {\n    b: {\n      c: 1\n  },\n  d: 2\n}\n", "before the one in line 5", 3, 8},
+      {"{\n  a: {\n    b: 1\n  },\n  c: 2\n", "never closed", 1, 1},
       {"{\"a\": 1} }", "expected the end of the file", 1, 10},
       {"{a b: 1}", "expected a ':' after the key 'a', got 'b'", 1, 4},
       {"{a:", "a value is missing at the end of the file", 1, 4},

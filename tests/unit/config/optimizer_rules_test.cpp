@@ -225,3 +225,47 @@ TEST_CASE("total_num_steps auto takes the steps of the run where no end of the d
   CHECK_FALSE(total({{"train.epochs", "1"}}));
   CHECK_FALSE(total({{"train.steps", "null"}}));
 }
+
+TEST_CASE("optimizers are known by their names in DeepSpeed's and transformers' code", "[config][optimizer_rules]") {
+  for (const char* name : {"FusedAdam", "DeepSpeedCPUAdam", "fusedadam"}) {
+    auto result = load("{optimizer: {type: \"" + std::string(name) + "\", params: {learning_rate: 2e-4}}}");
+    INFO(all_lines(result));
+    REQUIRE(result.ok());
+    CHECK(result.config.optimizer.type == OptimizerType::kAdam);
+    CHECK(result.config.optimizer.lr == 2e-4);
+    CHECK(num_notes(result, std::string(name) + " is Adam here") == 1);
+    CHECK(num_notes(result, "'optimizer.params.learning_rate' is 'optimizer.params.lr' here") == 1);
+  }
+  CHECK(load("{optimizer: {type: \"adamw_torch\"}}").config.optimizer.type == OptimizerType::kAdamW);
+  CHECK_THAT(only_line("{optimizer: {type: \"Adafactor\"}}"),
+             Contains("not supported: 'optimizer.type' = Adafactor: its second moment") && !Contains("yet"));
+  CHECK_THAT(only_line("{optimizer: {type: \"AdamX\"}}"), !Contains("OneBitAdam") && Contains("Muon"));
+}
+
+TEST_CASE("transformers' names of schedules stand for those of its DeepSpeed integration",
+          "[config][optimizer_rules]") {
+  const std::string start = "{optimizer: {params: {lr: 0.25}}, train: {steps: 20}, scheduler: {type: ";
+  const auto linear = load(start + "linear\n params: {warmup_steps: 4}}}");
+  INFO(all_lines(linear));
+  REQUIRE(linear.ok());
+  CHECK(linear.config.scheduler.type == SchedulerType::kWarmupDecayLR);
+  CHECK(linear.config.scheduler.warmup_type == WarmupType::kLinear);
+  CHECK(linear.config.scheduler.warmup_max_lr->values.front() == 0.25);
+  CHECK(linear.config.scheduler.warmup_min_lr.values.front() == 0);
+  CHECK(linear.config.scheduler.warmup_num_steps == 4);
+  CHECK(linear.config.scheduler.total_num_steps == 20);
+  CHECK(num_notes(linear, "linear is WarmupDecayLR here") == 1);
+  const auto cosine = good(start + "cosine\n}}").scheduler;
+  CHECK(cosine.type == SchedulerType::kWarmupCosineLR);
+  CHECK(cosine.warmup_num_steps == 0);
+  CHECK(cosine.warmup_min_ratio.values.front() == 1);
+  CHECK(cosine.cos_min_ratio.values.front() == 0);
+  const auto flat = good(start + "constant_with_warmup\n}}").scheduler;
+  CHECK(flat.type == SchedulerType::kWarmupLR);
+  CHECK(flat.warmup_min_lr.values.front() == 0.25);
+  CHECK(good(start + "constant\n}}").scheduler.type == SchedulerType::kNone);
+  // Without a number of steps the worker knows the total.
+  const auto late = load("{optimizer: {params: {lr: 0.25}}, scheduler: {type: linear\n}}");
+  REQUIRE(late.ok());
+  CHECK_FALSE(late.config.scheduler.total_num_steps);
+}

@@ -76,11 +76,25 @@ TEST_CASE("explain works on a refused config and without a world size", "[config
   CHECK(json["keys"]["zero_optimization.mics_shard_size"]["value"] == 2);
   CHECK(json["errors"].size() == 1);
   CHECK(json["world_size_assumed"] == true);
-  CHECK_THAT(explain_text(result), Contains("zero_optimization.mics_shard_size = 2  [file 1:22]") &&
+  CHECK_THAT(explain_text(result), Contains("\n  mics_shard_size ") && Contains(" 2                 file 1:22\n") &&
                                        Contains("1 is assumed") && Contains("not supported yet"));
   auto broken = load("{");
   CHECK(Json::parse(explain_json(broken))["keys"].empty());
   CHECK_THAT(explain_text(broken), Contains("1 error"));
+}
+
+TEST_CASE("explain lists what was chosen, in lines for a terminal", "[config][report]") {
+  auto result = load(kJob, 4, {{"train.steps", "7"}});
+  const std::string section = explain_text(result, {.path = "scheduler"});
+  CHECK_THAT(section, Contains("scheduler.params\n  warmup_min_lr ") && !Contains("\n  stage "));
+  const std::string changed = explain_text(result, {.changed = true});
+  CHECK_THAT(changed, Contains("\n  lr ") && !Contains("\n  eps ") && !Contains("warmup_min_lr"));
+  const std::string usual = explain_text(result), all = explain_text(result, {.all = true});
+  CHECK_THAT(usual, Contains("--all lists them") && !Contains("mics_shard_size"));
+  CHECK_THAT(all, Contains("mics_shard_size") && !Contains("--all lists them"));
+  CHECK(Json::parse(explain_json(result, {.path = "optimizer.params.lr"}))["keys"].size() == 1);
+  CHECK(find_key_by_name("stage") == "zero_optimization.stage");
+  CHECK(find_key_by_name("optimizer.params.learning_rate") == "optimizer.params.lr");
 }
 
 TEST_CASE("check says fine, or lists every error with its place", "[config][report]") {
