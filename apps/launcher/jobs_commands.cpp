@@ -1,4 +1,7 @@
 // `jobs`, `logs`, `attach`, `stacks`, `stop`: this user's jobs, found by id.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <ctime>
 
@@ -8,6 +11,7 @@
 #include "launch/jobs/job_commands.hpp"
 #include "launch/jobs/job_table.hpp"
 #include "launch/records/dead_sockets.hpp"
+#include "launch/supervisor/run_metrics.hpp"
 #include "recorded_jobs.hpp"
 
 namespace dslaunch::launcher {
@@ -24,6 +28,34 @@ void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {
   std::fputs((json ? launch::jobs_json(jobs, statuses) : text).c_str(), stdout);
 }
 
+// A job whose files are on a file server that does not answer is shown without its progress, as are those after it.
+std::vector<launch::RunProgress> progress_of(const std::vector<launch::KnownJob>& jobs) {
+  launch::FileThread reads;
+  std::vector<launch::RunProgress> progress;
+  for (const auto& job : jobs) {
+    const bool has_metrics = job.record.kind == launch::JobKind::kRun && !job.record.run_dir.empty();
+    progress.push_back(launch::progress_in(
+        has_metrics && reads.idle() ? launch::last_metrics_line(reads, job.record.run_dir) : std::string()));
+  }
+  return progress;
+}
+
+// 0: standard output is not a terminal.
+size_t terminal_width() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+void show_table(const std::vector<launch::KnownJob>& jobs, bool all) {
+  launch::TableShape shape{.width = terminal_width()};
+  if (all) shape.max_ended = launch::TableShape::kAll;
+  const auto shown = launch::jobs_in_table(jobs, shape);
+  std::fputs(
+      launch::jobs_table(shown, progress_of(shown), jobs.size() - shown.size(), std::time(nullptr), shape).c_str(),
+      stdout);
+}
+
 }  // namespace
 
 int jobs_command(const Arguments& arguments) {
@@ -32,9 +64,12 @@ int jobs_command(const Arguments& arguments) {
   launch::remove_dead_sockets();
   auto jobs = recorded_jobs();
   if (options->jobs.empty()) {
-    int64_t now = std::time(nullptr);
-    auto shown = options->all ? jobs : launch::recent_jobs(jobs, now);
-    std::fputs((options->json ? launch::jobs_json(shown) : launch::jobs_table(shown, now)).c_str(), stdout);
+    const auto listed = options->all ? jobs : launch::recent_jobs(jobs, std::time(nullptr));
+    if (options->json) {
+      std::fputs(launch::jobs_json(listed).c_str(), stdout);
+    } else {
+      show_table(listed, options->all);
+    }
     return 0;
   }
   std::vector<launch::KnownJob> found;

@@ -21,11 +21,12 @@ void refuse_program_words(const Arguments& arguments) {
 
 std::optional<JobsOptions> read_jobs_options(const Arguments& arguments) {
   JobsOptions options;
-  CommandLine line("dslaunch jobs", "usage: dslaunch jobs [options] [JOB...]",
-                   std::string("  dslaunch jobs                 running jobs, and jobs that ended within a day\n"
-                               "  dslaunch jobs --all --json    every job on record\n"
-                               "  dslaunch jobs last            details of the newest job and its ranks\n") +
-                       kNames);
+  CommandLine line(
+      "dslaunch jobs", "usage: dslaunch jobs [options] [JOB...]",
+      std::string("  dslaunch jobs                 running jobs, and the last ten that ended within a day\n"
+                  "  dslaunch jobs --all --json    every job on record\n"
+                  "  dslaunch jobs last            details of the newest job and its ranks\n") +
+          kNames);
   line.app().add_option("JOB", options.jobs, "only these jobs, in detail");
   line.flag("--all", options.all, "also jobs that ended long ago");
   line.flag("--json", options.json, "one JSON document on standard output");

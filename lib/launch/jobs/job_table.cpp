@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
@@ -14,7 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDay = 86400;
-constexpr size_t kMaxCommand = 60;
 
 const char* condition_word(Condition condition) {
   switch (condition) {
@@ -46,14 +46,14 @@ std::string hosts_text(const JobRecord& record) {
 }
 
 // The program's name without its directory, and nothing that could harm a terminal.
-std::string command_text(const JobRecord& record, size_t longest) {
+std::string command_text(const JobRecord& record) {
   std::vector<std::string> args = record.command;
   if (!args.empty()) args[0].erase(0, args[0].rfind('/') + 1);
   std::string text = shell_words(args);
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
   }
-  return text.size() > longest ? text.substr(0, longest - 3) + "..." : text;
+  return text;
 }
 
 Json job_json(const KnownJob& job) {
@@ -106,11 +106,40 @@ std::string state_word(const KnownJob& job) {
   return "lost";
 }
 
-std::string jobs_table(const std::vector<KnownJob>& jobs, int64_t now) {
-  std::vector<std::vector<std::string>> rows{{"JOB", "STATE", "RANKS", "HOSTS", "AGE", "COMMAND"}};
+RunProgress progress_in(const std::string& metrics_line) {
+  const Json metrics = Json::parse(metrics_line, nullptr, /*allow_exceptions=*/false);
+  RunProgress progress;
+  if (!metrics.is_object()) return progress;
+  if (const auto step = metrics.find("step"); step != metrics.end() && step->is_number_integer()) {
+    progress.step = step->get<int64_t>();
+  }
+  if (const auto loss = metrics.find("loss"); loss != metrics.end() && loss->is_number()) {
+    progress.loss = loss->get<double>();
+  }
+  return progress;
+}
+
+std::vector<KnownJob> jobs_in_table(const std::vector<KnownJob>& jobs, const TableShape& shape) {
+  std::vector<KnownJob> shown;
+  size_t num_ended = 0;
   for (const auto& job : jobs) {
-    rows.push_back({job.record.job_id, state_word(job), std::to_string(job.record.world_size()), hosts_text(job.record),
-                    age_text(now - job.record.started), command_text(job.record, kMaxCommand)});
+    const bool has_ended = job.condition == Condition::kEnded || job.condition == Condition::kLost;
+    if (!has_ended || ++num_ended <= shape.max_ended) shown.push_back(job);
+  }
+  return shown;
+}
+
+std::string jobs_table(const std::vector<KnownJob>& jobs, const std::vector<RunProgress>& progress, size_t num_left_out,
+                       int64_t now, const TableShape& shape) {
+  std::vector<std::vector<std::string>> rows{{"NAME", "STATE", "STEP", "LOSS", "AGE", "HOSTS"}};
+  std::set<std::string> names;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const JobRecord& record = jobs[i].record;
+    const bool has_name = !record.name.empty() && names.insert(record.name).second;
+    const RunProgress at = i < progress.size() ? progress[i] : RunProgress();
+    rows.push_back({has_name ? record.name : record.job_id, state_word(jobs[i]),
+                    at.step ? std::to_string(*at.step) : "-", at.loss ? fmt::format("{:.4g}", *at.loss) : "-",
+                    age_text(now - record.started), printable(hosts_text(record))});
   }
   std::vector<size_t> widths(rows[0].size() - 1);
   for (const auto& row : rows) {
@@ -118,9 +147,13 @@ std::string jobs_table(const std::vector<KnownJob>& jobs, int64_t now) {
   }
   std::string text;
   for (const auto& row : rows) {
-    for (size_t i = 0; i < widths.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
-    text += row.back() + "\n";
+    std::string line;
+    for (size_t i = 0; i < widths.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+    line += row.back();
+    if (shape.width > 3 && line.size() > shape.width) line = line.substr(0, shape.width - 3) + "...";
+    text += line + "\n";
   }
+  if (num_left_out > 0) text += fmt::format("and {} more that have ended: dslaunch jobs --all\n", num_left_out);
   return text;
 }
 
@@ -141,7 +174,7 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   text += fmt::format("started    {} ({} ago)\n", utc_text(record.started), age_text(now - record.started));
   if (record.end) text += fmt::format("ended      {}\n", end_text(*record.end));
   if (record.restart_count > 0) text += fmt::format("restarts   {}\n", record.restart_count);
-  text += fmt::format("command    {}\n", command_text(record, std::string::npos));
+  text += fmt::format("command    {}\n", command_text(record));
   if (!record.start.words.empty()) {
     text +=
         fmt::format("started by {} {}\n", printable(record.start.program), printable(shell_words(record.start.words)));

@@ -228,13 +228,43 @@ TEST_CASE("old jobs are pruned, running ones never", "[launch][jobs]") {
 
 TEST_CASE("the table of jobs", "[launch][jobs]") {
   KnownJob living = known("20260131-174502-4711-c0de", Condition::kLiving), lost = known("b", Condition::kLost);
-  std::string table = jobs_table({living, lost, known("c")}, 1790000000 + 7200);
-  CHECK_THAT(table, Catch::Matchers::StartsWith("JOB "));
-  CHECK_THAT(table, Catch::Matchers::Contains("4711-c0de  running"));
-  CHECK_THAT(table, Catch::Matchers::Contains("lost     5      node1 +1  2h   python 'a b'"));
+  living.record.name = lost.record.name = "bert";
+  const std::vector<KnownJob> jobs{living, lost, known("c")};
+  const std::vector<RunProgress> progress{progress_in(R"({"step": 850, "loss": 2.71828})"), progress_in("")};
+  const std::string table = jobs_table(jobs, progress, 3, 1790000000 + 7200, {});
+  CHECK_THAT(table, Catch::Matchers::StartsWith("NAME "));
+  // A name stands for the newest job that has it.
+  CHECK_THAT(table, Catch::Matchers::Contains("bert  running  850   2.718  2h   node1 +1\n"));
+  CHECK_THAT(table, Catch::Matchers::Contains("b     lost     -     -      2h   node1 +1\n"));
   CHECK_THAT(table, Catch::Matchers::Contains("ended 3"));
-  // One line a job, whatever its command holds.
-  CHECK(std::count(table.begin(), table.end(), '\n') == 4);
+  CHECK_THAT(table, Catch::Matchers::EndsWith("and 3 more that have ended: dslaunch jobs --all\n"));
+  CHECK(std::count(table.begin(), table.end(), '\n') == 5);
+  const std::string narrow = jobs_table(jobs, progress, 0, 1790000000 + 7200, {.width = 30});
+  for (size_t at = 0; at < narrow.size();) {
+    const size_t end = narrow.find('\n', at);
+    CHECK(end - at <= 30);
+    at = end + 1;
+  }
+}
+
+TEST_CASE("the progress of a run is the last line of its metrics", "[launch][jobs]") {
+  CHECK(progress_in(R"({"step": 3, "loss": null})").step == 3);
+  CHECK_FALSE(progress_in(R"({"step": 3, "loss": null})").loss);
+  for (const char* text : {"", "[]", "{\"step\": \"3\", \"loss\": []}", "{\"step\": 3"}) {
+    CHECK_FALSE(progress_in(text).step);
+    CHECK_FALSE(progress_in(text).loss);
+  }
+}
+
+TEST_CASE("of the jobs that have ended the newest ten are in the table", "[launch][jobs]") {
+  std::vector<KnownJob> jobs;
+  for (int i = 0; i < 12; ++i) jobs.push_back(known("ended" + std::to_string(i)));
+  jobs.push_back(known("living", Condition::kLiving));
+  const auto shown = jobs_in_table(jobs, {});
+  REQUIRE(shown.size() == 11);
+  CHECK(shown[9].record.job_id == "ended9");
+  CHECK(shown[10].record.job_id == "living");
+  CHECK(jobs_in_table(jobs, {.max_ended = TableShape::kAll}).size() == 13);
 }
 
 TEST_CASE("control bytes in a directory name do not reach the terminal", "[launch][jobs]") {
