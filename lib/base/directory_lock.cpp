@@ -74,6 +74,12 @@ Result<DirectoryLock> DirectoryLock::try_lock(const std::string& path, const std
   }
 }
 
+bool DirectoryLock::is_held(const std::string& directory) {
+  const std::string path = directory + "/.lock";
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 DirectoryLock DirectoryLock::lock_run_directory(const std::string& directory, const std::string& owner,
                                                 const std::string& own_job) {
   Result<DirectoryLock> lock = try_lock(directory + "/.lock", owner);

@@ -27,6 +27,8 @@ class DirectoryLock {
   // the owner is the launcher of `own_job`, of which this process is a rank, takes the ranks' own lock instead.
   static DirectoryLock lock_run_directory(const std::string& directory, const std::string& owner,
                                           const std::string& own_job = {});
+  // Whether a job holds the lock of this run directory. Creates nothing; false too where it cannot be found out.
+  static bool is_held(const std::string& directory);
   // The `owner` text of a launcher.
   static std::string launcher_of(const std::string& job_id) { return "job " + job_id; }
 

@@ -1087,7 +1087,7 @@ class Run(LauncherTest):
         self.refused(65, ["gradient_clipping", "2"], self.model, "--data", self.data, "--config", typo)
         self.refused(65, ["--data", '"data"'], self.model, "--config", self.config)
         self.refused(65, ["train_batch_size"], self.model, "--data", self.data, "--config", self.config, world=4)
-        self.refused(64, ["--run_dir"], self.model, "--data", self.data, "--resume", "auto")
+        self.refused(64, ["--run_dir"], self.model, "--data", self.data, "--eval_only", "--resume", "auto")
         self.refused(66, ["no-checkpoint"], self.model, "--data", self.data, "--resume", "no-checkpoint")
         self.refused(73, ["model.pt"], self.model, "--data", self.data, "--run_dir", "model.pt/run")
         os.unlink(self.worker)

@@ -1,6 +1,7 @@
 // `dslaunch run`.
 #include <algorithm>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -13,18 +14,25 @@
 #include "base/run_checkpoints.hpp"
 #include "base/shell_words.hpp"
 #include "base/small_file.hpp"
+#include "config/fingerprint.hpp"
 #include "config/load.hpp"
 #include "launch/agent/preflight.hpp"
 #include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
 #include "launch/jobs/resume_words.hpp"
+#include "launch/plan/binding.hpp"
+#include "launch/plan/count_samples.hpp"
 #include "launch/plan/input_files.hpp"
 #include "launch/plan/model_file.hpp"
 #include "launch/plan/plan_job.hpp"
 #include "launch/plan/run_dir.hpp"
+#include "launch/plan/run_record.hpp"
+#include "launch/plan/topology.hpp"
 #include "launch/plan/worker_argv.hpp"
 #include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
+#include "launch/records/job_dirs.hpp"
+#include "launch/records/private_files.hpp"
 #include "launch/supervisor/restart.hpp"
 
 namespace dslaunch::launch {
@@ -62,7 +70,9 @@ void check_inputs(const RunOptions& run, const config::JobConfig& config, const 
   check_model_archive(absolute_path(run.model));
   const bool has_ranks_here =
       std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const auto& node) { return node.reach == Reach::kPipe; });
-  if (has_ranks_here) check_named_files(config, plan.cwd);
+  if (!has_ranks_here) return;
+  check_named_files(config, plan.cwd);
+  if (!run.flags.has("--eval_only")) check_enough_samples(config, plan.cwd, plan.mesh.data);
 }
 
 // Every rank reads the file again; a pipe (<(...), /dev/stdin) can be read only once.
@@ -89,6 +99,20 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
                                                   resume, error ? error.message() : "it does not exist"));
 }
 
+// Ranks that share cores by far are slow, and their waits may look like hangs.
+void warn_of_crowded_cores(LaunchPlan& plan) {
+  constexpr int kFar = 4;
+  if (plan.device != "cpu") return;
+  for (const auto& node : plan.nodes) {
+    const int ranks = static_cast<int>(node.ranks.size()), cpus = num_usable_cpus();
+    if (node.reach != Reach::kPipe || ranks <= kFar * cpus) continue;
+    plan.warnings.push_back(
+        fmt::format("{} CPU ranks share the {} CPU{} of this host: expect slow steps; --num_gpus {} "
+                    "gives each rank one",
+                    ranks, cpus, cpus == 1 ? "" : "s", cpus));
+  }
+}
+
 std::string content_to_send(const std::string& path) {
   SmallFile file = read_small_file(path);
   if (file.outcome.ok()) return std::move(file.bytes);
@@ -107,16 +131,20 @@ void find_torch(LaunchPlan& plan) {
 class TrainPlanner final : public JobPlanner {
  public:
   explicit TrainPlanner(const RunOptions& run) : run_(run) {}
+  ~TrainPlanner() override { clean_up_failed_start(); }
 
   DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
   JobCommand command() const override { return job_command(run_); }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
   void prepare(const LaunchPlan& plan) override;
+  void attempt_ended(const JobReport& report) override { has_succeeded_ = report.outcome.exit_code == 0; }
   std::string resume_command(const LaunchPlan& plan, bool on_record) const override;
   void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:
   ResolvedHosts hosts_of_whole_models(const ResolvedHosts& hosts) const;
+  std::string choose_run_dir(const std::string& job_id) const;
+  void clean_up_failed_start();
   void go_on();
   void load_config_for(LaunchPlan& plan, int restart);
   void split_anew(int data_ranks);
@@ -132,6 +160,9 @@ class TrainPlanner final : public JobPlanner {
   int stages_ = 1;                  // the model is cut into as many, however many hosts are left
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
+  uint64_t model_ = 0, config_ = 0;  // fingerprints
+  std::string created_, job_id_;     // the run directory, if this job created it
+  bool has_succeeded_ = false;
 };
 
 LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
@@ -141,7 +172,7 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   plan.restart_count = restart;
   load_config_for(plan, restart);
   find_torch(plan);
-  if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
+  if (run_.launch.run_dir.empty()) run_.launch.run_dir = choose_run_dir(plan.job_id);
   plan.run_dir = absolute_path(run_.launch.run_dir);
   plan.append_logs = run_.flags.has("--resume");
   if (restart == 0) check_run_dir(plan.run_dir, earlier_run(run_));
@@ -153,13 +184,51 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
 
 void TrainPlanner::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
+  std::error_code ignored;
+  const bool is_new = !std::filesystem::exists(plan.run_dir, ignored);
   lock_ = prepare_run_dir(plan.run_dir, earlier_run(run_), plan.job_id);
+  job_id_ = plan.job_id;
+  // The document of --json names files of the directory. On another machine rank 0 may have done steps.
+  const bool has_rank_0 = plan.nodes.front().reach == Reach::kPipe;
+  if (is_new && has_rank_0 && !run_.launch.json) created_ = plan.run_dir;
+  if (!run_.flags.has("--eval_only")) {
+    write_run_record(plan.run_dir, {plan.job_id, std::time(nullptr), model_, config_});
+  }
   for (const auto& note : notes_) log::info("{}", note);
   // The devices of other hosts are not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
   const std::string stages =
       plan.mesh.pipe > 1 ? fmt::format(" ({} data x {} stages)", plan.mesh.data, plan.mesh.pipe) : "";
   log::info("{} rank(s){} on {}, run directory {}", plan.world_size(), stages, device, plan.run_dir);
+}
+
+// --resume auto without --run_dir continues the newest run of this model and this config.
+std::string TrainPlanner::choose_run_dir(const std::string& job_id) const {
+  const std::string own = "runs/" + job_id;
+  if (run_.flags.text("--resume") != "auto") return own;
+  const auto found = find_run_to_resume(absolute_path("runs"), model_, config_);
+  if (found) {
+    log::info("--resume auto: the newest run of this model and config that is not running is {}", *found);
+  } else {
+    log::info("--resume auto: no run of this model and config in {} can be continued; a new run begins",
+              absolute_path("runs"));
+  }
+  return found.value_or(own);
+}
+
+// A start that did no step leaves no run directory.
+void TrainPlanner::clean_up_failed_start() try {
+  if (created_.empty() || has_succeeded_) return;
+  leave();
+  const auto job = job_on_record(jobs_root(), job_id_);
+  if (!remove_failed_start(created_, job ? job->dir.path : "")) return;
+  if (!job) return;
+  JobRecord record = job->record;
+  record.log_root = job->dir.path;
+  write_private_file(job->dir.record_file(), record_to_json(record));
+  log::info("no step was done, so {} is removed; the logs are in {}/logs", created_, job->dir.path);
+} catch (const std::exception& error) {
+  log::warning("cannot clean up the run directory {}: {}", created_, error.what());
 }
 
 std::string TrainPlanner::resume_command(const LaunchPlan& plan, bool on_record) const {
@@ -209,6 +278,9 @@ void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);
   check_inputs(run_, loaded.config, plan);
+  model_ = model_fingerprint(absolute_path(run_.model));
+  config_ = config::fingerprint(loaded);
+  warn_of_crowded_cores(plan);
   batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, plan.mesh.data};
   notes_ = loaded.notes;
   const auto& elsewhere = loaded.config.checkpoint.dir;
@@ -249,8 +321,8 @@ void TrainPlanner::prepare_for_other_machines(LaunchPlan& plan) const {
 }
 
 void check_resume(const RunOptions& run) {
-  if (run.flags.text("--resume") == "auto" && run.launch.run_dir.empty()) {
-    throw UserError(ExitCode::kUsage, "--resume auto needs --run_dir: which run should be resumed?");
+  if (run.flags.text("--resume") == "auto" && run.launch.run_dir.empty() && run.flags.has("--eval_only")) {
+    throw UserError(ExitCode::kUsage, "--eval_only --resume auto needs --run_dir: which run should be evaluated?");
   }
 }
 
@@ -258,8 +330,8 @@ void check_resume(const RunOptions& run) {
 
 int run_job(const RunOptions& run) {
   set_log_level(run.launch);
-  check_model_file(run.model);
   check_resume(run);
+  check_model_file(run.model);
   TrainPlanner planner(run);
   return launch_job(run.launch, planner);
 }

@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/small_file.hpp"
 #include "base/writable_directory.hpp"
+#include "launch/plan/run_record.hpp"
 #include "launch/records/job_id.hpp"
 
 namespace dslaunch::launch {
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExecRecord = "exec.json";
-constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", kExecRecord};
+constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", kRunRecord, kExecRecord};
 constexpr const char kDigits[] = "0123456789";
 
 [[noreturn]] void refuse(const std::string& dir, const std::string& why) {
@@ -154,6 +155,27 @@ DirectoryLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const 
   remove.within("checkpoints", [](const fs::path& path) { return is_checkpoint(path.filename()); });
   remove.within("logs", is_log);
   return lock;
+}
+
+bool remove_failed_start(const std::string& dir, const std::string& logs_to) {
+  std::error_code error;
+  if (holds_run(dir)) return false;
+  const fs::path logs = fs::path(dir) / "logs";
+  if (fs::is_directory(logs, error)) {
+    if (logs_to.empty()) return false;
+    fs::create_directories(fs::path(logs_to) / "logs", error);
+    for (fs::directory_iterator at(logs, error), end; !error && at != end; at.increment(error)) {
+      fs::copy(at->path(), fs::path(logs_to) / "logs" / at->path().filename(), fs::copy_options::recursive, error);
+    }
+    if (error) return false;
+    fs::remove_all(logs, error);
+  }
+  for (const char* name : {kRunRecord, "config.resolved.json", "model_skeleton.pt", "metrics.jsonl"}) {
+    fs::remove(fs::path(dir) / name, error);
+  }
+  fs::remove(fs::path(dir) / "checkpoints", error);
+  // Whatever else is there was not written by the start.
+  return fs::remove(dir, error) && !error;
 }
 
 bool check_exec_dir(const std::string& dir, const ExecJob& job, bool overwrite) {

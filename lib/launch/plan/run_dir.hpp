@@ -19,6 +19,11 @@ void check_run_dir(const std::string& dir, EarlierRun earlier);
 // holds it), and deletes the earlier run's own files (nothing else in the directory) if requested.
 [[nodiscard]] DirectoryLock prepare_run_dir(const std::string& dir, EarlierRun earlier, const std::string& job_id);
 
+// For a directory that a start created and in which no step was done: moves its logs to `logs_to`/logs (empty: keeps a
+// directory with logs) and removes the files of the start and the directory. False: the directory is still there, since
+// it holds a run, or files of others.
+bool remove_failed_start(const std::string& dir, const std::string& logs_to);
+
 // An `exec` job as its record in the run directory (exec.json) names it.
 struct ExecJob {
   std::string job_id;

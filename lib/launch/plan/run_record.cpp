@@ -1,0 +1,67 @@
+#include "launch/plan/run_record.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/directory_lock.hpp"
+#include "base/dump_json.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/small_file.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+void write_run_record(const std::string& run_dir, const RunRecord& record) {
+  const fs::path path = fs::path(run_dir) / kRunRecord;
+  const Json json = {{"job_id", record.job_id},
+                     {"started", record.started},
+                     {"model", fmt::format("{:016x}", record.model)},
+                     {"config", fmt::format("{:016x}", record.config)}};
+  std::error_code ignored;
+  fs::remove(path, ignored);  // so that the write does not follow a link or go into a pipe
+  std::ofstream file(path);
+  file << dump_json(json, 2) << '\n';
+  file.close();
+  if (file) return;
+  throw UserError(ExitCode::kCannotCreate, fmt::format("cannot use the run directory {}: cannot write {}; choose "
+                                                       "another with --run_dir",
+                                                       run_dir, kRunRecord));
+}
+
+std::optional<RunRecord> read_run_record(const std::string& run_dir) {
+  const SmallFile file = read_plain_file((fs::path(run_dir) / kRunRecord).string());
+  if (!file.outcome.ok()) return std::nullopt;
+  try {
+    const Json json = Json::parse(file.bytes);
+    const auto hash = [&](const char* key) { return std::stoull(json.at(key).get<std::string>(), nullptr, 16); };
+    return RunRecord{json.at("job_id").get<std::string>(), json.at("started").get<int64_t>(), hash("model"),
+                     hash("config")};
+  } catch (const std::exception&) {  // of another version, or damaged
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> find_run_to_resume(const std::string& root, uint64_t model, uint64_t config) {
+  std::optional<std::string> newest;
+  int64_t started = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
+    const std::string dir = at->path().string();
+    const auto record = read_run_record(dir);
+    if (!record || record->model != model || record->config != config) continue;
+    const bool is_newer = !newest || record->started > started || (record->started == started && dir > *newest);
+    if (!is_newer || DirectoryLock::is_held(dir)) continue;
+    newest = dir;
+    started = record->started;
+  }
+  return newest;
+}
+
+}  // namespace dslaunch::launch

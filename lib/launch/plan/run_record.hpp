@@ -1,0 +1,25 @@
+// What a run directory says of its run (run.json), for --resume auto without --run_dir.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace dslaunch::launch {
+
+inline constexpr char kRunRecord[] = "run.json";
+
+struct RunRecord {
+  std::string job_id;
+  int64_t started = 0;             // seconds since 1970
+  uint64_t model = 0, config = 0;  // model_fingerprint(), config::fingerprint()
+};
+
+// Throws UserError(73) when the file cannot be written.
+void write_run_record(const std::string& run_dir, const RunRecord& record);
+// Empty: there is none, or it cannot be read.
+std::optional<RunRecord> read_run_record(const std::string& run_dir);
+
+// The newest run directory in `root` with this model and this config that no job has locked. Empty: there is none.
+std::optional<std::string> find_run_to_resume(const std::string& root, uint64_t model, uint64_t config);
+
+}  // namespace dslaunch::launch
