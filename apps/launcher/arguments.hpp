@@ -12,6 +12,7 @@ struct Arguments {
   std::vector<std::string> words;    // without the command, up to a "--"
   bool has_separator = false;        // there was a "--"
   std::vector<std::string> program;  // the words after "--"
+  std::string help_topic;            // of `dslaunch help TOPIC`; empty: what --help shows
   bool later_wins = false;           // an option that is given twice has its last value; else that is an error
 };
 

@@ -13,6 +13,8 @@ struct Row {
 };
 
 constexpr Row kCommands[] = {
+    {"help", help_command, true},     {"version", version_command, true},
+    {"train", run_command, true},     {"list", jobs_command, true},
     {"run", run_command, true},       {"exec", exec_command, true},
     {"infer", infer_command, true},   {"hosts", hosts_command, true},
     {"config", config_command, true}, {"plan", plan_command, true},

@@ -18,6 +18,8 @@ std::vector<std::string> command_names();
 // `invoked_as`: the program's name as it was typed.
 int dispatch(const std::vector<std::string>& words, const std::string& invoked_as = "dslaunch");
 
+int help_command(const Arguments& arguments);
+int version_command(const Arguments& arguments);
 int run_command(const Arguments& arguments);
 int exec_command(const Arguments& arguments);
 int hosts_command(const Arguments& arguments);

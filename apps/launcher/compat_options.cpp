@@ -1,9 +1,11 @@
 #include "compat_options.hpp"
 
+#include <filesystem>
 #include <string_view>
 
 #include "base/format.hpp"
 #include "base/parse_int.hpp"
+#include "launch/commands/migration.hpp"
 #include "launch/plan/binding.hpp"
 #include "launch/plan/devices.hpp"
 #include "option_values.hpp"
@@ -61,6 +63,11 @@ launch::BindingRequest binding_request(const CompatOptions& raw) {
   return {cores ? launch::BindingKind::kCores : launch::BindingKind::kDefault, raw.core_list};
 }
 
+bool is_config_name(const std::string& word) {
+  const std::string ending = std::filesystem::path(word).extension().string();
+  return ending == ".json" || ending == ".hjson" || ending == ".yaml" || ending == ".yml";
+}
+
 }  // namespace
 
 void add_compat_options(CommandLine& line, CompatOptions& raw) {
@@ -79,6 +86,26 @@ void add_compat_options(CommandLine& line, CompatOptions& raw) {
   for (const char* name : {"--force_multi", "--no_ssh_check", "--no_local_rank", "--standalone"}) {
     line.flag(name, raw.ignored, "");
   }
+}
+
+std::vector<std::string> drop_not_needed(std::vector<std::string>& words) {
+  std::vector<std::string> kept, lines;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (!word->starts_with("--") || !launch::is_not_needed(*word)) {
+      kept.push_back(*word);
+      continue;
+    }
+    const size_t equals = word->find('=');
+    const bool has_next = word + 1 != words.end();
+    if (word->starts_with("--deepspeed") && (equals != word->npos || (has_next && is_config_name(word[1])))) {
+      kept.insert(kept.end(), {"--config", equals == word->npos ? *++word : word->substr(equals + 1)});
+      continue;
+    }
+    lines.push_back(*launch::migration_answer(*word));
+    if (equals == word->npos && has_next && launch::takes_value(*word)) ++word;
+  }
+  words = std::move(kept);
+  return lines;
 }
 
 void finish_compat_options(LaunchOptions& to, const CompatOptions& raw) {

@@ -16,9 +16,9 @@ int config_command(const Arguments& arguments) {
   auto loaded = config::load_file(options->file, overrides, {.world_size = options->world_size});
   std::string text;
   if (options->json) {
-    text = (options->explain ? config::explain_json(loaded) : config::check_json(loaded)) + "\n";
+    text = (options->explain ? config::explain_json(loaded, options->choice) : config::check_json(loaded)) + "\n";
   } else {
-    text = options->explain && loaded.ok() ? config::explain_text(loaded) : config::check_text(loaded);
+    text = options->explain && loaded.ok() ? config::explain_text(loaded, options->choice) : config::check_text(loaded);
   }
   // The JSON document goes to standard output with or without issues; as text, issues go to standard error.
   std::fputs(text.c_str(), options->json || loaded.ok() ? stdout : stderr);

@@ -10,6 +10,8 @@
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "compat_options.hpp"
+#include "everyday_options.hpp"
+#include "help_topics.hpp"
 #include "launch/plan/env_file.hpp"
 #include "launch/plan/master_address.hpp"
 #include "launch/plan/model_file.hpp"
@@ -24,9 +26,6 @@ namespace {
 
 using launch::LaunchOptions;
 using namespace std::chrono_literals;
-
-// Options of these groups belong to `run` only.
-constexpr char kJobGroup[] = "Job", kParallelGroup[] = "Parallelism", kDataGroup[] = "Data";
 
 // Values that cannot be bound to their targets directly.
 struct RawLaunch {
@@ -181,6 +180,30 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   }
 }
 
+void tell_not_needed(const std::vector<std::string>& lines, const LaunchOptions& options) {
+  if (options.quiet) return;
+  for (const auto& line : lines) log::info("{}", line);
+}
+
+// DeepSpeed's names of --config, which its scripts take.
+void rename_config_option(std::string& word) {
+  std::string name = word.substr(0, word.find('='));
+  std::replace(name.begin(), name.end(), '-', '_');
+  if (name == "__deepspeed_config" || name == "__deepscale_config") word = "--config" + word.substr(name.size());
+}
+
+// Of `exec`: the config is an argument of the program.
+void refuse_config(const std::vector<std::string>& leftover) {
+  for (const auto& word : leftover) {
+    const std::string name = word.substr(0, word.find('='));
+    if (name != "--config" && name != "--deepspeed_config" && name != "--deepscale_config") continue;
+    usage_error(
+        fmt::format("{} belongs to 'dslaunch run'; a program takes its config behind the '--': dslaunch exec "
+                    "[options] -- PROGRAM {} FILE",
+                    name, name));
+  }
+}
+
 void check_evaluation_and_verification(const launch::RunOptions& run) {
   if (!run.flags.has("--eval_only")) return;
   if (run.flags.has("--verify")) usage_error("--verify compares training steps, and --eval_only takes none");
@@ -246,31 +269,27 @@ void add_job_options(CommandLine& line, launch::RunOptions& run) {
 
 }  // namespace
 
-std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
+std::optional<launch::RunOptions> read_run_options(const Arguments& given) {
+  Arguments arguments = given;
+  const auto not_needed = drop_not_needed(arguments.words);
+  for (auto& word : arguments.words) rename_config_option(word);
   launch::RunOptions run;
   run.started = std::chrono::system_clock::now().time_since_epoch();
   RawLaunch raw;
-  CommandLine line("dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
-                   "  dslaunch model.pt --config ds.json                      train as the config says\n"
-                   "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
-                   "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   continue where it stopped\n"
-                   "  dslaunch model.pt --config ds.json --resume runs/a --eval_only   its loss on data.eval\n"
-                   "  dslaunch model.pt --config ds.json --verify 20          20 steps beside an unsharded replica\n"
-                   "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
-                   "  dslaunch model.pt --config ds.json --trace 10 --timings where step 10's and all other time went\n"
-                   "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
-                   "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
-                   "  dslaunch infer runs/a --prompt 'Once'                  continue a text\n"
-                   "  dslaunch consolidate runs/a model.safetensors          full weights in one file\n"
-                   "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
-                   "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
-                   "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
-                   "\nCommands:\n" +
-                       std::string(command_list()) + "Each command has its own --help.\n");
+  CommandLine line("dslaunch", help_usage(given.help_topic), help_text(given.help_topic));
   add_job_options(line, run);
   add_launch_options(line, run.launch, raw);
-  if (!line.parse(arguments, [&](const auto&) { refuse_program(line, arguments); })) return std::nullopt;
+  const auto& words = arguments.words;
+  const bool wants_help =
+      std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
+  if (wants_help) choose_help(line, given.help_topic);
+  const auto on_leftover = [&](const std::vector<std::string>& leftover) {
+    refuse_program(line, arguments);
+    answer_wish(arguments.words, leftover);
+  };
+  if (!line.parse(arguments, on_leftover)) return std::nullopt;
   refuse_program_words(arguments);
+  tell_not_needed(not_needed, run.launch);
   finish_launch_options(run.launch, raw);
   check_run_options(run);
   if (run.model.empty())
@@ -278,7 +297,9 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   return run;
 }
 
-std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments) {
+std::optional<launch::ExecOptions> read_exec_options(const Arguments& given) {
+  Arguments arguments = given;
+  const auto not_needed = drop_not_needed(arguments.words);
   launch::ExecOptions exec;
   RawLaunch raw;
   std::vector<std::string> stray;
@@ -297,8 +318,11 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
   add_launch_options(line, exec.launch, raw);
   line.value("--stages", stages, "", "P");
   line.group(kJobGroup);
+  line.flag("--add_local_rank", exec.add_local_rank,
+            "append --local_rank=N to each rank's arguments, as deepspeed and torch.distributed.launch do");
   line.flag("--overwrite", exec.overwrite, "replace the logs of an earlier job in the --run_dir");
-  if (!line.parse(arguments)) return std::nullopt;
+  if (!line.parse(arguments, refuse_config)) return std::nullopt;
+  tell_not_needed(not_needed, exec.launch);
   finish_launch_options(exec.launch, raw);
   if (!stages.empty()) {
     usage_error("--stages cuts the model of 'dslaunch run' into pipeline stages; exec starts any program as it is");
@@ -348,23 +372,32 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
 
 std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   ConfigOptions options;
-  std::string what;
-  CommandLine line("dslaunch config", "usage: dslaunch config check|explain FILE [options]",
+  std::string what, key;
+  CommandLine line("dslaunch config", "usage: dslaunch config check FILE | explain [FILE] [options]",
                    "  dslaunch config check ds.json --world_size 8\n"
-                   "  dslaunch config explain ds.yaml --json\n");
+                   "  dslaunch config explain ds.json --changed         what differs from the defaults\n"
+                   "  dslaunch config explain --key zero_optimization   a section and the effect of its keys\n"
+                   "  dslaunch config explain ds.yaml --key lr --json\n");
   line.app().add_option("ACTION", what, "check or explain");
   line.app().add_option("FILE", options.file, "the config");
   line.value("--world_size", options.world_size, "ranks of the job that the batch sizes are solved for", "N");
   repeatable(line.value("--set", options.sets, "overrides the file; repeatable", "KEY=VALUE"));
+  line.value("--key", key, "explain: only this key, or the keys of this section", "PATH");
+  line.flag("--changed", options.choice.changed, "explain: only keys whose value is not the default");
+  line.flag("--all", options.choice.all, "explain: also keys that have no effect here");
   line.flag("--json", options.json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (what != "check" && what != "explain") usage_error("dslaunch config check FILE, or dslaunch config explain FILE");
-  if (options.file.empty()) usage_error(fmt::format("which file? dslaunch config {} FILE", what));
+  options.explain = what == "explain";
+  if (options.file.empty() && !options.explain) usage_error("which file? dslaunch config check FILE");
+  if (!options.explain && (!key.empty() || options.choice.changed || options.choice.all)) {
+    usage_error("--key, --changed and --all belong to 'dslaunch config explain'");
+  }
+  if (!key.empty()) options.choice.path = config::find_key_by_name(key);
   if (line.app().count("--world_size") > 0 && options.world_size < 1)
     usage_error(fmt::format("--world_size {}: expected at least 1", options.world_size));
   for (const auto& text : options.sets) assignment("--set", text);
-  options.explain = what == "explain";
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "config/report.hpp"
 #include "launch/agent/agent.hpp"
 #include "launch/plan/launch_options.hpp"
 
@@ -18,9 +19,10 @@ std::optional<launch::LaunchOptions> read_hosts_options(const Arguments& argumen
 std::optional<launch::AgentCommand> read_agent_options(const Arguments& arguments);
 
 struct ConfigOptions {
-  bool explain = false;  // false: check
-  std::string file;
-  int world_size = 0;  // 0: not given
+  bool explain = false;      // false: check
+  std::string file;          // empty: the defaults
+  config::KeyChoice choice;  // of explain
+  int world_size = 0;        // 0: not given
   std::vector<std::string> sets;
   bool json = false;
 };

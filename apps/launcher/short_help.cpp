@@ -13,11 +13,11 @@ const char* command_list() {
          "  dslaunch consolidate CKPT OUT|--hf OUT_DIR        full weights from a checkpoint\n"
          "  dslaunch import DS_CHECKPOINT_DIR OUT             convert a DeepSpeed checkpoint\n"
          "  dslaunch config check|explain FILE                validate or explain a config\n"
-         "  dslaunch plan MODEL.pt | --largest | --params N   the memory that a job needs, and what fits; also\n"
-         "                                                    --schedule P,M: a pipeline's schedule\n"
+         "  dslaunch plan MODEL.pt | --largest | --params N   the memory that a job needs, and what fits\n"
          "  dslaunch bench io [--dir DIR]                     how fast files are read and written; the best 'aio'\n"
          "  dslaunch hosts [options]                          what a hostfile resolves to\n"
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  your jobs, also those started with --detach\n"
+         "  dslaunch resume [JOB]                             continue a run where it stopped\n"
          "  dslaunch stacks [JOB]                             stack traces of a job's ranks\n"
          "  dslaunch doctor [--port N] [--kill]               find (and end) stale processes and holders of a port\n";
 }
@@ -27,7 +27,7 @@ int short_help() {
       "dslaunch trains a model written by torch.jit.save, on one or many devices, and launches any other program.\n\n",
       stderr);
   std::fputs(command_list(), stderr);
-  std::fputs("\ndslaunch --help shows all options; each command has its own --help.\n", stderr);
+  std::fputs("\ndslaunch --help shows options and topics; 'dslaunch help COMMAND' those of a command.\n", stderr);
   return to_int(ExitCode::kUsage);
 }
 

@@ -43,6 +43,10 @@ SAMPLES = {
 }
 
 
+# Options that are not needed and have no value.
+NO_VALUE = {"--deepspeed", "--deepscale", "--no_python"}
+# Honoured options of a training script: they belong to `run`.
+OF_RUN = {"--deepspeed_config", "--deepscale_config"}
 # Short forms that are no options here.
 SHORT = {"--module": "-m"}
 # Short forms of honoured options, which mean the same.
@@ -73,6 +77,12 @@ def main(page):
         os.symlink("/bin/sh", places["venv"] + "/bin/python")
         for option, here, text in sorted(set(rows(page))):
             if here == "honoured":
+                if option in OF_RUN:
+                    result = subprocess.run([os.path.join(BIN, "dslaunch"), option, "nowhere.json", "nowhere.pt"],
+                                            capture_output=True, text=True, timeout=60)
+                    if result.returncode != 66:
+                        wrong.append(f"{option} is honoured, says the page; exit {result.returncode}: {result.stderr}")
+                    continue
                 if option not in SAMPLES:
                     wrong.append(f"{option}: this test has no sample of it")
                     continue
@@ -84,8 +94,8 @@ def main(page):
                         wrong.append(f"{given} is honoured, says the page; exit {result.returncode}: {result.stderr}")
             else:
                 for spelling in (option, option.replace("_", "-"), SHORT.get(option, option)):
-                    result = run([spelling])
-                    if result.returncode != 64 or text not in result.stderr:
+                    result = run([spelling] if here != "not needed" or option in NO_VALUE else [spelling, "1"])
+                    if result.returncode != (0 if here == "not needed" else 64) or text not in result.stderr:
                         wrong.append(f"{spelling} is {here}, says the page ({text}); "
                                      f"exit {result.returncode}: {result.stderr}")
     print("\n".join(wrong))

@@ -15,6 +15,7 @@ LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int
   LaunchPlan plan = plan_job(options.launch, hosts, DeviceRule::kAllOfNode);
   plan.kind = JobKind::kExec;
   plan.argv = options.command;
+  plan.add_local_rank = options.add_local_rank;
   plan.restart_count = restart;
   plan.run_dir = absolute_path(options.launch.run_dir);
   // When writing to a pipe, Python would hold its lines back until a buffer is full.

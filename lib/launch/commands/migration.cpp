@@ -1,6 +1,7 @@
 #include "launch/commands/migration.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/format.hpp"
 
@@ -33,15 +34,17 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--num_accelerators", "deepspeed", kHonoured, "an alias of --num_gpus"},
       {"--master_port", "deepspeed, torchrun", kHonoured, "without it the kernel chooses a free port"},
       {"--master_addr", "deepspeed, torchrun", kHonoured, ""},
-      {"--deepspeed_config", "deepspeed", kRenamed, "--config F"},
-      {"--deepspeed", "deepspeed", kNotNeeded, "dslaunch is the runtime; give the config with --config F"},
+      {"--deepspeed_config", "deepspeed", kHonoured, "the same as --config; for exec it goes behind the program"},
+      {"--deepspeed", "deepspeed", kNotNeeded,
+       "dslaunch is the runtime; with a file, as in --deepspeed F.json of Trainer, it is --config F"},
       {"--deepscale", "deepspeed", kNotNeeded, "dslaunch is the runtime; give the config with --config F"},
-      {"--deepscale_config", "deepspeed", kRenamed, "--config F"},
+      {"--deepscale_config", "deepspeed", kHonoured, "the same as --config; for exec it goes behind the program"},
       {"--no_python", "deepspeed, torchrun", kNotNeeded, "'dslaunch exec -- PROGRAM ARGS' starts any program as it is"},
       {"--module", "deepspeed, torchrun", kRenamed, "'exec -- python -m MODULE ARGS'"},
       {"--no_local_rank", "deepspeed", kHonoured,
-       "no --local_rank argument is ever added; LOCAL_RANK is in the environment"},
-      {"--local_rank", "deepspeed", kNotNeeded, "read LOCAL_RANK from the environment"},
+       "no --local_rank argument is added without --add_local_rank; LOCAL_RANK is in the environment"},
+      {"--local_rank", "deepspeed", kNotNeeded,
+       "LOCAL_RANK is in the environment; exec --add_local_rank appends it for scripts that read the argument"},
       {"--save_pid", "deepspeed", kHonoured,
        "the pid is in launcher.pid of the job directory, not under a guessable name in /tmp"},
       {"--enable_each_rank_log", "deepspeed", kHonoured,
@@ -101,6 +104,18 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--virtual_local_rank", "torchrun", kRefused, "a program sees all devices of its node; dsworker sees one"},
   };
   return flags;
+}
+
+bool takes_value(std::string_view option) {
+  static constexpr std::string_view kWithout[] = {"--deepspeed", "--deepscale", "--no_python"};
+  return std::find(std::begin(kWithout), std::end(kWithout), normal(option)) == std::end(kWithout);
+}
+
+bool is_not_needed(std::string_view option) {
+  const auto& flags = migrated_flags();
+  return std::any_of(flags.begin(), flags.end(), [name = normal(option)](const auto& flag) {
+    return name == flag.flag && flag.disposition == kNotNeeded;
+  });
 }
 
 std::optional<std::string> migration_answer(std::string_view option) {

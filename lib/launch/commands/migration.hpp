@@ -19,6 +19,10 @@ struct MigratedFlag {
 
 const std::vector<MigratedFlag>& migrated_flags();
 
+// Whether such an option is accepted without effect; and whether it has a value, for an option of which that is true.
+bool is_not_needed(std::string_view option);
+bool takes_value(std::string_view option);
+
 // The hint for a user who gave this option ('-' and '_' are equal, "=value" is ignored, -m is --module): "it is
 // --num_gpus here". Empty when neither program has the option, or when it is honoured.
 std::optional<std::string> migration_answer(std::string_view option);

@@ -35,7 +35,10 @@ JobDescription describe_job(const LaunchPlan& plan, const PlannedNode& node, con
     job.files = plan.files;
     job.silence_limit = plan.reach.silence_limit;
   }
-  for (const auto& rank : node.ranks) job.ranks.push_back({rank.rank, rank.local_rank, plan.argv, rank.env});
+  for (const auto& rank : node.ranks) {
+    job.ranks.push_back({rank.rank, rank.local_rank, plan.argv, rank.env});
+    if (plan.add_local_rank) job.ranks.back().argv.push_back(fmt::format("--local_rank={}", rank.local_rank));
+  }
   return job;
 }
 

@@ -79,6 +79,7 @@ std::string line_of(size_t node_rank, const std::string& host, const std::string
 JobCommand job_command(const ExecOptions& exec) {
   ArgumentList args("exec");
   add_launch_options(args, exec.launch);
+  args.flag("--add_local_rank", exec.add_local_rank);
   args.word("--");
   for (const auto& word : exec.command) args.word(word);
   return args.take();

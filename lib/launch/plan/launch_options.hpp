@@ -59,6 +59,7 @@ struct ExecOptions {
   LaunchOptions launch;
   bool overwrite = false;            // the logs of an earlier job in the run directory
   std::vector<std::string> command;  // program and arguments, unchanged
+  bool add_local_rank = false;       // append --local_rank=N, of each rank
 };
 
 }  // namespace dslaunch::launch

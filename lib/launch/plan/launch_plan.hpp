@@ -67,6 +67,7 @@ struct LaunchPlan {
   OutputChoices output;
   bool detach = false;                              // the job continues in the background
   std::vector<std::string> argv;                    // the same for every rank
+  bool add_local_rank = false;                      // each rank's --local_rank=N follows
   std::map<std::string, std::string> set_env;       // --env and what the launch adds for all ranks, shown by a dry run
   std::vector<std::string> env_files;               // whose variables were read, in order
   std::vector<std::string> warnings;                // about requests that are not carried out

@@ -99,8 +99,6 @@ const std::vector<Slip>& slips() {
       {{"--num_gpu", "2", "m.pt"}, "unknown option --num_gpu (did you mean '--num_gpus'?); see 'dslaunch --help'"},
       {{"--rdzv-endpoint=a:1", "m.pt"},
        "--rdzv_endpoint of torchrun is called --master_addr A --master_port P in dslaunch; see 'dslaunch --help'"},
-      {{"--deepspeed_config", "ds.json", "m.pt"},
-       "--deepspeed_config of deepspeed is called --config F in dslaunch; see 'dslaunch --help'"},
       {{"hsots"}, "unknown command 'hsots' (did you mean 'hosts'?); see 'dslaunch --help'"},
       {{"--verify", "0", "m.pt"}, "--verify 0: expected at least 1"},
       {{"--verify", "-3", "m.pt"}, "--verify -3: expected at least 1"},
@@ -159,6 +157,9 @@ const std::vector<Slip>& slips() {
       {{"exec", "--env", "A B=1", "--", "true"}, "--env A B=1: 'A B' is not a variable name"},
       {{"m.pt", "--resume", "auto", "--overwrite"}, "--resume and --overwrite exclude each other"},
       {{"config"}, "dslaunch config check FILE, or dslaunch config explain FILE"},
+      {{"config", "check"}, "which file? dslaunch config check FILE"},
+      {{"m.pt", "--resume", "auto", "--eval_only"},
+       "--eval_only --resume auto needs --run_dir: which run should be evaluated?"},
       {{"exec", "--overwrite", "--", "true"}, "--overwrite replaces the logs in --run_dir D: add --run_dir"},
       {{"exec", "--device", "cpu", "--no_ssh", "--num_nodes", "2", "--master_addr", "a", "--", "true"},
        "--no_ssh needs --node_rank K: dslaunch is started by hand on every node, and K is the rank of this node "

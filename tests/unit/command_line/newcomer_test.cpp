@@ -1,0 +1,145 @@
+// What newcomers type, with deepspeed, torchrun and transformers' Trainer in their hands: input, exit code, the words
+// that must be in the answer and those that must not. Through dispatch(), which main() calls.
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "apps/launcher/commands.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "support/captured_output.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using Words = std::vector<std::string>;
+
+namespace {
+
+struct Case {
+  Words words;
+  int code;
+  Words must, must_not = {};
+};
+
+struct Outcome {
+  int code = 0;
+  std::string text;
+};
+
+Outcome outcome_of(const Words& words) {
+  log::set_level(log::Level::kInfo);  // --quiet changes it for the process
+  const test::CapturedOutput out(1), err(2);
+  Outcome outcome;
+  std::string message;
+  try {
+    outcome.code = launcher::dispatch(words);
+  } catch (const Error& error) {
+    outcome.code = to_int(error.code());
+    message = error.what();
+  }
+  outcome.text = out.text() + err.text() + message;
+  return outcome;
+}
+
+void check(const std::vector<Case>& cases) {
+  for (const auto& [words, code, must, must_not] : cases) {
+    CAPTURE(words);
+    const Outcome outcome = outcome_of(words);
+    CAPTURE(outcome.text);
+    CHECK(outcome.code == code);
+    for (const auto& part : must) CHECK_THAT(outcome.text, Catch::Matchers::Contains(part));
+    for (const auto& part : must_not) CHECK_THAT(outcome.text, !Catch::Matchers::Contains(part));
+  }
+}
+
+class InDirectory {
+ public:
+  InDirectory() : before_(std::filesystem::current_path()) { std::filesystem::current_path(dir.path()); }
+  ~InDirectory() { std::filesystem::current_path(before_); }
+  const test::TempDir dir;
+
+ private:
+  std::filesystem::path before_;
+};
+
+std::ptrdiff_t lines_of(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+}  // namespace
+
+TEST_CASE("everyday options are answered with what says the same here", "[launcher][newcomer]") {
+  check({
+      {{"m.pt", "--lr", "1e-4"}, 64, {"--set optimizer.params.lr=1e-4"}, {"did you mean"}},
+      {{"--lr=1e-4", "m.pt"}, 64, {"--set optimizer.params.lr=1e-4"}},
+      {{"--learning-rate", "1e-4", "m.pt"}, 64, {"--learning_rate", "--set optimizer.params.lr=1e-4"}},
+      {{"m.pt", "--batch_size", "8"}, 64, {"--set train_micro_batch_size_per_gpu=8"}},
+      {{"m.pt", "--bf16"}, 64, {"--set bf16.enabled=true"}},
+      {{"m.pt", "--num_train_epochs", "3"}, 64, {"--epochs 3"}},
+      {{"m.pt", "--output_dir", "out dir"}, 64, {"--run_dir 'out dir'"}},
+      {{"m.pt", "--gradient_clipping", "1.0"}, 64, {"--set gradient_clipping=1.0"}},
+      {{"m.pt", "--optimizer.params.lr", "1"}, 64, {"--set optimizer.params.lr=1"}},
+      {{"m.pt", "--zero_stage"}, 64, {"--set zero_optimization.stage=VALUE"}},
+      {{"--model", "m.pt"}, 64, {"dslaunch [options] MODEL.pt"}},
+      {{"m.pt", "--dropout", "0.1"}, 64, {"part of the model"}},
+      {{"m.pt", "--stpes", "3"}, 64, {"did you mean '--steps'"}, {"--set"}},
+      {{"exec", "--config", "ds.json", "--", "x"}, 64, {"belongs to 'dslaunch run'", "-- PROGRAM --config FILE"}},
+  });
+}
+
+TEST_CASE("options that are not needed are accepted with one line", "[launcher][newcomer]") {
+  const InDirectory inside;
+  const auto exec = [](Words options) {
+    options.insert(options.begin(), {"exec", "--device", "cpu", "--dry_run"});
+    options.insert(options.end(), {"--", "true"});
+    return options;
+  };
+  check({
+      {exec({"--rdzv_backend", "c10d"}), 0, {"--rdzv_backend of torchrun is not needed", "true"}},
+      {exec({"--rdzv-id=7"}), 0, {"--rdzv_id of torchrun is not needed"}},
+      {exec({"--no_python"}), 0, {"not needed"}},
+      {exec({"--local_rank", "-1"}), 0, {"--local_rank of deepspeed is not needed", "--add_local_rank"}},
+      {exec({"--quiet", "--no_python"}), 0, {}, {"not needed"}},
+      {exec({"--deepspeed"}), 0, {"--deepspeed of deepspeed is not needed"}},
+      {exec({"--deepspeed", "ds.json"}), 64, {"belongs to 'dslaunch run'"}},
+      {exec({"--rdzv_endpoint", "a:1"}), 64, {"--master_addr A --master_port P"}},
+      {exec({"--launcher", "pdsh"}), 64, {"not supported"}},
+      // Given to run, it is the config: the file is looked for.
+      {{"--device", "cpu", "--deepspeed", "nowhere.json", "nowhere.pt"}, 66, {"nowhere.pt"}, {"not needed"}},
+      {{"--deepspeed_config", "a.json", "--config", "b.json", "m.pt"}, 64, {"given more than once"}},
+  });
+}
+
+TEST_CASE("help, version, list and train are commands", "[launcher][newcomer]") {
+  check({
+      {{"help"}, 0, {"usage: dslaunch", "Commands:", "Topics: dslaunch help job | data", "--set"}, {"--ssh_program"}},
+      {{"--help"}, 0, {"usage: dslaunch", "--resume"}, {"--ssh_program"}},
+      {{"help", "data"}, 0, {"--labels", "Formats:"}, {"--resume"}},
+      {{"help", "hosts"}, 0, {"--ssh_program", "--hostfile"}, {"--labels"}},
+      {{"help", "all"}, 0, {"--ssh_program", "--labels", "--nproc_per_node", "--tee"}},
+      {{"help", "jobs"}, 0, {"usage: dslaunch jobs"}},
+      {{"help", "train"}, 0, {"usage: dslaunch [run]"}},
+      {{"help", "resume"}, 0, {"usage: dslaunch resume"}},
+      {{"help", "dta"}, 64, {"did you mean 'data'"}},
+      {{"help", "a", "b"}, 64, {"one at a time"}},
+      {{"version"}, 0, {"dslaunch "}},
+      {{"version", "x"}, 64, {"unexpected argument 'x'"}},
+      {{"list", "--help"}, 0, {"usage: dslaunch jobs"}},
+      {{"train", "--steps", "many", "m.pt"}, 64, {"not a whole number"}},
+  });
+  CHECK(lines_of(outcome_of({"--help"}).text) < 46);
+}
+
+TEST_CASE("config explain shows one key, a section, or what was changed", "[launcher][newcomer]") {
+  const InDirectory inside;
+  inside.dir.write("ds.json", "{optimizer: {params: {learning_rate: 1e-4}}, zero_optimization: {stage: 2}}");
+  check({
+      {{"config", "explain", "ds.json", "--key", "lr"}, 0, {"optimizer.params", "0.0001", "learning rate"}, {"stage"}},
+      {{"config", "explain", "--key", "zero_optimization.stage"}, 0, {"stage", "default"}, {"reduce_bucket_size"}},
+      {{"config", "explain", "--key", "scheduler"}, 0, {"warmup_num_steps"}, {"momentum (SGD"}},
+      {{"config", "explain", "ds.json", "--changed"}, 0, {"lr", "stage"}, {"warmup_num_steps", "betas"}},
+      {{"config", "explain", "--key", "optimizer.params.rl"}, 64, {"did you mean"}},
+      {{"config", "explain", "--key", "enabled"}, 64, {"which one?"}},
+      {{"config", "check", "ds.json", "--changed"}, 64, {"belong to 'dslaunch config explain'"}},
+      {{"config", "check", "ds.json"}, 0, {"'optimizer.params.learning_rate' is 'optimizer.params.lr' here"}},
+  });
+}
