@@ -1154,6 +1154,35 @@ class Run(LauncherTest):
                 self.assertEqual(self.finish(self.start_run(*jobs[second], END="0")).code, 0)  # it is free again
         self.assertNotIn(".lock", os.listdir(self.path("out")))
 
+    def test_the_command_that_a_stopped_run_prints_resumes_it(self):
+        process = self.start_run("--device", "cpu", "--num_gpus", "1", "model.pt", "--data", "train.safetensors",
+                                 "--name", "mine", "--overwrite", END="wait")
+        while b"waiting" not in process.stdout.readline():
+            self.assertIsNone(process.poll())
+        (run,) = os.listdir(self.path("runs"))
+        self.file(f"runs/{run}/metrics.jsonl", '{"step": 1}\n')  # which the real worker writes
+        process.send_signal(signal.SIGINT)
+        stopped = self.finish(process)
+        self.assertEqual(stopped.code, 130, str(stopped))
+        printed = re.search(r"to continue: (.*)", stopped.err.decode())[1]
+        self.assertEqual(printed, f"{self.program} resume {run}")
+        for command in (printed.split(), [self.program, "resume", "mine"], [self.program, "resume", "--steps", "7"]):
+            again = subprocess.run(command, capture_output=True, env=self.environment(END="0"), cwd="/", timeout=LIMIT_S)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            arguments = json.loads(re.search(rb"ARGV (.*)", again.stdout)[1])
+            self.assertEqual(arguments[1], self.model)
+            self.assertEqual(arguments[arguments.index("--run_dir") + 1], self.path(f"runs/{run}"))
+            self.assertEqual(arguments[arguments.index("--resume") + 1], "auto")
+        self.assertEqual(arguments[arguments.index("--steps") + 1], "7")
+
+    def test_a_start_without_a_step_leaves_no_run_directory(self):
+        failed = self.run_job("model.pt", "--data", "train.safetensors", world=1, END="65")
+        self.assertEqual(failed.code, 65, str(failed))
+        self.assertEqual(os.listdir(self.path("runs")), [])
+        logs = re.search(rb"the logs are in (\S+)", failed.err)[1].decode()
+        with open(f"{logs}/localhost.0.log", encoding="utf-8") as log:
+            self.assertIn("ARGV", log.read())
+
     def test_exit_codes_of_workers(self):
         arguments = [self.model, "--data", self.data, "--run_dir", "out"]
         for code, words, ends in ((76, ["training cannot continue", "rank 1"], {"END_1": "76"}),
