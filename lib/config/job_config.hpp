@@ -223,8 +223,9 @@ struct Pipeline {      // "pipeline"
   int64_t activation_checkpoint_interval = 0;  // blocks that are recomputed as one group; 0: see Recomputation
 };
 
-struct Kernels {  // "kernels": the model's operators that ours replace
+struct Kernels {  // "kernels": the model's operators that ours replace, and rewrites of its graphs
   bool cross_entropy = true, layer_norm = true, bias_gradient = true, weight_gradient = true;
+  bool size_arithmetic = true, constants = true, attention_masks = true, grouped_attention = true;
 };
 
 struct Init {  // "init": initializes a model that was exported with --empty

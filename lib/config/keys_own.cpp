@@ -111,6 +111,16 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::kernels, &Kernels::weight_gradient>(
         "kernels.weight_gradient",
         "linear layers write the gradients of their weights where they are summed; false: they are copied there"),
+    key<&JobConfig::kernels, &Kernels::size_arithmetic>(
+        "kernels.size_arithmetic", "sizes that a trace computes as tensors are computed as integers"),
+    key<&JobConfig::kernels, &Kernels::constants>(
+        "kernels.constants",
+        "what depends only on sizes and unchanged buffers (masks, rotary tables) is computed once per shape and kept"),
+    key<&JobConfig::kernels, &Kernels::attention_masks>(
+        "kernels.attention_masks",
+        "attention uses a kept mask that is causal, or allows everything, as such; needs kernels.constants"),
+    key<&JobConfig::kernels, &Kernels::grouped_attention>(
+        "kernels.grouped_attention", "attention takes repeated heads of keys and values before their repetition"),
 };
 
 }  // namespace

@@ -35,6 +35,8 @@ struct LayerFunctions {
                               const at::Tensor& weight_gradient, const at::Tensor& bias_gradient);
   // values [rows, columns], neither 0 -> sums [columns].
   void (*column_sums)(const at::Tensor& values, const at::Tensor& sums);
+  // Whether work on the current stream of this device is captured into a CUDA graph.
+  bool (*is_capturing)(at::Device device);
 };
 
 // The element types that the kernels support.

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +13,10 @@
 
 #include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/passes/pattern.hpp"
+
+namespace dslaunch::runtime::model::constants {
+class KnownMasks;
+}
 
 namespace dslaunch::runtime::model::passes {
 
@@ -22,6 +27,7 @@ struct PassContext {
   std::function<torch::jit::Module()> load_copy = {};  // loads the file again; for kUnchangedGraphs
   at::Device device = at::kCPU;                        // for kDevice
   at::ScalarType smallest_dtype = at::kFloat;          // for kDevice: of the run's parameters
+  std::shared_ptr<constants::KnownMasks> masks = {};   // for kDevice: made by the first pass that needs them
   // results
   std::set<std::string> fp32_buffers = {};  // names; they stay fp32 in a half-precision run
   std::vector<std::string> notes = {};      // for the user

@@ -1,9 +1,15 @@
 #include "runtime/model/script/graph_passes.hpp"
 
+#include "base/log.hpp"
+#include "runtime/model/constants/keep_constants.hpp"
+#include "runtime/model/constants/known_masks.hpp"
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/fused/attention_rewrite.hpp"
+#include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
+#include "runtime/model/rewrites/size_arithmetic.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/script/training_modes.hpp"
@@ -35,6 +41,25 @@ void rewrite_training_flags(PassContext& context) {
   add_notes(context, describe_traced_modes(rewrites::bind_training_flag(context.module)));
 }
 
+const std::shared_ptr<constants::KnownMasks>& masks_of(PassContext& context) {
+  if (context.masks == nullptr) context.masks = std::make_shared<constants::KnownMasks>();
+  return context.masks;
+}
+
+bool is_capturing(at::Device device) {
+  return device.is_cuda() && fused::layer_functions().is_capturing(device);
+}
+
+void keep_constants(PassContext& context) {
+  const int count = constants::keep_constants(context.module, {masks_of(context), context.device, is_capturing});
+  if (count > 0) log::debug("graph pass constants: {} regions", count);
+}
+
+void group_attention_heads(PassContext& context) {
+  const int count = fused::group_attention_heads(context.module);
+  if (count > 0) log::debug("graph pass grouped_attention: {} calls", count);
+}
+
 }  // namespace
 
 const std::vector<GraphPass>& graph_passes() {
@@ -45,6 +70,8 @@ const std::vector<GraphPass>& graph_passes() {
   static const std::vector<GraphPass> passes{
       {"compute_dtype", nullptr, kUnchanged, kModel, follow_compute_dtype},
       {"plain_forks", nullptr, kGraphs, kModel, [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
+      {"size_arithmetic", &Kernels::size_arithmetic, kGraphs, kModelAndLoss,
+       [](PassContext& run) { rewrites::rewrite_size_arithmetic(run.module); }},
       {"autocast_regions", nullptr, kGraphs, kModelAndLoss,
        [](PassContext& run) { rewrites::apply_autocast_regions(run.module); }},
       {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
@@ -63,6 +90,11 @@ const std::vector<GraphPass>& graph_passes() {
       {"mask_minima", nullptr, kDevice, kModel,
        [](PassContext& run) { rewrites::fit_constants(run.module, run.smallest_dtype, run.notes); }},
       {"numbers", nullptr, kDevice, kModelAndLoss, [](PassContext& run) { rewrites::restore_numbers(run.module); }},
+      // The following put operators of ours into graphs that are otherwise final.
+      {"constants", &Kernels::constants, kDevice, kModel, keep_constants},
+      {"attention_masks", &Kernels::attention_masks, kDevice, kModel,
+       [](PassContext& run) { fused::simplify_attention_masks(run.module, masks_of(run)); }},
+      {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, group_attention_heads},
   };
   return passes;
 }

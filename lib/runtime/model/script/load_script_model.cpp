@@ -108,6 +108,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
                            std::move(units),
                            std::move(modes.frozen_in_eval),
                            has_half_parameters(facts.table),
+                           passes.kernels,
                            stage ? std::move(stage->call) : stages::StageCall()};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/job_config.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/runnable_model.hpp"
@@ -21,7 +22,8 @@ class ScriptModel : public RunnableModel {
     analysis::UnitAssignment units;
     std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train
     bool is_half_file = false;                       // the file has parameters in half precision
-    stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
+    config::Kernels kernels = {};
+    stages::StageCall stage = {};  // of a model that is not cut: nothing is carried
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -44,6 +46,7 @@ class ScriptModel : public RunnableModel {
   std::vector<torch::jit::Module> frozen_in_eval_;
   const std::vector<ParameterLocation> traced_state_;
   const bool is_half_file_;
+  const config::Kernels kernels_;
   const stages::StageCall stage_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use

@@ -3,6 +3,7 @@
 #include "runtime/model/fused/layer_functions.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <vector>
@@ -116,6 +117,11 @@ void column_sums_on_device(const at::Tensor& values, const at::Tensor& sums) {
   add_up(partials, sums);
 }
 
+bool is_capturing_on_device(at::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
 }  // namespace
 }  // namespace dslaunch::runtime::model::fused
 
@@ -124,6 +130,7 @@ dslaunch_cuda_layer_functions() {
   using namespace dslaunch::runtime::model::fused;
   static const LayerFunctions functions{cross_entropy_on_device,       cross_entropy_gradient_on_device,
                                         layer_norm_fits_on_device,     layer_norm_on_device,
-                                        layer_norm_gradient_on_device, column_sums_on_device};
+                                        layer_norm_gradient_on_device, column_sums_on_device,
+                                        is_capturing_on_device};
   return &functions;
 }

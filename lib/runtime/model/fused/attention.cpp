@@ -1,0 +1,72 @@
+#include "runtime/model/fused/attention.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+
+#include "runtime/model/fused/layer_functions.hpp"
+
+namespace dslaunch::runtime::model::fused {
+namespace {
+
+using constants::MaskKind;
+
+bool is_capturing(const at::Tensor& tensor) {
+  return tensor.is_cuda() && layer_functions().is_capturing(tensor.device());
+}
+
+void simplify_mask(const at::Tensor& query, const at::Tensor& key, AttentionOptions& options,
+                   constants::KnownMasks& masks) {
+  if (!options.mask || !options.mask->defined() || options.is_causal) return;
+  const at::Tensor& mask = *options.mask;
+  // A mask with one row or column stands for several.
+  if (mask.dim() < 2 || mask.size(-2) != query.size(-2) || mask.size(-1) != key.size(-2)) return;
+  const MaskKind kind = masks.kind_of(mask, !is_capturing(query));
+  if (kind == MaskKind::kOther) return;
+  options.is_causal = kind == MaskKind::kCausal;
+  options.mask.reset();
+}
+
+bool has_fused_kernel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                      const AttentionOptions& options) {
+  const auto choice = at::_fused_sdp_choice(query, key, value, options.mask, options.dropout, options.is_causal,
+                                            options.scale, /*enable_gqa=*/true);
+  return choice != static_cast<int64_t>(sdp::SDPBackend::math);
+}
+
+// A head serves a group of query heads: [batch, heads, positions, width].
+bool is_grouped(const at::Tensor& query, const at::Tensor& tensor, int64_t times) {
+  return query.dim() == 4 && tensor.dim() == 4 && query.size(1) == tensor.size(1) * times;
+}
+
+at::Tensor repeated(const at::Tensor& tensor, int64_t times) {
+  if (tensor.dim() != 4) return tensor.repeat_interleave(times, 1);
+  const auto sizes = tensor.sizes();
+  return tensor.unsqueeze(2)
+      .expand({sizes[0], sizes[1], times, sizes[2], sizes[3]})
+      .reshape({sizes[0], sizes[1] * times, sizes[2], sizes[3]});
+}
+
+int64_t times_of(const at::Tensor& query, const at::Tensor& key, const AttentionOptions& options) {
+  if (!options.enable_gqa) return options.repeats;
+  const bool divides = query.dim() == 4 && key.dim() == 4 && key.size(1) > 0 && query.size(1) % key.size(1) == 0;
+  return divides ? query.size(1) / key.size(1) : 1;
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, AttentionOptions options,
+                     constants::KnownMasks* masks) {
+  if (masks != nullptr) simplify_mask(query, key, options, *masks);
+  const auto attend = [&](const at::Tensor& keys, const at::Tensor& values, bool enable_gqa) {
+    return at::scaled_dot_product_attention(query, keys, values, options.mask, options.dropout, options.is_causal,
+                                            options.scale, enable_gqa);
+  };
+  const int64_t times = times_of(query, key, options);
+  if (times == 1) return attend(key, value, options.enable_gqa);
+  const bool groups = is_grouped(query, key, times) && is_grouped(query, value, times);
+  if (groups && has_fused_kernel(query, key, value, options)) return attend(key, value, /*enable_gqa=*/true);
+  if (!groups && options.enable_gqa) return attend(key, value, /*enable_gqa=*/true);  // PyTorch says what is wrong
+  return attend(repeated(key, times), repeated(value, times), /*enable_gqa=*/false);
+}
+
+}  // namespace dslaunch::runtime::model::fused

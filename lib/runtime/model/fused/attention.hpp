@@ -1,0 +1,30 @@
+// Attention that recognizes what its mask says, and that repeats heads of keys and values only where no fused kernel
+// takes them as they are.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "runtime/model/constants/known_masks.hpp"
+
+namespace dslaunch::runtime::model::fused {
+
+struct AttentionOptions {
+  std::optional<at::Tensor> mask;
+  double dropout = 0;
+  bool is_causal = false;
+  std::optional<double> scale;
+  bool enable_gqa = false;  // key and value have fewer heads than the query: a head serves a group of query heads
+  int64_t repeats = 1;      // key and value are repeated along dim 1 first, each entry this many times in a row
+};
+
+// As scaled_dot_product_attention. `masks`: the model's known masks; null: masks are taken as they are. A known mask
+// that is causal becomes is_causal, and one that allows everything is left out: fused kernels without a mask are
+// faster, and compute the same up to the order of additions. Heads are repeated only where PyTorch has no fused kernel
+// that takes them in groups.
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, AttentionOptions options,
+                     constants::KnownMasks* masks);
+
+}  // namespace dslaunch::runtime::model::fused
