@@ -17,7 +17,9 @@ import torch
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "support/python")]
 import gpu_harness
+import hugging_face
 import model_cases
+import model_packages
 import tensor_file
 import harness
 from harness import base_config
@@ -138,6 +140,17 @@ class StepGraph(unittest.TestCase):
                     resumed, text, _ = self.run_job(model, data, config, world, 24, True, folder, ("--resume", "auto"))
                     self.assertIn(RECORDED, text)
                     self.assertEqual(whole, resumed)
+
+    @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+    def test_traces_of_transformers_read_nothing_back_from_the_device(self):
+        for name in ("gpt2", "llama", "qwen2", "bert", "phi3", "gemma", "gpt_neox"):
+            for masked in (False, True):
+                data = self.env.path(f"{name}-{masked}.safetensors")
+                tensor_file.write(data, hugging_face.samples(name, masked, 24))
+                config = {"train_batch_size": 6, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+                          "data": {"shuffle": False}}
+                with self.subTest(name=name, masked=masked):
+                    self.assert_same(hugging_face.export(name, masked, "fp32", self.env.folder), data, config, 1, 12)
 
     def test_a_thousand_replays_at_stage_3(self):
         """Gathers and reductions in one graph, on two communicators; a second time with ranks that do not keep in step."""

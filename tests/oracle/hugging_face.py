@@ -42,10 +42,11 @@ CONFIGS = {
                 max_position_embeddings=32, word_embed_proj_dim=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
                 dropout=0.0, attention_dropout=0.0),
     "roberta": dict(TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
+    "gemma": dict(GROUPED, head_dim=8),
 }
 NAMES = tuple(CONFIGS)
 # One of each kind of attention, norm, position and head: those that every test run compares with PyTorch.
-PROBED = ("gpt2", "llama", "qwen2", "mistral", "gpt_neox", "opt", "t5", "bert", "roberta", "vit", "lora")
+PROBED = ("gpt2", "llama", "qwen2", "mistral", "gpt_neox", "opt", "t5", "bert", "roberta", "vit", "lora", "gemma")
 HEADS = {"t5": "AutoModelForSeq2SeqLM", "vit": "AutoModelForImageClassification", "bert": "AutoModelForMaskedLM",
          "roberta": "AutoModelForMaskedLM", "whisper": "AutoModelForSpeechSeq2Seq"}
 
