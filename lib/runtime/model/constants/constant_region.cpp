@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
 #include <utility>
 
 namespace dslaunch::runtime::model::constants {
@@ -19,14 +19,15 @@ bool any_requires_grad(const std::vector<c10::IValue>& values) {
                      [](const c10::IValue& value) { return value.isTensor() && value.toTensor().requires_grad(); });
 }
 
-bool fits(const std::vector<c10::IValue>& results) {
+// Empty: a result has no memory that could be counted.
+std::optional<size_t> bytes_of(const std::vector<c10::IValue>& results) {
   size_t bytes = 0;
   for (const auto& result : results) {
     if (!result.isTensor()) continue;
-    if (!result.toTensor().defined() || !result.toTensor().has_storage()) return false;
+    if (!result.toTensor().defined() || !result.toTensor().has_storage()) return std::nullopt;
     bytes += result.toTensor().storage().nbytes();
   }
-  return bytes <= kMaxKeptBytes;
+  return bytes;
 }
 
 }  // namespace
@@ -93,14 +94,23 @@ const std::vector<c10::IValue>* ConstantRegion::find(const std::vector<c10::IVal
   return &found->results;
 }
 
-void ConstantRegion::keep(const std::vector<c10::IValue>& arguments, const std::vector<c10::IValue>& results) {
+bool ConstantRegion::make_room(size_t num_bytes) {
   kept_.remove_if([](const Kept& kept) { return !kept.is_captured && (is_stale(kept) || !is_intact(kept)); });
-  while (kept_.size() >= kMaxShapes) {
-    const auto oldest = std::find_if(kept_.rbegin(), kept_.rend(), [](const Kept& kept) { return !kept.is_captured; });
-    if (oldest == kept_.rend()) return;
-    kept_.erase(std::next(oldest).base());
+  size_t total = num_bytes;
+  for (const auto& kept : kept_) total += kept.num_bytes;
+  for (auto kept = kept_.end(); kept != kept_.begin() && (kept_.size() >= kMaxShapes || total > kMaxKeptBytes);) {
+    --kept;
+    if (kept->is_captured) continue;
+    total -= kept->num_bytes;
+    kept = kept_.erase(kept);
   }
-  Kept kept{{}, autocast_state(), results, {}};
+  return kept_.size() < kMaxShapes;
+}
+
+void ConstantRegion::keep(const std::vector<c10::IValue>& arguments, const std::vector<c10::IValue>& results,
+                          size_t num_bytes) {
+  if (!make_room(num_bytes)) return;
+  Kept kept{.arguments = {}, .autocast = autocast_state(), .results = results, .versions = {}, .num_bytes = num_bytes};
   for (const auto& argument : arguments) kept.arguments.push_back(argument_of(argument));
   for (const auto& result : results) {
     kept.versions.push_back(version_of(result));
@@ -123,7 +133,10 @@ void ConstantRegion::run(torch::jit::Stack& stack) {
   }
   const auto results = evaluate(arguments);
   num_evaluations_ += 1;
-  if (may_keep && !is_capturing && fits(results) && !any_requires_grad(results)) keep(arguments, results);
+  const auto num_bytes = bytes_of(results);
+  if (may_keep && !is_capturing && !any_requires_grad(results) && num_bytes && *num_bytes <= kMaxBytesOfShape) {
+    keep(arguments, results, *num_bytes);
+  }
   stack.insert(stack.end(), results.begin(), results.end());
 }
 

@@ -17,8 +17,10 @@
 
 namespace dslaunch::runtime::model::constants {
 
-inline constexpr size_t kMaxShapes = 32;                   // of a region; the least recently used set makes room
-inline constexpr size_t kMaxKeptBytes = size_t{1} << 30u;  // of one set of results; larger ones are not kept
+// What a region keeps: sets of results, and their bytes. The least recently used ones make room.
+inline constexpr size_t kMaxShapes = 32;
+inline constexpr size_t kMaxKeptBytes = size_t{256} << 20u;
+inline constexpr size_t kMaxBytesOfShape = size_t{1} << 30u;  // a set may be larger, alone, but not larger than this
 
 // What the regions of a model share.
 struct RegionContext {
@@ -59,6 +61,7 @@ class ConstantRegion : public torch::CustomClassHolder {
     AutocastState autocast;
     std::vector<c10::IValue> results;
     std::vector<uint32_t> versions;  // of the results; 0 for a number
+    size_t num_bytes = 0;
     bool is_captured = false;
   };
 
@@ -70,7 +73,9 @@ class ConstantRegion : public torch::CustomClassHolder {
   std::vector<c10::IValue> evaluate(const std::vector<c10::IValue>& arguments);
   // Null: nothing is kept for these arguments.
   const std::vector<c10::IValue>* find(const std::vector<c10::IValue>& arguments, bool is_capturing);
-  void keep(const std::vector<c10::IValue>& arguments, const std::vector<c10::IValue>& results);
+  void keep(const std::vector<c10::IValue>& arguments, const std::vector<c10::IValue>& results, size_t num_bytes);
+  // Returns whether there is room.
+  bool make_room(size_t num_bytes);
 
   const std::shared_ptr<torch::jit::Graph> graph_;
   const RegionContext context_;

@@ -1,6 +1,7 @@
 #include "runtime/model/fused/attention.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
 #include "runtime/model/fused/layer_functions.hpp"
@@ -18,12 +19,20 @@ void simplify_mask(const at::Tensor& query, const at::Tensor& key, AttentionOpti
                    constants::KnownMasks& masks) {
   if (!options.mask || !options.mask->defined() || options.is_causal) return;
   const at::Tensor& mask = *options.mask;
-  // A mask with one row or column stands for several.
-  if (mask.dim() < 2 || mask.size(-2) != query.size(-2) || mask.size(-1) != key.size(-2)) return;
   const MaskKind kind = masks.kind_of(mask, !is_capturing(query));
   if (kind == MaskKind::kOther) return;
+  // A mask with one row stands for several.
+  const bool is_square = mask.size(-2) == query.size(-2) && mask.size(-1) == key.size(-2);
+  if (kind == MaskKind::kCausal && !is_square) return;
   options.is_causal = kind == MaskKind::kCausal;
   options.mask.reset();
+}
+
+// As autocast casts the operands of attention.
+at::Tensor as_autocast(const at::Tensor& tensor) {
+  const auto device = tensor.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return tensor;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
 }
 
 bool has_fused_kernel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -54,8 +63,10 @@ int64_t times_of(const at::Tensor& query, const at::Tensor& key, const Attention
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, AttentionOptions options,
-                     constants::KnownMasks* masks) {
+at::Tensor attention(const at::Tensor& given_query, const at::Tensor& given_key, const at::Tensor& given_value,
+                     AttentionOptions options, constants::KnownMasks* masks) {
+  // The choice of a kernel looks at dtypes, which autocast would change only later.
+  const at::Tensor query = as_autocast(given_query), key = as_autocast(given_key), value = as_autocast(given_value);
   if (masks != nullptr) simplify_mask(query, key, options, *masks);
   const auto attend = [&](const at::Tensor& keys, const at::Tensor& values, bool enable_gqa) {
     return at::scaled_dot_product_attention(query, keys, values, options.mask, options.dropout, options.is_causal,

@@ -2,6 +2,7 @@
 #include "runtime/model/fused/attention_rewrite.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <catch2/catch.hpp>
@@ -120,6 +121,11 @@ TEST_CASE("a mask that allows everything is left out", "[model][attention_masks]
   CHECK_FALSE(found.calls[0][kIsCausal].toBool());
 }
 
+TEST_CASE("a row that allows everything stands for all rows", "[model][attention_masks]") {
+  const auto found = check(with_mask("        mask = columns >= 0"), heads(4, 4));
+  CHECK(found.calls[0][kMask].isNone());
+}
+
 TEST_CASE("other masks stay as they are", "[model][attention_masks]") {
   const auto window = check(with_mask("        mask = (columns <= rows) & (columns > rows - 3)"), heads(4, 4));
   CHECK(window.calls[0][kMask].isTensor());
@@ -198,6 +204,38 @@ TEST_CASE("heads are repeated where no fused kernel takes them in groups", "[mod
   REQUIRE(found.calls.size() == 1);
   CHECK(found.calls[0][1].toTensor().size(1) == 6);
   CHECK_FALSE(found.calls[0][kGrouped].toBool());
+}
+
+TEST_CASE("sizes of repeated heads do not keep the repetition", "[model][grouped_attention]") {
+  auto model = make_model(R"(
+    def forward(self, q, k, v):
+        keys, values = k.repeat_interleave(3, dim=1), v.repeat_interleave(3, dim=1)
+        return torch.scaled_dot_product_attention(q, keys, values) * keys.size(2) + values.size(3)
+  )");
+  run_all_passes(model);
+  CHECK(kinds_in_forward(model)["aten::repeat_interleave"] == 0);
+}
+
+TEST_CASE("grouped heads follow autocast", "[model][grouped_attention]") {
+  const std::string forward = R"(
+    def forward(self, q, k, v):
+        keys, values = k.repeat_interleave(3, dim=1), v.repeat_interleave(3, dim=1)
+        return torch.scaled_dot_product_attention(q, keys, values, None, 0.0, True)
+  )";
+  auto before = make_model(forward), after = make_model(forward);
+  run_all_passes(after);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const auto expected = run(before, heads(6, 2)), found = run(after, heads(6, 2));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  REQUIRE_FALSE(found.calls.empty());
+  CHECK(found.calls.front()[1].toTensor().scalar_type() == at::kBFloat16);
+  CHECK(found.calls.front()[1].toTensor().size(1) == 2);
+  CHECK(found.calls.front()[kGrouped].toBool());
+  for (size_t i = 0; i < expected.numbers.size(); ++i) {
+    CHECK(found.numbers[i].scalar_type() == expected.numbers[i].scalar_type());
+    CHECK(at::allclose(found.numbers[i], expected.numbers[i], 0.02, 0.05));
+  }
 }
 
 TEST_CASE("a repetition of positions, or one that differs, stays", "[model][grouped_attention]") {
