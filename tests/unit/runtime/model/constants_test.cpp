@@ -191,6 +191,34 @@ TEST_CASE("another state of autocast gives another result", "[model][constants]"
   CHECK(sum(model).equal(sum(plain)));
 }
 
+TEST_CASE("while a graph is captured nothing new is kept, and what it reads stays", "[model][constants]") {
+  static bool is_capturing = false;
+  is_capturing = false;
+  auto graph = std::make_shared<torch::jit::Graph>();
+  torch::jit::parseIR(R"(graph(%n : int):
+  %none : NoneType = prim::Constant()
+  %device : Device = prim::Constant[value="cpu"]()
+  %table : Tensor = aten::arange(%n, %none, %none, %device, %none)
+  return (%table))",
+                      graph.get());
+  constants::ConstantRegion region(graph, {.masks = std::make_shared<constants::KnownMasks>(),
+                                           .device = at::kCPU,
+                                           .is_capturing = [](at::Device) { return is_capturing; }});
+  const auto table = [&](int64_t size) {
+    torch::jit::Stack stack{size};
+    region.run(stack);
+    return stack.back().toTensor();
+  };
+  const at::Tensor read = table(3), other = table(4);
+  is_capturing = true;
+  CHECK(table(3).is_same(read));
+  CHECK_FALSE(table(5).is_same(table(5)));
+  is_capturing = false;
+  for (int64_t size = 10; size < 10 + 2 * static_cast<int64_t>(constants::kMaxShapes); ++size) table(size);
+  CHECK(table(3).is_same(read));
+  CHECK_FALSE(table(4).is_same(other));
+}
+
 TEST_CASE("constants have a switch", "[model][constants]") {
   auto model = make_model(kTable);
   run_all_passes(model, {.constants = false});
