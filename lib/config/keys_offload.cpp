@@ -15,19 +15,17 @@ constexpr KeySpec kRows[] = {
         "nvme: a directory, or several; ~ and $VARIABLE are those of each node")
         .unset(),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::buffer_count>(
-        "zero_optimization.offload_optimizer.buffer_count",
-        "nvme: sub-groups in host memory at a time; no effect while files are mapped")
-        .min(1),
+        "zero_optimization.offload_optimizer.buffer_count", "nvme: sub-groups in host memory at a time")
+        .min(1)
+        .max(1024),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::pin_memory>(
         "zero_optimization.offload_optimizer.pin_memory",
         "page-lock the host memory of gradients and updated parameters; false: they are copied through a small "
         "page-locked ring"),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::pipeline_read>(
-        "zero_optimization.offload_optimizer.pipeline_read",
-        "nvme: read the next sub-group while one is updated; no effect while files are mapped"),
+        "zero_optimization.offload_optimizer.pipeline_read", "nvme: read the next sub-groups while one is updated"),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::pipeline_write>(
-        "zero_optimization.offload_optimizer.pipeline_write",
-        "nvme: write a sub-group while the next one is updated; no effect while files are mapped"),
+        "zero_optimization.offload_optimizer.pipeline_write", "nvme: write a sub-group while the next one is updated"),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::ratio>(
         "zero_optimization.offload_optimizer.ratio",
         "stage 3: share of the optimizer state that is offloaded; the units that are used first stay on the GPU")
@@ -70,15 +68,15 @@ constexpr KeySpec kRows[] = {
         .min(0),
 
     section("aio", "how state in files is read and written"),
-    key<&JobConfig::aio, &Aio::block_size>("aio.block_size",
-                                           "bytes of one read or write; no effect while files are mapped")
-        .min(1),
-    key<&JobConfig::aio, &Aio::queue_depth>(
-        "aio.queue_depth", "reads and writes in flight, of one thread; no effect while files are mapped")
-        .min(1),
-    key<&JobConfig::aio, &Aio::num_threads>("aio.intra_op_parallelism",
-                                            "threads of a rank that read and write; no effect while files are mapped")
-        .min(1),
+    key<&JobConfig::aio, &Aio::block_size>("aio.block_size", "bytes of one read or write; a multiple of 4096")
+        .min(1)
+        .max(1 << 30),
+    key<&JobConfig::aio, &Aio::queue_depth>("aio.queue_depth", "reads and writes in flight, of one thread")
+        .min(1)
+        .max(4096),
+    key<&JobConfig::aio, &Aio::num_threads>("aio.intra_op_parallelism", "threads of a rank that read and write")
+        .min(1)
+        .max(1024),
 };
 
 }  // namespace

@@ -43,11 +43,17 @@ bool changes_something(const Settings& settings, const std::string& section) {
   });
 }
 
+// --nvme_path sets it in both sections, whether they are used or not.
+bool has_directory_of_flag(const Settings& settings, const std::string& section) {
+  const Setting& setting = settings.at(section + ".nvme_path");
+  return setting.given() && setting.origin == "--nvme_path";
+}
+
 // DeepSpeed's documentation gives "cpu" as the default of `device`; its code has none.
 void note_missing_device(Settings& settings, const std::string& section) {
   const std::string device = section + ".device";
   if (!settings.given(section) || settings.at(section).value.is_null()) return;
-  if (settings.given(device) || settings.has_error(device)) return;
+  if (settings.given(device) || settings.has_error(device) || has_directory_of_flag(settings, section)) return;
   settings.note(section, fmt::format("'{}' has no effect: its 'device' is not given, and none is the default; set it "
                                      "to \"cpu\" or \"nvme\"",
                                      section));
@@ -153,17 +159,28 @@ void check_delayed_update(Settings& settings) {
   }
 }
 
-// Keys about the reading and writing of files, which are mapped.
+bool uses_files(const Settings& settings) {
+  return device_of(settings, kOptimizer) == "nvme" || device_of(settings, kParam) == "nvme";
+}
+
+// What bypasses the page cache moves whole pages.
+void check_block_size(Settings& settings) {
+  constexpr int64_t kPage = 4096;
+  const std::string path = "aio.block_size";
+  if (!uses_files(settings) || settings.has_error(path) || settings.integer(path) % kPage == 0) return;
+  const int64_t given = settings.integer(path);
+  settings.add_error(
+      Issue::Kind::kRange, path,
+      fmt::format(
+          "'{}' must be a multiple of {}, which reads and writes past the page cache need, not {}; set it to {}", path,
+          kPage, given, (given + kPage - 1) / kPage * kPage));
+}
+
+// Keys about the parameters in files, which are mapped.
 constexpr const char* kReadingAndWriting[] = {
-    "zero_optimization.offload_optimizer.buffer_count",
-    "zero_optimization.offload_optimizer.pipeline_read",
-    "zero_optimization.offload_optimizer.pipeline_write",
     "zero_optimization.offload_param.buffer_count",
     "zero_optimization.offload_param.buffer_size",
     "zero_optimization.offload_param.max_in_cpu",
-    "aio.block_size",
-    "aio.queue_depth",
-    "aio.intra_op_parallelism",
 };
 
 void note_mapped_files(Settings& settings) {
@@ -174,18 +191,20 @@ void note_mapped_files(Settings& settings) {
   }
   if (changed.empty()) return;
   settings.note(
-      fmt::format("{} {} no effect: what is kept in files is mapped into memory, and the system chooses when "
-                  "to read and write it",
+      fmt::format("{} {} no effect: parameters in files are mapped into memory, and the system chooses when to read "
+                  "and write them",
                   fmt::join(changed, ", "), changed.size() == 1 ? "has" : "have"));
 }
 
 // Keys of offloading while nothing is offloaded, and keys that offloading leaves without effect.
 void note_ineffective(Settings& settings) {
   const bool any = is_offloaded(settings, kOptimizer) || is_offloaded(settings, kParam);
-  const bool files = device_of(settings, kOptimizer) == "nvme" || device_of(settings, kParam) == "nvme";
-  if (files) {
-    note_mapped_files(settings);
-  } else if (changes_something(settings, "aio")) {
+  if (device_of(settings, kParam) == "nvme") note_mapped_files(settings);
+  if (!uses_files(settings) && has_directory_of_flag(settings, kOptimizer)) {
+    settings.note(kOptimizer + ".nvme_path",
+                  "'--nvme_path' has no effect: nothing is kept in files, which takes the device nvme");
+  }
+  if (!uses_files(settings) && changes_something(settings, "aio")) {
     settings.note("aio", "'aio' has no effect: nothing is kept in files, which takes the device nvme");
   }
   const Setting& sub_groups = settings.at("zero_optimization.sub_group_size");
@@ -211,6 +230,7 @@ void apply_offload_rules(Settings& settings) {
   check_files(settings, kParam);
   check_optimizer(settings);
   check_precision(settings);
+  check_block_size(settings);
   check_delayed_update(settings);
   note_ineffective(settings);
 }

@@ -28,6 +28,8 @@ constexpr RunFlag kFlags[] = {
      "train.seed"},
     {"--stages", kParallel, kNumber, "P", "cut the model into P pipeline stages; the data ranks are world size / P",
      "pipeline.stages"},
+    {"--nvme_path", kParallel, kText, "DIR", "directory on a disk of each node for state that is offloaded to files",
+     "zero_optimization.offload_optimizer.nvme_path", "", "zero_optimization.offload_param.nvme_path"},
     {"--resume", kJob, kPathOrAuto, "auto|PATH",
      "from the newest checkpoint of --run_dir (or of this job's newest run), or from PATH"},
     {"--eval_only", kJob, kSwitch, "", "no training: the loss over data.eval, of MODEL or of the --resume checkpoint"},
@@ -85,6 +87,7 @@ std::vector<Override> overrides_of(const RunFlags& flags, const std::vector<std:
     if (flag.key.empty() || !flags.has(flag.name)) continue;
     const std::string origin(flag.name);
     out.push_back({std::string(flag.key), flags.text(flag.name), origin});
+    if (!flag.second_key.empty()) out.push_back({std::string(flag.second_key), flags.text(flag.name), origin});
     if (flag.instead_of.empty() || flags.has(flag.instead_of)) continue;
     out.push_back({std::string(row_of(flag.instead_of).key), "null", origin});
   }

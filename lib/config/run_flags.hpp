@@ -33,6 +33,7 @@ struct RunFlag {
   std::string_view help;
   std::string_view key;         // the key that it sets; empty: the programs read the flag themselves
   std::string_view instead_of;  // another flag, whose key becomes null if only this flag is given
+  std::string_view second_key;  // that it sets, too
 };
 
 // In the order in which dslaunch passes them on.

@@ -1,6 +1,7 @@
 """The grid's one table: what is varied, over which values, what a case's job file looks like, and which combinations the
 runtime is expected to refuse. A new optimizer, model or setting becomes a row here and nothing else."""
 import copy
+import tempfile
 from typing import Callable, NamedTuple
 
 import model_cases
@@ -56,6 +57,10 @@ VARIANTS = {
                                                  "sub_group_size": 50}),
     "offload_half": lambda case: offloaded(case, {"offload_optimizer": {"device": "cpu", "ratio": 0.5 if case.stage == 3 else 1},
                                                   "offload_param": {"device": "cpu", "pin_memory": True}}),
+    "offload_files": lambda case: offloaded(case, {
+        "offload_optimizer": {"device": "nvme", "nvme_path": tempfile.gettempdir(), "pipeline_read": True,
+                              "pipeline_write": case.stage != 2, "buffer_count": 2 + case.stage},
+        "offload_param": {"device": "nvme", "nvme_path": tempfile.gettempdir()}}),
     # Under fp16 only: the first steps overflow and are skipped. The split decides which, as gradients differ in size.
     "overflows": {"fp16": {"initial_scale_power": 22}},
 }

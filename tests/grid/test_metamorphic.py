@@ -190,6 +190,29 @@ class Offloaded(Metamorphic):
                     ratio = {"ratio": 0.5} if stage == 3 and number % 2 else {}
                     self.assert_same_bits(self.train(case, changes=self.offloaded(stage, **ratio)), self.train(case), case)
 
+    def test_state_in_files_changes_no_bit(self):
+        for number, (world, model, precision, optimizer, accumulation) in enumerate((
+                (1, "plain", "bf16", "AdamW", 1), (3, "tied", "fp32", "SGD", 1), (2, "odd", "fp16", "AdamW", 3),
+                (2, "frozen", "bf16", "Adagrad", 1))):
+            for stage in (1, 2, 3):
+                case = case_of(world, stage, accumulation, precision, model, optimizer)
+                swap = {"device": "nvme", "nvme_path": [self.files.folder] * (1 + stage % 2)}
+                overlap = {"pipeline_read": number % 2 == 0, "pipeline_write": number < 2, "buffer_count": 1 + number}
+                ratio = {"ratio": 0.5} if stage == 3 and number == 2 else {}
+                changes = {"zero_optimization": {"offload_optimizer": {**swap, **overlap, **ratio},
+                                                 **({"offload_param": swap} if stage == 3 else {})},
+                           "aio": {"block_size": 8192, "thread_count": 2}}
+                with self.subTest(case=str(case)):
+                    self.assert_same_bits(self.train(case, changes=changes), self.train(case), case)
+
+    def test_state_of_pipeline_stages_in_files_changes_no_bit(self):
+        swap = {"device": "nvme", "nvme_path": self.files.folder, "pipeline_read": True, "pipeline_write": True}
+        for world, model, precision in ((2, "tied", "bf16"), (4, "tied", "fp32"), (2, "plain", "fp16")):
+            case = case_of(world, 1, 3, precision, model)._replace(pipe=2)
+            with self.subTest(case=str(case)):
+                changes = {"zero_optimization": {"offload_optimizer": swap}}
+                self.assert_same_bits(self.train(case, changes=changes), self.train(case), case)
+
     def test_where_state_rests_changes_no_bit_beside_other_techniques(self):
         quantized = {"zero_quantized_weights": True, "zero_quantized_gradients": True}
         recomputed = {"activation_checkpointing": {"enabled": True, "cpu_checkpointing": True}}

@@ -73,9 +73,8 @@ def offloading_files():
 
 
 def nvme_options(config, directory):
-    """The directory of the test in the place of each directory for files in a job file's text."""
-    sections = re.findall(r'"(offload_\w+)": \{[^}]*"nvme"', config)
-    return [word for section in sections for word in ("--set", f"zero_optimization.{section}.nvme_path={directory}")]
+    """The directory of the test in the place of the directories for files in a job file's text."""
+    return ["--nvme_path", directory] if re.search(r'"(offload_\w+)": \{[^}]*"nvme"', config) else []
 
 
 class Configs(harness.TrainingTest):

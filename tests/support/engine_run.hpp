@@ -48,7 +48,7 @@ inline EngineRun run_engine(const comm::Groups& groups, runtime::model::Model& m
       },
       [] { return false; });
   for (auto& owned : engine.owned_state()) {
-    owned.values = owned.values.clone();
+    owned.values = owned.read_all().clone();
     out.state.push_back(owned);
   }
   return out;

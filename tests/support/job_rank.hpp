@@ -76,7 +76,7 @@ class JobRank {
   // Copies of the state that this rank owns.
   std::vector<runtime::engine::step::OwnedState> owned_state() const {
     auto out = engine->owned_state();
-    for (auto& owned : out) owned.values = owned.values.clone();
+    for (auto& owned : out) owned.values = owned.read_all().clone();
     return out;
   }
   // What forward reads on this rank, by parameter. Collective where parameters are gathered.

@@ -17,8 +17,12 @@ namespace {
 
 [[noreturn]] void fail(const char* what, int64_t bytes, const std::string& directory, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT;  // which may pass
-  throw SystemError(fmt::format("{} {} bytes for offloaded state", what, bytes), "'" + directory + "' (nvme_path)",
-                    error, is_full ? ExitCode::kIoError : ExitCode::kCannotCreate);
+  const SystemError failed(fmt::format("{} {} bytes for offloaded parameters in", what, bytes), "'" + directory + "'",
+                           error, is_full ? ExitCode::kIoError : ExitCode::kCannotCreate);
+  throw Error(failed.code(),
+              fmt::format("{}. Another directory: --set zero_optimization.offload_param.nvme_path=DIR, or "
+                          "--nvme_path DIR",
+                          failed.what()));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Memory that rests in files ("nvme"): mapped, so that the system reads pages when they are used and writes them back
-// when it needs the memory. The files have no name, so nothing of them is left when the process ends, however it ends.
+// Parameters that rest in files ("nvme"): mapped, so that the system reads pages when they are used and writes them
+// back when it needs the memory. The files have no name, so nothing of them is left when the process ends, however it
+// ends.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,8 +9,9 @@
 
 namespace dslaunch::runtime::offload {
 
-// Zeros; 1-D, in a new file in `directory`, whose space is taken now. Throws SystemError with the directory and
-// the system's reason: 73 if it does not exist or is not writable, 74 if its file system is full. Any thread.
+// Zeros; 1-D, in a new file in `directory`, whose space is taken now. Throws Error with the directory, the system's
+// reason and the option that sets another: 73 if it does not exist or is not writable, 74 if its file system is full.
+// Any thread.
 at::Tensor map_file_memory(int64_t numel, at::ScalarType dtype, const std::string& directory);
 
 }  // namespace dslaunch::runtime::offload

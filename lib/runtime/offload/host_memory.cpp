@@ -103,11 +103,12 @@ void require_host_memory(const HostMemoryNeed& need, int64_t available_bytes) {
   if (needed <= available_bytes) return;
   throw UserError(
       ExitCode::kUnavailable,
-      fmt::format("offloaded state needs {} of host memory ({} for each of {} rank{} of this host), but only {} are "
-                  "available. Offload less (zero_optimization.offload_optimizer.ratio), shard over more hosts, use "
-                  "device \"nvme\", or raise the memory limit of the job",
-                  gibibytes(needed), gibibytes(need.bytes_of_rank), need.ranks_of_host,
-                  need.ranks_of_host == 1 ? "" : "s", gibibytes(available_bytes)));
+      fmt::format(
+          "offloaded state needs {} of host memory ({} for each of {} rank{} of this host), but only {} are "
+          "available. Offload less (zero_optimization.offload_optimizer.ratio), shard over more hosts, use "
+          "device \"nvme\" (there sub_group_size and buffer_count decide), or raise the memory limit of the job",
+          gibibytes(needed), gibibytes(need.bytes_of_rank), need.ranks_of_host, need.ranks_of_host == 1 ? "" : "s",
+          gibibytes(available_bytes)));
 }
 
 }  // namespace dslaunch::runtime::offload

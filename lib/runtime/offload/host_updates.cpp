@@ -55,6 +55,7 @@ HostUpdates::HostUpdates(HostUpdateOptions options, int num_groups, const StepSt
     : options_(std::move(options)),
       streams_(streams),
       ring_(options_.device, options_.chunk_numel * static_cast<int64_t>(sizeof(float))),
+      stored_(options_.file ? std::make_optional<UpdateRing>(options_.file, options_.ring) : std::nullopt),
       is_pending_(static_cast<size_t>(num_groups)),
       published_(static_cast<size_t>(num_groups)),
       thread_([this] { run_thread(); }) {}
@@ -159,18 +160,46 @@ bool HostUpdates::wait_for_arrival(const Job& job) {
   return !is_stopping_;
 }
 
+// A step that writes nothing leaves the files alone, too.
 void HostUpdates::update(const Job& job) {
   const bool writes = !writes_nothing(job.scalars);
+  if (writes && stored_) begin_stored(job);
   Staged* staged = job.is_delayed && writes ? &next_staging(job) : nullptr;
   for (size_t i = 0; i < job.state.size(); ++i) {
     if (writes) update_span(job.state[i], staged != nullptr ? staged->parameters[i] : at::Tensor(), job);
     if (is_stopping()) return;
     if (!job.is_delayed && ends_group(job.state, i)) publish(job.state[i].span.flat_group);
   }
+  if (writes && stored_) stored_->finish();
   is_staged_ = staged != nullptr;
 }
 
+void HostUpdates::begin_stored(const Job& job) {
+  std::vector<SubGroup> order;
+  for (const auto& [span, arrays] : job.state) {
+    if (!arrays.stored) continue;
+    for (SubGroup& each : options_.file->sub_groups(arrays.stored->number())) {
+      each.gradient = arrays.stored_gradient;
+      order.push_back(each);
+    }
+  }
+  stored_->begin(std::move(order));
+}
+
+void HostUpdates::update_stored_span(const SpanState& state, const at::Tensor& staged, const Job& job) {
+  for (const SubGroup& each : options_.file->sub_groups(state.arrays.stored->number())) {
+    if (is_stopping()) return;
+    StateArrays arrays = stored_->next();
+    const StateArrays elsewhere = narrow(state.arrays, each.begin, each.count);
+    if (!arrays.gradient.defined()) arrays.gradient = elsewhere.gradient;
+    arrays.low_precision = elsewhere.low_precision;
+    update_chunk({state.span, arrays}, staged.defined() ? staged.narrow(0, each.begin, each.count) : staged, job);
+    stored_->store();
+  }
+}
+
 void HostUpdates::update_span(const SpanState& state, const at::Tensor& staged, const Job& job) {
+  if (state.arrays.stored) return update_stored_span(state, staged, job);
   for (int64_t begin = 0; begin < state.span.numel() && !is_stopping(); begin += options_.chunk_numel) {
     const int64_t count = std::min(options_.chunk_numel, state.span.numel() - begin);
     update_chunk({state.span, narrow(state.arrays, begin, count)},

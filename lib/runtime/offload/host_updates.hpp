@@ -1,5 +1,5 @@
-// Updates of optimizer state that rests in host memory, by a thread of its own: while it works, the next step's forward
-// is issued, and each unit waits until its own parameters are there.
+// Updates of optimizer state that rests in host memory or in files, by a thread of its own: while it works, the next
+// step's forward is issued, and each unit waits until its own parameters are there.
 //
 //   begin()   the engine's thread, after backward: the gradients are on their way to the host
 //   wait()    before a group's parameters are read; finish() before the state itself is read
@@ -7,6 +7,8 @@
 // The thread works in the order of the groups, which is the order of their use, in chunks: the update of a chunk, on
 // the cores of the rank, then its copy to the device, which overlaps the next chunk's update. It never issues a
 // collective.
+//
+// State in files passes through a ring of buffers (update_ring.hpp), sub-group by sub-group, which are then the chunks.
 //
 // A delayed update runs beside the whole next step, forward and backward, which use the parameters from before it. Its
 // results are staged in host memory and published by the begin() after it, so gradients are one step stale.
@@ -25,6 +27,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/offload/state_file.hpp"
+#include "runtime/offload/update_ring.hpp"
 #include "runtime/offload/upload_ring.hpp"
 #include "runtime/sharding/pending_updates.hpp"
 #include "runtime/state/state_arrays.hpp"
@@ -43,6 +47,8 @@ struct HostUpdateOptions {
   std::optional<int64_t> delayed_after;  // updates are delayed but for so many at first; empty: never
   int64_t chunk_numel = 1 << 24;         // the most elements that are updated at once
   int num_threads = 1;                   // that share a chunk
+  std::shared_ptr<StateFile> file;       // of the spans whose state is stored; null: there are none
+  UpdateRing::Options ring;              // how sub-groups come from there
   std::function<void()> check_peers;     // called now and then while the engine's thread waits; throws if one was lost
 };
 
@@ -53,7 +59,7 @@ int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, doub
 
 class HostUpdates final : public PendingUpdates {
  public:
-  // Updates masters, moments and low-precision copies of these arrays; all of them are in host memory. Any thread.
+  // Updates masters, moments and low-precision copies of these arrays; all of them are in host memory now. Any thread.
   using Update = std::function<void(std::span<const SpanState> state, const UpdateScalars& scalars)>;
 
   // `streams` must outlive this object.
@@ -96,6 +102,8 @@ class HostUpdates final : public PendingUpdates {
   bool wait_for_arrival(const Job& job);
   void update(const Job& job);
   void update_span(const SpanState& state, const at::Tensor& staged, const Job& job);
+  void update_stored_span(const SpanState& state, const at::Tensor& staged, const Job& job);
+  void begin_stored(const Job& job);
   void update_chunk(SpanState chunk, const at::Tensor& staged, const Job& job);
   Staged& next_staging(const Job& job);
   void publish_staged();
@@ -111,7 +119,8 @@ class HostUpdates final : public PendingUpdates {
   int64_t num_begun_ = 0;
   // the update thread, or the engine's while there is no job
   UploadRing ring_;
-  std::array<Staged, 2> staging_;  // one is filled while the other is copied
+  std::optional<UpdateRing> stored_;  // empty: no state is in files
+  std::array<Staged, 2> staging_;     // one is filled while the other is copied
   size_t filled_ = 0;
   bool is_staged_ = false;  // staging_[filled_] is to be published
   // guarded by mutex_

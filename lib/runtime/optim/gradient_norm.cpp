@@ -14,8 +14,8 @@
 namespace dslaunch::runtime::optim {
 namespace {
 
-constexpr int64_t kBlock = 8192;       // elements per partial sum
-constexpr int64_t kBlocksPerTask = 4;  // fewer are not worth a thread
+constexpr int64_t kBlock = kSquaresBlock;  // elements per partial sum
+constexpr int64_t kBlocksPerTask = 4;      // fewer are not worth a thread
 
 void append_block_sums(const at::Tensor& values, std::vector<double>& sums) {
   const float* data = values.const_data_ptr<float>();
@@ -34,7 +34,7 @@ void append_block_sums(const at::Tensor& values, std::vector<double>& sums) {
 }
 
 // Adds neighboring sums until one is left.
-double add_pairwise(std::vector<double>& sums) {
+double add_pairwise(std::vector<double> sums) {
   for (size_t count = sums.size(); count > 1; count = (count + 1) / 2) {
     for (size_t i = 0; i < count / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
     if (count % 2 == 1) sums[count / 2] = sums[count - 1];
@@ -51,9 +51,17 @@ at::Tensor sum_of_squares(at::TensorList values) {
     DSL_CHECK(tensor.device() == values[0].device(), "a norm needs all tensors on one device");
   }
   if (values[0].is_cuda()) return device_functions().sum_of_squares(values);
-  std::vector<double> sums;
-  for (const at::Tensor& tensor : values) append_block_sums(tensor, sums);
-  return at::scalar_tensor(add_pairwise(sums), at::kDouble);
+  HostSquares squares;
+  for (const at::Tensor& tensor : values) squares.add(tensor);
+  return squares.sum();
+}
+
+void HostSquares::add(const at::Tensor& values) {
+  append_block_sums(values, sums_);
+}
+
+at::Tensor HostSquares::sum() const {
+  return at::scalar_tensor(add_pairwise(sums_), at::kDouble);
 }
 
 ClippedNorm clip_by_norm(const at::Tensor& sum_of_squares, double max_norm, double gradient_scale) {

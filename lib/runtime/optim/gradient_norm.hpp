@@ -3,6 +3,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <vector>
+
 namespace dslaunch::runtime::optim {
 
 // The sum of the squares of all elements of `values` (fp32, 1-D, contiguous, on one device, at least one tensor), added
@@ -10,6 +13,18 @@ namespace dslaunch::runtime::optim {
 // (kernels/sum_of_squares.h), so the result is the same bit by bit for any number of threads and on any device of one
 // kind.
 at::Tensor sum_of_squares(at::TensorList values);
+
+// The same on the host for values that come piece by piece: those of each tensor in pieces whose lengths are multiples
+// of kSquaresBlock, but for its last.
+inline constexpr int64_t kSquaresBlock = 8192;
+class HostSquares {
+ public:
+  void add(const at::Tensor& values);
+  at::Tensor sum() const;
+
+ private:
+  std::vector<double> sums_;  // of blocks
+};
 
 struct ClippedNorm {
   at::Tensor norm;    // 0-dim fp64: the norm of the scaled gradient, before clipping

@@ -15,4 +15,7 @@ namespace dslaunch::runtime::optim {
 void allocate_moments(const FlatOptimizer& optimizer, SpanState& state,
                       const std::function<at::Tensor(int64_t numel)>& zeros = {});
 
+// The same for a span whose state is stored: its moments get their initial values there.
+void write_initial_moments(const FlatOptimizer& optimizer, const SpanState& state);
+
 }  // namespace dslaunch::runtime::optim

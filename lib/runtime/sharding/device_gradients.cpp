@@ -26,14 +26,13 @@ class DeviceGradients final : public GradientSink {
   }
 
   void finish() override {
-    std::vector<at::Tensor> gradients;
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      gradients.push_back(sums_[i].defined() ? sums_[i].to(at::kFloat)
-                                             : at::zeros({own_ranges_[i].size()}, sum_options_.dtype(at::kFloat)));
-    }
+    std::vector<at::Tensor> gradients(sums_.size());  // by group
     for (auto& [span, arrays] : state_) {
+      if (arrays.is_offloaded) continue;  // of another sink
+      at::Tensor& gradient = gradients[span.flat_group];
+      if (!gradient.defined()) gradient = gradient_of(span.flat_group);
       const int64_t offset = span.range.begin - own_ranges_[span.flat_group].begin;
-      arrays.gradient = gradients[span.flat_group].narrow(0, offset, span.numel());
+      arrays.gradient = gradient.narrow(0, offset, span.numel());
     }
   }
 
@@ -43,6 +42,11 @@ class DeviceGradients final : public GradientSink {
   }
 
  private:
+  at::Tensor gradient_of(int group) const {
+    if (sums_[group].defined()) return sums_[group].to(at::kFloat);
+    return at::zeros({own_ranges_[group].size()}, sum_options_.dtype(at::kFloat));
+  }
+
   const std::vector<Range> own_ranges_;
   const std::span<SpanState> state_;
   const at::TensorOptions sum_options_;

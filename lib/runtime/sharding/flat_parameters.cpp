@@ -53,6 +53,7 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
     if (!groups_[i].is_gathered) allocate_resident(i);
     at_rest.push_back(groups_[i].is_frozen ? make_frozen_shard(i) : make_state(i));
   }
+  if (options_.offload.store_state) gradient_store_ = options_.offload.store_state(state_);
   gathered_ =
       std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, streams_, gather_group);
   sink_ = make_sink();
@@ -78,6 +79,7 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   host.allocate = [this](int64_t numel, at::ScalarType dtype) {
     return options_.offload.allocate(numel, dtype, HostUse::kGradient);
   };
+  host.store = gradient_store_;
   host.are_kept = options_.offload.keeps_gradients;
   host.sum_of_squares = options_.offload.sum_of_squares;
   if (options_.tied.counted_ranges) {
@@ -108,7 +110,8 @@ at::Tensor FlatParameters::make_state(size_t index) {
   if (options_.for_evaluation) {
     arrays = arrays_without_master(at_rest);
   } else if (layout_.is_offloaded[index]) {
-    arrays.master = options_.offload.allocate(own.size(), at::kFloat, HostUse::kState);
+    const bool is_stored = static_cast<bool>(options_.offload.store_state);
+    if (!is_stored) arrays.master = options_.offload.allocate(own.size(), at::kFloat, HostUse::kState);
     arrays.low_precision = at_rest;
     arrays.is_offloaded = true;
   } else {
@@ -153,10 +156,12 @@ void FlatParameters::load(const ReadElements& read, const std::function<void()>&
 }
 
 void FlatParameters::load_trained(const ReadElements& read) {
-  for (auto& [span, arrays] : state_) {
+  for (auto& [span, own] : state_) {
+    const StateArrays& arrays = own;
     const at::Tensor& destination = arrays.master.defined() ? arrays.master : arrays.low_precision;
     for (const auto& piece : pieces_in(groups_[span.flat_group], span.range)) {
       read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
+        if (arrays.stored) arrays.stored->write(StoredArrays::kMaster, piece.offset + at, values);
         destination.narrow(0, piece.offset + at, values.numel()).copy_(values);
       });
     }

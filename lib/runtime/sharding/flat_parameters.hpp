@@ -7,7 +7,8 @@
 //   stage 3: parameters as well: gathered while each unit runs, the next units ahead of use. Small ones stay whole.
 //            Frozen ones are sharded and gathered like the others; at stages 0 to 2 the model keeps them itself.
 //
-// With offload the optimizer's state of some groups, and at stage 3 the gathered parameters, rest in host memory.
+// With offload the optimizer's state of some groups, and at stage 3 the gathered parameters, rest in host memory or in
+// files.
 // Updates of that state may still be running when gather_parameters() is called (PendingUpdates): a unit's parameters
 // are published when it is first acquired, on every rank in the order of the groups and before any gradient is reduced;
 // of a pipeline's stage with several data ranks, all are published at the first call of a step.
@@ -136,7 +137,8 @@ class FlatParameters : public UnitParameters {
   size_t num_published_ = 0;                // groups, in order, since gather_parameters()
   std::vector<SpanState> state_;            // by group, then by range
   std::vector<FrozenShard> frozen_shards_;
-  std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks or with parameters on the host
+  std::unique_ptr<GatheredParameters> gathered_;   // stage 3 on several ranks or with parameters on the host
+  std::shared_ptr<GradientStore> gradient_store_;  // null: gradients are in memory
   std::unique_ptr<GradientSink> sink_;
   std::unique_ptr<GradientReduction> gradients_;  // delivers to the sink
   CollectiveOrder collective_order_;

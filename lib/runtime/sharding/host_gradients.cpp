@@ -17,7 +17,8 @@ class HostGradients final : public GradientSink {
   HostGradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options, std::span<SpanState> state)
       : resident_(std::move(resident)), options_(std::move(options)), state_(state), sums_(options_.own_ranges.size()) {
     for (size_t i = 0; i < sums_.size(); ++i) {
-      if (options_.is_offloaded[i]) sums_[i].values = allocate(i, options_.dtypes[i]);
+      sums_[i].dtype = options_.dtypes[i];
+      if (options_.is_offloaded[i] && !options_.store) sums_[i].values = allocate(i, options_.dtypes[i]);
     }
   }
 
@@ -33,12 +34,16 @@ class HostGradients final : public GradientSink {
 
   void finish() override {
     resident_->finish();
+    if (options_.store) options_.store->finish();
     for (auto& [span, arrays] : state_) {
       Sum& sum = sums_[span.flat_group];
       if (!arrays.is_offloaded) continue;
-      const int64_t offset = span.range.begin - options_.own_ranges[span.flat_group].begin;
-      arrays.gradient = sum.values.narrow(0, offset, span.numel());
-      if (!sum.is_delivered) arrays.gradient.zero_();
+      if (options_.store) {
+        arrays.stored_gradient = {area_, sum.dtype, !sum.is_delivered};
+      } else {
+        arrays.gradient = part_of(span, sum.values);
+        if (!sum.is_delivered) arrays.gradient.zero_();
+      }
       const size_t index = sum.next_span++;
       arrays.gradient_squares = index < sum.squares_of_spans.size() ? sum.squares_of_spans[index] : at::Tensor();
     }
@@ -48,13 +53,20 @@ class HostGradients final : public GradientSink {
     resident_->release();
     for (Sum& sum : sums_) sum = {.values = std::move(sum.values), .kept = std::move(sum.kept)};
     if (options_.are_kept) keep();
-    for (auto& [span, arrays] : state_) arrays.gradient = arrays.gradient_squares = at::Tensor();
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      sums_[i].dtype = sums_[i].values.defined() ? sums_[i].values.scalar_type() : options_.dtypes[i];
+    }
+    for (auto& [span, arrays] : state_) {
+      arrays.gradient = arrays.gradient_squares = at::Tensor();
+      arrays.stored_gradient.reset();
+    }
   }
 
  private:
   struct Sum {          // of a group
-    at::Tensor values;  // on the host; undefined for groups that are not offloaded
+    at::Tensor values;  // on the host; undefined for groups that are not offloaded, or in the store
     at::Tensor kept;    // those of the step before
+    at::ScalarType dtype = at::kFloat;
     bool is_delivered = false;
     std::vector<at::Tensor> squares_of_spans;  // on the device, of what was delivered so far; empty on CPU ranks
     size_t next_span = 0;
@@ -65,6 +77,8 @@ class HostGradients final : public GradientSink {
   }
 
   void keep() {
+    area_ = 1 - area_;
+    if (options_.store) return;
     for (size_t i = 0; i < sums_.size(); ++i) {
       std::swap(sums_[i].values, sums_[i].kept);
       if (options_.is_offloaded[i] && !sums_[i].values.defined()) sums_[i].values = allocate(i, options_.dtypes[i]);
@@ -73,20 +87,44 @@ class HostGradients final : public GradientSink {
 
   void store(int group, const at::Tensor& slice) {
     Sum& sum = sums_[group];
-    const at::Tensor values = slice.to(sum.values.scalar_type());  // on the slice's device
-    download(values, sum.values);
+    const at::Tensor values = slice.to(sum.dtype);  // on the slice's device
+    put(group, values);
     measure(group, values);
+  }
+
+  void put(int group, const at::Tensor& values) {
+    if (!options_.store) return download(values, sums_[group].values);
+    for (const auto& [span, arrays] : state_) {
+      if (span.flat_group == group) options_.store->write(*arrays.stored, area_, part_of(span, values));
+    }
+  }
+
+  // The sum so far, on the device of `like`, in the dtype in which slices are added up.
+  at::Tensor fetch(int group, const at::Tensor& like) {
+    const Sum& sum = sums_[group];
+    if (!options_.store) return sum.values.to(like.device(), options_.sum_dtype, /*non_blocking=*/true);
+    const at::Tensor values = at::empty({like.numel()}, like.options().dtype(sum.dtype));
+    for (const auto& [span, arrays] : state_) {
+      if (span.flat_group == group) options_.store->read(*arrays.stored, area_, part_of(span, values));
+    }
+    return values.to(options_.sum_dtype);
+  }
+
+  at::Tensor part_of(const StateSpan& span, const at::Tensor& of_group) const {
+    return of_group.narrow(0, span.range.begin - options_.own_ranges[span.flat_group].begin, span.numel());
   }
 
   // The sum so far comes up to the device for the addition: all work stays on the stream, in order, and the addition is
   // the one of gradients that are not offloaded.
   void add(int group, const at::Tensor& slice) {
     Sum& sum = sums_[group];
-    const at::Tensor values = sum.values.to(slice.device(), options_.sum_dtype, /*non_blocking=*/true);
+    const at::Tensor values = fetch(group, slice);
     values.add_(slice);
     // A unit that is called twice in its only micro batch: its sum is not exact in the dtype of one slice.
-    if (sum.values.scalar_type() != options_.sum_dtype) sum.values = allocate(group, options_.sum_dtype);
-    if (!values.is_same(sum.values)) download(values, sum.values);
+    const bool widens = sum.dtype != options_.sum_dtype;
+    if (widens && !options_.store) sum.values = allocate(group, options_.sum_dtype);
+    sum.dtype = options_.sum_dtype;
+    if (!values.is_same(sum.values)) put(group, values);
     measure(group, values);
   }
 
@@ -127,6 +165,7 @@ class HostGradients final : public GradientSink {
   const HostGradientOptions options_;
   const std::span<SpanState> state_;
   std::vector<Sum> sums_;  // by group
+  int area_ = 0;           // of the store: where this step's gradients are
 };
 
 }  // namespace

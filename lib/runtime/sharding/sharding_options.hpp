@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
 #include "runtime/memory_plan/rank_memory.hpp"
+#include "runtime/sharding/gradient_store.hpp"
 #include "runtime/state/partition.hpp"
-#include "runtime/state/state_span.hpp"
+#include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::runtime {
 
@@ -62,14 +65,16 @@ struct ShardingOptions {
   };
   Tied tied;
 
-  // State that rests in host memory (ZeRO-Offload). On CPU ranks the same, with host memory as the device.
+  // State that rests in host memory or in files (ZeRO-Offload, ZeRO-Infinity). On CPU ranks the same, with host memory
+  // as the device.
   struct Offload {
     double optimizer_share = 0;    // of the trained elements, whose masters, moments and gradients are offloaded
     bool parameters = false;       // stage 3: gathered parameters rest on the host; a single rank gathers, too
     bool accumulates = false;      // a step has several micro batches
     bool keeps_gradients = false;  // until the next step's are released: updates are delayed
     // Host memory of an element; 0 for what rests in files.
-    int64_t state_bytes = 0;  // of master and moments
+    int64_t state_bytes = 0;   // of master and moments
+    int64_t buffer_bytes = 0;  // of this rank, at most: what state in files passes through
     // By HostUse: where allocate() takes memory.
     std::array<memory_plan::Tier, 3> tiers{memory_plan::Tier::kHost, memory_plan::Tier::kHost,
                                            memory_plan::Tier::kHost};
@@ -78,6 +83,9 @@ struct ShardingOptions {
     // throws if that is too much.
     std::function<void(int64_t bytes)> reserve;
     std::function<at::Tensor(int64_t numel, at::ScalarType dtype, HostUse use)> allocate;  // zeros
+    // Called once with all of the state: gives the offloaded spans their StateArrays::stored; returns where their
+    // gradients go. Empty: allocate() makes their masters and gradients.
+    std::function<std::shared_ptr<GradientStore>(std::span<SpanState> state)> store_state;
     std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;  // 0-dim fp64, on the argument's device
   };
   Offload offload;

@@ -177,15 +177,15 @@ int64_t bucket_bytes(std::span<const FlatGroup> trained, const ShardingOptions& 
 }
 
 int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks) {
-  int64_t bytes = 0;
+  int64_t bytes = options.offload.buffer_bytes;
   for (size_t i = 0; i < layout.groups.size(); ++i) {
     const FlatGroup& group = layout.groups[i];
     int64_t per_element = 0;
     if (layout.is_offloaded[i]) {
       per_element += options.offload.state_bytes;
       const int64_t gradient = size_of(host_gradient_dtype(group, options, num_data_ranks));
-      per_element += gradient;
-      if (options.offload.keeps_gradients) per_element += gradient;
+      const bool is_in_memory = options.offload.tiers[static_cast<size_t>(HostUse::kGradient)] != Tier::kFile;
+      if (is_in_memory) per_element += options.offload.keeps_gradients ? 2 * gradient : gradient;
       // A delayed update stages parameters twice.
       if (options.offload.keeps_gradients) per_element += 2 * size_of(group.dtype);
     }

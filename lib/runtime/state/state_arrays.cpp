@@ -24,6 +24,8 @@ StateArrays arrays_without_master(const at::Tensor& parameter) {
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count) {
   StateArrays out = arrays;
   out.gradient_squares = at::Tensor();
+  out.stored = nullptr;
+  out.stored_gradient.reset();
   for (at::Tensor* array : {&out.master, &out.gradient, &out.low_precision}) {
     if (array->defined()) *array = array->narrow(0, offset, count);
   }

@@ -1,18 +1,28 @@
-// The values of a run of optimizer state, where they are right now: on a device or, offloaded, on the host. Where the
-// run belongs is its StateSpan (state_span.hpp). Plain data; the tensors are shared, not copied.
+// The values of a run of optimizer state, where they are right now: on a device or, offloaded, on the host or in files.
+// Where the run belongs is its StateSpan (state_span.hpp). Plain data; the tensors are shared, not copied.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/state/state_span.hpp"
+#include "runtime/state/stored_arrays.hpp"
 
 namespace dslaunch::runtime {
 
+// Gradients of a span that rest in files.
+struct StoredGradient {
+  int area = 0;  // of StoredArrays
+  at::ScalarType dtype = at::kFloat;
+  bool is_zero = false;  // nothing was stored
+};
+
 // 1-D contiguous tensors of one length, on one device unless they are offloaded.
 struct StateArrays {
-  at::Tensor master;  // fp32. Undefined in an evaluation where parameters are not fp32
+  at::Tensor master;  // fp32. Undefined in an evaluation where parameters are not fp32, and for what is stored
   // fp32: the sum over the data ranks, before averaging and clipping. Undefined outside the part of a step that has it.
   // Offloaded ones may be bf16 or fp16, if that is exact.
   at::Tensor gradient;
@@ -21,7 +31,10 @@ struct StateArrays {
   // master is the parameter, in the same memory. Offloaded, an fp32 parameter is a copy of its master.
   at::Tensor low_precision;
   std::vector<at::Tensor> moments;  // fp32, in the order of the optimizer's moment names
-  bool is_offloaded = false;        // master, moments and gradient rest in host memory, apart from the parameters
+  bool is_offloaded = false;        // master, moments and gradient rest on the host, apart from the parameters
+  // Offloaded to files: master and moments, which are not defined above, and the gradient where it is not.
+  std::shared_ptr<StoredArrays> stored;
+  std::optional<StoredGradient> stored_gradient;
 
   bool master_is_parameter() const { return !low_precision.defined(); }
   // Whether there is a master beside the parameter.
@@ -42,7 +55,7 @@ StateArrays arrays_of_parameter(const at::Tensor& parameter, at::Device device);
 // The same for an evaluation: only an fp32 parameter has a master, itself.
 StateArrays arrays_without_master(const at::Tensor& parameter);
 
-// Views of elements [offset, offset + count) of every array that is defined.
+// Views of elements [offset, offset + count) of every array that is defined; what is stored stays behind.
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count);
 
 }  // namespace dslaunch::runtime

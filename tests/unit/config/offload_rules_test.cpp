@@ -220,10 +220,13 @@ TEST_CASE("what cannot be offloaded is refused with key, reason and what to do",
       {job("stage: 3, offload_optimizer: {cpuadam_cores_perc: 2}"),
        "zero_optimization.offload_optimizer.cpuadam_cores_perc", "must be 0 to 1, not 2"},
       {job("stage: 3, offload_optimizer: {buffer_count: 0}"), "zero_optimization.offload_optimizer.buffer_count",
-       "must be at least 1, not 0"},
+       "must be 1 to 1024, not 0"},
       {job("stage: 3, sub_group_size: -1"), "zero_optimization.sub_group_size", "must be at least 0, not -1"},
-      {"{aio: {queue_depth: 0}}", "aio.queue_depth", "must be at least 1, not 0"},
-      {"{aio: {thread_count: 0}}", "aio.intra_op_parallelism", "must be at least 1, not 0"},
+      {"{aio: {queue_depth: 0}}", "aio.queue_depth", "must be 1 to 4096, not 0"},
+      {job("stage: 2, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\"}", "aio: {block_size: 10000}"),
+       "aio.block_size",
+       "must be a multiple of 4096, which reads and writes past the page cache need, not 10000; set it to 12288"},
+      {"{aio: {thread_count: 0}}", "aio.intra_op_parallelism", "must be 1 to 1024, not 0"},
       {job("stage: 3, offload_optimizer: {pin_memry: true}"), "zero_optimization.offload_optimizer.pin_memry",
        "(did you mean 'pin_memory'?)"},
   }));
@@ -278,7 +281,7 @@ TEST_CASE("what has no effect with offloading, or without it, has one line", "[c
        "'zero_optimization.offload_param' has no effect: its 'device' is not given"},
       {job("stage: 3, " + kHost, "aio: {queue_depth: 32}"), "'aio' has no effect: nothing is kept in files"},
       {job("stage: 3, offload_param: {device: \"nvme\", nvme_path: \"/a\", max_in_cpu: 5}"),
-       "'zero_optimization.offload_param.max_in_cpu' has no effect: what is kept in files is mapped into memory"},
+       "'zero_optimization.offload_param.max_in_cpu' has no effect: parameters in files are mapped into memory"},
       {job("stage: 3, sub_group_size: 1e8"),
        "'zero_optimization.sub_group_size' has no effect without offload_optimizer"},
   }));
@@ -293,7 +296,9 @@ TEST_CASE("what has no effect with offloading, or without it, has one line", "[c
 TEST_CASE("what has an effect has no such line", "[config][offload]") {
   for (const auto& text : {
            job("stage: 3, sub_group_size: 1e8, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\"}",
-               "aio: {queue_depth: 8}"),
+               "aio: {queue_depth: 32, block_size: 8192, thread_count: 2}"),
+           job("stage: 3, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\", pipeline_read: true, "
+               "pipeline_write: true, buffer_count: 5}"),
            job("stage: 3, sub_group_size: 1e9", "aio: {queue_depth: 8}"),
            job("stage: 2, offload_optimizer: {device: \"none\", pin_memory: true, ratio: 0.5}"),
            job("stage: 2", "graph_harvesting: true"),
@@ -307,17 +312,16 @@ TEST_CASE("what has an effect has no such line", "[config][offload]") {
   CHECK(good(job("stage: 2", "graph_harvesting: true")).graph_harvesting);
 }
 
-TEST_CASE("keys about reading and writing files are named in one line while files are mapped", "[config][offload]") {
+TEST_CASE("keys about parameters in files are named in one line while these are mapped", "[config][offload]") {
   auto result =
-      load(job("stage: 3, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\", pipeline_read: true, "
-               "pipeline_write: true, buffer_count: 4}",
-               "aio: {block_size: 262144, queue_depth: 32, thread_count: 1}"));
+      load(job("stage: 3, offload_param: {device: \"nvme\", nvme_path: \"/a\", buffer_count: 6, buffer_size: 2e8}",
+               "aio: {queue_depth: 32}"));
   INFO(all_lines(result));
   REQUIRE(result.ok());
-  CHECK(has_note(result,
-                 "'zero_optimization.offload_optimizer.pipeline_read', "
-                 "'zero_optimization.offload_optimizer.pipeline_write', 'aio.block_size', 'aio.queue_depth' have "
-                 "no effect: what is kept in files is mapped"));
+  CHECK(
+      has_note(result,
+               "'zero_optimization.offload_param.buffer_count', 'zero_optimization.offload_param.buffer_size' have no "
+               "effect: parameters in files are mapped"));
 }
 
 TEST_CASE("thread_count is the published name of intra_op_parallelism, which wins", "[config][offload]") {

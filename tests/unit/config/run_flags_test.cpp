@@ -34,6 +34,9 @@ TEST_CASE("every flag that sets a key names a supported key", "[config][run_flag
     REQUIRE(row);
     CHECK(row->status == Status::kSupported);
     CHECK((flag.value == FlagValue::kNumber) == (row->kind == Kind::kInt));
+    if (flag.second_key.empty()) continue;
+    CHECK(keys.insert(flag.second_key).second);
+    CHECK(find_key(flag.second_key)->status == Status::kSupported);
   }
   for (const auto& flag : run_flags()) {
     if (!flag.instead_of.empty()) CHECK(names.contains(flag.instead_of));
@@ -84,4 +87,23 @@ TEST_CASE("--steps or --epochs alone says how long the run is, both say whicheve
   const auto both = loaded({{"--epochs", "7"}, {"--steps", "50"}}).config.train;
   CHECK(both.steps == 50);
   CHECK(both.epochs == 7);
+}
+
+TEST_CASE("--nvme_path sets both directories, and one line says where nothing is in files", "[config][run_flags]") {
+  const auto overrides = overrides_of(flags_of({{"--nvme_path", "/scratch"}}), {});
+  const auto published = load_text(
+      "{zero_optimization: {stage: 3, offload_optimizer: {device: \"nvme\", nvme_path: \"/local_nvme\"}, "
+      "offload_param: {device: \"nvme\", nvme_path: \"/local_nvme\"}}}",
+      "ds.json", Format::kHjson, overrides);
+  REQUIRE(published.ok());
+  CHECK(published.config.zero.offload_optimizer.nvme_path == std::vector<std::string>{"/scratch"});
+  CHECK(published.config.zero.offload_param.nvme_path == std::vector<std::string>{"/scratch"});
+  const auto resident = load_text("{zero_optimization: {stage: 3}}", "ds.json", Format::kHjson, overrides);
+  REQUIRE(resident.ok());
+  CHECK(has_note(resident, "'--nvme_path' has no effect: nothing is kept in files"));
+  CHECK(num_notes(resident, "no effect") == 1);
+  const auto one = load_text("{zero_optimization: {stage: 3, offload_optimizer: {device: \"nvme\"}}}", "ds.json",
+                             Format::kHjson, overrides);
+  REQUIRE(one.ok());
+  CHECK(num_notes(one, "no effect") == 0);
 }

@@ -16,9 +16,9 @@
 #include <string>
 
 #include "engine_harness.hpp"
-#include "faulty_queue.hpp"
 #include "file_io/file_engine.hpp"
 #include "support/expect_error.hpp"
+#include "support/faulty_queue.hpp"
 #include "support/refused_system_call.hpp"
 #include "support/temp_dir.hpp"
 

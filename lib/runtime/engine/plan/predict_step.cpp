@@ -43,15 +43,17 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   const double host_of_rank = rates.host_bytes / work.ranks_of_host,
                file_of_rank = rates.file_bytes / work.ranks_of_host;
   const double on_device = seconds((1 - share) * own * kUpdateBytes, rates.device_bytes);
+  const double gradient_size = accumulation > 1 ? kGradientBytes : size;
+  const bool state_in_files = zero.offload_optimizer.device == OffloadDevice::kFile;
   double on_host = seconds(share * own * kUpdateBytes, host_of_rank);
-  if (zero.offload_optimizer.device == OffloadDevice::kFile) {
-    on_host = std::max(on_host, seconds(share * own * kStateFileBytes, file_of_rank));
+  if (state_in_files) {
+    on_host = std::max(on_host, seconds(share * own * (kStateFileBytes + gradient_size), file_of_rank));
   }
   out.update = on_device + on_host;
   // Added up on the device, gradients of later micro batches come up and go down again.
   const double gradient_trips = zero.stage >= 2 ? 2 * accumulation - 1 : 1;
-  const double gradient_size = accumulation > 1 ? kGradientBytes : size;
-  const double down = seconds(share * own * gradient_size * gradient_trips, rates.link_bytes);
+  double down = seconds(share * own * gradient_size * gradient_trips, rates.link_bytes);
+  if (state_in_files) down = std::max(down, seconds(share * own * gradient_size * gradient_trips, file_of_rank));
   const double up = seconds(share * own * size, rates.link_bytes);
   double parameters = offloads_parameters ? seconds(accumulation * own * size, rates.link_bytes) : 0;  // of one pass
   if (offloads_parameters && zero.offload_param.device == OffloadDevice::kFile) {

@@ -208,8 +208,7 @@ std::vector<StatePiece> Checkpointing::pieces() {
   reads_offloaded_ = false;
   for (const auto& owned : engine_.owned_state()) {
     reads_offloaded_ |= owned.is_offloaded;
-    out.push_back(
-        {owned.parameter, owned.state, owned.begin, owned.is_offloaded ? owned.values : copies_.take(owned.values)});
+    out.push_back({owned.parameter, owned.state, owned.begin, values_of(owned)});
   }
   const auto& table = model_.facts.table;
   for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
@@ -219,6 +218,13 @@ std::vector<StatePiece> Checkpointing::pieces() {
   for (const auto& [name, value] : model_.tensors.buffers())
     out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
   return out;
+}
+
+// Offloaded values are read where they rest, files block by block.
+PieceValues Checkpointing::values_of(const step::OwnedState& owned) {
+  if (!owned.is_offloaded) return copies_.take(owned.values);
+  if (owned.values.defined()) return owned.values;
+  return {owned.count, at::kFloat, [owned](int64_t begin, int64_t count) { return owned.read(begin, count); }};
 }
 
 // The frozen parameters that this rank saves: its parts of the sharded ones; where it owns replicas, also all

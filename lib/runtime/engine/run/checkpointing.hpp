@@ -73,6 +73,7 @@ class Checkpointing : private step::EngineObserver {
   void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override;
   void prepare_copies();
   std::vector<StatePiece> pieces();
+  PieceValues values_of(const step::OwnedState& owned);
   CheckpointMetadata metadata(const DataPosition& position) const;
   at::Tensor frozen_part(const step::FrozenPart& part) const;
   std::vector<step::FrozenPart> owned_frozen() const;

@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/scope_exit.hpp"
+#include "file_io/storage.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/step/stage_memory.hpp"
+#include "runtime/offload/gradient_files.hpp"
 #include "runtime/optim/moments.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
@@ -63,6 +67,11 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
     link_ = std::make_unique<StageLink>(*groups.pipe, *model.facts.stage, streams_, options.device);
     sharding.offload.reserve = reserve_together(sharding.offload.reserve);
   }
+  if (offloads_to_files(config) && sharding.offload.optimizer_share > 0) {
+    sharding.offload.store_state = [this, num_moments](std::span<SpanState> state) {
+      return store_state(state, num_moments);
+    };
+  }
   const auto offload = sharding.offload;
   parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
                                                  options.gather_group != nullptr ? *options.gather_group : groups.data);
@@ -91,10 +100,46 @@ std::function<void(int64_t)> Engine::reserve_together(std::function<void(int64_t
   };
 }
 
+// One rank of each host says so.
+void Engine::warn_of_slow_storage(const std::vector<std::string>& directories) const {
+  if (groups_.world.rank() % options_.ranks_of_host != 0) return;
+  const std::set<std::string> each(directories.begin(), directories.end());
+  for (const auto& directory : each) {
+    if (const auto caution = file_io::describe_caution(file_io::find_storage(directory), directory)) {
+      log::warning("offloaded state: {}", *caution);
+    }
+  }
+}
+
+std::shared_ptr<GradientStore> Engine::store_state(std::span<SpanState> state, int64_t num_moments) {
+  std::vector<int64_t> numels;
+  for (const auto& [span, arrays] : state) {
+    if (arrays.is_offloaded) numels.push_back(span.numel());
+  }
+  if (numels.empty()) return {};
+  auto options = state_file_options(config_, num_moments);
+  options.wrap_queue = options_.wrap_file_queue;
+  auto blocks = offload::GradientFiles::allocate_blocks(offload::plan_state_file(options, numels), options_.device);
+  state_file_ = std::make_shared<offload::StateFile>(std::move(options), std::move(numels), std::move(blocks));
+  warn_of_slow_storage(config_.zero.offload_optimizer.nvme_path);
+  size_t number = 0;
+  for (auto& [span, arrays] : state) {
+    if (arrays.is_offloaded) arrays.stored = offload::stored_arrays(state_file_, number++);
+  }
+  return std::make_shared<offload::GradientFiles>(state_file_, options_.device, check_peers());
+}
+
+// Throws if a rank was lost.
+std::function<void()> Engine::check_peers() const {
+  return [&world = groups_.world] { world.wait_until([] { return true; }); };
+}
+
 void Engine::allocate_moments(const ShardingOptions::Offload& offload) {
   const auto on_host = [&](int64_t numel) { return offload.allocate(numel, at::kFloat, HostUse::kState); };
   for (auto& state : parameters_->state()) {
-    if (state.arrays.is_offloaded) {
+    if (state.arrays.stored) {
+      optim::write_initial_moments(*optimizer_, state);
+    } else if (state.arrays.is_offloaded) {
       optim::allocate_moments(*optimizer_, state, on_host);
     } else {
       optim::allocate_moments(*optimizer_, state);
@@ -175,12 +220,14 @@ std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
   if (!parameters_->offloads_state()) return {};
   offload::HostUpdateOptions options;
   options.device = options_.device;
-  options.chunk_numel = host_update_numel(config_.zero);
+  options.chunk_numel = state_file_ ? state_file_->layout().sub_group_numel : host_update_numel(config_.zero);
+  options.file = state_file_;
   const auto& settings = config_.zero.offload_optimizer;
+  options.ring = {.reads_ahead = settings.pipeline_read, .writes_behind = settings.pipeline_write};
   if (settings.delayed_update) options.delayed_after = settings.delayed_after_steps;
   options.num_threads = offload::choose_update_threads(
       own_cores(), static_cast<int>(std::thread::hardware_concurrency()), options_.ranks_of_host, settings.cores_share);
-  options.check_peers = [this] { groups_.world.wait_until([] { return true; }); };
+  options.check_peers = check_peers();
   auto updates =
       std::make_unique<offload::HostUpdates>(options, static_cast<int>(parameters_->groups().size()), streams_);
   parameters_->set_pending_updates(*updates);

@@ -48,16 +48,28 @@ struct EngineOptions {
   bool for_evaluation = false;              // no training steps: moments are not allocated
   int ranks_of_host = 1;                    // of this job
   int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
+  // For tests: what is put around each queue that reads and writes state in files.
+  std::function<std::unique_ptr<file_io::BlockQueue>(std::unique_ptr<file_io::BlockQueue>)> wrap_file_queue;
 };
 
-// A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device
-// or, offloaded, in host memory.
+// A part of a parameter's state that this rank owns: what a checkpoint stores.
 struct OwnedState {
   std::string parameter;
   std::string state;  // "master" or a moment of the optimizer
   int64_t begin = 0;  // first element within the parameter
-  at::Tensor values;
+  int64_t count = 0;
+  at::Tensor values;  // 1-D, on the engine's device or, offloaded, in host memory; undefined: it rests in a file
   bool is_offloaded = false;
+  struct InFile {
+    std::shared_ptr<StoredArrays> arrays;
+    size_t array = 0;
+    int64_t begin = 0;  // of the part, within the array
+  };
+  InFile in_file = {};  // where `values` is undefined
+
+  // Elements [first, first + numel) of the part: a view of `values`, or a copy of what is in the file.
+  at::Tensor read(int64_t first, int64_t numel) const;
+  at::Tensor read_all() const { return read(0, count); }
 };
 
 // A part of a frozen parameter that this rank holds at stage 3.
@@ -88,8 +100,8 @@ class Engine {
   at::Tensor recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
-  // The state that this rank owns; views, valid until the next step. Each element has one owner: what data ranks hold
-  // alike (stage 0) belongs to data rank 0, what tensor ranks hold alike to tensor rank 0.
+  // The state that this rank owns; views or places in files, valid until the next step. Each element has one owner:
+  // what data ranks hold alike (stage 0) belongs to data rank 0, what tensor ranks hold alike to tensor rank 0.
   std::vector<OwnedState> owned_state();
   // The same for other values of this engine's spans.
   std::vector<OwnedState> named_state(std::span<const SpanState> states) const;
@@ -101,8 +113,8 @@ class Engine {
   bool is_saved_elsewhere(int parameter) const { return tied_.is_counted_elsewhere(parameter); }
   // The largest number of moments in any optimizer group.
   int64_t num_moments() const;
-  // Call after writing masters and moments through owned_state(): recomputes the parameters from the masters and takes
-  // counters and loss scale from another engine's steps_done() and scalars().
+  // Call after writing masters and moments, in memory, through owned_state(): recomputes the parameters from the
+  // masters and takes counters and loss scale from another engine's steps_done() and scalars().
   void load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars);
   // The parameters and gradients of the model's units; use outside a step, and not during an evaluation. Collective.
   UnitParameters& unit_parameters();
@@ -123,7 +135,10 @@ class Engine {
  private:
   bool owns_shards() const;
   std::function<void(int64_t)> reserve_together(std::function<void(int64_t)> reserve) const;
+  void warn_of_slow_storage(const std::vector<std::string>& directories) const;
+  std::shared_ptr<GradientStore> store_state(std::span<SpanState> state, int64_t num_moments);
   void allocate_moments(const ShardingOptions::Offload& offload);
+  std::function<void()> check_peers() const;
   void finish_updates();
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void move_model_to_device(const FlatParameters::ReadElements& read);
@@ -143,7 +158,8 @@ class Engine {
   const optim::OptimizerGroups optimizer_groups_;
   StepStreams streams_;
   const TiedParameters tied_;
-  std::unique_ptr<StageLink> link_;  // null: this rank has the whole model
+  std::unique_ptr<StageLink> link_;                 // null: this rank has the whole model
+  std::shared_ptr<offload::StateFile> state_file_;  // null: no optimizer state is in files
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   std::unique_ptr<GradientPass> pass_;

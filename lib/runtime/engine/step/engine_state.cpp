@@ -11,8 +11,26 @@ namespace dslaunch::runtime::engine::step {
 namespace {
 
 constexpr char kScheduleOffset[] = "schedule_offset";
+constexpr int64_t kMomentChunk = 16 << 20;  // elements that are read at once
+
+// Elements [begin, begin + values.numel()) of a moment.
+void set_moment(const StateArrays& arrays, size_t moment, int64_t begin, const at::Tensor& values) {
+  if (arrays.stored) return arrays.stored->write(StoredArrays::kMaster + 1 + moment, begin, values);
+  arrays.moments[moment].narrow(0, begin, values.numel()).copy_(values);
+}
+
+size_t num_moments_of(const StateArrays& arrays) {
+  return arrays.stored ? arrays.stored->num_arrays() - 1 : arrays.moments.size();
+}
 
 }  // namespace
+
+at::Tensor OwnedState::read(int64_t first, int64_t numel) const {
+  if (values.defined()) return values.narrow(0, first, numel);
+  at::Tensor out = at::empty({numel}, at::kFloat);
+  in_file.arrays->read(in_file.array, in_file.begin + first, out);
+  return out;
+}
 
 // Whether this rank's shards count: in sums over the world, and in what is saved.
 bool Engine::owns_shards() const {
@@ -49,15 +67,20 @@ UnitParameters& Engine::unit_parameters() {
 std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) const {
   std::vector<OwnedState> out;
   if (!owns_shards()) return out;
-  for (const auto& [span, arrays] : states) {
+  for (const auto& [span, of_span] : states) {
+    const StateArrays& arrays = of_span;
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
       if (is_saved_elsewhere(piece.parameter)) continue;
       const auto& name = model_.facts.table.parameters[piece.parameter].name;
       const StateArrays part = narrow(arrays, piece.offset, piece.count);
-      out.push_back({name, "master", piece.begin, part.master, arrays.is_offloaded});
-      for (size_t m = 0; m < part.moments.size(); ++m) {
-        out.push_back({name, moments[m], piece.begin, part.moments[m], arrays.is_offloaded});
+      const auto add = [&](const std::string& state, const at::Tensor& values, size_t array) {
+        out.push_back({name, state, piece.begin, piece.count, values, arrays.is_offloaded});
+        if (arrays.stored) out.back().in_file = {arrays.stored, array, piece.offset};
+      };
+      add("master", part.master, StoredArrays::kMaster);
+      for (size_t m = 0; m < num_moments_of(arrays); ++m) {
+        add(moments[m], arrays.stored ? at::Tensor() : part.moments[m], StoredArrays::kMaster + 1 + m);
       }
     }
   }
@@ -66,7 +89,7 @@ std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) c
 
 int64_t Engine::num_moments() const {
   size_t most = 0;
-  for (const auto& [span, arrays] : parameters_->state()) most = std::max(most, arrays.moments.size());
+  for (const auto& [span, arrays] : parameters_->state()) most = std::max(most, num_moments_of(arrays));
   return static_cast<int64_t>(most);
 }
 
@@ -106,10 +129,12 @@ void Engine::restore(int64_t steps_done, const std::map<std::string, double>& sc
   for (auto& [span, arrays] : parameters_->state()) {
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
-      for (size_t m = 0; m < arrays.moments.size(); ++m) {
-        at::Tensor values = at::empty({piece.count}, at::kFloat);
-        read(table.parameters[piece.parameter].name, moments[m], piece.begin, values);
-        arrays.moments[m].narrow(0, piece.offset, piece.count).copy_(values);
+      for (size_t m = 0; m < num_moments_of(arrays); ++m) {
+        for (int64_t done = 0; done < piece.count; done += kMomentChunk) {
+          const at::Tensor values = at::empty({std::min(kMomentChunk, piece.count - done)}, at::kFloat);
+          read(table.parameters[piece.parameter].name, moments[m], piece.begin + done, values);
+          set_moment(arrays, m, piece.offset + done, values);
+        }
       }
     }
   }

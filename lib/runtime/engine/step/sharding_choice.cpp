@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/offload/file_memory.hpp"
+#include "runtime/offload/gradient_files.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/offload/host_updates.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
@@ -48,25 +49,25 @@ double predivide(const config::JobConfig& config, const ShardingOptions& options
   return sums_in_fp16 ? data_ranks : 1.0;
 }
 
-// Masters and moments lie in host memory or in files; so do parameters. Gradients are in host memory. What the copy
-// engine works on may be page-locked.
+// Masters, moments and gradients lie in host memory or in files; so do parameters. What the copy engine works on may be
+// page-locked.
 Tier tier_of(const config::Zero& zero, at::Device device, HostUse use) {
   const auto& optimizer = zero.offload_optimizer;
   const auto& parameters = zero.offload_param;
-  if (use == HostUse::kState && optimizer.device == config::OffloadDevice::kFile) return Tier::kFile;
+  if (use != HostUse::kParameter && optimizer.device == config::OffloadDevice::kFile) return Tier::kFile;
   if (use == HostUse::kParameter && parameters.device == config::OffloadDevice::kFile) return Tier::kFile;
   const bool pins =
       (use == HostUse::kGradient && optimizer.pin_memory) || (use == HostUse::kParameter && parameters.pin_memory);
   return pins && !device.is_cpu() ? Tier::kPageLocked : Tier::kHost;
 }
 
-// Files are in turn on the directories given.
+// Parameters in files, which are in turn on the directories given; optimizer state has its own (StateFile).
 at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64_t numel, at::ScalarType dtype,
                               HostUse use) {
   static std::atomic<size_t> next = 0;
   switch (tier_of(zero, device, use)) {
     case Tier::kFile: {
-      const auto& paths = use == HostUse::kState ? zero.offload_optimizer.nvme_path : zero.offload_param.nvme_path;
+      const auto& paths = zero.offload_param.nvme_path;
       return offload::map_file_memory(numel, dtype, paths[next++ % paths.size()]);
     }
     case Tier::kPageLocked:
@@ -76,8 +77,8 @@ at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64
   }
 }
 
-ShardingOptions::Offload choose_offload(const config::JobConfig& config, const EngineOptions& options,
-                                        int64_t num_moments) {
+ShardingOptions::Offload choose_offload(const ParameterTable& table, const config::JobConfig& config,
+                                        const EngineOptions& options, int64_t num_moments) {
   ShardingOptions::Offload out;
   const auto& optimizer = config.zero.offload_optimizer;
   out.parameters = config.zero.stage == 3 && config.zero.offload_param.device != config::OffloadDevice::kNone;
@@ -85,8 +86,14 @@ ShardingOptions::Offload choose_offload(const config::JobConfig& config, const E
   if (offloads_state) out.optimizer_share = optimizer.ratio;
   out.keeps_gradients = offloads_state && optimizer.delayed_update;
   out.accumulates = config.batch.accumulation > 1;
-  const bool state_in_files = optimizer.device == config::OffloadDevice::kFile;
+  const bool state_in_files = offloads_to_files(config);
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
+  if (state_in_files && offloads_state) {
+    const auto file = state_file_options(config, num_moments);
+    const auto layout = offload::plan_state_file(file, {table.num_elements()});
+    out.buffer_bytes = offload::state_file_memory(file, layout) +
+                       offload::GradientFiles::kNumBlocks * offload::GradientFiles::block_bytes(layout.sub_group_numel);
+  }
   for (const HostUse use : {HostUse::kState, HostUse::kGradient, HostUse::kParameter}) {
     out.tiers[static_cast<size_t>(use)] = tier_of(config.zero, options.device, use);
   }
@@ -128,7 +135,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
   out.secondary_group = options.secondary_group;
   out.for_evaluation = options.for_evaluation;
-  out.offload = choose_offload(config, options, num_moments);
+  out.offload = choose_offload(table, config, options, num_moments);
   out.barrier = options.barrier;
   return out;
 }
@@ -142,6 +149,24 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
 
 int64_t host_update_numel(const config::Zero& zero) {
   return std::min(offload::HostUpdateOptions().chunk_numel, std::max<int64_t>(1, zero.sub_group_size));
+}
+
+bool offloads_to_files(const config::JobConfig& config) {
+  return config.zero.offload_optimizer.device == config::OffloadDevice::kFile;
+}
+
+offload::StateFileOptions state_file_options(const config::JobConfig& config, int64_t num_moments) {
+  offload::StateFileOptions out;
+  out.directories = config.zero.offload_optimizer.nvme_path;
+  out.directory_key = "zero_optimization.offload_optimizer.nvme_path";
+  out.block_size = config.aio.block_size;
+  out.queue_depth = static_cast<int>(config.aio.queue_depth);
+  out.num_threads = static_cast<int>(config.aio.num_threads);
+  out.sub_group_numel = host_update_numel(config.zero);
+  out.num_arrays = 1 + static_cast<size_t>(num_moments);
+  out.num_gradient_areas = config.zero.offload_optimizer.delayed_update ? 2 : 1;
+  out.num_buffers = static_cast<int>(config.zero.offload_optimizer.buffer_count);
+  return out;
 }
 
 int64_t width_of(const ParameterTable& table) {

@@ -1,6 +1,7 @@
 // Chooses from config and model how parameters, gradients and their communication are laid out. Pure.
 #pragma once
 #include "config/job_config.hpp"
+#include "runtime/offload/state_file.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"
@@ -19,6 +20,10 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
                                 const optim::OptimizerGroups& groups, bool for_evaluation);
 // The most elements that an offloaded update works on at once.
 int64_t host_update_numel(const config::Zero& zero);
+
+// Whether offloaded optimizer state rests in files, and how.
+bool offloads_to_files(const config::JobConfig& config);
+offload::StateFileOptions state_file_options(const config::JobConfig& config, int64_t num_moments);
 
 // The model's width h: the largest last dimension of its normalisation weights, else of its linear layers.
 int64_t width_of(const ParameterTable& table);

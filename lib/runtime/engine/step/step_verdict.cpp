@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -21,22 +22,48 @@ enum Statistic : int64_t {
   kNumStatistics
 };
 
-// The sum of squares of all gradients that count: 0-dim fp64. Those that left the device brought theirs; on CPU ranks
-// offloaded ones are added up with the others, so that the order of additions does not depend on offload.
+std::vector<Range> counted_ranges(const StateSpan& span, const StepVerdict::Options& options) {
+  return options.counted_ranges ? options.counted_ranges(span) : std::vector<Range>{span.range};
+}
+
+// Gradients in files come piece by piece.
+void add_squares(const SpanState& state, Range range, optim::HostSquares& sum) {
+  constexpr int64_t kPiece = 128 * optim::kSquaresBlock;
+  const auto& [span, arrays] = state;
+  const int64_t begin = range.begin - span.range.begin;
+  if (arrays.gradient.defined()) return sum.add(arrays.gradient.narrow(0, begin, range.size()).to(at::kFloat));
+  const StoredGradient& stored = *arrays.stored_gradient;
+  for (int64_t done = 0; done < range.size(); done += kPiece) {
+    const at::Tensor piece = at::zeros({std::min(kPiece, range.size() - done)}, stored.dtype);
+    if (!stored.is_zero) arrays.stored->read_gradient(stored.area, begin + done, piece);
+    sum.add(piece.to(at::kFloat));
+  }
+}
+
+// On CPU ranks offloaded gradients are added up with the others, so that the order of additions does not depend on
+// offload.
+at::Tensor squares_on_host(std::span<const SpanState> state, const StepVerdict::Options& options) {
+  optim::HostSquares sum;
+  for (const auto& each : state) {
+    for (const Range& range : counted_ranges(each.span, options)) add_squares(each, range, sum);
+  }
+  return sum.sum();
+}
+
+// The sum of squares of all gradients that count: 0-dim fp64. Those that left the device brought theirs.
 at::Tensor squares_of(std::span<const SpanState> state, const StepVerdict::Options& options) {
   const at::Device device = options.device;
+  if (device.is_cpu()) return squares_on_host(state, options);
   std::vector<at::Tensor> gradients;
   at::Tensor sum;
   for (const auto& [span, arrays] : state) {
-    if (arrays.gradient.device() != device) {
+    if (arrays.is_offloaded) {
       if (!arrays.gradient_squares.defined()) continue;
       sum = sum.defined() ? sum + arrays.gradient_squares : arrays.gradient_squares;
-    } else if (options.counted_ranges) {
-      for (const Range& range : options.counted_ranges(span)) {
+    } else {
+      for (const Range& range : counted_ranges(span, options)) {
         gradients.push_back(arrays.gradient.narrow(0, range.begin - span.range.begin, range.size()).to(at::kFloat));
       }
-    } else {
-      gradients.push_back(arrays.gradient.to(at::kFloat));
     }
   }
   if (gradients.empty()) return sum.defined() ? sum : at::zeros({}, at::TensorOptions(device).dtype(at::kDouble));

@@ -24,7 +24,7 @@ StateComparison::StateComparison(step::Engine& engine, comm::Communicator& world
 void StateComparison::exchange_layout() {
   std::string lines;
   for (const auto& piece : engine_.owned_state()) {
-    lines += fmt::format("{} {} {} {}\n", piece.parameter, piece.begin, piece.values.numel(), piece.state);
+    lines += fmt::format("{} {} {} {}\n", piece.parameter, piece.begin, piece.count, piece.state);
   }
   for (const auto& text : gather_texts(world_, device_, lines)) {
     auto& locations = layout_.emplace_back();
@@ -44,8 +44,8 @@ at::Tensor StateComparison::values_of_rank(int rank) {
   if (rank == world_.rank()) {
     int64_t at = 0;
     for (const auto& piece : engine_.owned_state()) {
-      flat.narrow(0, at, piece.values.numel()).copy_(piece.values);
-      at += piece.values.numel();
+      flat.narrow(0, at, piece.count).copy_(piece.read_all());
+      at += piece.count;
     }
   }
   if (count > 0 && world_.size() > 1) {

@@ -25,11 +25,12 @@ TEST_CASE("memory in files is zero, can be written, and leaves nothing behind", 
 TEST_CASE("a directory that cannot hold state is named, with the system's reason", "[runtime][offload]") {
   const test::TempDir dir;
   test::write_file(dir.path() + "/file", "");
-  test::expect_error(ExitCode::kCannotCreate, {"/absent' (nvme_path)", "No such file or directory"},
+  test::expect_error(ExitCode::kCannotCreate, {"/absent'", "--nvme_path DIR", "No such file or directory"},
                      [&] { map_file_memory(10, at::kFloat, dir.path() + "/absent"); });
-  test::expect_error(ExitCode::kCannotCreate, {"/file' (nvme_path)", "Not a directory"},
+  test::expect_error(ExitCode::kCannotCreate, {"/file'", "Not a directory"},
                      [&] { map_file_memory(10, at::kFloat, dir.path() + "/file"); });
   // More than any file system of this machine has, or lets a file have.
-  CHECK_THROWS_WITH(map_file_memory(int64_t{1} << 62, at::kByte, dir.path()),
-                    Catch::Contains("reserve 4611686018427387904 bytes") && Catch::Contains("(nvme_path)"));
+  CHECK_THROWS_WITH(
+      map_file_memory(int64_t{1} << 62, at::kByte, dir.path()),
+      Catch::Contains("reserve 4611686018427387904 bytes") && Catch::Contains("offload_param.nvme_path=DIR"));
 }

@@ -89,8 +89,14 @@ class Watch final : public step::EngineObserver {
   explicit Watch(std::barrier<>& ranks) : ranks_(ranks) {}
 
   void before_update(std::span<const SpanState> state, const step::ApplyUpdate&) override {
+    in_files = gradients_in_files = 0;
     for (const auto& [span, arrays] : state) {
       if (!arrays.is_offloaded) continue;
+      if (arrays.stored) {
+        in_files += span.numel() * static_cast<int64_t>(arrays.stored->num_arrays() * sizeof(float));
+        gradients_in_files += span.numel() * static_cast<int64_t>(c10::elementSize(arrays.stored_gradient->dtype));
+        continue;
+      }
       masters.push_back(arrays.master);
       gradients.push_back(arrays.gradient);
       moments.insert(moments.end(), arrays.moments.begin(), arrays.moments.end());
@@ -100,7 +106,7 @@ class Watch final : public step::EngineObserver {
     ranks_.arrive_and_wait();
   }
 
-  int64_t live = 0;
+  int64_t live = 0, in_files = 0, gradients_in_files = 0;
   std::vector<at::Tensor> masters, gradients, moments;
 
  private:
@@ -112,7 +118,8 @@ struct Allocated {
   int64_t built = 0;                                // by the engines' construction
   int64_t in_step = 0;                              // beyond that, before the update of the first step
   int64_t masters = 0, gradients = 0, moments = 0;  // offloaded
-  RankMemory plan;                                  // of all ranks
+  int64_t in_files = 0, gradients_in_files = 0;
+  RankMemory plan;  // of all ranks
 };
 
 // Wide enough that the state outweighs the scalars of a step: as the mixed net, with two repeated blocks, a tied
@@ -178,6 +185,8 @@ Allocated train_two_steps(const std::string& model, const json& config, int rank
     const std::lock_guard lock(mutex);
     out.built = built - before;
     out.in_step = watch.live - built;
+    out.in_files += watch.in_files;
+    out.gradients_in_files += watch.gradients_in_files;
     out.masters += bytes_of_storages(watch.masters);
     out.gradients += bytes_of_storages(watch.gradients);
     out.moments += bytes_of_storages(watch.moments);
@@ -203,6 +212,8 @@ void check_steps(const json& config, int ranks, const json& changes = json::obje
   if (stage < 2) built -= plan.of(Tier::kDevice, Use::kBuckets);  // for a moment only
   check_close("parameters and state", allocated.built, built, 2048 * ranks);
   check_close("gradients", allocated.in_step, plan.of(Tier::kDevice, Use::kGradients), 4096 * ranks);
+  CHECK(allocated.in_files == plan.of(Tier::kFile, Use::kMasters) + plan.of(Tier::kFile, Use::kMoments));
+  CHECK(allocated.gradients_in_files == plan.of(Tier::kFile, Use::kGradients));
   CHECK(allocated.masters == plan.of(Tier::kHost, Use::kMasters));
   CHECK(allocated.moments == plan.of(Tier::kHost, Use::kMoments));
   CHECK(allocated.gradients == plan.of(Tier::kHost, Use::kGradients));
@@ -242,13 +253,16 @@ TEST_CASE("a plan follows the optimizer and the types of gradients", "[runtime][
   check_steps(zero(stage), ranks, changes);
 }
 
-TEST_CASE("a plan knows what rests on the host", "[runtime][engine][plan]") {
+TEST_CASE("a plan knows what rests on the host and in files", "[runtime][engine][plan]") {
   const int stage = GENERATE(1, 2, 3), ranks = GENERATE(1, 2);
   const bool offloads_parameters = GENERATE(false, true);
   if (offloads_parameters && stage < 3) return;
   const auto precision = GENERATE(as<std::string>(), "fp32", "bf16");
   const int accumulation = GENERATE(1, 2);
-  const json offload = GENERATE(json{{"device", "cpu"}}, json{{"device", "cpu"}, {"delayed_update", true}});
+  json offload =
+      GENERATE(json{{"device", "cpu"}}, json{{"device", "cpu"}, {"delayed_update", true}}, json{{"device", "nvme"}});
+  const test::TempDir swap;
+  offload["nvme_path"] = swap.path();
   json section{{"offload_optimizer", offload}};
   if (offloads_parameters) section["offload_param"] = {{"device", "cpu"}};
   check_steps(test::with(test::with(zero(stage, section), precision_of(precision)),
