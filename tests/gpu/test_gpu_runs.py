@@ -79,6 +79,24 @@ class GpuRuns(unittest.TestCase):
             resumed, _ = self.env.train(model, data, config, world, 30, folder, ("--resume", "auto"))
             self.compare(whole, resumed, 0.0, f"resume on {world} GPUs")
 
+    def test_optimizer_state_in_files_changes_no_bit(self):
+        model, data = self.env.model("gpt"), self.env.data("gpt")
+        for world in WORLDS[:2]:
+            for stage, accumulation, more in ((1, 1, {}), (2, 2, {"pipeline_read": True, "pipeline_write": True}),
+                                              (3, 1, {"pipeline_read": True, "buffer_count": 2}),
+                                              (3, 2, {"pipeline_write": True, "delayed_update": True})):
+                def rows(**offload):
+                    zero = {"stage": stage, "stage3_param_persistence_threshold": 0, "overlap_comm": stage > 1,
+                            "offload_optimizer": {"pin_memory": True, **offload}}
+                    config = base_config("gpt", zero_optimization=zero, deterministic=True, bf16={"enabled": True},
+                                         gradient_accumulation_steps=accumulation, gradient_clipping=0.1)
+                    return self.env.train(model, data, config, world, 20)[0]
+
+                delay = {key: value for key, value in more.items() if key == "delayed_update"}
+                with self.subTest(world=world, stage=stage, accumulation=accumulation):
+                    self.compare(rows(device="cpu", **delay), rows(device="nvme", nvme_path=self.env.folder, **more), 0.0,
+                                 f"state in files on {world} GPUs, stage {stage}")
+
     def test_bf16_stays_near_fp32(self):
         config = base_config("gpt", zero_optimization={"stage": 1})
         model, data = self.env.model("gpt"), self.env.data("gpt")

@@ -317,7 +317,9 @@ class Killed(PooledTest, OracleTest):
         model, data = self.env.model("gpt"), self.env.data("gpt")
         offloads = {"offload_optimizer": {"device": "cpu", "delayed_update": True},
                     "offload_param": {"device": "nvme", "nvme_path": self.env.folder}}
-        for world, stage, in_background, offload in ((2, 1, True, {}), (3, 3, False, {}), (2, 3, True, offloads)):
+        in_files = {"device": "nvme", "nvme_path": self.env.folder, "pipeline_read": True, "pipeline_write": True}
+        for world, stage, in_background, offload in ((2, 1, True, {}), (3, 3, False, {}), (2, 3, True, offloads),
+                                                     (2, 2, True, {"offload_optimizer": in_files})):
             with self.subTest(world=world, stage=stage, in_background=in_background, offload=offload):
                 config = base_config("gpt", zero_optimization={"stage": stage, **offload},
                                      checkpoint={"interval": 1, "async": in_background})

@@ -87,7 +87,9 @@ class Agreement(PooledTest, VerifyTest):
 
     def test_offloaded_state(self):
         """With a delay the run waits for the update before every comparison."""
+        in_files = {"device": "nvme", "nvme_path": self.env.folder}
         for world, stage, kind, more in ((2, 3, "gpt", {"offload_param": {"device": "cpu"}}), (3, 1, "mlp", {}),
+                                         (2, 2, "gpt", {"offload_optimizer": in_files}),
                                          (2, 2, "gpt", {"offload_optimizer": {"device": "cpu", "delayed_update": True}})):
             with self.subTest(stage=stage):
                 zero = {"stage": stage, "stage3_param_persistence_threshold": 40, "offload_optimizer": {"device": "cpu"}, **more}
