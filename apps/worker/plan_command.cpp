@@ -90,7 +90,7 @@ plan::Activations measure(const PlanOptions& options, config::JobConfig config, 
   const auto store = rendezvous::connect_store(alone, Deadline::after(std::chrono::minutes(1)));
   const auto world = comm::make_communicator({.device = device.is_cuda() ? device.index() : -1}, *store);
   const auto measured = plan::measure_activations(options.model, std::move(config), device, *world);
-  return {measured.forward_peak,
+  return {plan::activation_bytes(measured),
           fmt::format("measured on {}", device.is_cpu() ? "the CPU of this machine" : "its GPU")};
 }
 

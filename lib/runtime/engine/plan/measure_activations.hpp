@@ -18,6 +18,11 @@ struct MeasuredActivations {
   int64_t gradient_bytes = 0;  // those gradients
 };
 
+// What a rank needs for activations beside its state. Backward begins with all that forward has saved, and the gradient
+// of the loss's input beside it, often the most of a step; it ends with all gradients and few activations. If the
+// latter was the most, the gradients hide how much the beginning took, and forward's peak has to do.
+int64_t activation_bytes(const MeasuredActivations& measured);
+
 // `alone`: a communicator of size 1 on the device. The config's data, loss, precision, recomputation and micro batch
 // count; "auto" precision is that of the device. On the host CPU tensors are counted as PyTorch's allocator gives them
 // out. Throws UserError as a run does for a model, data or a config that do not belong together, and OutOfMemoryError.
