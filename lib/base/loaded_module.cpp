@@ -1,9 +1,11 @@
 #include "base/loaded_module.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -49,6 +51,23 @@ void* LoadedModule::symbol(const char* name) const {
   void* found = ::dlsym(handle_, name);
   DSL_CHECK(found, fmt::format("{} has no symbol {}", path_, name));
   return found;
+}
+
+std::string directory_of_loaded_library(const char* file_name) {
+  struct Search {
+    const char* file_name;
+    std::string directory;
+  } search{file_name, {}};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto* wanted = static_cast<Search*>(data);
+        const char* slash = info->dlpi_name ? std::strrchr(info->dlpi_name, '/') : nullptr;
+        if (!slash || std::strcmp(slash + 1, wanted->file_name) != 0) return 0;
+        wanted->directory.assign(info->dlpi_name, slash);
+        return 1;
+      },
+      &search);
+  return search.directory;
 }
 
 }  // namespace dslaunch

@@ -29,4 +29,7 @@ class LoadedModule {
   void* handle_;
 };
 
+// The directory of a library that this process has loaded, such as "libcudart.so.13"; empty: it has not. Any thread.
+std::string directory_of_loaded_library(const char* file_name);
+
 }  // namespace dslaunch

@@ -1,9 +1,6 @@
 #include "comm/modules.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
-
-#include <cstring>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -15,24 +12,6 @@ namespace {
 // LibTorch exports the symbols of its own copy of gloo; with deep binding the module finds Debian's first.
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 
-// The directory of an already loaded library; empty when it is not loaded.
-std::string directory_of_loaded(const char* file_name) {
-  struct Search {
-    const char* file_name;
-    std::string directory;
-  } search{file_name, {}};
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* data) {
-        auto* wanted = static_cast<Search*>(data);
-        const char* slash = info->dlpi_name ? std::strrchr(info->dlpi_name, '/') : nullptr;
-        if (!slash || std::strcmp(slash + 1, wanted->file_name) != 0) return 0;
-        wanted->directory.assign(info->dlpi_name, slash);
-        return 1;
-      },
-      &search);
-  return search.directory;
-}
-
 constexpr const char* kCudaAdvice =
     "This program was built with CUDA, but its CUDA module or LibTorch's CUDA libraries cannot be loaded: reinstall "
     "dslaunch and torch 2.11.0, or run with --device cpu";
@@ -40,7 +19,7 @@ constexpr const char* kCudaAdvice =
 // The module needs LibTorch's CUDA half with its NCCL and CUDA runtime. Loads it first and from the directory of the
 // CPU half, so that the module's dependencies resolve to these libraries and not to those of another installation.
 void load_torch_cuda() {
-  std::string directory = directory_of_loaded("libtorch_cpu.so");
+  std::string directory = directory_of_loaded_library("libtorch_cpu.so");
   if (directory.empty()) return;  // a program without LibTorch: the module finds it by its own search path
   std::string path = directory + "/libtorch_cuda.so";
   if (::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
