@@ -108,6 +108,9 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::kernels, &Kernels::bias_gradient>(
         "kernels.bias_gradient",
         "on GPUs the biases of linear layers get their gradient from a kernel of ours; false: PyTorch's"),
+    key<&JobConfig::kernels, &Kernels::fused_regions>(
+        "kernels.fused_regions",
+        "on GPUs chains of elementwise operators, norms and the like become generated kernels; false: PyTorch's"),
     key<&JobConfig::kernels, &Kernels::weight_gradient>(
         "kernels.weight_gradient",
         "linear layers write the gradients of their weights where they are summed; false: they are copied there"),

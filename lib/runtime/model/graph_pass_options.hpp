@@ -10,6 +10,7 @@ struct GraphPassOptions {
   config::Kernels kernels;
   // Of parameters and activations. A half-precision type: traces that were exported in another follow it.
   at::ScalarType compute_dtype = at::kFloat;
+  bool regions_on_cpu = false;  // for tests: fused regions on CPUs too, by their reference
 };
 
 }  // namespace dslaunch::runtime::model

@@ -7,6 +7,7 @@
 #include "runtime/model/fused/attention_rewrite.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/regions/region_finder.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
 #include "runtime/model/rewrites/size_arithmetic.hpp"
@@ -60,6 +61,12 @@ void group_attention_heads(PassContext& context) {
   if (count > 0) log::debug("graph pass grouped_attention: {} calls", count);
 }
 
+void fuse_regions(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  const int count = regions::fuse_regions(context.module);
+  if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
+}
+
 }  // namespace
 
 const std::vector<GraphPass>& graph_passes() {
@@ -95,6 +102,8 @@ const std::vector<GraphPass>& graph_passes() {
       {"attention_masks", &Kernels::attention_masks, kDevice, kModel,
        [](PassContext& run) { fused::simplify_attention_masks(run.module, masks_of(run)); }},
       {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, group_attention_heads},
+      // The last one: other passes do not look into regions.
+      {"fused_regions", &Kernels::fused_regions, kDevice, kModel, fuse_regions},
   };
   return passes;
 }

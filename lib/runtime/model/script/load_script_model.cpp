@@ -108,7 +108,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
                            std::move(units),
                            std::move(modes.frozen_in_eval),
                            has_half_parameters(facts.table),
-                           passes.kernels,
+                           passes,
                            stage ? std::move(stage->call) : stages::StageCall()};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
@@ -134,8 +134,10 @@ Result<LayerMeasurement> measure_script_layers(const std::string& path, const st
   const auto module = file::load_mapped_module(path);
   require_forward(module, path);
   rewrite_graphs(module, path, passes);
+  GraphPassOptions unfused = passes;  // the calls of layers must stay
+  unfused.kernels.fused_regions = false;
   passes::PassContext context{
-      .module = module, .options = passes, .device = device, .smallest_dtype = passes.compute_dtype};
+      .module = module, .options = unfused, .device = device, .smallest_dtype = passes.compute_dtype};
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   const auto analysis = analyze_model(file::load_mapped_module(path), path);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);

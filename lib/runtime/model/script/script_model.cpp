@@ -26,7 +26,7 @@ ScriptModel::ScriptModel(Parts parts)
       frozen_in_eval_(std::move(parts.frozen_in_eval)),
       traced_state_(rewrites::find_traced_state(module_)),
       is_half_file_(parts.is_half_file),
-      kernels_(parts.kernels),
+      pass_options_(parts.pass_options),
       stage_(std::move(parts.stage)),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
@@ -37,7 +37,7 @@ ScriptModel::ScriptModel(Parts parts)
 
 std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarType dtype) {
   device_ = device;
-  passes::PassContext context{.module = module_, .options = {kernels_}, .device = device, .smallest_dtype = dtype};
+  passes::PassContext context{.module = module_, .options = pass_options_, .device = device, .smallest_dtype = dtype};
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   return std::move(context.notes);
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "config/job_config.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
+#include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/runnable_model.hpp"
 #include "runtime/model/script/unit_interception.hpp"
@@ -22,8 +22,8 @@ class ScriptModel : public RunnableModel {
     analysis::UnitAssignment units;
     std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train
     bool is_half_file = false;                       // the file has parameters in half precision
-    config::Kernels kernels = {};
-    stages::StageCall stage = {};  // of a model that is not cut: nothing is carried
+    GraphPassOptions pass_options = {};              // for the passes that wait for the device
+    stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -46,7 +46,7 @@ class ScriptModel : public RunnableModel {
   std::vector<torch::jit::Module> frozen_in_eval_;
   const std::vector<ParameterLocation> traced_state_;
   const bool is_half_file_;
-  const config::Kernels kernels_;
+  const GraphPassOptions pass_options_;
   const stages::StageCall stage_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use

@@ -1,0 +1,407 @@
+#include "runtime/model/regions/region_finder.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/model/regions/lowering.hpp"
+#include "runtime/model/regions/partition.hpp"
+#include "runtime/model/regions/region_operator.hpp"
+#include "runtime/model/units/unit_forwards.hpp"
+
+namespace dslaunch::runtime::model::regions {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr int kMaxDepth = 64;  // of calls
+
+bool has_writes(const Block* block) {
+  for (const Node* node : block->nodes()) {
+    const auto* schema = node->maybeSchema();
+    if (schema != nullptr && schema->is_mutable()) return true;
+    for (const Block* inner : node->blocks()) {
+      if (has_writes(inner)) return true;
+    }
+  }
+  return false;
+}
+
+// A call whose callee may write to its arguments.
+bool may_write(const Node* node) {
+  if (node->kind() != c10::prim::CallMethod) return node->kind() == c10::prim::CallFunction;
+  const auto type = node->input(0)->type()->cast<c10::ClassType>();
+  const auto unit = type == nullptr ? nullptr : units::unit_forward(*type);
+  return unit == nullptr || has_writes(unit->original.graph()->block());
+}
+
+// Values that may share memory, as one class each: a value that somebody writes to in place spoils all of its class.
+class WrittenValues {
+ public:
+  explicit WrittenValues(const Block* block) {
+    visit(block);
+    for (const Value* value : written_) spoiled_.insert(root(value));
+  }
+
+  bool contains(const Value* value) { return spoiled_.count(root(value)) > 0; }
+
+ private:
+  void visit(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      for (const Block* inner : node->blocks()) {
+        visit(inner);
+        for (const Value* output : inner->outputs()) join_all(node->outputs(), output);
+        for (const Value* input : inner->inputs()) {
+          for (const Value* outer : node->inputs()) join(input, outer);
+        }
+      }
+      visit(node);
+    }
+  }
+
+  void visit(const Node* node) {
+    if (node->kind() == c10::prim::GetAttr) {
+      join(node->output(), attributes_.emplace(node->s(c10::attr::name), node->output()).first->second);
+    }
+    if (may_write(node)) written_.insert(written_.end(), node->inputs().begin(), node->inputs().end());
+    const auto* schema = node->maybeSchema();
+    if (schema == nullptr || schema->is_vararg()) {
+      // Constructors of lists and the like, and calls, whose results may be their arguments.
+      for (const Value* input : node->inputs()) join_all(node->outputs(), input);
+      return;
+    }
+    for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
+      const auto* alias = schema->arguments()[i].alias_info();
+      if (alias == nullptr) continue;
+      if (alias->isWrite()) written_.push_back(node->input(i));
+      join_all(node->outputs(), node->input(i));
+    }
+  }
+
+  void join_all(at::ArrayRef<const Value*> outputs, const Value* value) {
+    for (const Value* output : outputs) join(output, value);
+  }
+  void join(const Value* a, const Value* b) {
+    if (!holds_tensors(a) || !holds_tensors(b)) return;
+    parent_[root(a)] = root(b);
+  }
+  // A number shares no memory, and a module holds parameters, which are not written to in forward.
+  static bool holds_tensors(const Value* value) {
+    const auto kind = value->type()->kind();
+    return kind != c10::TypeKind::IntType && kind != c10::TypeKind::FloatType && kind != c10::TypeKind::BoolType &&
+           kind != c10::TypeKind::NoneType && kind != c10::TypeKind::ClassType && kind != c10::TypeKind::StringType;
+  }
+  const Value* root(const Value* value) {
+    while (true) {
+      const auto found = parent_.find(value);
+      if (found == parent_.end() || found->second == value) return value;
+      value = found->second;
+    }
+  }
+
+  std::unordered_map<std::string, const Value*> attributes_;  // by name
+  std::unordered_map<const Value*, const Value*> parent_;
+  std::vector<const Value*> written_;
+  std::unordered_set<const Value*> spoiled_;
+};
+
+bool is_glue(const Node* node) {
+  return node->kind() == c10::prim::ListConstruct;
+}
+
+// A number that follows from sizes and dtypes: of a tensor in the region, it would separate the region from itself.
+bool is_metadata(const Node* node) {
+  static const std::unordered_set<std::string> of_tensors{"prim::dtype", "aten::size", "aten::dim"};
+  static const std::unordered_set<std::string> of_numbers{"aten::floordiv", "aten::add", "aten::sub", "aten::mul",
+                                                          "aten::neg"};
+  if (node->outputs().size() != 1 || node->output()->type()->kind() != c10::TypeKind::IntType) return false;
+  if (of_tensors.count(node->kind().toQualString()) > 0) {
+    return node->input(0)->type()->isSubtypeOf(*c10::TensorType::get());
+  }
+  return of_numbers.count(node->kind().toQualString()) > 0 &&
+         std::all_of(node->inputs().begin(), node->inputs().end(),
+                     [](const Value* input) { return input->type()->kind() == c10::TypeKind::IntType; });
+}
+
+// A node across which nothing moves: branches, calls, writes, effects.
+bool is_barrier(const Node* node) {
+  static const auto kKeepConstants = c10::Symbol::fromQualString("dslaunch::keep_constants");  // repeatable, no effects
+  if (!node->blocks().empty()) return true;
+  if (node->kind() == kKeepConstants) return false;
+  if (node->kind() == c10::prim::Constant || node->kind() == c10::prim::GetAttr || is_glue(node) ||
+      node->kind() == c10::prim::TupleConstruct || node->kind() == c10::prim::TupleUnpack ||
+      node->kind() == c10::prim::ListUnpack) {
+    return false;
+  }
+  const auto* schema = node->maybeSchema();
+  return schema == nullptr || schema->is_vararg() || schema->is_mutable() || node->hasSideEffects();
+}
+
+class BlockFusion {
+ public:
+  BlockFusion(Block* block, WrittenValues& written) : block_(block), written_(written) {}
+
+  int run() {
+    int count = 0;
+    std::vector<Node*> segment;
+    std::vector<Node*> all(block_->nodes().begin(), block_->nodes().end());
+    for (Node* node : all) {
+      if (!is_barrier(node)) {
+        segment.push_back(node);
+        continue;
+      }
+      count += fuse(segment, node);
+      segment.clear();
+      for (Block* inner : node->blocks()) count += BlockFusion(inner, written_).run();
+    }
+    return count + fuse(segment, block_->return_node());
+  }
+
+ private:
+  // In the place of a list, what is in it.
+  static std::vector<Value*> real_inputs(Node* node) {
+    std::vector<Value*> out;
+    for (Value* input : node->inputs()) {
+      if (is_glue(input->node())) {
+        out.insert(out.end(), input->node()->inputs().begin(), input->node()->inputs().end());
+      } else {
+        out.push_back(input);
+      }
+    }
+    return out;
+  }
+
+  bool is_candidate(Node* node) {
+    if (!is_region_operator(node) || written_.contains(node->output())) return false;
+    for (Value* input : real_inputs(node)) {
+      if (written_.contains(input)) return false;
+    }
+    return true;
+  }
+
+  // `end`: the node after the segment.
+  int fuse(const std::vector<Node*>& segment, Node* end) {
+    std::unordered_map<const Value*, size_t> maker;
+    std::vector<PartitionItem> items;
+    std::vector<Node*> nodes;
+    for (Node* node : segment) {
+      if (is_glue(node)) continue;
+      PartitionItem item;
+      for (const Value* input : real_inputs(node)) {
+        if (const auto found = maker.find(input); found != maker.end()) item.inputs.push_back(found->second);
+      }
+      if (is_metadata(node) || is_candidate(node)) item.kind = 0;
+      for (const Value* output : node->outputs()) maker[output] = nodes.size();
+      nodes.push_back(node);
+      items.push_back(std::move(item));
+    }
+    const auto group = partition(items);
+    std::map<size_t, std::vector<size_t>> members;
+    for (size_t i = 0; i < nodes.size(); ++i) members[group[i]].push_back(i);
+    const auto is_region = [&](const auto& group_and_members) {
+      const auto& of_group = group_and_members.second;
+      return std::count_if(of_group.begin(), of_group.end(), [&](size_t i) { return !is_metadata(nodes[i]); }) > 1;
+    };
+    if (std::none_of(members.begin(), members.end(), is_region)) return 0;
+    reorder(segment, nodes, items, group, members, end);
+    int count = 0;
+    for (const auto& one : members) {
+      if (!is_region(one)) continue;
+      std::vector<Node*> inside;
+      for (const size_t i : one.second) inside.push_back(nodes[i]);
+      count += carve(inside) ? 1 : 0;
+    }
+    return count;
+  }
+
+  // Moves the nodes so that each group lies together; groups keep the order of their last nodes as far as they can.
+  static void reorder(const std::vector<Node*>& segment, const std::vector<Node*>& nodes,
+                      const std::vector<PartitionItem>& items, const std::vector<size_t>& group,
+                      const std::map<size_t, std::vector<size_t>>& members, Node* end) {
+    std::unordered_set<Node*> glue;  // not yet moved
+    for (Node* node : segment) {
+      if (is_glue(node)) glue.insert(node);
+    }
+    const std::function<void(Node*)> move_glue = [&](Node* node) {
+      if (glue.erase(node) == 0) return;
+      for (Value* input : node->inputs()) move_glue(input->node());
+      node->moveBefore(end);
+    };
+    std::map<size_t, std::set<size_t>> needs, users;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      for (const size_t input : items[i].inputs) {
+        if (group[input] == group[i]) continue;
+        needs[group[i]].insert(group[input]);
+        users[group[input]].insert(group[i]);
+      }
+    }
+    using Entry = std::pair<size_t, size_t>;  // last node, group
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    std::map<size_t, size_t> waiting;
+    for (const auto& [number, of_group] : members) {
+      waiting[number] = needs[number].size();
+      if (waiting[number] == 0) ready.emplace(of_group.back(), number);
+    }
+    while (!ready.empty()) {
+      const size_t number = ready.top().second;
+      ready.pop();
+      for (const size_t i : members.at(number)) {
+        for (Value* input : nodes[i]->inputs()) move_glue(input->node());
+        nodes[i]->moveBefore(end);
+      }
+      for (const size_t user : users[number]) {
+        if (--waiting[user] == 0) ready.emplace(members.at(user).back(), user);
+      }
+    }
+    for (Node* node : segment) move_glue(node);  // read later on
+  }
+
+  // Replaces nodes that lie together.
+  bool carve(const std::vector<Node*>& inside) {
+    const std::unordered_set<const Node*> members(inside.begin(), inside.end());
+    auto subgraph = std::make_shared<Graph>();
+    std::unordered_map<Value*, Value*> copies;
+    std::vector<Value*> inputs;
+    const std::function<Value*(Value*)> copy_of = [&](Value* value) -> Value* {
+      if (const auto found = copies.find(value); found != copies.end()) return found->second;
+      Node* made = value->node();
+      if (made->kind() == c10::prim::Constant) {
+        Node* constant = subgraph->createClone(made, copy_of);
+        subgraph->prependNode(constant);
+        return copies[value] = constant->output();
+      }
+      if (is_glue(made)) {
+        Node* list = subgraph->createClone(made, copy_of);
+        subgraph->appendNode(list);
+        return copies[value] = list->output();
+      }
+      Value* input = subgraph->addInput();
+      input->setType(value->type());
+      inputs.push_back(value);
+      return copies[value] = input;
+    };
+    for (Node* node : inside) {
+      Node* clone = subgraph->createClone(node, copy_of);
+      subgraph->appendNode(clone);
+      for (size_t i = 0; i < node->outputs().size(); ++i) copies[node->output(i)] = clone->output(i);
+    }
+    std::vector<Value*> outputs;
+    for (Node* node : inside) {
+      if (is_needed_outside(node->output(), members)) outputs.push_back(node->output());
+    }
+    if (outputs.empty()) return false;
+    for (Value* output : outputs) subgraph->registerOutput(copies.at(output));
+    Node* fused = create_fused_region(*block_->owningGraph(), inputs, subgraph);
+    fused->setSourceRange(inside.front()->sourceRange());
+    fused->insertAfter(inside.back());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      fused->output(i)->copyMetadata(outputs[i]);
+      outputs[i]->replaceAllUsesWith(fused->output(i));
+    }
+    for (auto it = inside.rbegin(); it != inside.rend(); ++it) {
+      std::set<Node*> lists;
+      for (Value* input : (*it)->inputs()) {
+        if (is_glue(input->node())) lists.insert(input->node());
+      }
+      (*it)->destroy();
+      for (Node* list : lists) {
+        const auto reads_results = [&](const Value* input) { return input->node() == fused; };
+        if (!list->hasUses()) {
+          list->destroy();
+        } else if (std::any_of(list->inputs().begin(), list->inputs().end(), reads_results)) {
+          list->moveAfter(fused);  // others read it as well
+        }
+      }
+    }
+    return true;
+  }
+
+  static bool is_needed_outside(const Value* value, const std::unordered_set<const Node*>& inside) {
+    return std::any_of(value->uses().begin(), value->uses().end(), [&](const auto& use) {
+      if (is_glue(use.user)) return is_needed_outside(use.user->output(), inside);
+      return inside.count(use.user) == 0;
+    });
+  }
+
+  Block* block_;
+  WrittenValues& written_;
+};
+
+// Whether a call is one of a unit.
+bool is_unit_call(const Node* node) {
+  const auto type = node->input(0)->type()->cast<c10::ClassType>();
+  return type != nullptr && node->s(c10::attr::name) == "forward" && units::unit_forward(*type) != nullptr;
+}
+
+torch::jit::GraphFunction* callee_of(Node* node) {
+  torch::jit::Function* function = nullptr;
+  if (node->kind() == c10::prim::CallFunction) {
+    function = node->input(0)->type()->expect<c10::FunctionType>()->function();
+  } else if (node->kind() == c10::prim::CallMethod && !is_unit_call(node)) {
+    const auto type = node->input(0)->type()->cast<c10::ClassType>();
+    function = type == nullptr ? nullptr : type->findMethod(node->s(c10::attr::name));
+  }
+  if (function == nullptr || !function->isGraphFunction()) return nullptr;
+  function->ensure_defined();
+  return &torch::jit::toGraphFunction(*function);
+}
+
+void inline_calls(Block* block, int depth) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;
+    for (Block* inner : node->blocks()) inline_calls(inner, depth);
+    auto* callee = depth < kMaxDepth ? callee_of(node) : nullptr;
+    if (callee == nullptr) continue;
+    const auto graph = callee->graph()->copy();
+    inline_calls(graph->block(), depth + 1);
+    if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
+    torch::jit::inlineCallTo(node, callee, graph.get());
+  }
+}
+
+int fuse_graph(const std::shared_ptr<Graph>& graph) {
+  inline_calls(graph->block(), 0);
+  torch::jit::LowerSimpleTuples(graph);
+  return fuse_regions(graph->block());
+}
+
+}  // namespace
+
+int fuse_regions(Block* block) {
+  WrittenValues written(block);
+  return BlockFusion(block, written).run();
+}
+
+int fuse_regions(const torch::jit::Module& model) {
+  int count = 0;
+  std::unordered_set<const void*> seen;
+  std::vector<std::shared_ptr<Graph>> graphs;
+  for (const auto& module : model.modules()) {
+    if (!seen.insert(module.type().get()).second) continue;
+    if (const auto unit = units::unit_forward(*module.type())) graphs.push_back(unit->original.graph());
+  }
+  if (!units::unit_forward(*model.type())) {
+    if (auto* method = model.type()->findMethod("forward"); method != nullptr && method->isGraphFunction()) {
+      method->ensure_defined();
+      graphs.push_back(torch::jit::toGraphFunction(*method).graph());
+    }
+  }
+  for (const auto& graph : graphs) count += fuse_graph(graph);
+  return count;
+}
+
+}  // namespace dslaunch::runtime::model::regions

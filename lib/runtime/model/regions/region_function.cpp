@@ -1,0 +1,200 @@
+#include "runtime/model/regions/region_function.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "runtime/model/regions/region_reference.hpp"
+
+namespace dslaunch::runtime::model::regions {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using From = BackwardSource::From;
+
+bool is_on_gpu(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.is_cuda(); });
+}
+
+size_t first_input_of(const Backward& backward, size_t output) {
+  const auto found = std::find_if(backward.gradients.begin(), backward.gradients.end(),
+                                  [&](const auto& gradient) { return gradient.output == output; });
+  return found->input;
+}
+
+class RegionFunction : public torch::autograd::Function<RegionFunction> {
+ public:
+  static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<RegionPlan>& plan,
+                               at::TensorList inputs) {
+    variable_list outputs = plan->run_forward(inputs.vec()), not_differentiable;
+    context->set_materialize_grads(false);
+    context->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    const auto& region = plan->forward();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!at::isFloatingType(region.outputs[i].dtype)) not_differentiable.push_back(outputs[i]);
+    }
+    context->mark_non_differentiable(not_differentiable);
+    // What the backward of all outputs reads is enough for that of some of them.
+    const auto& all = plan->backward(wanted(inputs), std::vector<bool>(outputs.size(), true));
+    variable_list saved;
+    for (const auto& source : all.backward.sources) {
+      if (source.from != From::kGradient) {
+        saved.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
+      }
+    }
+    context->save_for_backward(saved);
+    context->saved_data["wanted"] = to_list(wanted(inputs));
+    std::vector<std::vector<int64_t>> sizes;
+    for (const auto& input : inputs) sizes.push_back(input.sizes().vec());
+    context->saved_data["sizes"] = sizes;
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& upstream) {
+    const auto plan = c10::static_intrusive_pointer_cast<RegionPlan>(context->saved_data["plan"].toCapsule());
+    const auto wanted = from_list(context->saved_data["wanted"]);
+    std::vector<bool> given;
+    for (const auto& gradient : upstream) given.push_back(gradient.defined());
+    auto& chosen = plan->backward(wanted, given);
+    const auto& all = plan->backward(wanted, std::vector<bool>(upstream.size(), true));
+    const auto saved = context->get_saved_variables();
+    std::vector<at::Tensor> sources;
+    for (const auto& source : chosen.backward.sources) {
+      if (source.from == From::kGradient) {
+        sources.push_back(upstream[source.index]);
+      } else {
+        sources.push_back(saved[place_of(source, all.backward)]);
+      }
+    }
+    variable_list out(wanted.size() + 1);  // the plan has none
+    if (chosen.backward.region.outputs.empty()) return out;
+    const auto gradients = at::GradMode::is_enabled()  // second-order gradients are wanted
+                               ? run_reference(chosen.backward.region, sources, plan->leading())
+                               : plan->run_backward(chosen, sources);
+    const auto sizes = context->saved_data["sizes"].toList();
+    for (const auto& [input, output] : chosen.backward.gradients) {
+      const auto size = c10::IValue(sizes.get(input)).toIntVector();
+      const bool is_summed = chosen.backward.region.outputs[output].rows == Rows::kSum;
+      out[input + 1] = is_summed ? gradients[output].reshape(size) : at::sum_to(gradients[output], size);
+    }
+    return out;
+  }
+
+ private:
+  static std::vector<bool> wanted(at::TensorList inputs) {
+    std::vector<bool> out;
+    for (const auto& input : inputs) out.push_back(input.requires_grad());
+    return out;
+  }
+  static std::vector<int64_t> to_list(const std::vector<bool>& flags) { return {flags.begin(), flags.end()}; }
+  static std::vector<bool> from_list(const c10::IValue& value) {
+    const auto numbers = value.toIntVector();
+    return {numbers.begin(), numbers.end()};
+  }
+  // Among the saved tensors, which are the sources of `all` without its gradients.
+  static size_t place_of(const BackwardSource& source, const Backward& all) {
+    size_t place = 0;
+    for (const auto& one : all.sources) {
+      if (one == source) return place;
+      place += one.from == From::kGradient ? 0 : 1;
+    }
+    throw InternalError(__FILE__, __LINE__, "place_of", "a backward of some outputs reads what that of all does not");
+  }
+};
+
+}  // namespace
+
+RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results)
+    : forward_(std::move(forward)), leading_(std::move(leading)), results_(std::move(results)) {}
+
+RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, const std::vector<bool>& given) {
+  auto key = wanted;
+  key.insert(key.end(), given.begin(), given.end());
+  const std::lock_guard lock(mutex_);
+  auto& plan = backward_[key];
+  if (plan == nullptr) {
+    auto derived = derive_backward(forward(), wanted, given);
+    Region region = derived.region;
+    plan.reset(new BackwardPlan{std::move(derived), RegionKernel(std::move(region))});
+  }
+  return *plan;
+}
+
+std::vector<at::Tensor> RegionPlan::empty_outputs(const at::TensorOptions& options) const {
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const auto dtype = forward().outputs[i].dtype;
+    out.push_back(at::empty_strided(results_[i].sizes, results_[i].strides, options.dtype(dtype).requires_grad(false)));
+  }
+  return out;
+}
+
+// As the inputs lie in memory, so that their own backwards read them in order.
+std::vector<at::Tensor> RegionPlan::empty_gradients(const BackwardPlan& plan,
+                                                    const std::vector<at::Tensor>& sources) const {
+  const auto& region = plan.backward.region;
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < region.outputs.size(); ++i) {
+    const auto& output = region.outputs[i];
+    auto sizes = output.rows == Rows::kSum ? std::vector<int64_t>() : leading_;
+    sizes.push_back(region.node(output.value).width);
+    at::Tensor like;
+    for (size_t s = 0; s < sources.size(); ++s) {
+      const auto& source = plan.backward.sources[s];
+      const bool is_own = source.from == From::kInput && source.index == first_input_of(plan.backward, i);
+      if (is_own || (!like.defined() && source.from == From::kGradient)) like = sources[s];
+      if (is_own) break;
+    }
+    const bool is_dense = like.defined() && like.sizes() == at::IntArrayRef(sizes) &&
+                          like.is_non_overlapping_and_dense() && like.stride(-1) == 1;
+    const auto options = sources[0].options().dtype(output.dtype).requires_grad(false);
+    out.push_back(is_dense ? at::empty_strided(sizes, like.strides(), options) : at::empty(sizes, options));
+  }
+  return out;
+}
+
+void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vector<bool>& wanted,
+                         const at::Tensor& like) {
+  const auto outputs = empty_outputs(inputs[0].options());
+  forward_.prepare(leading_, inputs, outputs, like);
+  const auto& plan = backward(wanted, std::vector<bool>(outputs.size(), true));
+  if (plan.backward.region.outputs.empty()) return;
+  std::vector<at::Tensor> sources;
+  for (const auto& source : plan.backward.sources) {
+    sources.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
+  }
+  plan.kernel.prepare(leading_, sources, empty_gradients(plan, sources), like);
+}
+
+std::vector<at::Tensor> RegionPlan::run_forward(const std::vector<at::Tensor>& inputs) {
+  if (is_on_gpu(inputs)) {
+    auto outputs = empty_outputs(inputs[0].options());
+    if (forward_.run(leading_, inputs, outputs)) return outputs;
+  }
+  const auto values = run_reference(forward(), inputs, leading_);
+  auto outputs = empty_outputs(inputs[0].options());  // the reference may hand out an input, or shared columns
+  for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(values[i]);
+  return outputs;
+}
+
+std::vector<at::Tensor> RegionPlan::run_backward(BackwardPlan& plan, const std::vector<at::Tensor>& sources) const {
+  if (is_on_gpu(sources)) {
+    auto outputs = empty_gradients(plan, sources);
+    if (plan.kernel.run(leading_, sources, outputs)) return outputs;
+  }
+  auto out = run_reference(plan.backward.region, sources, leading_);
+  for (auto& gradient : out) gradient = gradient.contiguous();
+  return out;
+}
+
+std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs) {
+  const bool trains = at::GradMode::is_enabled() &&
+                      std::any_of(inputs.begin(), inputs.end(), [](const auto& one) { return one.requires_grad(); });
+  return trains ? RegionFunction::apply(plan, at::TensorList(inputs)) : plan->run_forward(inputs);
+}
+
+}  // namespace dslaunch::runtime::model::regions

@@ -1,0 +1,57 @@
+// A region as a differentiable function of tensors: generated kernels on GPUs, the reference elsewhere and where a
+// kernel cannot be made.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/custom_class.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/model/regions/region_derivative.hpp"
+#include "runtime/model/regions/region_ir.hpp"
+#include "runtime/model/regions/region_kernel.hpp"
+
+namespace dslaunch::runtime::model::regions {
+
+// A region for tensors of certain sizes. Any thread.
+class RegionPlan : public torch::CustomClassHolder {
+ public:
+  struct Result {
+    std::vector<int64_t> sizes, strides;
+  };
+  // `results`: by output. `leading`: of all of them.
+  RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results);
+
+  const Region& forward() const { return forward_.region(); }
+  const std::vector<int64_t>& leading() const { return leading_; }
+
+  struct BackwardPlan {
+    Backward backward;
+    RegionKernel kernel;
+  };
+  // For these wanted gradients and given output gradients; derived once.
+  BackwardPlan& backward(const std::vector<bool>& wanted, const std::vector<bool>& given);
+
+  // Begins to compile the kernels for inputs that lie as these, which need no data, and for their backward.
+  void prepare(const std::vector<at::Tensor>& inputs, const std::vector<bool>& wanted, const at::Tensor& like);
+
+  std::vector<at::Tensor> run_forward(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> run_backward(BackwardPlan& plan, const std::vector<at::Tensor>& sources) const;
+
+ private:
+  std::vector<at::Tensor> empty_outputs(const at::TensorOptions& options) const;
+  std::vector<at::Tensor> empty_gradients(const BackwardPlan& plan, const std::vector<at::Tensor>& sources) const;
+
+  RegionKernel forward_;
+  const std::vector<int64_t> leading_;
+  const std::vector<Result> results_;
+  std::mutex mutex_;
+  std::map<std::vector<bool>, std::unique_ptr<BackwardPlan>> backward_;
+};
+
+// The outputs; differentiable, also twice. `inputs` have the dtypes and sizes that the plan was made for.
+std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs);
+
+}  // namespace dslaunch::runtime::model::regions

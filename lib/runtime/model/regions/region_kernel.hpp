@@ -1,0 +1,59 @@
+// The kernels of one region: one for each way in which its tensors lie in memory, made at its first launch.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "runtime/model/regions/region_ir.hpp"
+#include "runtime/model/regions/region_source.hpp"
+
+namespace dslaunch::runtime::model::regions {
+
+// A launch as plain values, without pointers: what a layout decides.
+struct Launch {
+  KernelLayout layout;
+  std::vector<std::vector<bool>> varies;  // by input, over the merged dims
+  int64_t rows = 1;
+  std::vector<int64_t> sizes;                 // of the merged dims
+  std::vector<std::vector<int64_t>> strides;  // by input, then by output; of the merged dims, then of the columns
+};
+
+// `leading`: sizes of the rows' dims. Inputs broadcast to [leading..., width]; outputs have these sizes, or [width] and
+// are summed over the rows. Orders the dims as they lie in memory and merges neighbours. Pure: reads no values.
+Launch plan_launch(const Region& region, const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
+                   const std::vector<at::Tensor>& outputs);
+
+class RegionKernel {
+ public:
+  explicit RegionKernel(Region region) : region_(std::move(region)) {}
+  const Region& region() const { return region_; }
+
+  // On the GPU of the tensors; any thread. False: there is no kernel for them, which is said once for each region, and
+  // nothing is written.
+  bool run(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
+           const std::vector<at::Tensor>& outputs);
+
+  // Begins to compile what run() will need for tensors that lie as these, which need no data; `like`: one on the GPU.
+  void prepare(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
+               const std::vector<at::Tensor>& outputs, const at::Tensor& like) const;
+
+ private:
+  Result<KernelSource> source_for(const Launch& launch) const;
+
+  struct Loaded {
+    KernelSource source;
+    void* kernel = nullptr;
+  };
+  const Loaded* loaded(const Launch& launch, const at::Tensor& like);
+
+  const Region region_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Loaded>> loaded_;  // by layout and device; null: there is none
+};
+
+}  // namespace dslaunch::runtime::model::regions

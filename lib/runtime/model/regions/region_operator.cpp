@@ -1,0 +1,140 @@
+#include "runtime/model/regions/region_operator.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "runtime/generated_kernels/compiler.hpp"
+#include "runtime/model/regions/region_program.hpp"
+
+namespace dslaunch::runtime::model::regions {
+namespace {
+
+using torch::jit::Stack;
+
+// Sequence lengths and the like; a model whose shapes keep changing is better off without a program for each.
+constexpr size_t kMaxPrograms = 64;
+
+using Description = std::vector<int64_t>;
+
+// Of what a program depends on; nothing: the subgraph runs as it is.
+std::optional<Description> describe(const std::vector<c10::IValue>& inputs) {
+  Description out;
+  for (const auto& input : inputs) {
+    if (input.isTensor()) {
+      const at::Tensor& tensor = input.toTensor();
+      if (!tensor.defined() || tensor.layout() != at::kStrided ||
+          at::autocast::is_autocast_enabled(tensor.device().type())) {
+        return std::nullopt;
+      }
+      out.push_back(static_cast<int64_t>(tensor.scalar_type()));
+      out.push_back(static_cast<int64_t>(tensor.device().type()) * 256 + tensor.device().index());
+      out.push_back(tensor.dim());
+      out.insert(out.end(), tensor.sizes().begin(), tensor.sizes().end());
+      out.insert(out.end(), tensor.strides().begin(), tensor.strides().end());
+    } else if (input.isInt()) {
+      out.insert(out.end(), {-1, input.toInt()});
+    } else if (input.isBool()) {
+      out.insert(out.end(), {-2, input.toBool() ? 1 : 0});
+    } else if (input.isDouble()) {
+      const double number = input.toDouble();
+      int64_t bits = 0;
+      static_assert(sizeof bits == sizeof number);
+      std::memcpy(&bits, &number, sizeof bits);
+      out.insert(out.end(), {-3, bits});
+    } else if (input.isNone()) {
+      out.push_back(-4);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+
+struct Hash {
+  size_t operator()(const Description& description) const {
+    size_t hash = description.size();
+    for (const int64_t one : description) hash = hash * 0x9e3779b97f4a7c15ULL + static_cast<size_t>(one);
+    return hash ^ (hash >> 29);
+  }
+};
+
+bool has_compiler() {
+  static const bool found = [] {
+    const auto compiler = generated_kernels::Compiler::find();
+    if (!compiler.ok()) log::warning("elementwise operators of the model run one by one: {}", compiler.error());
+    return compiler.ok();
+  }();
+  return found;
+}
+
+class FusedRegion {
+ public:
+  explicit FusedRegion(std::shared_ptr<torch::jit::Graph> graph)
+      : graph_(std::move(graph)), code_(graph_, "fused_region") {}
+
+  void run(Stack& stack) {
+    const size_t count = graph_->inputs().size();
+    const std::vector<c10::IValue> inputs(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+    const RegionProgram* program = program_for(inputs);
+    if (program == nullptr) {
+      torch::jit::InterpreterState(code_).run(stack);
+      return;
+    }
+    torch::jit::drop(stack, count);
+    for (auto& output : program->run(inputs)) stack.push_back(std::move(output));
+  }
+
+ private:
+  const RegionProgram* program_for(const std::vector<c10::IValue>& inputs) {
+    const auto description = describe(inputs);
+    if (!description) return nullptr;
+    const std::lock_guard lock(mutex_);
+    if (const auto found = programs_.find(*description); found != programs_.end()) return found->second.get();
+    const bool is_on_gpu = std::any_of(
+        inputs.begin(), inputs.end(), [](const auto& input) { return input.isTensor() && input.toTensor().is_cuda(); });
+    if (programs_.size() >= kMaxPrograms || (is_on_gpu && !has_compiler())) return nullptr;
+    auto made = RegionProgram::make(*graph_, inputs);
+    if (!made.ok()) log::debug("a group of operators stays as it is: {}", made.error());
+    auto& place = programs_[*description];
+    if (made.ok()) place = *std::move(made);
+    if (place != nullptr) log::debug("{}", place->describe());
+    return place.get();
+  }
+
+  const std::shared_ptr<torch::jit::Graph> graph_;
+  const torch::jit::Code code_;
+  std::mutex mutex_;
+  std::unordered_map<Description, std::unique_ptr<RegionProgram>, Hash> programs_;  // null: as it is
+};
+
+torch::jit::Operation fused_region_operation(const torch::jit::Node* node) {
+  auto region = std::make_shared<FusedRegion>(node->g(c10::attr::Subgraph)->copy());
+  return [region](Stack& stack) { region->run(stack); };
+}
+
+const torch::jit::RegisterOperators kRegistration({torch::jit::Operator("dslaunch::fused_region(...) -> ...",
+                                                                        fused_region_operation,
+                                                                        c10::AliasAnalysisKind::CONSERVATIVE)});
+
+}  // namespace
+
+torch::jit::Node* create_fused_region(torch::jit::Graph& graph, at::ArrayRef<torch::jit::Value*> inputs,
+                                      std::shared_ptr<torch::jit::Graph> subgraph) {
+  torch::jit::Node* node = graph.create(c10::Symbol::fromQualString(kFusedRegion), inputs, subgraph->outputs().size());
+  node->g_(c10::attr::Subgraph, std::move(subgraph));
+  return node;
+}
+
+}  // namespace dslaunch::runtime::model::regions

@@ -1,0 +1,16 @@
+// The operator dslaunch::fused_region, which runs a carved subgraph: by a program for each description of its inputs
+// that it has seen, and as it was written where that does not work.
+#pragma once
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+
+namespace dslaunch::runtime::model::regions {
+
+inline constexpr char kFusedRegion[] = "dslaunch::fused_region";
+
+// A node that is not yet in its place. It has an output for each of the subgraph's.
+torch::jit::Node* create_fused_region(torch::jit::Graph& graph, at::ArrayRef<torch::jit::Value*> inputs,
+                                      std::shared_ptr<torch::jit::Graph> subgraph);
+
+}  // namespace dslaunch::runtime::model::regions

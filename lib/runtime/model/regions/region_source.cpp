@@ -1,0 +1,640 @@
+#include "runtime/model/regions/region_source.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime::model::regions {
+namespace {
+
+constexpr int kWarp = 32, kMaxThreads = 1024, kElementwiseThreads = 256;
+constexpr size_t kMaxCode = 3000;     // statements; more would compile for seconds
+constexpr int kMaxCachedBytes = 256;  // of a thread's registers for inputs that several reductions read
+
+constexpr char kPrelude[] = R"(
+typedef long long i64;
+typedef unsigned short u16;
+struct bf16 { u16 bits; };
+struct f16 { u16 bits; };
+struct flag { unsigned char bits; };
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack { T at[N]; };
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(flag x) { return x.bits ? 1.0f : 0.0f; }
+__device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ __forceinline__ float widen(f16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
+__device__ __forceinline__ void narrow(float x, float& to) { to = x; }
+__device__ __forceinline__ void narrow(float x, flag& to) { to.bits = x != 0.0f; }
+__device__ __forceinline__ void narrow(float x, bf16& to) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
+__device__ __forceinline__ void narrow(float x, f16& to) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
+template <class T> __device__ __forceinline__ float rounded(float x) { T t; narrow(x, t); return widen(t); }
+// A maximum or minimum of anything and NaN is NaN, as PyTorch's.
+__device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; }
+__device__ __forceinline__ float smaller(float a, float b) { return a < b || a != a ? a : b; }
+// Over as many neighbouring threads, in all of them.
+template <int COUNT> __device__ __forceinline__ float in_warp_add(float x) {
+#pragma unroll
+  for (int d = COUNT / 2; d > 0; d /= 2) x += __shfl_xor_sync(~0u, x, d);
+  return x;
+}
+template <int COUNT> __device__ __forceinline__ float in_warp_larger(float x) {
+#pragma unroll
+  for (int d = COUNT / 2; d > 0; d /= 2) x = larger(x, __shfl_xor_sync(~0u, x, d));
+  return x;
+}
+// By the cache for read-only memory, so that the compiler may move loads in front of stores.
+template <class W, class P> __device__ __forceinline__ void load_words(const void* from, P& to) {
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(P) / sizeof(W)); ++i) ((W*)&to)[i] = __ldg((const W*)from + i);
+}
+template <class P> __device__ __forceinline__ P load(const void* from) {
+  P to;
+  if constexpr (sizeof(P) % 16 == 0) load_words<uint4>(from, to);
+  else if constexpr (sizeof(P) == 8) load_words<uint2>(from, to);
+  else if constexpr (sizeof(P) == 4) load_words<unsigned>(from, to);
+  else if constexpr (sizeof(P) == 2) load_words<unsigned short>(from, to);
+  else load_words<unsigned char>(from, to);
+  return to;
+}
+)";
+
+// Of regions whose results are all bf16, where these are exact enough.
+constexpr char kFastFunctions[] = R"(
+__device__ __forceinline__ float sigmoid_of(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+__device__ __forceinline__ float tanh_of(float x) { float r; asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+)";
+constexpr char kExactFunctions[] = R"(
+__device__ __forceinline__ float sigmoid_of(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
+)";
+
+const char* type_name(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return "float";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kHalf:
+      return "f16";
+    case at::kBool:
+      return "flag";
+    default:
+      return nullptr;
+  }
+}
+
+std::string literal(double number) {
+  const auto value = static_cast<float>(number);
+  if (std::isnan(value)) return "__int_as_float(0x7fffffff)";
+  if (std::isinf(value)) return value > 0 ? "__int_as_float(0x7f800000)" : "__int_as_float(0xff800000)";
+  auto text = fmt::format("{:.9g}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return value < 0 || std::signbit(value) ? "(" + text + "f)" : text + "f";
+}
+
+// The operation on fp32 operands.
+std::string expression(const Instruction& node, const std::vector<std::string>& x) {
+  switch (node.op) {
+    case Op::kConstant:
+      return literal(node.number);
+    case Op::kNegate:
+      return "-" + x[0];
+    case Op::kAbs:
+      return "fabsf(" + x[0] + ")";
+    case Op::kExp:
+      return "expf(" + x[0] + ")";
+    case Op::kLog:
+      return "logf(" + x[0] + ")";
+    case Op::kSqrt:
+      return "sqrtf(" + x[0] + ")";
+    case Op::kRsqrt:
+      return "rsqrtf(" + x[0] + ")";
+    case Op::kReciprocal:
+      return "1.0f / " + x[0];
+    case Op::kSin:
+      return "sinf(" + x[0] + ")";
+    case Op::kCos:
+      return "cosf(" + x[0] + ")";
+    case Op::kTanh:
+      return "tanh_of(" + x[0] + ")";
+    case Op::kSigmoid:
+      return "sigmoid_of(" + x[0] + ")";
+    case Op::kErf:
+      return "erff(" + x[0] + ")";
+    case Op::kNot:
+      return x[0] + " == 0.0f ? 1.0f : 0.0f";
+    case Op::kPower:
+      return "powf(" + x[0] + ", " + literal(node.number) + ")";
+    case Op::kCast:
+      return fmt::format("rounded<{}>({})", type_name(node.dtype), x[0]);
+    case Op::kDetach:
+    case Op::kSpread:
+      return x[0];
+    case Op::kAdd:
+      return x[0] + " + " + x[1];
+    case Op::kSubtract:
+      return x[0] + " - " + x[1];
+    case Op::kMultiply:
+      return x[0] + " * " + x[1];
+    case Op::kDivide:
+      return x[0] + " / " + x[1];
+    case Op::kMaximum:
+      return "larger(" + x[0] + ", " + x[1] + ")";
+    case Op::kMinimum:
+      return "smaller(" + x[0] + ", " + x[1] + ")";
+    case Op::kLess:
+      return x[0] + " < " + x[1] + " ? 1.0f : 0.0f";
+    case Op::kLessEqual:
+      return x[0] + " <= " + x[1] + " ? 1.0f : 0.0f";
+    case Op::kEqual:
+      return x[0] + " == " + x[1] + " ? 1.0f : 0.0f";
+    case Op::kSelect:
+      return x[0] + " != 0.0f ? " + x[1] + " : " + x[2];
+    default:
+      throw InternalError(__FILE__, __LINE__, "expression", "an operation without an expression");
+  }
+}
+
+std::string indented(const std::string& text, int depth) {
+  std::string out;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = text.find('\n', begin);
+    if (text[begin] != '#' && text[begin] != '\n') out.append(static_cast<size_t>(depth) * 2, ' ');
+    out.append(text, begin, end - begin + 1);
+    begin = end + 1;
+  }
+  return out;
+}
+
+class Generator {
+ public:
+  Generator(const Region& region, const KernelLayout& layout)
+      : region_(region), layout_(layout), levels_(reduction_levels(region)) {
+    for (const auto& output : region.outputs) {
+      width_ = std::max(width_, region.node(output.value).width);
+      sums_rows_ = sums_rows_ || output.rows == Rows::kSum;
+    }
+    for (size_t i = 0; i < region.nodes.size(); ++i) {
+      const auto& node = region.nodes[i];
+      if (!is_reduction(node.op)) continue;
+      num_levels_ = std::max(num_levels_, levels_[i]);
+      width_ = std::max(width_, region.node(node.operands[0]).width);
+    }
+    share_rows();
+  }
+
+  Result<KernelSource> run() {
+    for (const auto& input : region_.inputs) {
+      if (type_name(input.dtype) == nullptr) return Failure{fmt::format("an input in {}", at::toString(input.dtype))};
+    }
+    for (const auto& output : region_.outputs) {
+      if (type_name(output.dtype) == nullptr)
+        return Failure{fmt::format("an output in {}", at::toString(output.dtype))};
+    }
+    choose_cached();
+    std::string rows;
+    for (int level = 1; level <= num_levels_; ++level) rows += reduction_phase(level);
+    rows += output_phase();
+    if (num_statements_ > kMaxCode) return Failure{fmt::format("{} statements", num_statements_)};
+    out_.text = text(rows);
+    return out_;
+  }
+
+ private:
+  bool shares_rows() const { return sums_rows_ || num_levels_ > 0; }
+  int64_t rounds() const {  // accesses of a thread to a row
+    return (out_.chunks_per_row + out_.threads_per_row - 1) / out_.threads_per_row;
+  }
+
+  void share_rows() {
+    const int64_t chunks = width_ / layout_.vector;
+    out_.chunks_per_row = chunks;
+    out_.loops_over_rows = sums_rows_;
+    if (!shares_rows()) {
+      out_.threads = kElementwiseThreads;
+      out_.threads_per_row = 1;
+      return;
+    }
+    const int64_t most = sums_rows_ ? kWarp : 4 * kWarp;  // accesses to a row for which one warp is enough
+    if (chunks <= most) {
+      int threads = 1;
+      while (threads < kWarp && threads < chunks) threads *= 2;
+      out_.threads_per_row = threads;
+      out_.threads = 4 * kWarp;
+      return;
+    }
+    const int64_t limit = chunks <= 1024 ? 256 : kMaxThreads;
+    const int64_t each = (chunks + limit - 1) / limit;
+    out_.threads_per_row = static_cast<int>(((chunks + each - 1) / each + kWarp - 1) / kWarp * kWarp);
+    out_.threads = out_.threads_per_row;
+  }
+
+  // Inputs that are read in several phases stay in registers, as far as they fit.
+  void choose_cached() {
+    if (num_levels_ == 0) return;
+    int64_t left = kMaxCachedBytes;
+    for (size_t i = 0; i < region_.nodes.size(); ++i) {
+      const auto& node = region_.nodes[i];
+      if (node.op != Op::kInput || node.width == 1) continue;
+      const auto dtype = region_.inputs[static_cast<size_t>(node.index)].dtype;
+      const int64_t bytes = rounds() * layout_.vector * static_cast<int64_t>(c10::elementSize(dtype));
+      if (bytes > left) continue;
+      left -= bytes;
+      cached_.insert(static_cast<Id>(i));
+    }
+  }
+
+  // --- code of one phase ---
+
+  using Place = std::pair<Id, int64_t>;  // a value, read so many columns further on
+
+  void begin_phase() {
+    row_code_.clear();
+    code_.clear();
+    known_.clear();
+  }
+
+  void line(const std::string& text) {
+    num_statements_ += 1;
+    code_ += text + "\n";
+  }
+
+  std::string fresh() { return fmt::format("v{}", next_name_++); }
+
+  void each(const std::string& name, const std::string& value) {
+    line(fmt::format("float {}[V];", name));
+    assign(name, value);
+  }
+  void assign(const std::string& name, const std::string& value) {
+    code_ += "#pragma unroll\n";
+    line(fmt::format("for (int e = 0; e < V; ++e) {}[e] = {};", name, value));
+  }
+
+  // A value that all columns of a row share: a scalar, computed once a row before the columns.
+  std::string narrow(Id id) {
+    const Instruction& node = region_.node(id);
+    if (node.op == Op::kConstant) return literal(node.number);
+    const auto found = scalars_.find(id);
+    if (found != scalars_.end()) return found->second;
+    std::string value;
+    if (node.op == Op::kInput) {
+      value = fmt::format("widen(in{}[0])", node.index);
+    } else {
+      DSL_CHECK(!is_reduction(node.op), "a reduction is computed in its own phase");
+      std::vector<std::string> operands;
+      for (const Id operand : node.operands) operands.push_back(narrow(operand));
+      value = expression(node, operands);
+    }
+    const auto name = fmt::format("s{}", id);
+    num_statements_ += 1;
+    row_code_ += fmt::format("const float {} = {};\n", name, value);
+    scalars_.emplace(id, name);
+    return name;
+  }
+
+  // Text that stands for column `e` of the access, as the operand of an expression.
+  std::string element(Id id, int64_t shift) {
+    return region_.node(id).width == 1 ? narrow(id) : wide(id, shift) + "[e]";
+  }
+
+  // The name of an array of the values of columns j + shift and following.
+  std::string wide(Id id, int64_t shift) {
+    const auto found = known_.find({id, shift});
+    if (found != known_.end()) return found->second;
+    const Instruction& node = region_.node(id);
+    if (num_statements_ > kMaxCode) return "x";  // refused at the end
+    std::string name;
+    if (node.op == Op::kInput) {
+      name = load(id, shift);
+    } else if (node.op == Op::kSlice) {
+      name = wide(node.operands[0], shift + node.index);
+    } else if (node.op == Op::kConcat) {
+      name = joined(node, shift);
+    } else {
+      std::vector<std::string> operands;
+      for (const Id operand : node.operands) operands.push_back(element(operand, shift));
+      name = fresh();
+      each(name, expression(node, operands));
+    }
+    known_[{id, shift}] = name;
+    return name;
+  }
+
+  std::string load(Id id, int64_t shift) {
+    const int64_t index = region_.node(id).index;
+    const auto dtype = type_name(region_.inputs[static_cast<size_t>(index)].dtype);
+    const auto name = fresh();
+    const bool is_cached = cached_.count(id) > 0 && shift == 0 && depth_ == 0;
+    if (is_cached && loaded_.count(id) > 0) {
+      each(name, fmt::format("widen(kept{}[k].at[e])", index));
+      return name;
+    }
+    const bool strided = layout_.has_column_stride[static_cast<size_t>(index)];
+    const std::string column = shift == 0 ? "j" : fmt::format("(j + ({}))", shift);
+    const std::string place = strided ? fmt::format("in{}[(i64){} * a.column{}]", index, column, index)
+                                      : fmt::format("load<Pack<{}, V>>(in{} + {})", dtype, index, column);
+    if (is_cached && !is_loading_done_) {
+      loaded_now_.insert(id);
+      line(strided ? fmt::format("kept{}[k].at[0] = {};", index, place) : fmt::format("kept{}[k] = {};", index, place));
+      each(name, fmt::format("widen(kept{}[k].at[e])", index));
+    } else if (strided) {
+      each(name, fmt::format("widen({})", place));
+    } else {
+      line(fmt::format("const Pack<{}, V> p{} = {};", dtype, name, place));
+      each(name, fmt::format("widen(p{}.at[e])", name));
+    }
+    return name;
+  }
+
+  std::string joined(const Instruction& node, int64_t shift) {
+    const auto name = fresh();
+    line(fmt::format("float {}[V];", name));
+    const auto known = known_;
+    int64_t begin = 0;
+    depth_ += 1;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const int64_t end = begin + region_.node(node.operands[i]).width;
+      const bool is_last = i + 1 == node.operands.size();
+      std::string head = i == 0 ? "" : "} else ";
+      if (!is_last) head += fmt::format("if (j + ({}) < {}) ", shift, end);
+      code_ += head + "{\n";
+      assign(name, element(node.operands[i], shift - begin));
+      known_ = known;  // what a branch has computed exists only there
+      begin = end;
+    }
+    code_ += "}\n";
+    depth_ -= 1;
+    return name;
+  }
+
+  // The body runs for each access of this thread to its row.
+  std::string over_columns(const std::string& body, int64_t width) const {
+    const bool is_whole = rounds() * out_.threads_per_row * layout_.vector == width;
+    std::string head =
+        "#pragma unroll\nfor (int k = 0; k < ROUNDS; ++k) {\n  const int j = (k * PER_ROW + lane) * V;\n";
+    if (rounds() == 1) head = "{\n  constexpr int k = 0;\n  const int j = lane * V;\n";
+    if (!is_whole) head += fmt::format("  if (j < {}) {{\n", width);
+    return head + indented(body, is_whole ? 1 : 2) + (is_whole ? "}\n" : "  }\n}\n");
+  }
+
+  std::string reduction_phase(int level) {
+    begin_phase();
+    std::string before, loops;
+    std::vector<Id> all;
+    std::map<int64_t, std::vector<Id>> by_width;
+    for (size_t i = 0; i < region_.nodes.size(); ++i) {
+      const auto& node = region_.nodes[i];
+      if (is_reduction(node.op) && levels_[i] == level) {
+        by_width[region_.node(node.operands[0]).width].push_back(static_cast<Id>(i));
+        all.push_back(static_cast<Id>(i));
+      }
+    }
+    for (const auto& [width, reductions] : by_width) {
+      code_.clear();
+      known_.clear();
+      for (const Id id : reductions) {
+        const Instruction& node = region_.node(id);
+        const bool is_sum = node.op == Op::kRowSum;
+        const auto name = fmt::format("s{}", id);
+        const auto value = element(node.operands[0], 0);
+        code_ += "#pragma unroll\n";
+        line(is_sum ? fmt::format("for (int e = 0; e < V; ++e) {} += {};", name, value)
+                    : fmt::format("for (int e = 0; e < V; ++e) {} = larger({}, {});", name, name, value));
+        before += fmt::format("float {} = {};\n", name, is_sum ? "0.0f" : "__int_as_float(0xff800000)");
+        scalars_.emplace(id, name);
+      }
+      loops += over_columns(code_, width);
+      keep_loaded(width);
+    }
+    return row_code_ + before + loops + over_row(all, level == 1);
+  }
+
+  // The sums and maxima of all threads of a row, in each of them. Warps exchange theirs in shared memory, where each
+  // has a place of its own: only a further row has to wait until all have read those of the row before.
+  std::string over_row(const std::vector<Id>& reductions, bool is_first_level) {
+    std::string in_warps, stored, read;
+    for (const Id id : reductions) {
+      const bool is_sum = region_.node(id).op == Op::kRowSum;
+      const char* operation = is_sum ? "add" : "larger";
+      in_warps += fmt::format("s{} = in_warp_{}<(PER_ROW < 32 ? PER_ROW : 32)>(s{});\n", id, operation, id);
+      if (out_.threads_per_row <= kWarp) continue;
+      const int place = num_exchanged_++;
+      stored += fmt::format("  of_warp[{}][threadIdx.x / 32] = s{};\n", place, id);
+      read +=
+          fmt::format("s{} = in_warp_{}<32>(threadIdx.x % 32 < PER_ROW / 32 ? of_warp[{}][threadIdx.x % 32] : {});\n",
+                      id, operation, place, is_sum ? "0.0f" : "__int_as_float(0xff800000)");
+    }
+    if (stored.empty()) return in_warps;
+    const char* wait = is_first_level && out_.loops_over_rows ? "__syncthreads();\n" : "";
+    return in_warps + wait + "if (threadIdx.x % 32 == 0) {\n" + stored + "}\n__syncthreads();\n" + read;
+  }
+
+  // Only what was loaded for all of its columns can be used again.
+  void keep_loaded(int64_t width) {
+    for (const Id id : loaded_now_) {
+      if (region_.node(id).width <= width) loaded_.insert(id);
+    }
+    loaded_now_.clear();
+  }
+
+  std::string output_phase() {
+    begin_phase();
+    is_loading_done_ = true;
+    std::map<int64_t, std::vector<size_t>> by_width;
+    for (size_t i = 0; i < region_.outputs.size(); ++i) {
+      by_width[region_.node(region_.outputs[i].value).width].push_back(i);
+    }
+    std::string loops, single;
+    for (const auto& [width, outputs] : by_width) {
+      code_.clear();
+      known_.clear();
+      for (const size_t i : outputs) width == 1 ? write_narrow(i, single) : write_wide(i);
+      if (width > 1) loops += shares_rows() ? over_columns(code_, width) : guarded(code_, width);
+    }
+    if (!single.empty()) single = "if (live && lane == 0) {\n" + indented(single, 1) + "}\n";
+    return row_code_ + loops + single;
+  }
+
+  std::string guarded(const std::string& body, int64_t width) const {
+    return width == width_ ? "{\n" + indented(body, 1) + "}\n"
+                           : fmt::format("if (j < {}) {{\n", width) + indented(body, 1) + "}\n";
+  }
+
+  void write_narrow(size_t i, std::string& code) {
+    const auto& output = region_.outputs[i];
+    const auto value = narrow(output.value);
+    if (output.rows == Rows::kSum) {
+      row_sums_ += fmt::format("if (live && lane == 0) sum{}[0][0] += {};\n", i, value);
+    } else {
+      code += fmt::format("narrow({}, out{}[0]);\n", value, i);
+    }
+  }
+
+  void write_wide(size_t i) {
+    const auto& output = region_.outputs[i];
+    const auto value = element(output.value, 0);
+    if (output.rows == Rows::kSum) {
+      code_ += "#pragma unroll\n";
+      line(fmt::format("for (int e = 0; e < V; ++e) sum{}[k][e] += live ? {} : 0.0f;", i, value));
+      return;
+    }
+    const auto dtype = type_name(output.dtype);
+    line(fmt::format("Pack<{}, V> to{};", dtype, i));
+    code_ += "#pragma unroll\n";
+    line(fmt::format("for (int e = 0; e < V; ++e) narrow({}, to{}.at[e]);", value, i));
+    line(fmt::format("if (live) *(Pack<{}, V>*)(out{} + j) = to{};", dtype, i, i));
+  }
+
+  // --- the whole kernel ---
+
+  std::string arguments() const {
+    std::string out = "struct Arguments {\n  i64 rows;\n  i64 size[DIMS];\n";
+    for (size_t i = 0; i < region_.inputs.size(); ++i) {
+      out += fmt::format("  const {}* in{};\n  i64 in_stride{}[DIMS];\n  i64 column{};\n",
+                         type_name(region_.inputs[i].dtype), i, i, i);
+    }
+    for (size_t i = 0; i < region_.outputs.size(); ++i) {
+      const bool is_sum = region_.outputs[i].rows == Rows::kSum;
+      out += fmt::format("  {}* out{};\n  i64 out_stride{}[DIMS];\n",
+                         is_sum ? "float" : type_name(region_.outputs[i].dtype), i, i);
+    }
+    return out + "};\n";
+  }
+
+  std::string row_pointers() const {
+    std::string out;
+    if (layout_.num_dims > 1) {
+      out += "unsigned left = row;\n";
+      for (int d = layout_.num_dims - 1; d > 0; --d) {
+        out +=
+            fmt::format("const unsigned i{} = left % (unsigned)a.size[{}];\nleft /= (unsigned)a.size[{}];\n", d, d, d);
+      }
+    }
+    const auto index = [&](int d) { return d == 0 ? (layout_.num_dims > 1 ? "left" : "row") : fmt::format("i{}", d); };
+    for (size_t i = 0; i < region_.inputs.size(); ++i) {
+      out += fmt::format("const {}* const in{} = a.in{}", type_name(region_.inputs[i].dtype), i, i);
+      for (int d = 0; d < layout_.num_dims; ++d) {
+        if (region_.inputs[i].varies[static_cast<size_t>(d)]) {
+          out += fmt::format(" + (i64){} * a.in_stride{}[{}]", index(d), i, d);
+        }
+      }
+      out += ";\n";
+    }
+    for (size_t i = 0; i < region_.outputs.size(); ++i) {
+      if (region_.outputs[i].rows == Rows::kSum) continue;
+      out += fmt::format("{}* const out{} = a.out{}", type_name(region_.outputs[i].dtype), i, i);
+      for (int d = 0; d < layout_.num_dims; ++d) out += fmt::format(" + (i64){} * a.out_stride{}[{}]", index(d), i, d);
+      out += ";\n";
+    }
+    return out;
+  }
+
+  bool is_fast() const {
+    return std::all_of(region_.outputs.begin(), region_.outputs.end(),
+                       [](const Output& output) { return output.dtype == at::kBFloat16; });
+  }
+
+  std::string text(const std::string& rows) const {
+    std::string out = kPrelude;
+    out += is_fast() ? kFastFunctions : kExactFunctions;
+    out += fmt::format("constexpr int V = {}, DIMS = {}, PER_ROW = {}, ROUNDS = {};\n", layout_.vector,
+                       layout_.num_dims, out_.threads_per_row, shares_rows() ? rounds() : 1);
+    out += arguments();
+    out +=
+        fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ Arguments a) {{\n",
+                    out_.threads, kKernelName);
+    if (!shares_rows()) {
+      out += fmt::format("  const unsigned thread = blockIdx.x * {}u + threadIdx.x;\n", out_.threads);
+      out += fmt::format("  const unsigned row = thread / {}u;\n  if (row >= a.rows) return;\n", out_.chunks_per_row);
+      out += fmt::format("  const int j = (int)(thread % {}u) * V, lane = j;\n  constexpr bool live = true;\n",
+                         out_.chunks_per_row);
+      return out + "  (void)lane;\n" + indented(row_pointers() + rows, 1) + "}\n";
+    }
+    const int groups = out_.rows_per_block();
+    if (num_exchanged_ > 0) out += fmt::format("  __shared__ float of_warp[{}][PER_ROW / 32];\n", num_exchanged_);
+    out += groups == 1 ? "  const int lane = threadIdx.x, group = 0;\n"
+                       : "  const int lane = threadIdx.x % PER_ROW, group = threadIdx.x / PER_ROW;\n";
+    for (size_t i = 0; i < region_.outputs.size(); ++i) {
+      if (region_.outputs[i].rows == Rows::kSum) out += fmt::format("  float sum{}[ROUNDS][V] = {{}};\n", i);
+    }
+    // All threads of a block take part in each round, since they meet in the reductions.
+    out += fmt::format("  for (unsigned first = blockIdx.x * {}u; first < a.rows; first += gridDim.x * {}u) {{\n",
+                       groups, groups);
+    out += "    const bool live = first + group < a.rows;\n    const unsigned row = live ? first + group : first;\n";
+    std::string body = row_pointers();
+    for (const Id id : cached_) {
+      const auto index = region_.node(id).index;
+      body += fmt::format("Pack<{}, V> kept{}[ROUNDS];\n", type_name(region_.inputs[static_cast<size_t>(index)].dtype),
+                          index);
+    }
+    out += indented(body + rows + row_sums_, 2) + "  }\n";
+    for (size_t i = 0; i < region_.outputs.size(); ++i) {
+      if (region_.outputs[i].rows == Rows::kSum) out += indented(partial_sums(i, groups), 1);
+    }
+    return out + "}\n";
+  }
+
+  std::string partial_sums(size_t i, int groups) const {
+    const int64_t width = region_.node(region_.outputs[i].value).width;
+    const auto row = fmt::format("a.out{} + (i64)(blockIdx.x * {} + group) * {}", i, groups, width);
+    if (width == 1) return fmt::format("if (lane == 0) *({}) = sum{}[0][0];\n", row, i);
+    return over_columns(
+        fmt::format("Pack<float, V> total;\n#pragma unroll\nfor (int e = 0; e < V; ++e) total.at[e] = sum{}[k][e];\n"
+                    "*(Pack<float, V>*)({} + j) = total;\n",
+                    i, row),
+        width);
+  }
+
+  const Region& region_;
+  const KernelLayout& layout_;
+  const std::vector<int> levels_;
+  KernelSource out_;
+  int64_t width_ = 1;
+  int num_levels_ = 0;
+  bool sums_rows_ = false;
+  std::set<Id> cached_, loaded_, loaded_now_;  // inputs
+  bool is_loading_done_ = false;               // nothing comes after this phase
+  // of the phase
+  std::string row_code_, code_, row_sums_;
+  std::map<Place, std::string> known_;
+  int depth_ = 0;  // of branches
+  // of the kernel
+  std::map<Id, std::string> scalars_;
+  int next_name_ = 0, num_exchanged_ = 0;
+  size_t num_statements_ = 0;
+};
+
+}  // namespace
+
+int largest_vector(const Region& region) {
+  int64_t common = 8;
+  const auto include = [&](int64_t columns) { common = std::gcd(common, columns); };
+  for (const auto& node : region.nodes) {
+    if (node.width > 1) include(node.width);
+    if (node.op == Op::kSlice) include(node.index);
+  }
+  const auto is_narrow = [](at::ScalarType type) { return c10::elementSize(type) == 2; };
+  const bool any_narrow =
+      std::any_of(region.inputs.begin(), region.inputs.end(), [&](const Input& one) { return is_narrow(one.dtype); }) ||
+      std::any_of(region.outputs.begin(), region.outputs.end(),
+                  [&](const Output& one) { return is_narrow(one.dtype); });
+  if (!any_narrow) common = std::gcd(common, 4);
+  // Nothing but values that all columns share.
+  const bool any_wide =
+      std::any_of(region.nodes.begin(), region.nodes.end(), [](const Instruction& one) { return one.width > 1; });
+  return any_wide ? static_cast<int>(common) : 1;
+}
+
+Result<KernelSource> kernel_source(const Region& region, const KernelLayout& layout) {
+  return Generator(region, layout).run();
+}
+
+}  // namespace dslaunch::runtime::model::regions
