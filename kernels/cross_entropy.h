@@ -30,7 +30,7 @@ cudaError_t launch_cross_entropy_total(const CrossEntropyArguments& arguments, c
                                        float* total, float* weight, cudaStream_t stream);
 
 // gradient[row][c] = (exp(logits[row][c] - log_sums[row]) - (c == label)) * *weight * *upstream, 0 in ignored rows; in
-// the logits' type. `weight` is from launch_cross_entropy_total, `upstream` the gradient of the total: both fp32 on the
+// the logits' type, also in their place. `weight` is from launch_cross_entropy_total, `upstream` the gradient of the total: both fp32 on the
 // device.
 cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& arguments, const float* log_sums,
                                           const float* weight, const float* upstream, void* gradient,

@@ -103,6 +103,10 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::kernels, &Kernels::cross_entropy>(
         "kernels.cross_entropy",
         "on GPUs cross entropy reads logits of 16 bits as they are, without copies in fp32; false: PyTorch's"),
+    key<&JobConfig::kernels, &Kernels::chunked_cross_entropy>(
+        "kernels.chunked_cross_entropy",
+        "on GPUs a head's logits and their loss are computed a part of the rows at a time; needs "
+        "kernels.cross_entropy"),
     key<&JobConfig::kernels, &Kernels::layer_norm>(
         "kernels.layer_norm", "on GPUs layer norms get all their gradients in one pass; false: PyTorch's"),
     key<&JobConfig::kernels, &Kernels::bias_gradient>(

@@ -11,6 +11,9 @@ struct GraphPassOptions {
   // Of parameters and activations. A half-precision type: traces that were exported in another follow it.
   at::ScalarType compute_dtype = at::kFloat;
   bool regions_on_cpu = false;  // for tests: fused regions on CPUs too, by their reference
+  // With kernels.chunked_cross_entropy. The device of the run is not known to the graphs yet; off on CPUs, where the
+  // same numbers take as long and round otherwise.
+  bool chunks_cross_entropy = false;
 };
 
 }  // namespace dslaunch::runtime::model

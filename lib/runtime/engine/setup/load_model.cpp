@@ -53,13 +53,19 @@ std::vector<model::ExampleInput> example_inputs(const std::string& path, const c
   return out;
 }
 
+model::GraphPassOptions passes_of(const config::JobConfig& config, const precision::PrecisionChoice& precision,
+                                  at::Device device) {
+  return {
+      .kernels = config.kernels, .compute_dtype = precision.compute_dtype, .chunks_cross_entropy = device.is_cuda()};
+}
+
 std::optional<model::LayerMeasurement> measure(const std::string& path, const config::JobConfig& config,
                                                at::Device device, const comm::Mesh& mesh) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   const auto inputs = example_inputs(path, config, device, mesh);
   const precision::AutocastScope autocast(device, precision::to_torch(config.autocast));
-  auto measured = model::script::measure_script_layers(path, config.units, {config.kernels, precision.compute_dtype},
-                                                       inputs, device);
+  auto measured =
+      model::script::measure_script_layers(path, config.units, passes_of(config, precision, device), inputs, device);
   if (measured.ok()) return *std::move(measured);
   log::warning("pipeline stages are not balanced by time: {}", measured.error());
   return std::nullopt;
@@ -97,7 +103,7 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
-  auto model = model::script::load_script_model(path, config.units, {config.kernels, precision.compute_dtype});
+  auto model = model::script::load_script_model(path, config.units, passes_of(config, precision, device));
   if (config.init) take_pretrained_values(*model, *config.init, path);
   return model;
 }
@@ -113,7 +119,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
       .partition = partition_of(config.pipeline),
       .measurement = measurement,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
-  auto model = model::script::load_script_stage(path, config.units, {config.kernels, precision.compute_dtype}, options);
+  auto model = model::script::load_script_stage(path, config.units, passes_of(config, precision, device), options);
   if (config.init) take_pretrained_values(*model, *config.init, path);
   return model;
 }

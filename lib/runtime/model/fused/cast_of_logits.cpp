@@ -47,13 +47,6 @@ bool may_write(const Block* block) {
   return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) { return may_write(node); });
 }
 
-bool may_write_between(const Node* first, const Node* last) {
-  for (const Node* node = first->next(); node != last; node = node->next()) {
-    if (may_write(node)) return true;
-  }
-  return false;
-}
-
 // Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
 bool has_other_users(const passes::Match& chain, const Node* user) {
   return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
@@ -73,6 +66,13 @@ void redirect_shape_reads(Value* from, Value* to) {
 }
 
 }  // namespace
+
+bool may_write_between(const Node* first, const Node* last) {
+  for (const Node* node = first->next(); node != last; node = node->next()) {
+    if (may_write(node)) return true;
+  }
+  return false;
+}
 
 bool remove_cast(Node* user) {
   const passes::Match chain = passes::match(user->input(0), user->owningBlock(), cast_to_float());

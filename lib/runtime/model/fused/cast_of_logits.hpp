@@ -10,4 +10,7 @@ namespace dslaunch::runtime::model::fused {
 // elements too, or if a node in between may write to tensors.
 bool remove_cast(torch::jit::Node* user);
 
+// Whether a node between these, which follow one another in a block, may write to tensors.
+bool may_write_between(const torch::jit::Node* first, const torch::jit::Node* last);
+
 }  // namespace dslaunch::runtime::model::fused

@@ -28,8 +28,9 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
     const at::Tensor losses = at::empty({logits.size(0)}, options), log_sums = at::empty({logits.size(0)}, options);
     at::Tensor total = at::empty({}, options);
     const at::Tensor weight = at::empty({}, options);
-    layer_functions().cross_entropy(logits, labels, ignore_index, reduction == at::Reduction::Mean, losses, log_sums,
-                                    total, weight);
+    layer_functions().cross_entropy(logits, labels, ignore_index, losses, log_sums);
+    layer_functions().cross_entropy_total(losses, labels, ignore_index, reduction == at::Reduction::Mean, total,
+                                          weight);
     context->save_for_backward({logits, labels, log_sums, weight});
     context->saved_data["reduction"] = reduction;
     context->saved_data["ignore_index"] = ignore_index;

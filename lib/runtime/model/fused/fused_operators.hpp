@@ -18,6 +18,24 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
                                const std::optional<at::Tensor>& weight, int64_t reduction, int64_t ignore_index,
                                double label_smoothing, bool in_float);
 
+// A product with a head's weight and the cross entropy of its rows, as nodes of a graph state it.
+struct HeadLoss {
+  bool is_out_in = true;  // the weight's layout: at::linear's [classes, in]; else at::matmul's and at::addmm's
+  int64_t classes = 0;    // columns of the logits as the loss reads them
+  int64_t reduction = 1, ignore_index = -100;  // of at::cross_entropy_loss
+  double label_smoothing = 0.0;
+  bool in_float = false;   // of fused_cross_entropy()
+  int64_t chunk_rows = 0;  // rows whose logits exist at a time; 0: as many as keep a GPU busy
+};
+
+// fused_cross_entropy() of input [..., in] times weight, plus bias [classes], viewed as [rows, classes], without whole
+// logits: chunk by chunk their rows are computed, with their loss and at once their gradients. In fp16, where those of
+// a mean would underflow before the loss scale is known, backward computes the chunks again. Where the loss takes other
+// types, autocast, label smoothing, class weights or no reduction, the operators compute it one by one.
+at::Tensor chunked_cross_entropy(const at::Tensor& input, const at::Tensor& weight,
+                                 const std::optional<at::Tensor>& bias, const at::Tensor& labels,
+                                 const std::optional<at::Tensor>& class_weights, const HeadLoss& loss);
+
 // at::layer_norm. One kernel each for forward and backward over the last dims if all tensors have the same dtype and
 // the normalised dims have 8 to 8192 elements, a multiple of 8.
 at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,

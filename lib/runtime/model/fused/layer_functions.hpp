@@ -16,12 +16,14 @@ struct RowStatistics {
 // (fp32, bf16 or fp16, the same for all tensors unless stated otherwise), shapes and that tensors are contiguous. A
 // failed kernel launch throws Error.
 struct LayerFunctions {
-  // logits [rows, classes], labels int64 [rows] -> losses and log_sums fp32 [rows]; total and weight fp32, 0-dim: the
-  // mean or sum, and the factor of each row's loss in it.
-  void (*cross_entropy)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index, bool mean,
-                        const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& total,
-                        const at::Tensor& weight);
-  // upstream: fp32, 0-dim; `gradient` is like `logits`.
+  // logits [rows, classes], labels int64 [rows] -> losses and log_sums fp32 [rows].
+  void (*cross_entropy)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
+                        const at::Tensor& losses, const at::Tensor& log_sums);
+  // Of all rows: total and weight fp32, 0-dim: the mean or sum, and the factor of each row's loss in it, which depends
+  // on the labels alone.
+  void (*cross_entropy_total)(const at::Tensor& losses, const at::Tensor& labels, int64_t ignore_index, bool mean,
+                              const at::Tensor& total, const at::Tensor& weight);
+  // upstream: fp32, 0-dim; `gradient` is like `logits`, or `logits` itself.
   void (*cross_entropy_gradient)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
                                  const at::Tensor& log_sums, const at::Tensor& weight, const at::Tensor& upstream,
                                  const at::Tensor& gradient);

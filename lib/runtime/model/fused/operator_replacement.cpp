@@ -64,7 +64,6 @@ void addmm_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
-constexpr char kCrossEntropy[] = "dslaunch::cross_entropy";
 constexpr char kLayerNorm[] = "dslaunch::layer_norm";
 constexpr char kLinear[] = "dslaunch::linear";
 constexpr char kMatmul[] = "dslaunch::matmul";
@@ -93,16 +92,6 @@ void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more
   fused->insertBefore(node);
   node->replaceAllUsesWith(fused);
   node->destroy();
-}
-
-// Whether an operator computed the value, so that it is not a parameter, transposed or not.
-bool is_computed(const torch::jit::Value* value) {
-  const Node* node = value->node();
-  const std::string_view kind = node->kind().toQualString();
-  for (const char* view : {"aten::t", "aten::transpose", "aten::permute", "aten::numpy_T"}) {
-    if (kind == view) return is_computed(node->input(0));
-  }
-  return kind.substr(0, 6) == "aten::" || kind.substr(0, 10) == "dslaunch::";
 }
 
 // One whose second matrix may be a parameter.
@@ -140,6 +129,15 @@ bool has_cross_entropy(const Block* block) {
 
 }  // namespace
 
+bool is_computed(const torch::jit::Value* value) {
+  const Node* node = value->node();
+  const std::string_view kind = node->kind().toQualString();
+  for (const char* view : {"aten::t", "aten::transpose", "aten::permute", "aten::numpy_T"}) {
+    if (kind == view) return is_computed(node->input(0));
+  }
+  return kind.substr(0, 6) == "aten::" || kind.substr(0, 10) == "dslaunch::";
+}
+
 void inline_cross_entropy(const torch::jit::Module& model) {
   analysis::for_every_node(model, [](Node* node) {
     if (node->kind() != c10::prim::CallFunction) return;
@@ -156,7 +154,7 @@ void inline_cross_entropy(const torch::jit::Module& model) {
 void fuse_cross_entropy(Node* node) {
   const bool in_float = remove_cast(node);
   torch::jit::WithInsertPoint before(node);
-  replace(node, kCrossEntropy, {node->owningGraph()->insertConstant(in_float)});
+  replace(node, kCrossEntropyOperator, {node->owningGraph()->insertConstant(in_float)});
 }
 
 void fuse_layer_norm(Node* node) {

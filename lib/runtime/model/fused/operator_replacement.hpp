@@ -6,6 +6,11 @@
 
 namespace dslaunch::runtime::model::fused {
 
+inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy";
+
+// Whether an operator computed the value, so that it is not a parameter, transposed or not.
+bool is_computed(const torch::jit::Value* value);
+
 // F.cross_entropy is a TorchScript function: inlining brings the cast before its call next to the operator in it.
 void inline_cross_entropy(const torch::jit::Module& model);
 

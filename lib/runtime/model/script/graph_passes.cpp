@@ -5,6 +5,7 @@
 #include "runtime/model/constants/known_masks.hpp"
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
 #include "runtime/model/fused/attention_rewrite.hpp"
+#include "runtime/model/fused/chunked_head.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/regions/region_finder.hpp"
@@ -40,6 +41,12 @@ void follow_compute_dtype(PassContext& context) {
 
 void rewrite_training_flags(PassContext& context) {
   add_notes(context, describe_traced_modes(rewrites::bind_training_flag(context.module)));
+}
+
+void chunk_heads(PassContext& context) {
+  if (!context.options.chunks_cross_entropy) return;
+  const int count = fused::chunk_heads(context.module);
+  if (count > 0) log::debug("graph pass chunked_cross_entropy: {} losses", count);
 }
 
 const std::shared_ptr<constants::KnownMasks>& masks_of(PassContext& context) {
@@ -85,6 +92,7 @@ const std::vector<GraphPass>& graph_passes() {
        [](PassContext& run) { fused::inline_cross_entropy(run.module); }},
       {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
        NodeRewrite{over("aten::cross_entropy_loss"), fused::fuse_cross_entropy}},
+      {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, chunk_heads},
       {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss,
        NodeRewrite{over("aten::layer_norm"), fused::fuse_layer_norm}},
       {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss,

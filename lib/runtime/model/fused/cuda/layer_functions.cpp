@@ -27,18 +27,26 @@ kernels::CrossEntropyArguments arguments_of(const at::Tensor& logits, const at::
   return out;
 }
 
-void cross_entropy_on_device(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index, bool mean,
-                             const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& total,
-                             const at::Tensor& weight) {
+void cross_entropy_on_device(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
+                             const at::Tensor& losses, const at::Tensor& log_sums) {
   const c10::cuda::CUDAGuard guard(logits.device());
-  const auto arguments = arguments_of(logits, labels, ignore_index);
-  const auto stream = stream_of(logits);
-  auto* loss_of_row = losses.mutable_data_ptr<float>();
-  check_launch(kernels::launch_cross_entropy(arguments, loss_of_row, log_sums.mutable_data_ptr<float>(), stream),
-               "cross entropy", logits);
-  check_launch(kernels::launch_cross_entropy_total(arguments, loss_of_row, mean, total.mutable_data_ptr<float>(),
-                                                   weight.mutable_data_ptr<float>(), stream),
-               "cross entropy total", logits);
+  check_launch(
+      kernels::launch_cross_entropy(arguments_of(logits, labels, ignore_index), losses.mutable_data_ptr<float>(),
+                                    log_sums.mutable_data_ptr<float>(), stream_of(logits)),
+      "cross entropy", logits);
+}
+
+void cross_entropy_total_on_device(const at::Tensor& losses, const at::Tensor& labels, int64_t ignore_index, bool mean,
+                                   const at::Tensor& total, const at::Tensor& weight) {
+  const c10::cuda::CUDAGuard guard(losses.device());
+  kernels::CrossEntropyArguments arguments;  // the logits play no part
+  arguments.rows = static_cast<size_t>(losses.numel());
+  arguments.labels = labels.const_data_ptr<int64_t>();
+  arguments.ignore_index = ignore_index;
+  check_launch(kernels::launch_cross_entropy_total(arguments, losses.const_data_ptr<float>(), mean,
+                                                   total.mutable_data_ptr<float>(), weight.mutable_data_ptr<float>(),
+                                                   stream_of(losses)),
+               "cross entropy total", losses);
 }
 
 void cross_entropy_gradient_on_device(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
@@ -128,9 +136,9 @@ bool is_capturing_on_device(at::Device device) {
 extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::model::fused::LayerFunctions*
 dslaunch_cuda_layer_functions() {
   using namespace dslaunch::runtime::model::fused;
-  static const LayerFunctions functions{cross_entropy_on_device,       cross_entropy_gradient_on_device,
-                                        layer_norm_fits_on_device,     layer_norm_on_device,
-                                        layer_norm_gradient_on_device, column_sums_on_device,
-                                        is_capturing_on_device};
+  static const LayerFunctions functions{
+      cross_entropy_on_device,   cross_entropy_total_on_device, cross_entropy_gradient_on_device,
+      layer_norm_fits_on_device, layer_norm_on_device,          layer_norm_gradient_on_device,
+      column_sums_on_device,     is_capturing_on_device};
   return &functions;
 }
