@@ -1,21 +1,28 @@
-// staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16 [UNIT ...]
+// staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16|chunks [UNIT ...]
 //
 // One forward and backward of a model cut into stages, one after the other in this process, beside the whole model.
 // DATA has an array for each argument of forward. Prints a JSON document: the plan, both losses, and by parameter
-// whether its gradient has the bits of the whole model's.
+// whether its gradient has the bits of the whole model's. "chunks": in fp32 with heads by chunks of rows; also how many
+// there are, and the largest error of a gradient beside the model without.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/file/model_file.hpp"
+#include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "runtime/state/unit_parameters.hpp"
@@ -135,6 +142,29 @@ Step step_of_stages(const std::vector<std::unique_ptr<Model>>& stages, const Saf
   return out;
 }
 
+// Of the loss and of all gradients, relative to a gradient's norm. One that is zero but for rounding (the bias of keys
+// in attention) is compared with a thousandth of the largest.
+double largest_error(const Step& found, const Step& expected) {
+  const auto norm = [](const at::Tensor& tensor) { return tensor.norm().item<double>(); };
+  double largest = 0, out = std::abs(found.loss / expected.loss - 1);
+  for (const auto& [name, gradient] : expected.gradients) largest = std::max(largest, norm(gradient));
+  for (const auto& [name, gradient] : expected.gradients) {
+    out = std::max(out, norm(found.gradients.at(name) - gradient) / std::max(norm(gradient), 1e-3 * largest));
+  }
+  return out;
+}
+
+int count_chunked(const std::string& path, const GraphPassOptions& options) {
+  const auto module = file::load_mapped_module(path);
+  passes::PassContext context{.module = module, .options = options};
+  passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+  int count = 0;
+  analysis::for_every_node(module, [&](const torch::jit::Node* node) {
+    count += std::string_view(node->kind().toQualString()) == "dslaunch::chunked_cross_entropy" ? 1 : 0;
+  });
+  return count;
+}
+
 Json plan_json(const StagePlan& plan) {
   Json out{{"layers", Json::array()}, {"stages", Json::array()}, {"tied", Json::array()}};
   for (const auto& layer : plan.layers) {
@@ -169,7 +199,9 @@ int run(int argc, char** argv) {
   options.partition = argv[4];
   const std::vector<std::string> units(argv + 6, argv + argc);
   Types types;
-  if (std::string(argv[5]) == "bf16") types.passes.compute_dtype = at::kBFloat16;
+  const std::string mode = argv[5];
+  if (mode == "bf16") types.passes.compute_dtype = at::kBFloat16;
+  types.passes.chunks_cross_entropy = mode == "chunks";
   const auto whole = script::load_script_model(path, units);
   std::vector<ExampleInput> inputs;
   for (const auto& name : whole->facts.inputs.names) {
@@ -189,6 +221,10 @@ int run(int argc, char** argv) {
     const bool is_equal = of_stages != found.gradients.end() && at::equal(of_stages->second, gradient);
     out["gradients"][name] = is_equal;
   }
+  if (types.passes.chunks_cross_entropy) {
+    out["num_chunked"] = count_chunked(path, types.passes);
+    out["largest_error"] = largest_error(expected, step_of_whole(path, units, data, {}));
+  }
   out["num_gradients"] = found.gradients.size();
   out["plan"] = plan_json(stages[0]->facts.stage->plan);
   std::puts(out.dump().c_str());
@@ -199,7 +235,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    std::fputs("usage: staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16 [UNIT ...]\n", stderr);
+    std::fputs("usage: staged_model MODEL.pt DATA.safetensors STAGES PARTITION fp32|bf16|chunks [UNIT ...]\n", stderr);
     return 64;
   }
   try {

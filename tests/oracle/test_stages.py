@@ -68,6 +68,13 @@ class Transformers(StagedTest):
         for name in ("llama", "bert"):
             self.check(name, 2, dtype="bf16")
 
+    def test_heads_by_chunks(self):
+        """The pass that GPUs get: the last stage's graph with it, and the model's numbers."""
+        for name in ("gpt2", "llama", "bert"):
+            found = self.check(name, 2, dtype="chunks")
+            self.assertEqual(found["num_chunked"], 1, name)
+            self.assertLessEqual(found["largest_error"], 2e-5, name)
+
     def test_encoder_and_decoder(self):
         """The stacks are the units where nothing else is named; the encoder's output is carried past the decoder's."""
         self.check("t5", 2, carried=4)
