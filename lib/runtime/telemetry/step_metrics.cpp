@@ -16,6 +16,12 @@ std::string three_digits(double value) {
 
 }  // namespace
 
+std::string format_loss(double loss) {
+  const double size = std::abs(loss);
+  const bool needs_exponent = size >= 1e5 || (size < 1e-3 && size > 0);
+  return needs_exponent && std::isfinite(loss) ? fmt::format("{:.2e}", loss) : fmt::format("{:.4f}", loss);
+}
+
 std::string format_rate(double per_second) {
   const char* unit = "";
   for (const char* next : {"k", "M", "G"}) {
@@ -30,7 +36,7 @@ std::string format_rate(double per_second) {
 std::string format_progress(const StepMetrics& metrics, int64_t total_steps) {
   const std::string total = total_steps > 0 ? fmt::format("{}", total_steps) : "";
   std::string line = fmt::format("step {:>{}}{}{}", metrics.step, total.size(), total.empty() ? "" : "/", total);
-  line += fmt::format("  loss {:.4f}  lr {:.1e}", metrics.loss, metrics.lr);
+  line += fmt::format("  loss {}  lr {:.1e}", format_loss(metrics.loss), metrics.lr);
   if (metrics.grad_norm) line += "  grad_norm " + three_digits(*metrics.grad_norm);
   if (metrics.overflow) line += fmt::format("  overflow (step skipped, loss scale {:g})", metrics.loss_scale);
   line += fmt::format("  {} ms/step", three_digits(metrics.step_ms));
@@ -39,7 +45,7 @@ std::string format_progress(const StepMetrics& metrics, int64_t total_steps) {
   } else {
     line += fmt::format("  {} samples/s", format_rate(metrics.samples_per_s));
   }
-  if (metrics.eval_loss) line += fmt::format("  eval_loss {:.4f}", *metrics.eval_loss);
+  if (metrics.eval_loss) line += "  eval_loss " + format_loss(*metrics.eval_loss);
   return line;
 }
 

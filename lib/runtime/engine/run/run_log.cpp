@@ -142,7 +142,7 @@ void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& resul
     file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
   }
   if (options_.quiet && !options_.eval_only) return;
-  print(fmt::format("step {}  eval_loss {:.4f}  over {} samples", step, result.loss, result.num_samples));
+  print(fmt::format("step {}  eval_loss {}  over {} samples", step, format_loss(result.loss), result.num_samples));
 }
 
 void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {

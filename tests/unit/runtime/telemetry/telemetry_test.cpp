@@ -199,6 +199,22 @@ TEST_CASE("the progress line is short and aligned", "[runtime][telemetry]") {
                                               Catch::Matchers::Contains("overflow (step skipped, loss scale 65536)"));
 }
 
+TEST_CASE("a loss is a few digits whatever its size", "[runtime][telemetry]") {
+  CHECK(format_loss(2.31449) == "2.3145");
+  CHECK(format_loss(-12.5) == "-12.5000");
+  CHECK(format_loss(99999.99) == "99999.9900");
+  CHECK(format_loss(1.9512e30) == "1.95e+30");
+  CHECK(format_loss(-1.9512e30) == "-1.95e+30");
+  CHECK(format_loss(4.2e-5) == "4.20e-05");
+  CHECK(format_loss(0) == "0.0000");
+  CHECK(format_loss(std::numeric_limits<double>::infinity()) == "inf");
+  CHECK(format_loss(-std::numeric_limits<double>::quiet_NaN()).ends_with("nan"));
+  StepMetrics diverged = example(5);
+  diverged.loss = diverged.eval_loss.emplace(1.95e30);
+  CHECK_THAT(format_progress(diverged, 0),
+             Catch::Matchers::Contains("loss 1.95e+30 ") && Catch::Matchers::EndsWith("eval_loss 1.95e+30"));
+}
+
 TEST_CASE("rates change their unit where four digits would be needed", "[runtime][telemetry]") {
   CHECK(format_rate(0) == "0.0");
   CHECK(format_rate(9.94) == "9.9");
