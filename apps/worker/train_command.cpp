@@ -108,6 +108,7 @@ runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const
   request.run_dir = options.run_dir;
   request.config = config.config;
   request.resolved_config = config::resolved_json(config);
+  request.auto_keys = config::auto_keys(config);
   request.device = device.str();
   request.resume = options.flags.text("--resume");
   request.begin_from = options.begin_from;

@@ -274,4 +274,18 @@ std::string resolved_json(const LoadResult& result) {
   return dump_json(root, 2);
 }
 
+std::vector<std::string> auto_keys(const LoadResult& result) {
+  std::vector<std::pair<int, std::string>> found;
+  for (const auto& [path, setting] : result.settings.all()) {
+    const bool is_auto = setting.given() && (setting.origin == "auto" || setting.deferred);
+    if (is_auto && !is_section(setting) && setting.spec->status == Status::kSupported) {
+      found.emplace_back(setting.order, path);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> out;
+  for (auto& [order, path] : found) out.push_back(std::move(path));
+  return out;
+}
+
 }  // namespace dslaunch::config

@@ -2,6 +2,7 @@
 // functions of a LoadResult. JSON texts are one document each, without a trailing newline.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "config/load.hpp"
 
@@ -34,5 +35,9 @@ std::string find_key_by_name(const std::string& name);
 // Every supported key with its final value, and every other key that was given: loads again to the same JobConfig for
 // the same number of ranks. Requires result.ok().
 std::string resolved_json(const LoadResult& result);
+
+// The keys that were given as "auto", in the order in which they were given: in resolved_json() they have the values
+// that they became, or the text auto where those depend on model, device or data.
+std::vector<std::string> auto_keys(const LoadResult& result);
 
 }  // namespace dslaunch::config

@@ -138,10 +138,12 @@ class TrainPlanner final : public JobPlanner {
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
   void prepare(const LaunchPlan& plan) override;
   void attempt_ended(const JobReport& report) override { has_succeeded_ = report.outcome.exit_code == 0; }
-  std::string resume_command(const LaunchPlan& plan, bool on_record) const override;
+  std::string what_next(const LaunchPlan& plan, const JobReport& report, bool on_record,
+                        std::optional<int64_t> last_step) const override;
   void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:
+  std::string resume_command(const LaunchPlan& plan, bool on_record, const std::vector<std::string>& more) const;
   ResolvedHosts hosts_of_whole_models(const ResolvedHosts& hosts) const;
   std::string choose_run_dir(const std::string& job_id) const;
   void clean_up_failed_start();
@@ -231,16 +233,33 @@ void TrainPlanner::clean_up_failed_start() try {
   log::warning("cannot clean up the run directory {}: {}", created_, error.what());
 }
 
-std::string TrainPlanner::resume_command(const LaunchPlan& plan, bool on_record) const {
-  if (plan.start.words.empty() || only_evaluates(plan.start) || !holds_run(plan.run_dir)) return {};
-  if (on_record) return fmt::format("{} resume {}", shell_word(plan.start.program), plan.job_id);
+std::string TrainPlanner::resume_command(const LaunchPlan& plan, bool on_record,
+                                         const std::vector<std::string>& more) const {
+  if (on_record) {
+    return fmt::format("{} resume {}{}{}", shell_word(plan.start.program), plan.job_id, more.empty() ? "" : " ",
+                       shell_words(more));
+  }
   JobRecord record;
   record.kind = plan.kind;
   record.start = plan.start;
   record.run_dir = plan.run_dir;
   StartCommand again = plan.start;
-  again.words = resume_words(record, has_run_checkpoints(plan.run_dir), {});
+  again.words = resume_words(record, has_run_checkpoints(plan.run_dir), more);
   return command_text(again);
+}
+
+// A run that was stopped goes on; one that failed, from its newest checkpoint; one that is done, with as many steps
+// again, unless the command line limits its epochs as well.
+std::string TrainPlanner::what_next(const LaunchPlan& plan, const JobReport& report, bool on_record,
+                                    std::optional<int64_t> last_step) const {
+  if (plan.start.words.empty() || only_evaluates(plan.start) || !holds_run(plan.run_dir)) return {};
+  const bool was_stopped = report.reason != StopReason::kNone;
+  if (!was_stopped && !has_run_checkpoints(plan.run_dir)) return {};
+  if (was_stopped || report.outcome.exit_code != 0) {
+    return "to continue: " + resume_command(plan, on_record, {});
+  }
+  if (!last_step || run_.flags.has("--epochs")) return {};
+  return "to train on: " + resume_command(plan, on_record, {"--steps", fmt::format("{}", 2 * *last_step)});
 }
 
 // The hosts that are left may have no multiple of the ranks that one model takes.

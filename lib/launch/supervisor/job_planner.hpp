@@ -1,5 +1,7 @@
 // What differs between kinds of jobs: planning and preparation.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "launch/plan/devices.hpp"
@@ -23,9 +25,12 @@ class JobPlanner {
   virtual void prepare(const LaunchPlan& /*plan*/) {}
   // After an attempt, however it ended.
   virtual void attempt_ended(const JobReport& /*report*/) {}
-  // The command that continues the job after it was stopped; empty: there is nothing to continue. `on_record`:
-  // 'dslaunch resume' will find the job.
-  virtual std::string resume_command(const LaunchPlan& /*plan*/, bool /*on_record*/) const { return {}; }
+  // For the user, when the job has ended: the command that continues it. Empty: there is nothing to continue.
+  // `on_record`: 'dslaunch resume' will find the job. `last_step`: of its metrics, if they can be read.
+  virtual std::string what_next(const LaunchPlan& /*plan*/, const JobReport& /*report*/, bool /*on_record*/,
+                                std::optional<int64_t> /*last_step*/) const {
+    return {};
+  }
   // When the process ends at once: releases what prepare acquired.
   virtual void leave() {}
 };

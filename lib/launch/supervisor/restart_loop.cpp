@@ -162,10 +162,10 @@ StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& r
 }
 
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
-  if (report.reason != StopReason::kNone) {
-    const std::string command = planner_.resume_command(plan_, live_.on_record());
-    if (!command.empty()) supervisor.output().info(fmt::format("to continue: {}", command));
-  }
+  const bool trains = plan_.kind == JobKind::kRun;
+  const auto last_step = trains ? last_recorded_step(live_.reads(), plan_.run_dir) : std::nullopt;
+  const std::string next = planner_.what_next(plan_, report, live_.on_record(), last_step);
+  if (!next.empty()) supervisor.output().info(next);
   supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .summary = report.summary});
   if (context_.writes_document()) supervisor.output().print(document_of(plan_, report, live_));
   supervisor.shutdown().drain_output();

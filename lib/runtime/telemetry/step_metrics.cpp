@@ -16,6 +16,10 @@ std::string three_digits(double value) {
 
 }  // namespace
 
+std::string format_ms(double ms) {
+  return three_digits(ms);
+}
+
 std::string format_loss(double loss) {
   const double size = std::abs(loss);
   const bool needs_exponent = size >= 1e5 || (size < 1e-3 && size > 0);

@@ -34,6 +34,8 @@ struct EvaluationMetrics {
 std::string format_progress(const StepMetrics& metrics, int64_t total_steps);
 // Four decimals, or three digits and an exponent where those would be many digits or few: 2.3145, 1.95e+30, 4.20e-05.
 std::string format_loss(double loss);
+// Three significant digits: 0.412, 3.46, 142.
+std::string format_ms(double ms);
 // 7.2k, 1.35M; at most four characters before the letter.
 std::string format_rate(double per_second);
 

@@ -187,6 +187,10 @@ std::string Checkpointing::last_saved() const {
   return writer_->last_saved_step() < 0 ? std::string() : dir_ + "/" + step_name(writer_->last_saved_step());
 }
 
+std::string Checkpointing::directory() const {
+  return saves_anything(options_) ? dir_ : std::string();
+}
+
 // The model's code with emptied weights. Written once for all saves, and again if somebody has removed the run
 // directory. A leader on another host has no run directory yet, and may see the run directory of rank 0, so it uses its
 // own subdirectory. The file's name is part of its bytes, so it is the same everywhere.

@@ -68,6 +68,8 @@ class Checkpointing : private step::EngineObserver {
   void finish();
   // The directory of the last checkpoint that all ranks completed; empty: none.
   std::string last_saved() const;
+  // Where checkpoints are saved; empty: nothing is saved.
+  std::string directory() const;
 
  private:
   void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override;

@@ -1,5 +1,6 @@
 #include "runtime/engine/run/resolved_config.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace dslaunch::runtime::engine::run {
@@ -24,6 +25,20 @@ std::string with_solved_settings(const std::string& resolved, const SolvedSettin
   fill(config, "/zero_optimization/stage3_param_persistence_threshold",
        solved.zero.param_persistence_threshold.value());
   return config.dump(2);
+}
+
+std::vector<std::pair<std::string, std::string>> values_of(const std::string& resolved,
+                                                           const std::vector<std::string>& keys) {
+  const Json config = Json::parse(resolved);
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& key : keys) {
+    std::string path = "/" + key;
+    std::replace(path.begin(), path.end(), '.', '/');
+    const Json::json_pointer at(path);
+    if (!config.contains(at) || config.at(at).is_null() || config.at(at) == "auto") continue;
+    out.emplace_back(key, config.at(at).is_string() ? config.at(at).get<std::string>() : config.at(at).dump());
+  }
+  return out;
 }
 
 }  // namespace dslaunch::runtime::engine::run

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/job_config.hpp"
 
@@ -18,5 +20,9 @@ struct SolvedSettings {
 
 // `resolved`: the result of config::resolved_json(). Values that are already set stay unchanged.
 std::string with_solved_settings(const std::string& resolved, const SolvedSettings& solved);
+
+// The values of keys (dotted), as JSON, in the same order; without those that are null or still "auto".
+std::vector<std::pair<std::string, std::string>> values_of(const std::string& resolved,
+                                                           const std::vector<std::string>& keys);
 
 }  // namespace dslaunch::runtime::engine::run

@@ -92,11 +92,16 @@ StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport&
   return metrics;
 }
 
+void RunLog::report_start(const RunDescription& run) const {
+  if (writes() && !options_.quiet && !options_.eval_only) print(format_description(run, config_));
+}
+
 void RunLog::report_step(const step::StepResult& result, const StepReport& report) {
   if (!writes()) return;
   write_pending();
   const StepMetrics metrics = metrics_of(result, report);
   throughput_.add_step(metrics.step_ms);
+  totals_.add(metrics);
   const bool is_fp16 = config_.precision == config::Precision::kFp16;
   const auto events = monitor_events(result, config_.batch.train_batch, is_fp16, report.times);
   for (auto& monitor : monitors_) monitor->write(events);
@@ -141,6 +146,7 @@ void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& resul
   } else {
     file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
   }
+  totals_.add_evaluation(step, result.loss);
   if (options_.quiet && !options_.eval_only) return;
   print(fmt::format("step {}  eval_loss {}  over {} samples", step, format_loss(result.loss), result.num_samples));
 }
@@ -150,6 +156,8 @@ void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vect
   write_pending();
   if (options_.quiet) return;
   print(lines);
+  const auto time = std::chrono::steady_clock::now() - began_;
+  print(totals_.lines(options_.total_steps, std::chrono::duration_cast<std::chrono::milliseconds>(time)));
   const std::string nothing_saved = stopped ? ", no checkpoint saved" : "";
   print(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
                     checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));

@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "runtime/telemetry/deepspeed_lines.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
 #include "runtime/telemetry/monitor.hpp"
+#include "runtime/telemetry/run_summary.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
 
 namespace dslaunch::runtime::engine::run {
@@ -35,6 +37,8 @@ class RunLog {
   // Creates the run directory. `config` must outlive this object. Throws SystemError (73, 74).
   RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
 
+  // The lines that say what the run is; an evaluation gets none.
+  void report_start(const RunDescription& run) const;
   void report_step(const step::StepResult& result, const StepReport& report);
   // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
   void report_evaluation(int64_t step, const step::EvaluationResult& result);
@@ -60,6 +64,8 @@ class RunLog {
   std::optional<MetricsFile> file_;
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
+  RunTotals totals_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still follow
   bool pending_is_written_ = false;     // its line is written, without the evaluation
 };

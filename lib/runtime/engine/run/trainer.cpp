@@ -62,6 +62,7 @@ class Training {
     build_engine();
     resume();
     open_log();
+    log_->report_start(description());
     ended("resuming");
   }
 
@@ -331,6 +332,32 @@ class Training {
     if (!config_.recomputation.enabled) return;
     const auto summary = model_->runnable->set_recomputation(setup::recomputation_options(config_, device_));
     if (groups_.world.rank() == 0) log::info("{}", summary);
+  }
+
+  RunDescription description() const {
+    RunDescription out;
+    const ParameterTable& parameters = model_->facts.whole_table();
+    out.model = request_.model_path;
+    out.num_parameters = parameters.num_elements();
+    out.num_trainable = 0;
+    for (const auto& parameter : parameters.parameters) out.num_trainable += parameter.trainable ? parameter.numel : 0;
+    out.compute_dtype = precision_.compute_dtype == at::kBFloat16 ? "bf16"
+                        : precision_.compute_dtype == at::kHalf   ? "fp16"
+                                                                  : "fp32";
+    out.device = device_.is_cpu() ? "cpu" : "cuda";
+    out.data_ranks = groups_.mesh.data;
+    out.stages = groups_.mesh.pipe;
+    out.num_hosts = request_.placement.num_nodes;
+    if (data_.train && data_.train->num_samples() != SampleSource::kEndless) {
+      out.num_samples = data_.train->num_samples();
+      out.steps_per_epoch = steps_in_epochs(*data_.train, config_.data, config_.batch, 1);
+    }
+    out.first_step = engine_->steps_done() + 1;
+    out.total_steps = total_steps_;
+    out.autos = values_of(resolved_config_, request_.auto_keys);
+    out.run_dir = request_.run_dir;
+    out.checkpoint_dir = checkpoints_->directory();
+    return out;
   }
 
   SolvedSettings solved_settings() const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/groups.hpp"
 #include "comm/watchdog.hpp"
@@ -18,10 +19,11 @@ struct TrainRequest {
   std::string model_path;
   std::string run_dir;
   config::JobConfig config;
-  std::string resolved_config;  // JSON, stored beside the run and in checkpoints with "auto" filled in
-  std::string device = "cpu";   // PyTorch device name: "cpu", "cuda:0"
-  std::string resume;           // "", "auto" or the path of a checkpoint
-  std::string job;              // the job's id; empty: not known
+  std::string resolved_config;         // JSON, stored beside the run and in checkpoints with "auto" filled in
+  std::vector<std::string> auto_keys;  // dotted; their values in `resolved_config` were computed
+  std::string device = "cpu";          // PyTorch device name: "cpu", "cuda:0"
+  std::string resume;                  // "", "auto" or the path of a checkpoint
+  std::string job;                     // the job's id; empty: not known
   // Set in a restart of a job whose first `resume` was not "auto": that value. "auto" then takes this job's saves only.
   std::optional<std::string> begin_from;
   bool eval_only = false;

@@ -51,3 +51,17 @@ TEST_CASE("what the file says stays as it is when a run writes it down", "[runti
       resolved("{bf16: {enabled: true}, zero_optimization: {stage: 3, reduce_bucket_size: 7}, gradient_clipping: 0.1}");
   CHECK(with_solved_settings(before, solved_as(at::kFloat)) == before);
 }
+
+TEST_CASE("what auto came to can be listed", "[runtime][engine][resolved_config]") {
+  const auto given = loaded(
+      "{train_micro_batch_size_per_gpu: \"auto\", fp16: {enabled: \"auto\"}, zero_optimization: {stage: 3, "
+      "reduce_bucket_size: \"auto\", stage3_prefetch_bucket_size: 5}}");
+  const auto keys = config::auto_keys(given);
+  const std::string text = with_solved_settings(config::resolved_json(given), solved_as(at::kHalf));
+  CHECK(values_of(text, keys) ==
+        std::vector<std::pair<std::string, std::string>>{{"train_micro_batch_size_per_gpu", "8"},
+                                                         {"fp16.enabled", "true"},
+                                                         {"zero_optimization.reduce_bucket_size", "1024"}});
+  // Whatever is left open has no value to list.
+  CHECK(values_of(config::resolved_json(given), {"zero_optimization.reduce_bucket_size", "loss", "no.such"}).empty());
+}

@@ -20,6 +20,7 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 using test::expect_error;
 using test::JobFiles;
 using test::JobRun;
@@ -487,6 +488,8 @@ TEST_CASE("what a run reports on standard output", "[runtime][engine][trainer]")
     test::run_job(run);
     out = captured.text();
   }
+  CHECK_THAT(out, StartsWith("model  ") && Contains("\nranks       2 ranks on cpu\n") &&
+                      Contains("\nsteps       4 done in ") && Contains("\nloss        first "));
   CHECK_THAT(out, Contains("step 1/4") && Contains("step 2/4") && Contains("step 4/4") && !Contains("step 3/4"));
   CHECK_THAT(out, Contains("step=2, skipped=0, lr=[0.05], mom=[(0.8, 0.95)]") && !Contains("step=1,"));
   CHECK_THAT(out, Contains("time (ms) | fwd_microstep:") && Contains("flops profile of step 2 in"));

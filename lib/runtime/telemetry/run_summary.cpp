@@ -1,0 +1,137 @@
+#include "runtime/telemetry/run_summary.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.hpp"
+#include "base/quantity.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string line(const char* heading, const std::string& text) {
+  return fmt::format("{:<10}  {}", heading, text);
+}
+
+// "1 step", "2 steps"; a large number gets separators.
+std::string counted(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", with_separators(count), what, count == 1 ? "" : "s");
+}
+
+std::string short_count(int64_t count) {
+  std::string text = quantity(count, "");
+  return text.ends_with(' ') ? text.substr(0, text.size() - 1) : text;
+}
+
+std::string model_text(const RunDescription& run) {
+  const bool trains_all = run.num_trainable == run.num_parameters;
+  return fmt::format(
+      "{}: {} parameters ({}), {}", run.model, short_count(run.num_parameters), with_separators(run.num_parameters),
+      trains_all
+          ? "all trainable"
+          : fmt::format("{} trainable ({})", short_count(run.num_trainable), with_separators(run.num_trainable)));
+}
+
+const char* place_of(config::OffloadDevice device) {
+  return device == config::OffloadDevice::kFile ? "files" : "host memory";
+}
+
+std::string precision_text(const RunDescription& run, const config::JobConfig& config) {
+  std::string text = run.compute_dtype;
+  if (config.autocast)
+    text = fmt::format("autocast to {}", *config.autocast == config::ScalarType::kBf16 ? "bf16" : "fp16");
+  if (run.compute_dtype != "fp32") text += config.fp32_master ? ", fp32 masters" : ", no fp32 masters";
+  text += config.zero.stage == 0 ? "; no ZeRO" : fmt::format("; ZeRO stage {}", config.zero.stage);
+  const auto& zero = config.zero;
+  if (zero.offload_optimizer.device != config::OffloadDevice::kNone) {
+    text += fmt::format(", optimizer state in {}", place_of(zero.offload_optimizer.device));
+  }
+  if (zero.offload_param.device != config::OffloadDevice::kNone) {
+    text += fmt::format(", parameters in {}", place_of(zero.offload_param.device));
+  }
+  if (config.recomputation.enabled) text += "; activations are recomputed";
+  return text;
+}
+
+std::string ranks_text(const RunDescription& run) {
+  const int world = run.data_ranks * run.stages;
+  std::string text = fmt::format("{} on {}", counted(world, "rank"), run.device);
+  if (run.num_hosts > 1) text += fmt::format(" of {} hosts", run.num_hosts);
+  if (run.stages > 1) text += fmt::format(": {} data x {} stages", run.data_ranks, run.stages);
+  return text;
+}
+
+std::string batch_text(const RunDescription& run, const config::Batch& batch) {
+  return fmt::format("{} = {} (micro) x {} (accumulation) x {} (data ranks)", counted(batch.train_batch, "sample"),
+                     batch.micro_batch, batch.accumulation, run.data_ranks);
+}
+
+std::string data_text(const RunDescription& run, const config::Data& data) {
+  std::string text = data.synthetic_train ? "synthetic" : fmt::format("{}", fmt::join(data.train, ", "));
+  if (run.num_samples > 0) {
+    text += fmt::format(": {}, {} an epoch", counted(run.num_samples, "sample"), counted(run.steps_per_epoch, "step"));
+  }
+  return text + (run.first_step > 1 ? fmt::format("; steps {} to {}", run.first_step, run.total_steps)
+                                    : fmt::format("; {} in all", counted(run.total_steps, "step")));
+}
+
+}  // namespace
+
+std::string format_time(std::chrono::milliseconds time) {
+  const int64_t ms = std::max<int64_t>(0, time.count());
+  if (ms < 1000) return fmt::format("{} ms", ms);
+  if (ms < 59'950) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1e3);
+  const int64_t s = (ms + 500) / 1000;
+  if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
+  if (s < 86'400) return fmt::format("{} h {} min", s / 3600, s % 3600 / 60);
+  return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3600);
+}
+
+std::vector<std::string> format_description(const RunDescription& run, const config::JobConfig& config) {
+  std::vector<std::string> out{line("model", model_text(run)), line("precision", precision_text(run, config)),
+                               line("ranks", ranks_text(run)), line("batch", batch_text(run, config.batch)),
+                               line("data", data_text(run, config.data))};
+  std::vector<std::string> autos;
+  for (const auto& [key, value] : run.autos) autos.push_back(fmt::format("{} = {}", key, value));
+  if (!autos.empty()) out.push_back(line("auto", fmt::format("{}", fmt::join(autos, ", "))));
+  const bool is_inside = run.checkpoint_dir == run.run_dir + "/checkpoints";
+  const std::string checkpoints = run.checkpoint_dir.empty() ? "; no checkpoints"
+                                  : is_inside                ? ", checkpoints/"
+                                                             : "; checkpoints in " + run.checkpoint_dir;
+  out.push_back(line("written to", fmt::format("{}: metrics.jsonl{}", run.run_dir, checkpoints)));
+  return out;
+}
+
+void RunTotals::add(const StepMetrics& metrics) {
+  ++num_steps_;
+  step_ms_ += metrics.step_ms;
+  num_samples_ += metrics.samples_per_s * metrics.step_ms / 1e3;
+  if (metrics.tokens_per_s) num_tokens_ += *metrics.tokens_per_s * metrics.step_ms / 1e3;
+  const Point point{metrics.step, metrics.loss};
+  if (!first_) first_ = point;
+  last_ = point;
+  if (std::isfinite(point.loss) && (!best_ || point.loss < best_->loss)) best_ = point;
+}
+
+std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::milliseconds time) const {
+  if (num_steps_ == 0) return {};
+  const double seconds = step_ms_ / 1e3;
+  std::string rate;
+  if (seconds > 0) {
+    rate = num_tokens_ > 0 ? fmt::format(", mean {} tok/s", format_rate(num_tokens_ / seconds))
+                           : fmt::format(", mean {} samples/s", format_rate(num_samples_ / seconds));
+  }
+  std::vector<std::string> out{line(
+      "steps", fmt::format("{} done in {} (now at {} of {}), {} ms/step{}", num_steps_, format_time(time), last_->step,
+                           total_steps, format_ms(step_ms_ / static_cast<double>(num_steps_)), rate))};
+  std::string losses = fmt::format("first {}, last {}", format_loss(first_->loss), format_loss(last_->loss));
+  if (best_) losses += fmt::format(", best {} at step {}", format_loss(best_->loss), best_->step);
+  out.push_back(line("loss", losses));
+  if (evaluation_) {
+    out.push_back(
+        line("eval_loss", fmt::format("{} after step {}", format_loss(evaluation_->loss), evaluation_->step)));
+  }
+  return out;
+}
+
+}  // namespace dslaunch::runtime
