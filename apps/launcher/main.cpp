@@ -4,10 +4,12 @@
 #include <exception>
 #include <string>
 
+#include "base/color.hpp"
 #include "base/described_error.hpp"
 #include "base/log.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
+#include "output_options.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -34,6 +36,7 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then a write error, like a full disk
   log::set_prefix("dslaunch");
+  log::set_color(uses_color(launcher::color_choice({argv + 1, argv + argc}), 2));
   try {
     return launcher::with_output_written(
         launcher::dispatch({argv + 1, argv + argc}, argv[0] == nullptr ? "dslaunch" : argv[0]));

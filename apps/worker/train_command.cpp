@@ -115,6 +115,7 @@ runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const
   request.eval_only = options.flags.has("--eval_only");
   request.verify = options.flags.number("--verify").value_or(0);
   request.quiet = options.quiet;
+  request.live = options.live;
   request.stop_requested = stop_requested;
   request.job = env.job_id;
   request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};

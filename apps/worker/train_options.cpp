@@ -43,6 +43,7 @@ void add_rank_options(CommandLine& line, TrainOptions& to) {
                   "SECONDS_SINCE_1970");
   line.value_from(0.001, "--hang_timeout", to.hang_timeout, "how long ranks wait for each other (1800)", "SECONDS");
   line.flag("--quiet", to.quiet, "nothing but warnings and errors");
+  line.flag("--live", to.live, "records for dslaunch's live line among the lines of rank 0");
   line.flag("--verbose", to.verbose, "say more");
 }
 

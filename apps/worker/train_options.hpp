@@ -17,6 +17,7 @@ struct TrainOptions {
   std::optional<double> timings;       // when dslaunch started, in seconds since 1970
   std::optional<double> hang_timeout;  // seconds
   bool quiet = false, verbose = false;
+  bool live = false;  // rank 0 writes the records of base/live_progress.hpp
 };
 
 class CommandLine;

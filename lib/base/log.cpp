@@ -10,6 +10,7 @@ namespace dslaunch::log {
 namespace {
 
 std::atomic<Level> g_level{Level::kInfo};
+std::atomic<bool> g_color{false};
 std::mutex g_prefix_mutex;
 std::string g_prefix;  // guarded by g_prefix_mutex
 
@@ -20,15 +21,16 @@ double seconds_since_start() {
 }
 
 const char* label(Level level) {
+  const bool color = g_color;
   switch (level) {
     case Level::kDebug:
       return "debug: ";
     case Level::kInfo:
       return "";
     case Level::kWarning:
-      return "warning: ";
+      return color ? "\x1b[33mwarning:\x1b[0m " : "warning: ";
     case Level::kError:
-      return "error: ";
+      return color ? "\x1b[1;31merror:\x1b[0m " : "error: ";
   }
   return "";
 }
@@ -40,6 +42,10 @@ void set_level(Level lowest) {
 }
 Level level() {
   return g_level;
+}
+
+void set_color(bool color) {
+  g_color = color;
 }
 
 void set_prefix(std::string_view prefix) {

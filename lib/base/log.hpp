@@ -14,6 +14,8 @@ void set_level(Level lowest);
 Level level();
 // A prefix for every line, for example "rank 3"; empty: none.
 void set_prefix(std::string_view prefix);
+// Whether "warning:" and "error:" are written in colour.
+void set_color(bool color);
 // Writes one line; messages below the level are dropped.
 void write(Level level, std::string_view message);
 

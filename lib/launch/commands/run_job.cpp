@@ -1,10 +1,14 @@
 // `dslaunch run`.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/directory_lock.hpp"
@@ -126,6 +130,15 @@ void find_torch(LaunchPlan& plan) {
   }
 }
 
+// A terminal shows where the run is in one line, if its output can move the cursor and nothing else reads it.
+bool has_live_line(const RunOptions& run) {
+  const LaunchOptions& launch = run.launch;
+  const char* terminal = std::getenv("TERM");
+  const bool moves_cursor = terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+  return ::isatty(STDOUT_FILENO) == 1 && moves_cursor && !launch.detach && !launch.dry_run && !launch.json &&
+         !launch.quiet && !run.flags.has("--eval_only");
+}
+
 // Plans a training job: checks its config for its world, prepares its run directory and the worker's command line; for
 // a restart, finds where it resumes and how its batch divides on the remaining hosts.
 class TrainPlanner final : public JobPlanner {
@@ -176,9 +189,11 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   find_torch(plan);
   if (run_.launch.run_dir.empty()) run_.launch.run_dir = choose_run_dir(plan.job_id);
   plan.run_dir = absolute_path(run_.launch.run_dir);
+  plan.output.live = has_live_line(run_);
   plan.append_logs = run_.flags.has("--resume");
   if (restart == 0) check_run_dir(plan.run_dir, earlier_run(run_));
   plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
+  if (plan.output.live) plan.argv.emplace_back("--live");
   if (begin_from_) plan.argv.insert(plan.argv.end(), {"--begin_from", *begin_from_});
   if (plan.has_remote_nodes()) prepare_for_other_machines(plan);
   return plan;

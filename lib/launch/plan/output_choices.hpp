@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/color.hpp"
 #include "launch/channel/message.hpp"
 
 namespace dslaunch::launch {
@@ -34,6 +35,8 @@ struct OutputChoices {
   std::string each_rank_log;  // directory for one file per rank with both streams; empty: none
   std::vector<int> local_ranks;  // shown by the terminal; empty: all
   bool save_pid = false;
+  ColorChoice color = ColorChoice::kAuto;
+  bool live = false;  // rank 0 writes the records of the live line
 };
 
 // One line for each choice that has no effect because its local rank is not in `there`.

@@ -25,6 +25,8 @@ OutputOptions output_options(const LaunchPlan& plan, const SupervisorOptions& op
           .hide_out = options.quiet && plan.kind == JobKind::kRun,
           .has_terminal = !plan.detach,
           .fold = plan.output.fold.value_or(false),
+          .live = plan.output.live,
+          .color = plan.output.color,
           .console = options.live->console()};
 }
 

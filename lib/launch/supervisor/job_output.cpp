@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/live_progress.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
 using namespace std::chrono_literals;
 
+constexpr std::chrono::milliseconds kLiveTurn = 300ms;
 // The limit for all lines without an end together, both streams of every rank.
 constexpr size_t kMaxPartialBytes = 512U << 20, kMaxLineBytes = 64U << 20, kMinLineBytes = 256U << 10;
 
@@ -26,7 +28,9 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       job_id_(plan.job_id),
       one_reader_(have_one_reader(1, 2)),
       out_(options.has_terminal ? 1 : -1, options.files),
-      err_(options.has_terminal ? 2 : -1, options.files) {
+      err_(options.has_terminal ? 2 : -1, options.files),
+      colors_out_(options.has_terminal && uses_color(options.color, 1)),
+      colors_err_(options.has_terminal && uses_color(options.color, 2)) {
   const size_t num_streams = 2 * static_cast<size_t>(std::max(1, plan.world_size()));
   const size_t longest = std::clamp(kMaxPartialBytes / num_streams, kMinLineBytes, kMaxLineBytes);
   std::vector<std::string> prefixes;
@@ -41,6 +45,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       ranks_.push_back({LineSplitter(prefixes.back(), longest), LineSplitter(prefixes.back(), longest), {}, visible});
     }
   }
+  if (!prefixes.empty()) prefix_of_rank_0_ = prefixes.front();
   if (plan.restart_count == 0) idle_choices_ = idle_choices(plan.output, local_ranks);
   if (options_.fold && num_visible > 1) deduplicator_.emplace(std::move(prefixes), num_visible);
 }
@@ -52,16 +57,68 @@ void JobOutput::open_logs() {
 }
 
 void JobOutput::take(const RankOutput& output) {
-  RankStreams& rank = ranks_[static_cast<size_t>(output.rank)];
-  if (!skips_files()) logs_.write(output.rank, output.stream, output.bytes);
-  bool is_err = output.stream == Stream::kErr;
-  if (is_err) rank.tail.append(output.bytes);
-  if (!shows(output.rank, output.stream)) return;
+  const bool has_records = options_.live && output.rank == 0 && output.stream == Stream::kOut;
+  if (!has_records) return take_text(output.rank, output.stream, output.bytes);
+  records_.cut(output.bytes, [this](char kind, std::string_view text) { take_record(kind, text); });
+}
+
+void JobOutput::take_record(char kind, std::string_view text) {
+  if (kind == 0) return take_text(0, Stream::kOut, text);
+  if (kind == live::kPlainLine) {
+    const std::string line = std::string(text) + "\n";
+    if (!skips_files()) logs_.write(0, Stream::kOut, line);
+    if (options_.console != nullptr && !skips_files() && shows(0, Stream::kOut)) {
+      options_.console->append(prefix_of_rank_0_ + line);
+    }
+  }
+  if (kind == live::kEnd) end_live();
+  if (kind != live::kProgress || !shows(0, Stream::kOut)) return;
+  const auto progress = live::parse_progress(text);
+  if (!progress) return;
+  erase_live();
+  live_.set(*progress);
+  draw_live();
+}
+
+void JobOutput::take_text(int number, Stream stream, std::string_view bytes) {
+  RankStreams& rank = ranks_[static_cast<size_t>(number)];
+  if (!skips_files()) logs_.write(number, stream, bytes);
+  bool is_err = stream == Stream::kErr;
+  if (is_err) rank.tail.append(bytes);
+  if (!shows(number, stream)) return;
   LineSplitter& splitter = is_err ? rank.err : rank.out;
-  if (!deduplicator_) return show(output.stream, splitter.take(output.bytes));
+  if (!deduplicator_) return show(stream, splitter.take(bytes));
   auto now = Deadline::Clock::now();
-  splitter.cut(output.bytes, [&](std::string_view line) { deduplicator_->add(output.rank, output.stream, line, now); });
+  splitter.cut(bytes, [&](std::string_view line) { deduplicator_->add(number, stream, line, now); });
   show(deduplicator_->take(now));
+}
+
+// Before lines of ours or of ranks: they then stand above the live line, which is drawn again below them. Not while a
+// rank's line is open, nor for a reader that is behind.
+bool JobOutput::may_draw_live() const {
+  return out_.is_terminal() && !open_line_ && !escapes_.is_open() && !out_.is_given_up() && out_.num_pending() == 0;
+}
+
+void JobOutput::draw_live() {
+  if (may_draw_live() && live_.has_progress()) out_.write(live_.draw(columns_of(out_.fd())));
+}
+
+void JobOutput::erase_live() {
+  if (live_.is_drawn()) out_.write(live_.erase(columns_of(out_.fd())));
+}
+
+// What the line showed last stays on the screen.
+void JobOutput::end_live() {
+  if (deduplicator_) show(deduplicator_->take_all());
+  if (live_.has_progress() && may_draw_live()) out_.write(live_.keep(columns_of(out_.fd())));
+  live_ = {};
+}
+
+void JobOutput::write(Terminal& terminal, std::string_view lines) {
+  const bool colors = &terminal == &out_ ? colors_out_ : colors_err_;
+  if (&terminal == &out_) erase_live();
+  if (!colors) return terminal.write(lines);
+  terminal.write(with_color(lines));
 }
 
 bool JobOutput::shows(int rank, Stream stream) const {
@@ -71,6 +128,10 @@ bool JobOutput::shows(int rank, Stream stream) const {
 
 void JobOutput::finish(int rank) {
   RankStreams& streams = ranks_[static_cast<size_t>(rank)];
+  if (options_.live && rank == 0) {
+    records_.finish([this](char kind, std::string_view text) { take_record(kind, text); });
+    end_live();
+  }
   if (!deduplicator_) {
     show(Stream::kOut, streams.out.finish());
     show(Stream::kErr, streams.err.finish());
@@ -90,16 +151,22 @@ std::string JobOutput::fmt_line(std::string_view text) {
 void JobOutput::print_text(std::string_view text) {
   if (deduplicator_) show(deduplicator_->take_all());
   end_open_line();
-  reader_of(Stream::kErr).write(text);
+  write(reader_of(Stream::kErr), text);
   keep(Stream::kErr, text);
+  draw_live();
 }
 
 void JobOutput::poll_once() {
   if (deduplicator_) show(deduplicator_->take(Deadline::Clock::now()));
+  if (!live_.is_outdated(columns_of(out_.fd()))) return;
+  erase_live();
+  draw_live();
 }
 
+// While the live line is there, often enough to follow a change of the terminal's width.
 Deadline JobOutput::next_turn() const {
-  return deduplicator_ ? deduplicator_->next(Deadline::Clock::now()) : Deadline::never();
+  const Deadline lines = deduplicator_ ? deduplicator_->next(Deadline::Clock::now()) : Deadline::never();
+  return live_.is_drawn() ? std::min(lines, Deadline::after(kLiveTurn)) : lines;
 }
 
 Terminal& JobOutput::reader_of(Stream stream) {
@@ -107,8 +174,16 @@ Terminal& JobOutput::reader_of(Stream stream) {
 }
 
 void JobOutput::show(Stream stream, std::string_view text) {
-  if (Terminal& reader = reader_of(stream); !reader.is_given_up()) reader.write(text);
+  if (text.empty()) return;
+  Terminal& reader = reader_of(stream);
+  // Only whole lines of standard error are ours to colour.
+  const bool may_color = stream == Stream::kErr && text.back() == '\n' && !open_line_;
+  if (!reader.is_given_up()) {
+    if (&reader == &out_) erase_live();
+    may_color ? write(reader, text) : reader.write(text);
+  }
   keep(stream, text);
+  draw_live();
 }
 
 // Records what was shown, or would have been.
@@ -153,6 +228,7 @@ void JobOutput::drop_slow_readers(bool at_once) {
     if (at_once ? terminal->num_pending() == 0 : !terminal->reader_deadline().passed()) continue;
     if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
     terminal->give_up();
+    if (terminal == &out_) live_.lose();
     escapes_.lose();
     dropped = true;
   }

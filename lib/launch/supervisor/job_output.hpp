@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/color.hpp"
 #include "base/log.hpp"
 #include "launch/channel/message.hpp"
 #include "launch/jobs/console_log.hpp"
@@ -15,17 +16,21 @@
 #include "launch/terminal/escape_state.hpp"
 #include "launch/terminal/line_deduplicator.hpp"
 #include "launch/terminal/line_splitter.hpp"
+#include "launch/terminal/live_line.hpp"
+#include "launch/terminal/live_records.hpp"
 #include "launch/terminal/tail.hpp"
 #include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
 
 struct OutputOptions {
-  FileThread* files = nullptr;    // never null; outlives the output
-  bool out_to_err = false;        // standard output is reserved for the JSON document (--json)
-  bool hide_out = false;          // --quiet: the ranks' standard output goes to their logs only
-  bool has_terminal = true;       // else the console log is the only destination (--detach)
-  bool fold = false;              // merges equal lines of several ranks
+  FileThread* files = nullptr;  // never null; outlives the output
+  bool out_to_err = false;      // standard output is reserved for the JSON document (--json)
+  bool hide_out = false;        // --quiet: the ranks' standard output goes to their logs only
+  bool has_terminal = true;     // else the console log is the only destination (--detach)
+  bool fold = false;            // merges equal lines of several ranks
+  bool live = false;            // rank 0's standard output has the records of a live line
+  ColorChoice color = ColorChoice::kAuto;
   ConsoleLog* console = nullptr;  // gets everything that the terminal gets; null: none. Outlives the output.
 };
 
@@ -53,6 +58,7 @@ class JobOutput {
   // A document of dslaunch, on standard output.
   void print(std::string_view text) {
     end_open_line();
+    erase_live();
     out_.write(text);
   }
   // In the loop, at next_turn() at the latest: shows lines that have waited long enough for equal lines.
@@ -90,6 +96,13 @@ class JobOutput {
   static std::string fmt_line(std::string_view text);
   bool shows(int rank, Stream stream) const;
   bool skips_files() const { return dropped_files_ && !options_.files->has_room(); }
+  void take_record(char kind, std::string_view text);
+  void take_text(int rank, Stream stream, std::string_view bytes);
+  void end_live();
+  bool may_draw_live() const;
+  void draw_live();
+  void erase_live();
+  void write(Terminal& terminal, std::string_view lines);
   void show(Stream stream, std::string_view text);
   void keep(Stream stream, std::string_view text);
   void show(const std::vector<LineDeduplicator::Shown>& lines);
@@ -101,6 +114,9 @@ class JobOutput {
   RankLogs logs_;
   std::vector<std::string> idle_choices_;  // warnings for the user about options without effect
   std::deque<RankStreams> ranks_;          // by rank
+  std::string prefix_of_rank_0_;
+  LiveRecords records_;  // of rank 0
+  LiveLine live_;        // on out_
   std::optional<LineDeduplicator> deduplicator_;
   std::optional<Stream> open_line_;  // the last shown bytes did not end a line here, as a single rank's bytes may
   EscapeState escapes_;              // of everything shown
@@ -109,6 +125,7 @@ class JobOutput {
   // Standard output and error are one terminal, file or pipe: everything goes to `out_`, which keeps the order.
   const bool one_reader_;
   Terminal out_, err_;
+  const bool colors_out_, colors_err_;
 };
 
 }  // namespace dslaunch::launch

@@ -77,16 +77,6 @@ std::string data_text(const RunDescription& run, const config::Data& data) {
 
 }  // namespace
 
-std::string format_time(std::chrono::milliseconds time) {
-  const int64_t ms = std::max<int64_t>(0, time.count());
-  if (ms < 1000) return fmt::format("{} ms", ms);
-  if (ms < 59'950) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1e3);
-  const int64_t s = (ms + 500) / 1000;
-  if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
-  if (s < 86'400) return fmt::format("{} h {} min", s / 3600, s % 3600 / 60);
-  return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3600);
-}
-
 std::vector<std::string> format_description(const RunDescription& run, const config::JobConfig& config) {
   std::vector<std::string> out{line("model", model_text(run)), line("precision", precision_text(run, config)),
                                line("ranks", ranks_text(run)), line("batch", batch_text(run, config.batch)),

@@ -48,7 +48,4 @@ class RunTotals {
   std::optional<Point> first_, last_, best_, evaluation_;  // best_: the lowest finite loss
 };
 
-// "850 ms", "42.3 s", "3 min 7 s", "2 h 5 min", "3 d 4 h".
-std::string format_time(std::chrono::milliseconds time);
-
 }  // namespace dslaunch::runtime

@@ -32,11 +32,5 @@ struct EvaluationMetrics {
 // "step 120/200  loss 2.3145  lr 3.0e-04  grad_norm 0.87  142 ms/step  7.2k tok/s". `total_steps` 0: not known. Steps
 // are padded to the width of the total, so that lines align.
 std::string format_progress(const StepMetrics& metrics, int64_t total_steps);
-// Four decimals, or three digits and an exponent where those would be many digits or few: 2.3145, 1.95e+30, 4.20e-05.
-std::string format_loss(double loss);
-// Three significant digits: 0.412, 3.46, 142.
-std::string format_ms(double ms);
-// 7.2k, 1.35M; at most four characters before the letter.
-std::string format_rate(double per_second);
 
 }  // namespace dslaunch::runtime

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "base/live_progress.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -45,4 +46,26 @@ TEST_CASE("dslaunch's line follows the terminator of a rank's open escape sequen
   REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
   CHECK(test::read_file(dir / "console.log") ==
         "a:1| \x1b]0;title\na:0| \x1b[31mred\x1b[0m\nours\na:1| \x1b]0;title\n\x18\x1b\\ours\nours\n");
+}
+
+TEST_CASE("records of the live line stay out of logs and console, the lines that it stands for do not",
+          "[launch][job_output]") {
+  test::TempDir dir;
+  LaunchPlan plan;
+  plan.job_dir = dir / "job";
+  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  FileThread files;
+  ConsoleLog console(dir / "console.log", files);
+  JobOutput output(plan, {.files = &files, .has_terminal = false, .live = true, .console = &console});
+  output.open_logs();
+  const std::string mark(1, live::kMark);
+  output.take({0, Stream::kOut, "start\n" + live::progress_record({.step = 1, .total_steps = 2})});
+  output.take({0, Stream::kOut, live::plain_line_record("step 1/2") + live::end_record() + "end\n"});
+  output.take({0, Stream::kErr, mark + "pwarning\n"});  // only rank 0's standard output has records
+  output.take({1, Stream::kOut, mark + "pother\n"});
+  output.finish(0);
+  REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
+  CHECK(test::read_file(dir / "console.log") ==
+        "a:0| start\na:0| step 1/2\na:0| end\na:0| " + mark + "pwarning\na:1| " + mark + "pother\n");
+  CHECK(test::read_file(dir / "job/logs/a.0.log") == "start\nstep 1/2\nend\n" + mark + "pwarning\n");
 }

@@ -6,6 +6,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/live_progress.hpp"
+#include "base/quantity.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
@@ -26,9 +28,13 @@ std::string metrics_path(const std::string& run_dir) {
 }
 
 // One write per line, so that lines of several programs on one terminal do not mix.
-void print(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
+void write(const std::string& line) {
+  std::fputs(line.c_str(), stdout);
   std::fflush(stdout);
+}
+
+void print(const std::string& line) {
+  write(line + "\n");
 }
 
 void print(const std::vector<std::string>& lines) {
@@ -107,6 +113,7 @@ void RunLog::report_step(const step::StepResult& result, const StepReport& repor
   for (auto& monitor : monitors_) monitor->write(events);
   if (result.overflow && !options_.quiet) print(result.overflow_line);
   if (!options_.quiet) show(result, metrics, report);
+  if (!options_.quiet && options_.live) show_live(metrics);
   pending_ = metrics;
   const int64_t interval = config_.train.eval_interval;
   const bool evaluation_follows = (interval > 0 && result.step % interval == 0) ||
@@ -117,7 +124,10 @@ void RunLog::report_step(const step::StepResult& result, const StepReport& repor
 void RunLog::show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
   const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
                         metrics.step == options_.total_steps;
-  if (is_shown) print(format_progress(metrics, options_.total_steps));
+  if (is_shown) {
+    const std::string line = format_progress(metrics, options_.total_steps);
+    options_.live ? write(live::plain_line_record(line)) : print(line);
+  }
   if (is_shown) {
     show_deepspeed_lines(result, report);
     if (report.times) {
@@ -127,6 +137,28 @@ void RunLog::show(const step::StepResult& result, const StepMetrics& metrics, co
     print(report.lines_at_report);
   }
   print(report.lines);
+}
+
+// A reader follows ten records a second; the last step has one in any case.
+void RunLog::show_live(const StepMetrics& metrics) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_record_ && metrics.step != options_.total_steps) return;
+  next_record_ = now + std::chrono::milliseconds(100);
+  const double elapsed = std::chrono::duration<double>(now - began_).count();
+  const auto num_done = static_cast<double>(metrics.step - options_.resumed_step);
+  LiveProgress out{.step = metrics.step,
+                   .total_steps = options_.total_steps,
+                   .loss = metrics.loss,
+                   .lr = metrics.lr,
+                   .step_ms = metrics.step_ms,
+                   .per_s = metrics.tokens_per_s.value_or(metrics.samples_per_s),
+                   .counts_tokens = metrics.tokens_per_s.has_value(),
+                   .memory_bytes = metrics.gpu_mem_bytes ? metrics.gpu_mem_bytes : metrics.host_mem_bytes,
+                   .remaining_s = elapsed / num_done * static_cast<double>(options_.total_steps - metrics.step)};
+  if (options_.steps_per_epoch > 0) {
+    out.epoch = static_cast<double>(metrics.step) / static_cast<double>(options_.steps_per_epoch);
+  }
+  write(live::progress_record(out));
 }
 
 void RunLog::show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const {
@@ -155,6 +187,7 @@ void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vect
   if (!writes()) return;
   write_pending();
   if (options_.quiet) return;
+  if (options_.live) write(live::end_record());
   print(lines);
   const auto time = std::chrono::steady_clock::now() - began_;
   print(totals_.lines(options_.total_steps, std::chrono::duration_cast<std::chrono::milliseconds>(time)));

@@ -26,6 +26,8 @@ struct RunLogOptions {
   int rank = 0;  // of the world
   int data_ranks = 1;
   bool quiet = false;
+  bool live = false;            // records for a live line (base/live_progress.hpp)
+  int64_t steps_per_epoch = 0;  // 0: endless
   int64_t total_steps = 0;
   bool evaluates_at_end = false;
   bool eval_only = false;  // the directory's metrics and config belong to another run: they stay, and a line is added
@@ -56,6 +58,7 @@ class RunLog {
   StepMetrics metrics_of(const step::StepResult& result, const StepReport& report) const;
   void show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
   void show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const;
+  void show_live(const StepMetrics& metrics);
   void write_pending();
 
   const RunLogOptions options_;
@@ -66,8 +69,9 @@ class RunLog {
   ThroughputAverage throughput_;
   RunTotals totals_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::optional<StepMetrics> pending_;  // a step whose evaluation may still follow
-  bool pending_is_written_ = false;     // its line is written, without the evaluation
+  std::optional<StepMetrics> pending_;                          // a step whose evaluation may still follow
+  std::chrono::steady_clock::time_point next_record_ = began_;  // of the live line
+  bool pending_is_written_ = false;                             // its line is written, without the evaluation
 };
 
 }  // namespace dslaunch::runtime::engine::run

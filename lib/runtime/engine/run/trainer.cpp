@@ -175,6 +175,8 @@ class Training {
                                 .rank = groups_.world.rank(),
                                 .data_ranks = groups_.mesh.data,
                                 .quiet = request_.quiet,
+                                .live = request_.live,
+                                .steps_per_epoch = steps_per_epoch(),
                                 .total_steps = total_steps_,
                                 .evaluates_at_end = data_.eval != nullptr,
                                 .eval_only = request_.eval_only,
@@ -334,6 +336,12 @@ class Training {
     if (groups_.world.rank() == 0) log::info("{}", summary);
   }
 
+  // 0: endless, or no training data.
+  int64_t steps_per_epoch() const {
+    const bool has_epochs = data_.train && data_.train->num_samples() != SampleSource::kEndless;
+    return has_epochs ? steps_in_epochs(*data_.train, config_.data, config_.batch, 1) : 0;
+  }
+
   RunDescription description() const {
     RunDescription out;
     const ParameterTable& parameters = model_->facts.whole_table();
@@ -350,7 +358,7 @@ class Training {
     out.num_hosts = request_.placement.num_nodes;
     if (data_.train && data_.train->num_samples() != SampleSource::kEndless) {
       out.num_samples = data_.train->num_samples();
-      out.steps_per_epoch = steps_in_epochs(*data_.train, config_.data, config_.batch, 1);
+      out.steps_per_epoch = steps_per_epoch();
     }
     out.first_step = engine_->steps_done() + 1;
     out.total_steps = total_steps_;

@@ -30,6 +30,7 @@ struct TrainRequest {
   int64_t verify = 0;   // number of steps of this start that run beside an unsharded replica
   Placement placement;  // location of this rank; with several hosts, detects how they share checkpoint directories
   bool quiet = false;   // no progress lines
+  bool live = false;    // records for a live line beside the progress lines (base/live_progress.hpp)
   // A second communicator over the data group's ranks, for stage 3's all-gathers on a device; null: they use that of
   // the groups.
   comm::Communicator* gather_group = nullptr;

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
+#include "base/quantity.hpp"
+
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using std::chrono::milliseconds;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
 #include "runtime/telemetry/step_metrics.hpp"

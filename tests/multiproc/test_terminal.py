@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""What stands on the screen of a terminal (tmux) while a run starts, trains, fails and ends."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import harness  # noqa: E402
+
+LIMIT_S = 60
+LIVE = re.compile(r"step +\d+/\d+  loss \S+.*(ETA|done)")
+
+
+@unittest.skipUnless(shutil.which("tmux"), "tmux is not installed")
+class Screen(harness.TrainingTest):
+    def setUp(self):
+        super().setUp()
+        self.shown = 0
+
+    def tmux(self, *words):
+        return subprocess.run(["tmux", "-S", self.socket, *words], check=True, capture_output=True, text=True,
+                              env=harness.environment(TERM="xterm-256color", XDG_STATE_HOME=self.env.path("state"),
+                                                      TMUX="")).stdout
+
+    def show(self, command, columns=110, before=""):
+        """Runs a command on a new screen, which stays when it has ended, below the line CODE n."""
+        self.shown += 1
+        self.socket = self.env.path(f"tmux{self.env.made}-{self.shown}")
+        self.addCleanup(subprocess.run, ["tmux", "-S", self.socket, "kill-server"], capture_output=True)
+        # Ctrl-C reaches the shell, too.
+        text = "trap : INT; " + before + " ".join(f"'{word}'" for word in command) + "; echo CODE $?; cat"
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", "45", f"sh -c {_quoted(text)}")
+
+    def lines(self, *options):
+        return [line for line in self.tmux("capture-pane", "-p", *options).splitlines() if line]
+
+    def wait(self, condition):
+        """The screen for which it holds."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            lines = self.lines()
+            if condition(lines):
+                return lines
+            time.sleep(0.05)
+        self.fail("the screen never showed it:\n" + "\n".join(self.lines()))
+
+    def ended(self):
+        return self.wait(lambda lines: any(line.startswith("CODE ") for line in lines))
+
+    def command(self, steps, *extra, world=2, **config):
+        return self.env.command(self.env.model("mlp"), self.env.data("mlp"), harness.base_config("mlp", **config),
+                                self.env.run_dir(), world, steps, extra)
+
+    def test_a_run_from_start_to_end(self):
+        self.show(self.command(60, train={"eval_interval": 30}, data={"shuffle": False, "eval": self.env.data("mlp")}))
+        lines = self.ended()
+        text = "\n".join(lines)
+        self.assertIn("CODE 0", text)
+        headings = [line.split("| ")[1].split()[0] for line in lines[1:] if "| " in line]
+        self.assertEqual(headings[:6], ["model", "precision", "ranks", "batch", "data", "written"])
+        self.assertEqual(sum(LIVE.search(line) is not None for line in lines), 1, text)
+        live = next(i for i, line in enumerate(lines) if LIVE.search(line))
+        self.assertRegex(lines[live], r"^\[=+\]  epoch [\d.]+  step 60/60  loss \d\.\d+  lr \S+  .* ms/step .*  done$")
+        above, below = "\n".join(lines[:live]), "\n".join(lines[live + 1:])
+        self.assertRegex(above, r"step 30  eval_loss \d")
+        for words in (r"steps +60 done in", r"loss +first \d\S+, last \d\S+, best \d\S+ at step", r"eval_loss +\d",
+                      r"finished, checkpoint in", r"dslaunch: to train on: \S+"):
+            self.assertRegex(below, words)
+        self.assertNotIn("\x1e", text)
+
+    def test_ctrl_c_a_new_width_and_the_printed_command(self):
+        run_dir = self.env.run_dir()
+        command = self.env.command(self.env.model("gpt"), self.env.data("gpt"), harness.base_config("gpt"), run_dir, 2,
+                                   1_000_000)
+        self.show(command)
+        self.wait(lambda lines: LIVE.search(lines[-1]) if lines else False)
+        # tmux moves rows that a narrower screen wraps to its history, out of reach: only the first width counts them.
+        for columns, shown in ((60, LIVE), (35, re.compile(r"step +\d+/\d+  loss [\d.]+$")), (120, LIVE)):
+            self.tmux("resize-window", "-x", str(columns), "-y", "45")
+            fits = self.wait(lambda lines: lines and len(lines[-1]) < columns and shown.search(lines[-1]))
+            if columns == 60:
+                self.assertEqual(sum("/1000000  loss" in line for line in fits), 1, "\n".join(fits))
+        self.tmux("send-keys", "C-c")
+        text = "\n".join(self.ended())
+        self.assertIn("CODE 130", text)
+        self.assertRegex(text, "stopped on request, checkpoint in")
+        words = re.search(r"to continue: (.*(\n\S.*)?)\nCODE", text)[1].replace("\n", "").split()
+        done = harness.read_metrics(run_dir)[-1]["step"]
+        again = harness.run([*words, "--steps", str(done + 3)],
+                            env=harness.environment(XDG_STATE_HOME=self.env.path("state")))
+        self.assertEqual(again.code, 0, str(again))
+        steps = [row["step"] for row in harness.read_metrics(run_dir)]
+        self.assertEqual(steps, list(range(1, done + 4)))
+        # The plain lines, which no screen showed, are in the logs; the records are in none.
+        with open(os.path.join(run_dir, "logs", "localhost.0.log")) as log:
+            written = log.read()
+        self.assertIn("step       1/1000000  loss", written)
+        self.assertNotIn("\x1e", written + again.text)
+
+    def test_errors_are_red_unless_colours_are_off(self):
+        command = [harness.program("dslaunch"), self.env.path("no-model.pt")]
+        bad = [*self.command(3, world=2), "--set", "data.inputs=[\"z\"]"]
+        for before, words, red in (("", command, True), ("NO_COLOR=1 ", command, False), ("TERM=dumb ", command, False),
+                                   ("NO_COLOR=1 ", [*command, "--color", "always"], True),
+                                   ("", [*command, "--color=never"], False), ("", bad, True)):
+            with self.subTest(before=before, words=words[1:]):
+                self.show(words, before=before)
+                self.ended()
+                screen = self.tmux("capture-pane", "-p", "-e")
+                self.assertRegex(screen, r"error:")
+                self.assertEqual(re.search(r"\x1b\[[\d;]*31m(\x1b\[\d+m)*error:", screen) is not None, red, repr(screen))
+
+    def test_no_terminal_gets_plain_lines(self):
+        outcome = harness.run(self.command(25), env=harness.environment(XDG_STATE_HOME=self.env.path("state")))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(re.findall(r"step +(\d+)/25  loss", outcome.out), ["1", "10", "20", "25"])
+        for byte in "\x1b\x1e\r":
+            self.assertNotIn(byte, outcome.text)
+
+
+def _quoted(text):
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+if __name__ == "__main__":
+    unittest.main()
