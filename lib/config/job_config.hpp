@@ -240,6 +240,12 @@ struct MonitorFiles {  // "tensorboard", "csv_monitor": files below output_path/
   std::string output_path, job_name = "DeepSpeedJobName";  // an empty path is the working directory
 };
 
+struct Wandb {  // "wandb": Weights & Biases, through the user's Python client
+  bool enabled = false;
+  std::string project;  // empty: the client's WANDB_PROJECT, else "deepspeed"
+  std::string group, team;
+};
+
 struct FlopsProfiler {
   bool enabled = false;
   double recompute_fwd_factor = 0.0;  // fraction of a forward that backward recomputes
@@ -279,6 +285,7 @@ struct JobConfig {
   bool throughput_timer = true;  // one of DeepSpeed's progress lines
   bool wall_clock_breakdown = false, memory_breakdown = false;
   MonitorFiles tensorboard, csv_monitor;
+  Wandb wandb;
   FlopsProfiler flops_profiler;
   CommsLogger comms_logger;
   bool dump_state = false;

@@ -1,4 +1,4 @@
-// tensorboard, csv_monitor, flops_profiler, comms_logger, timers.
+// tensorboard, csv_monitor, wandb, flops_profiler, comms_logger, timers.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {
@@ -17,6 +17,14 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::csv_monitor, &MonitorFiles::output_path>("csv_monitor.output_path",
                                                              "their directory; empty: the working directory"),
     key<&JobConfig::csv_monitor, &MonitorFiles::job_name>("csv_monitor.job_name", "their subfolder"),
+    section("wandb"),
+    key<&JobConfig::wandb, &Wandb::enabled>(
+        "wandb.enabled", "curves to Weights & Biases, through the Python client of rank 0's environment"),
+    key<&JobConfig::wandb, &Wandb::project>("wandb.project", "its project; null: WANDB_PROJECT, else deepspeed")
+        .unset(),
+    key<&JobConfig::wandb, &Wandb::group>("wandb.group", "group of the run; null: WANDB_RUN_GROUP").unset(),
+    key<&JobConfig::wandb, &Wandb::team>("wandb.team", "the entity that the project belongs to; null: WANDB_ENTITY")
+        .unset(),
 
     section("flops_profiler"),
     key<&JobConfig::flops_profiler, &FlopsProfiler::enabled>(

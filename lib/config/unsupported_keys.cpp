@@ -192,12 +192,6 @@ constexpr KeySpec kTrainingKeys[] = {
     tuning("nebula.enable_nebula_load", kBool, "true", "load through it"),
     tuning("nebula.nebula_load_path", kString, "null", "load from another path"),
 
-    tuning_section("wandb"),
-    not_yet("wandb.enabled", kBool, "false", "Weights & Biases; metrics.jsonl is always written"),
-    tuning("wandb.group", kString, "null", "its group"),
-    tuning("wandb.team", kString, "null", "its team"),
-    tuning("wandb.project", kString, "\"deepspeed\"", "its project"),
-
     tuning_section("comet"),
     not_yet("comet.enabled", kBool, "false", "Comet; metrics.jsonl is always written"),
     tuning("comet.samples_log_interval", kInt, "100", "samples between two points").min(1),

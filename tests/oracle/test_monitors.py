@@ -71,6 +71,9 @@ class MonitorsTest(harness.TrainingTest):
         self.assertEqual([round(r, 12) for r in rates[:-1]], [round(m["lr"], 12) for m in self.metrics[1:]])
         points = {"train_loss": [(k * batch, m["loss"]) for k, m in enumerate(self.metrics)],
                   "lr": [((k + 1) * batch, rate) for k, rate in enumerate(rates)]}
+        for key in ("grad_norm", "overflow", "step_ms", "samples_per_s", "tokens_per_s", "gpu_mem_bytes", "host_mem_bytes"):
+            if self.metrics[0][key] is not None:
+                points[key] = [((k + 1) * batch, float(m[key])) for k, m in enumerate(self.metrics)]
         points.update({name: [((k + 1) * batch, None) for k in range(STEPS)] for name in TIMES})
         return points
 
@@ -92,7 +95,7 @@ class MonitorsTest(harness.TrainingTest):
                 if value is None:
                     self.assertGreaterEqual(float(text), 0)
                 else:
-                    self.assertAlmostEqual(float(text), value, delta=1e-12)
+                    self.assertAlmostEqual(float(text), value, delta=1e-12 * max(1, value))
 
     def test_tensorboard_file(self):
         names = os.listdir(os.path.join(self.files, "tb"))

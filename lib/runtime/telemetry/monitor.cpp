@@ -4,6 +4,7 @@
 
 #include "runtime/telemetry/csv_monitor.hpp"
 #include "runtime/telemetry/tensorboard_monitor.hpp"
+#include "runtime/telemetry/wandb_monitor.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -15,11 +16,12 @@ std::string directory_of(const config::MonitorFiles& files) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Monitor>> make_monitors(const config::MonitorFiles& tensorboard,
-                                                    const config::MonitorFiles& csv) {
+std::vector<std::unique_ptr<Monitor>> make_monitors(const config::JobConfig& config, const std::string& run_dir,
+                                                    bool resumes, const std::string& job_config) {
   std::vector<std::unique_ptr<Monitor>> out;
-  if (tensorboard.enabled) out.push_back(std::make_unique<TensorBoardMonitor>(directory_of(tensorboard)));
-  if (csv.enabled) out.push_back(std::make_unique<CsvMonitor>(directory_of(csv)));
+  if (config.tensorboard.enabled) out.push_back(std::make_unique<TensorBoardMonitor>(directory_of(config.tensorboard)));
+  if (config.wandb.enabled) out.push_back(std::make_unique<WandbMonitor>(config.wandb, run_dir, resumes, job_config));
+  if (config.csv_monitor.enabled) out.push_back(std::make_unique<CsvMonitor>(directory_of(config.csv_monitor)));
   return out;
 }
 

@@ -23,8 +23,9 @@ class Monitor {
   virtual void write(std::span<const ScalarEvent> events) = 0;
 };
 
-// The monitors that the config enables, in DeepSpeed's order. Creates their directories.
-std::vector<std::unique_ptr<Monitor>> make_monitors(const config::MonitorFiles& tensorboard,
-                                                    const config::MonitorFiles& csv);
+// The monitors that the config enables, in DeepSpeed's order. Creates their directories. `resumes`: the run in
+// `run_dir` goes on. `job_config`: as resolved, JSON. Throws UserError(69) as WandbMonitor does.
+std::vector<std::unique_ptr<Monitor>> make_monitors(const config::JobConfig& config, const std::string& run_dir,
+                                                    bool resumes, const std::string& job_config);
 
 }  // namespace dslaunch::runtime

@@ -75,6 +75,7 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("Init", default_constructed<Init>(), config);
   check_members("MonitorFiles", config.tensorboard, config);
   check_members("MonitorFiles", config.csv_monitor, config);
+  check_members("Wandb", config.wandb, config);
   check_members("FlopsProfiler", config.flops_profiler, config);
   check_members("CommsLogger", config.comms_logger, config);
   const ParameterGroup group;
@@ -99,7 +100,7 @@ TEST_CASE("every member beside the inner sections is bound by a row or is derive
   add("zero", config.zero), add("aio", config.aio), add("data", config.data), add("train", config.train);
   add("checkpoint", config.checkpoint), add("recomputation", config.recomputation), add("kernels", config.kernels);
   add("pipeline", config.pipeline);
-  add("tensorboard", config.tensorboard), add("csv_monitor", config.csv_monitor);
+  add("tensorboard", config.tensorboard), add("csv_monitor", config.csv_monitor), add("wandb", config.wandb);
   add("flops_profiler", config.flops_profiler), add("comms_logger", config.comms_logger);
   size_t direct = rows_of(config, config).size();
   for (const auto& [name, rows] : sections) direct -= rows;

@@ -176,7 +176,7 @@ TEST_CASE("features that are not built yet are refused only when they are switch
       {"{zero_optimization: {zenflow: null}}", "{zero_optimization: {stage: 2, zenflow: {topk_ratio: 0.1}}}",
        "zero_optimization.zenflow"},
       {"{aio: {use_gds: false}}", "{aio: {use_gds: true}}", "aio.use_gds"},
-      {"{wandb: {enabled: false, group: \"x\"}}", "{wandb: {enabled: true}}", "wandb.enabled"},
+      {"{comet: {enabled: false, project: \"x\"}}", "{comet: {enabled: true}}", "comet.enabled"},
       {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"OneBitLamb\", params: {max_coeff: 5}}}",
        "optimizer.type"},
       {"{datastates_ckpt: false}", "{datastates_ckpt: {}}", "datastates_ckpt"},
@@ -261,7 +261,7 @@ TEST_CASE("what adjusts a feature that is not built is accepted with one line a 
       {"{seq_parallel_communication_data_type: \"bf16\"}", "'seq_parallel_communication_data_type'"},
       {"{triton_autotune: true}", "'triton_autotune'"},
       {"{max_out_tokens: 2048}", "'max_out_tokens'"},
-      {"{wandb: {project: \"p\", team: \"t\"}}", "'wandb'"},
+      {"{comet: {project: \"p\", workspace: \"t\"}}", "'comet'"},
       {"{compression_training: {sparse_pruning: {different_groups: {g: {modules: [\"a\"]}}}}}",
        "'compression_training.sparse_pruning'"},
   }));
@@ -274,7 +274,8 @@ TEST_CASE("what adjusts a feature that is not built is accepted with one line a 
 
 TEST_CASE("what asks for nothing has no line", "[config][load]") {
   for (const char* text : {
-           "{wandb: {enabled: false, group: \"x\"}}",
+           "{comet: {enabled: false, project: \"x\"}}",
+           "{wandb: {enabled: true, project: \"p\", group: null}}",
            "{zero_optimization: {offload_param: {device: \"none\", pin_memory: true}}}",
            "{pipeline: {stages: 1, partition: \"uniform\"}}",
            "{compression_training: {sparse_pruning: {shared_parameters: {enabled: false, method: \"topk\"}, "
@@ -289,7 +290,7 @@ TEST_CASE("what asks for nothing has no line", "[config][load]") {
     REQUIRE(load(text).ok());
     CHECK(num_notes(load(text), "has no effect") == 0);
   }
-  auto refused = load("{wandb: {enabled: true, group: \"g\"}}");
+  auto refused = load("{comet: {enabled: true, project: \"g\"}}");
   CHECK_FALSE(refused.ok());
   CHECK(num_notes(refused, "has no effect") == 0);
 }

@@ -46,21 +46,40 @@ std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
   return {{true, optimizer.beta1, optimizer.beta2}};
 }
 
+std::string event_name(const char* name) {
+  return fmt::format("Train/Samples/{}", name);
+}
+
 // The points of a step that DeepSpeed's monitors get: the loss at the sample count where the step began; at the sample
 // count where it ended, the learning rate and loss scale of the next step, and the times.
 std::vector<ScalarEvent> monitor_events(const step::StepResult& result, int64_t train_batch, bool is_fp16,
                                         const std::optional<StepBreakdown>& times) {
   const int64_t after = result.step * train_batch;
-  std::vector<ScalarEvent> events{{"Train/Samples/train_loss", result.loss, after - train_batch},
-                                  {"Train/Samples/lr", result.next_lr, after}};
-  if (is_fp16) events.push_back({"Train/Samples/loss_scale", result.next_loss_scale, after});
+  std::vector<ScalarEvent> events{{event_name("train_loss"), result.loss, after - train_batch},
+                                  {event_name("lr"), result.next_lr, after}};
+  if (is_fp16) events.push_back({event_name("loss_scale"), result.next_loss_scale, after});
   if (!times) return events;
   const PhaseTimes& step = times->step;
-  events.push_back({"Train/Samples/elapsed_time_ms_forward", step.forward, after});
-  events.push_back({"Train/Samples/elapsed_time_ms_backward", step.backward, after});
-  events.push_back({"Train/Samples/elapsed_time_ms_backward_inner", step.backward_inner, after});
-  events.push_back({"Train/Samples/elapsed_time_ms_backward_allreduce", step.backward_reduce, after});
-  events.push_back({"Train/Samples/elapsed_time_ms_step", step.step, after});
+  events.push_back({event_name("elapsed_time_ms_forward"), step.forward, after});
+  events.push_back({event_name("elapsed_time_ms_backward"), step.backward, after});
+  events.push_back({event_name("elapsed_time_ms_backward_inner"), step.backward_inner, after});
+  events.push_back({event_name("elapsed_time_ms_backward_allreduce"), step.backward_reduce, after});
+  events.push_back({event_name("elapsed_time_ms_step"), step.step, after});
+  return events;
+}
+
+// What else the step's line in metrics.jsonl has: ours, at the sample count where the step ended.
+std::vector<ScalarEvent> further_events(const StepMetrics& metrics, int64_t train_batch) {
+  const int64_t after = metrics.step * train_batch;
+  std::vector<ScalarEvent> events;
+  const auto add = [&](const char* name, double value) { events.push_back({event_name(name), value, after}); };
+  if (metrics.grad_norm) add("grad_norm", *metrics.grad_norm);
+  add("overflow", metrics.overflow ? 1 : 0);
+  add("step_ms", metrics.step_ms);
+  add("samples_per_s", metrics.samples_per_s);
+  if (metrics.tokens_per_s) add("tokens_per_s", *metrics.tokens_per_s);
+  if (metrics.gpu_mem_bytes) add("gpu_mem_bytes", static_cast<double>(*metrics.gpu_mem_bytes));
+  if (metrics.host_mem_bytes) add("host_mem_bytes", static_cast<double>(*metrics.host_mem_bytes));
   return events;
 }
 
@@ -76,7 +95,8 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
   const std::string resolved = options_.run_dir + "/config.resolved.json";
   if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
   file_.emplace(metrics_path(options_.run_dir), options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
-  monitors_ = make_monitors(config.tensorboard, config.csv_monitor);
+  if (options_.eval_only) return;
+  monitors_ = make_monitors(config, options_.run_dir, options_.resumed_step > 0, options_.resolved_config);
 }
 
 StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport& report) const {
@@ -109,7 +129,9 @@ void RunLog::report_step(const step::StepResult& result, const StepReport& repor
   throughput_.add_step(metrics.step_ms);
   totals_.add(metrics);
   const bool is_fp16 = config_.precision == config::Precision::kFp16;
-  const auto events = monitor_events(result, config_.batch.train_batch, is_fp16, report.times);
+  auto events = monitor_events(result, config_.batch.train_batch, is_fp16, report.times);
+  const auto further = further_events(metrics, config_.batch.train_batch);
+  events.insert(events.end(), further.begin(), further.end());
   for (auto& monitor : monitors_) monitor->write(events);
   if (result.overflow && !options_.quiet) print(result.overflow_line);
   if (!options_.quiet) show(result, metrics, report);
@@ -179,6 +201,8 @@ void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& resul
     file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
   }
   totals_.add_evaluation(step, result.loss);
+  const ScalarEvent point{event_name("eval_loss"), result.loss, step * config_.batch.train_batch};
+  for (auto& monitor : monitors_) monitor->write({&point, 1});
   if (options_.quiet && !options_.eval_only) return;
   print(fmt::format("step {}  eval_loss {}  over {} samples", step, format_loss(result.loss), result.num_samples));
 }

@@ -72,7 +72,9 @@ TEST_CASE("monitors without a path and without a job's name write into the worki
   TempDir dir;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(dir.path());
-  make_monitors({}, {.enabled = true, .output_path = "", .job_name = ""}).front()->write(kEvents);
+  config::JobConfig config;
+  config.csv_monitor = {.enabled = true, .output_path = "", .job_name = ""};
+  make_monitors(config, ".", /*resumes=*/false, "{}").front()->write(kEvents);
   std::filesystem::current_path(before);
   CHECK(test::read_file(dir / "Train_Samples_lr.csv") == "step,lr\r\n4,1e-05\r\n");
 }
