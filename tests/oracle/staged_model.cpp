@@ -201,7 +201,7 @@ int run(int argc, char** argv) {
   Types types;
   const std::string mode = argv[5];
   if (mode == "bf16") types.passes.compute_dtype = at::kBFloat16;
-  types.passes.chunks_cross_entropy = mode == "chunks";
+  types.passes.chunks_cross_entropy = types.passes.kernels.chunked_cross_entropy = mode == "chunks";
   const auto whole = script::load_script_model(path, units);
   std::vector<ExampleInput> inputs;
   for (const auto& name : whole->facts.inputs.names) {

@@ -128,8 +128,7 @@ config::JobConfig plainest(config::JobConfig config) {
 }  // namespace
 
 int64_t activation_bytes(const MeasuredActivations& measured) {
-  const bool peaks_with_gradients = measured.backward_peak - measured.gradient_bytes < measured.gradient_bytes / 10;
-  return peaks_with_gradients ? measured.forward_peak : std::max(measured.forward_peak, measured.backward_peak);
+  return std::max(measured.forward_peak, measured.backward_peak - measured.gradient_bytes);
 }
 
 MeasuredActivations measure_activations(const std::string& model_path, config::JobConfig config, at::Device device,

@@ -19,8 +19,8 @@ struct MeasuredActivations {
 };
 
 // What a rank needs for activations beside its state. Backward begins with all that forward has saved, and the gradient
-// of the loss's input beside it, often the most of a step; it ends with all gradients and few activations. If the
-// latter was the most, the gradients hide how much the beginning took, and forward's peak has to do.
+// of the loss's input beside it, often the most of a step. All gradients are taken off its peak: those that it did not
+// have at that time are missing here.
 int64_t activation_bytes(const MeasuredActivations& measured);
 
 // `alone`: a communicator of size 1 on the device. The config's data, loss, precision, recomputation and micro batch

@@ -263,7 +263,8 @@ Module net_with(const std::string& loss, const Module& head = linear_head()) {
 }
 
 bool is_chunked(Module net) {
-  passes::PassContext context{.module = net, .options = {.chunks_cross_entropy = true}};
+  passes::PassContext context{.module = net,
+                              .options = {.kernels = {.chunked_cross_entropy = true}, .chunks_cross_entropy = true}};
   passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   return net.get_method("forward").graph()->toString(false).find("dslaunch::chunked_cross_entropy") !=
          std::string::npos;
@@ -275,7 +276,9 @@ void check_numbers(const Module& net) {
   const std::vector<at::Tensor> inputs{at::randn({2, 3, 4}), at::tensor({1, 2, -100, 0, 6, 5}, at::kLong).view({2, 3})};
   for (const std::vector<std::string>& units : {std::vector<std::string>{}, {"Block"}, {"Block", "Head"}}) {
     // With fused regions too, as on GPUs.
-    test::ModelRun run(net, units, false, {.regions_on_cpu = true, .chunks_cross_entropy = true});
+    test::ModelRun run(
+        net, units, false,
+        {.kernels = {.chunked_cross_entropy = true}, .regions_on_cpu = true, .chunks_cross_entropy = true});
     run.model->runnable->set_device(at::kCPU, at::kFloat);
     const auto expected = run.plain_step(inputs), found = run.step(inputs);
     CHECK(at::allclose(found.loss, expected.loss, 1e-6, 1e-6));
@@ -357,7 +360,8 @@ TEST_CASE("chunks of a head have a switch, and are off on CPUs", "[runtime][mode
       "    return torch.cross_entropy_loss(logits.view(-1, 7), labels.view(-1))\n");
   for (const auto& options :
        {GraphPassOptions{}, GraphPassOptions{.kernels = {.chunked_cross_entropy = false}, .chunks_cross_entropy = true},
-        GraphPassOptions{.kernels = {.cross_entropy = false}, .chunks_cross_entropy = true}}) {
+        GraphPassOptions{.kernels = {.cross_entropy = false, .chunked_cross_entropy = true},
+        .chunks_cross_entropy = true}}) {
     const auto copy = net.clone();
     passes::PassContext context{.module = copy, .options = options};
     passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
