@@ -797,6 +797,14 @@ class ManualStart(WithoutDslaunch):
             self.assertEqual(rank.returncode, 0, text)
         self.assert_same_run(folder)
 
+    def wait_for_first_step(self, rank):
+        lines = []
+        for line in rank.stdout:
+            if re.match(r"step +1/", line):
+                return
+            lines.append(line)
+        self.fail("the rank ended before its first step:\n" + "".join(lines))
+
     def test_any_second_signal_ends_a_rank_at_once(self):
         """Rank 1 stands still, so that rank 0 cannot come to the end of its step."""
         folder, port = self.env.run_dir(), self.free_port()
@@ -804,7 +812,7 @@ class ManualStart(WithoutDslaunch):
                                   env=harness.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                            MASTER_PORT=port)) for rank in (0, 1)]
         try:
-            self.assertRegex(ranks[0].stdout.readline(), r"^step +1/")
+            self.wait_for_first_step(ranks[0])
             ranks[1].send_signal(signal.SIGSTOP)
             for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):  # a warning is no first one
                 ranks[0].send_signal(number)
@@ -838,7 +846,7 @@ class ManualStart(WithoutDslaunch):
         first = subprocess.Popen(self.worker(folder, forever), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                  env=harness.environment())
         try:
-            self.assertRegex(first.stdout.readline(), r"^step +1/")
+            self.wait_for_first_step(first)
             other = self.worker(folder)
             self.assert_refused(other, 73, f"dsworker (process {first.pid}", folder)
             self.assert_refused(self.env.command(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), folder,

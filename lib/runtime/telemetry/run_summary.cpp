@@ -23,13 +23,16 @@ std::string short_count(int64_t count) {
   return text.ends_with(' ') ? text.substr(0, text.size() - 1) : text;
 }
 
+// Of a count below a thousand the short form is the whole one.
+std::string count_of(int64_t count, const char* what) {
+  if (count < 1000) return fmt::format("{} {}", count, what);
+  return fmt::format("{} {} ({})", short_count(count), what, with_separators(count));
+}
+
 std::string model_text(const RunDescription& run) {
   const bool trains_all = run.num_trainable == run.num_parameters;
-  return fmt::format(
-      "{}: {} parameters ({}), {}", run.model, short_count(run.num_parameters), with_separators(run.num_parameters),
-      trains_all
-          ? "all trainable"
-          : fmt::format("{} trainable ({})", short_count(run.num_trainable), with_separators(run.num_trainable)));
+  return fmt::format("{}: {}, {}", run.model, count_of(run.num_parameters, "parameters"),
+                     trains_all ? "all trainable" : count_of(run.num_trainable, "trainable"));
 }
 
 const char* place_of(config::OffloadDevice device) {
