@@ -253,7 +253,7 @@ std::string find_key_by_name(const std::string& name) {
   }
   std::vector<std::string> known;
   for (const auto* row : all_keys()) known.emplace_back(row->path);
-  throw UserError(ExitCode::kUsage, fmt::format("--key {}: there is no such key{}", name, did_you_mean(name, known)));
+  throw UserError(ExitCode::kUsage, fmt::format("--key {}: unknown key{}", name, did_you_mean(name, known)));
 }
 
 std::string resolved_json(const LoadResult& result) {

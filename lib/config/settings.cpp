@@ -74,7 +74,7 @@ bool enables_feature(const Setting& setting) {
   return spec.status == Status::kNotYet && (switches || is_section(spec));
 }
 
-// Why this value is refused; empty: there is no reason of its own.
+// Why this value is refused; empty: the general reason applies.
 std::string refusal_of(const KeySpec& spec, const Value& value) {
   if (spec.refusals.empty() || !value.is_string()) return {};
   const std::string start = value.text + ": ";

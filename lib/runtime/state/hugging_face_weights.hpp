@@ -25,8 +25,9 @@ class HuggingFaceWeights {
   };
   using Located = std::vector<Part>;
 
-  // Opens the file `single` of the directory, or all files of its index. Throws UserError: 66 if there is no such
-  // directory, 65 if it has no safetensors weights, if a file of the index is missing, or if one is invalid.
+  // Opens the file `single` of the directory, or all files of its index. Throws UserError: 66 if the
+  // directory does not exist, 65 if it has no safetensors weights, if a file of the index is missing, or if one is
+  // invalid.
   explicit HuggingFaceWeights(std::string directory, const std::string& single = "model.safetensors");
 
   // Throws UserError(65) that names tensors of the model which the directory does not have, and tensors of the

@@ -19,7 +19,7 @@ namespace dslaunch::runtime {
 class WandbMonitor final : public Monitor {
  public:
   // Starts the client and waits until it has a run. RUN_DIR/wandb_run_id keeps the run's id: with `resumes` that run is
-  // continued. Throws UserError(69) when there is no client, or when it refuses: with its reason.
+  // continued. Throws UserError(69) when the client is missing, or with its reason when it refuses.
   WandbMonitor(const config::Wandb& config, const std::string& run_dir, bool resumes, const std::string& job_config);
   // Waits for the client to send what it has, 60 s at most.
   ~WandbMonitor() override;

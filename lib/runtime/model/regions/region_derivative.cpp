@@ -48,7 +48,7 @@ class Derivation {
       if (node.op != Op::kInput || !wanted[static_cast<size_t>(node.index)] || !gradients_[i]) continue;
       const auto& input = forward_.inputs[static_cast<size_t>(node.index)];
       const bool varies = std::find(input.varies.begin(), input.varies.end(), true) != input.varies.end();
-      // One row of several is no reason for a sum: with one row, or none to sum over, the gradient is that row.
+      // An input of one row gets the sum over all rows; where there is one row in all, that sum is the row itself.
       const Output output{*gradients_[i], input.dtype, varies ? Rows::kKeep : Rows::kSum};
       auto& outputs = out_.region.outputs;
       const auto place = static_cast<size_t>(std::find(outputs.begin(), outputs.end(), output) - outputs.begin());

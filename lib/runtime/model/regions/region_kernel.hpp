@@ -33,8 +33,8 @@ class RegionKernel {
   explicit RegionKernel(Region region) : region_(std::move(region)) {}
   const Region& region() const { return region_; }
 
-  // On the GPU of the tensors; any thread. False: there is no kernel for them, which is said once for each region, and
-  // nothing is written.
+  // On the GPU of the tensors; any thread. False: no kernel could be made for them, which is said once for each region,
+  // and nothing is written.
   bool run(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
            const std::vector<at::Tensor>& outputs);
 
