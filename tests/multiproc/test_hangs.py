@@ -27,14 +27,23 @@ STOPPED = r"it is stopped, as by SIGSTOP \('kill -CONT {pid}' resumes it\)"
 
 @contextlib.contextmanager
 def held_threads(pid, name):
-    """The threads of a process that have this name, in the hands of a tracer."""
+    """The threads of a process that have this name, held by a tracer while each waits for a condition variable.
+
+    A thread that were stopped in the middle of malloc would keep the lock of its arena, and with it whoever frees
+    what it has allocated."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-    seize, interrupt, detach, all_kinds = 0x4206, 0x4207, 17, 0x40000000
+    seize, interrupt, go_on, detach, all_kinds = 0x4206, 0x4207, 7, 17, 0x40000000
+    futex, wait_bitset = {"x86_64": "202", "aarch64": "98"}[os.uname().machine], 9  # locks use FUTEX_WAIT, which is 0
 
     def ptrace(request, thread):
         if libc.ptrace(request, thread, None, None) != 0:
             raise OSError(ctypes.get_errno(), f"ptrace {request:#x} of thread {thread}")
+
+    def waits_for_a_condition(thread):
+        with open(f"/proc/{pid}/task/{thread}/syscall") as file:
+            call = file.read().split()
+        return call[0] == futex and int(call[2], 16) & 0x7f == wait_bitset
 
     threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")
                if open(f"/proc/{pid}/task/{thread}/comm").read() == name + "\n"]
@@ -43,6 +52,10 @@ def held_threads(pid, name):
         ptrace(seize, thread)
         ptrace(interrupt, thread)
         os.waitpid(thread, all_kinds)
+        while not waits_for_a_condition(thread):
+            ptrace(go_on, thread)
+            ptrace(interrupt, thread)
+            os.waitpid(thread, all_kinds)
     yield
     for thread in threads:
         ptrace(detach, thread)
