@@ -4,8 +4,16 @@
 
 namespace dslaunch::worker {
 
+namespace {
+
+// In a section of its own: an agent compares it before it starts ranks, without running the program.
+[[gnu::section(".dslaunch.version"), gnu::used]] constexpr char kVersion[] =
+    "dsworker " DSL_VERSION ", LibTorch " TORCH_VERSION;
+
+}  // namespace
+
 const char* version_line() {
-  return "dsworker " DSL_VERSION ", LibTorch " TORCH_VERSION;
+  return kVersion;
 }
 
 CommandLine::CommandLine(const std::string& command, const std::string& usage, const std::string& example)

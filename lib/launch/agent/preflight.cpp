@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "base/byte_fields.hpp"
 #include "base/deadline.hpp"
@@ -14,6 +15,7 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "launch/plan/zip_file.hpp"
+#include "launch/process/elf_section.hpp"
 #include "spawn/process.hpp"
 
 namespace dslaunch::launch {
@@ -24,6 +26,7 @@ using namespace std::chrono_literals;
 
 // The worker's libraries may be loaded over a slow network.
 constexpr auto kVersionTime = 15000ms;
+constexpr const char* kVersionSection = ".dslaunch.version";  // apps/worker/command_line.cpp
 constexpr const char* kFix = "install the same dslaunch on that host, give --remote_path DIR, or let --push copy it";
 
 std::string read_until_end(const UniqueFd& fd, Deadline deadline) {
@@ -52,22 +55,44 @@ std::string first_line(const std::string& text) {
                                             : kFix));
 }
 
-void check_worker(const std::string& expected, const std::string& worker,
-                  const std::map<std::string, std::string>& env) {
-  auto started = spawn::start_process({.argv = {worker, "--version"}, .env = env});
+struct ProgramOutput {
+  std::string out, err;
+};
+
+ProgramOutput output_of(const std::vector<std::string>& argv, const std::map<std::string, std::string>& env) {
+  auto started = spawn::start_process({.argv = argv, .env = env});
   if (const auto* cause = std::get_if<spawn::ExitCause>(&started)) refuse_worker(spawn::describe(*cause));
   auto& process = std::get<spawn::Process>(started);
-  Deadline deadline = Deadline::after(kVersionTime);
-  std::string answer = read_until_end(process.out, deadline);
-  std::string error_output = read_until_end(process.err, Deadline::after(500ms));
+  const Deadline deadline = Deadline::after(kVersionTime);
+  ProgramOutput output;
+  output.out = read_until_end(process.out, deadline);
+  output.err = read_until_end(process.err, Deadline::after(500ms));
   // Its output is complete. A worker that does not end by itself would block this process forever.
   spawn::signal_group(process, SIGKILL);
   ::waitpid(process.pid, nullptr, 0);
+  return output;
+}
+
+// By the worker's file and the dynamic loader: a few milliseconds, where --version waits for the initializers of
+// LibTorch. False also for a script around the worker.
+bool is_known_to_start(const std::string& expected, const std::string& worker, std::map<std::string, std::string> env) {
+  if (elf_section_text(worker, kVersionSection) != expected) return false;
+  env["LD_TRACE_LOADED_OBJECTS"] = "1";  // the loader lists the libraries instead of running the program: ld.so(8)
+  const ProgramOutput libraries = output_of({worker}, env);
+  return libraries.out.find("libtorch") != std::string::npos &&
+         (libraries.out + libraries.err).find("not found") == std::string::npos;
+}
+
+void check_worker(const std::string& expected, const std::string& worker,
+                  const std::map<std::string, std::string>& env) {
+  if (is_known_to_start(expected, worker, env)) return;
+  const ProgramOutput version = output_of({worker, "--version"}, env);
+  const std::string& answer = version.out;
   if (first_line(answer) == expected) return;
   if (answer.empty()) {
     refuse_worker(fmt::format(
         "{} does not start on this host: {}", worker,
-        error_output.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(error_output)));
+        version.err.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(version.err)));
   }
   refuse_worker(
       fmt::format("{} is '{}' on this host, but '{}' on the launching host", worker, first_line(answer), expected));

@@ -2,9 +2,11 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "base/deadline.hpp"
+#include "launch/process/elf_section.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -80,4 +82,35 @@ TEST_CASE("a worker that printed its version and does not exit is not waited for
   check_preflight({.worker_version = "dsworker 7"},
                   script(dir / "lingering", "echo dsworker 7; exec >&- 2>&-; exec sleep 60\n"), kEnvironment);
   CHECK_FALSE(soon.passed());
+}
+
+TEST_CASE("a program's section is read from its file; other files have none", "[launch][preflight]") {
+  test::TempDir dir;
+  REQUIRE(std::system(("printf 'dsworker 7' > '" + (dir / "text") + "' && objcopy --add-section .dslaunch.version='" +
+                       (dir / "text") + "' /bin/true '" + (dir / "program") + "'")
+                          .c_str()) == 0);
+  CHECK(elf_section_text(dir / "program", ".dslaunch.version") == "dsworker 7");
+  CHECK(elf_section_text("/bin/true", ".dslaunch.version").empty());
+  CHECK(elf_section_text(dir / "text", ".dslaunch.version").empty());
+  CHECK(elf_section_text(dir / "none", ".dslaunch.version").empty());
+  CHECK(elf_section_text("/", ".dslaunch.version").empty());
+  // A program that is cut off, as by a copy that failed, has its section table at an end that is not there.
+  std::filesystem::resize_file(dir / "program", std::filesystem::file_size(dir / "program") - 100);
+  CHECK(elf_section_text(dir / "program", ".dslaunch.version").empty());
+}
+
+TEST_CASE("a worker whose file states the version is loaded, not run", "[launch][preflight]") {
+  test::TempDir dir;
+  REQUIRE(std::system(("cd '" + dir.path() +
+                       "' && printf 'int torch_is_here = 1;' > torch.c && cc -shared -o libtorch_cpu.so torch.c && "
+                       "printf '#include <stdio.h>\nextern int torch_is_here;\n"
+                       "__attribute__((section(\".dslaunch.version\"), used)) const char version[] = \"dsworker 7\";\n"
+                       "int main(void) { fclose(fopen(\"ran\", \"w\")); return torch_is_here; }' > worker.c && "
+                       "cc -o worker worker.c -L. -ltorch_cpu -Wl,-rpath,'\''$ORIGIN'\''")
+                          .c_str()) == 0);
+  check_preflight({.worker_version = "dsworker 7"}, dir / "worker", kEnvironment);
+  CHECK_FALSE(std::filesystem::exists("ran"));
+  std::filesystem::remove(dir / "libtorch_cpu.so");
+  test::expect_error(ExitCode::kUnavailable, {"libtorch_cpu.so", "install it with scripts/setup"},
+                     [&] { check_preflight({.worker_version = "dsworker 7"}, dir / "worker", kEnvironment); });
 }
