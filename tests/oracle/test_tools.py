@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/export and tools/tokenize: what they write, and what they say to a user who slips."""
+"""tools/export: what it writes, and what it says to a user who slips."""
 import contextlib
 import io
 import json
@@ -12,11 +12,9 @@ import unittest
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
-import tensor_file  # noqa: E402
 import harness  # noqa: E402
 
 EXPORT = os.path.join(harness.ROOT, "tools/export")
-TOKENIZE = os.path.join(harness.ROOT, "tools/tokenize")
 
 
 class ToolTest(harness.TrainingTest):
@@ -198,75 +196,6 @@ class Net(torch.nn.Linear):
             self.skipTest("transformers is installed here")
         except ImportError:
             self.assert_refused(self.outcome_of("--hf", "gpt2", "x.pt"), 69, "pip install transformers")
-
-
-class Tokenize(ToolTest):
-    def test_streams_hold_every_byte_of_all_files_in_order(self):
-        self.file("a.txt", b"hello"), self.file("b.txt", b" w\xff")
-        self.assertEqual(self.run_tool(TOKENIZE, "a.txt", "b.txt", "s.bin").code, 0)
-        with open(self.env.path("s.bin"), "rb") as file:
-            self.assertEqual(file.read(), b"".join(bytes([b, 0]) for b in b"hello w\xff"))
-        self.assertEqual(self.run_tool(TOKENIZE, "a.txt", "s.npy", "--dtype", "uint8").code, 0)
-        import numpy
-        self.assertEqual(numpy.load(self.env.path("s.npy")).tobytes(), b"hello")
-
-    def test_samples_have_the_next_token_as_label(self):
-        text = bytes(range(40, 51))
-        self.file("c.txt", text)
-        self.assertEqual(self.run_tool(TOKENIZE, "c.txt", "c.safetensors", "--seq", "4").code, 0)
-        arrays = tensor_file.read(self.env.path("c.safetensors"))
-        self.assertEqual(sorted(arrays), ["input_ids", "labels"])
-        self.assertEqual(arrays["input_ids"].tolist(), [list(text[0:4]), list(text[4:8])])
-        self.assertEqual(arrays["labels"].tolist(), [list(text[1:5]), list(text[5:9])])
-
-    def test_labels_may_be_the_inputs_again(self):
-        text = bytes(range(40, 50))
-        self.file("g.txt", text)
-        self.assertEqual(self.run_tool(TOKENIZE, "g.txt", "g.safetensors", "--seq", "4", "--pad", "--labels", "same").code, 0)
-        arrays = tensor_file.read(self.env.path("g.safetensors"))
-        self.assertEqual(arrays["input_ids"].tolist(), [list(text[0:4]), list(text[4:8]), [48, 49, 0, 0]])
-        self.assertEqual(arrays["labels"].tolist(), [list(text[0:4]), list(text[4:8]), [48, 49, -100, -100]])
-        self.assert_refused(self.run_tool(TOKENIZE, "g.txt", "g.bin", "--labels", "same"), 64, "--labels go with --seq")
-
-    def test_padding_is_masked(self):
-        self.file("d.txt", bytes(range(40, 51)))
-        self.assertEqual(self.run_tool(TOKENIZE, "d.txt", "d.safetensors", "--seq", "4", "--pad").code, 0)
-        arrays = tensor_file.read(self.env.path("d.safetensors"))
-        self.assertEqual(arrays["input_ids"][2].tolist(), [48, 49, 0, 0])
-        self.assertEqual(arrays["labels"][2].tolist(), [49, 50, -100, -100])
-        self.assertEqual(arrays["mask"].tolist(), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
-
-    def test_each_line_is_a_sample(self):
-        """Its end is its last token; longer ones are cut, blank ones are none."""
-        self.file("g.txt", b"ab\n \n\nabcdef\n"), self.file("h.txt", b"c\xff\x0cde")
-        self.assertEqual(self.run_tool(TOKENIZE, "g.txt", "h.txt", "g.safetensors", "--seq", "4", "--lines").code, 0)
-        arrays = tensor_file.read(self.env.path("g.safetensors"))
-        self.assertEqual(arrays["input_ids"].tolist(), [[97, 98, 0, 0], [97, 98, 99, 100], [99, 255, 12, 100]])
-        self.assertEqual(arrays["labels"].tolist(), [[98, 10, -100, -100], [98, 99, 100, 101], [255, 12, 100, 101]])
-        self.assertEqual(arrays["mask"].tolist(), [[1, 1, 0, 0], [1] * 4, [1] * 4])
-
-    def test_usage_errors_have_messages(self):
-        self.file("e.txt", b"abc"), self.file("empty.txt", b""), self.file("one.txt", b"a")
-        for code, words, arguments in (
-                (64, ["an input and an output"], ["e.txt"]),
-                (64, [".bin, .npy or .safetensors"], ["e.txt", "x.txt"]),
-                (64, ["--seq"], ["e.txt", "x.safetensors"]),
-                (65, ["too few"], ["e.txt", "x.safetensors", "--seq", "4"]),
-                (65, ["no tokens"], ["empty.txt", "x.bin"]),
-                (65, ["no tokens"], ["empty.txt", "x.safetensors", "--seq", "4", "--lines"]),
-                (65, ["no line has two tokens"], ["one.txt", "x.safetensors", "--seq", "4", "--lines"]),
-                (64, ["--seq L"], ["e.txt", "x.bin", "--lines"]),
-                (64, ["exclude each other"], ["e.txt", "x.safetensors", "--seq", "4", "--lines", "--pad"]),
-                (66, ["no.txt"], ["no.txt", "x.bin"]),
-                (73, ["cannot write"], ["e.txt", "no/folder/x.bin"]),
-                (66, ["tokenizer.json"], ["e.txt", "x.bin", "--tokenizer", "tokenizer.json"])):
-            with self.subTest(arguments=arguments):
-                self.assert_refused(self.run_tool(TOKENIZE, *arguments), code, *words)
-
-    def test_byte_level_needs_no_package(self):
-        self.file("f.txt", b"abc")
-        outcome = subprocess.run([sys.executable, "-S", "-I", TOKENIZE, "f.txt", "f.bin"], cwd=self.env.folder)
-        self.assertEqual(outcome.returncode, 0)
 
 
 if __name__ == "__main__":
