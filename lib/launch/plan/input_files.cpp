@@ -8,6 +8,7 @@
 #include "base/byte_fields.hpp"
 #include "base/input_file.hpp"
 #include "base/model_archive.hpp"
+#include "base/raw_data.hpp"
 #include "base/zip_directory.hpp"
 #include "launch/plan/zip_file.hpp"
 
@@ -63,6 +64,7 @@ void check_data_file(const std::string& path, const std::string& format) {
 }
 
 void check_data(const config::Data& data, const std::vector<std::string>& patterns, const std::string& cwd) {
+  reject_raw_data(patterns, cwd, {data.format, data.dtype, data.seq_len});
   for (const auto& pattern : patterns) {
     const std::string path = fs::path(cwd) / pattern;
     // Only a plain path needs the check: files that a glob matches exist.

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/input_file.hpp"
+#include "base/raw_data.hpp"
 #include "runtime/data/array_file.hpp"
 #include "runtime/data/array_selection.hpp"
 #include "runtime/data/megatron_file.hpp"
@@ -181,6 +182,7 @@ std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::v
 }
 
 std::unique_ptr<SampleSource> open_files(const config::Data& data, const std::vector<std::string>& patterns) {
+  reject_raw_data(patterns, {}, {data.format, data.dtype, data.seq_len});
   const std::vector<std::string> paths = expand_globs(patterns, "data file");
   DSL_CHECK(!paths.empty(), "no data file is named");
   const FileFormat format = file_format(paths[0], data.format, data.seq_len > 0);

@@ -113,6 +113,77 @@ TEST_CASE("a file that is not a model is refused by the launcher and by a rank a
   }
 }
 
+TEST_CASE("data that tools/tokenize converts is refused with its command by the launcher and by a rank alike",
+          "[input_slips]") {
+  const test::TempDir dir;
+  for (const char* name :
+       {"chats.jsonl", "web.json.gz", "a.parquet", "book.txt", "photos/cat/1.JPG", "saved/state.json",
+        "both/dataset_dict.json", "my data/a.csv", "arrays/a.npz", "arrays/notes.json"}) {
+    std::filesystem::create_directories(std::filesystem::path(dir / name).parent_path());
+    dir.write(name, "");
+  }
+  std::filesystem::create_directory(dir / "cifar");
+  dir.write("cifar/data_batch_1.bin", std::string(2 * 3073, '\0'));
+  dir.write("other.bin", std::string(2 * 3073, '\0'));
+  struct Row {
+    std::string pattern, path, is, command;
+    int64_t seq_len = 0;
+  };
+  const std::string tokens = " (DIR: of the model's tokenizer; without --tokenizer tokens are bytes)";
+  const std::vector<Row> rows{
+      {"chats.jsonl", "chats.jsonl", "is a table", "chats.jsonl chats.safetensors --seq 512 --tokenizer DIR"},
+      {"chats.jsonl", "chats.jsonl", "is a table", "chats.jsonl chats.safetensors --seq 128 --tokenizer DIR", 128},
+      {"web.json.gz", "web.json.gz", "is a table", "web.json.gz web.safetensors --seq 512 --tokenizer DIR"},
+      {"*.parquet", "a.parquet", "is a table", "*.parquet train.safetensors --seq 512 --tokenizer DIR"},
+      {"book.txt", "book.txt", "is a text", "book.txt book.safetensors --seq 512 --tokenizer DIR"},
+      {"book.txt", "book.txt", "is a text", "book.txt book.bin --tokenizer DIR", 64},
+      {"my data", "my data", "is a directory of tables", "'my data' 'my data.safetensors' --seq 512 --tokenizer DIR"},
+      {"saved", "saved", "is a data set that datasets' save_to_disk wrote",
+       "saved saved.safetensors --seq 512 --tokenizer DIR"},
+      {"both", "both", "is a data set that datasets' save_to_disk wrote",
+       "both/train both.safetensors --seq 512 --tokenizer DIR"},
+      {"photos/", "photos/", "is a directory of images", "photos/ photos.safetensors"},
+      {"cifar", "cifar", "is a directory of CIFAR's images", "cifar cifar.safetensors"},
+      {"cifar/data_batch_1.bin", "cifar/data_batch_1.bin", "has CIFAR's images",
+       "cifar/data_batch_1.bin data_batch_1.safetensors"}};
+  for (const auto& [pattern, path, is, command, seq_len] : rows) {
+    CAPTURE(pattern, seq_len);
+    config::JobConfig config;
+    config.data.eval = {pattern};
+    config.data.seq_len = seq_len;
+    const std::string result = command.substr(command.find(' ', command[0] == '\'' ? 4 : 0) + 1);
+    const bool is_image = command.find("--tokenizer") == command.npos;
+    const std::string made = is_image ? result : result.substr(0, result.find(" --"));
+    const std::string answer = fmt::format(
+        "data file 'DIR/{}' {}, which a run does not read; convert it once with 'tools/tokenize {}', and give "
+        "the run {}{}",
+        path, is, command, made, is_image ? "" : tokens);
+    CHECK(message_of(ExitCode::kBadInput, dir.path(), [&] { launch::check_named_files(config, dir.path()); }) ==
+          answer);
+    // A rank's working directory is not that of the test: it gets the whole path, in the command too.
+    config.data.eval = {dir / pattern};
+    const std::string said =
+        message_of(ExitCode::kBadInput, dir.path(), [&] { runtime::open_eval_samples(config.data); });
+    CHECK(said.substr(0, said.find(';')) == answer.substr(0, answer.find(';')));
+  }
+  config::JobConfig config;
+  config.data.seq_len = 8;
+  config.data.train = {"book.txt"};
+  config.data.dtype = "uint8";
+  CHECK_NOTHROW(launch::check_named_files(config, dir.path()));
+  config.data.dtype = "uint16";
+  config.data.format = "tokens";
+  CHECK_NOTHROW(launch::check_named_files(config, dir.path()));
+  config.data.format = "auto";
+  for (const char* name : {"cifar/data_batch_1.bin", "other.bin"}) {
+    config.data.train = {name};
+    CHECK_NOTHROW(launch::check_named_files(config, dir.path()));
+  }
+  config.data.train = {"arrays"};
+  CHECK(message_of(ExitCode::kNoInput, dir.path(), [&] { launch::check_named_files(config, dir.path()); }) ==
+        "data file 'DIR/arrays' is a directory, not a file; name the files in it, or a glob");
+}
+
 TEST_CASE("data that cannot be opened is refused by the launcher and by a rank alike", "[input_slips]") {
   const test::TempDir dir;
   make_files(dir);
