@@ -153,7 +153,7 @@ def batch_of(world):
 
 
 def samples_of(world):
-    return 7 * batch_of(world) + 5  # 20 steps cross several epochs, each with a remainder
+    return 5 * batch_of(world) + 5  # 12 steps end two epochs, each with a remainder
 
 
 def merged(base, change):
