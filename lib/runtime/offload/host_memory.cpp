@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/byte_size.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -16,10 +17,6 @@
 
 namespace dslaunch::runtime::offload {
 namespace {
-
-std::string gibibytes(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
-}
 
 [[noreturn]] void refuse(const char* what, int64_t bytes, const std::string& reason) {
   throw UserError(ExitCode::kUnavailable,

@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/byte_size.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -32,10 +33,6 @@ int64_t free_bytes(at::Device device) {
     return static_cast<int64_t>(at::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
   }
   return read_available_memory().value_or(std::numeric_limits<int64_t>::max());
-}
-
-std::string gibibytes(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
 }
 
 double relative(double a, double b) {
