@@ -27,7 +27,9 @@ function(dsl_unit_test room)
   endif()
   string(REPLACE "/" "." dotted ${room})
   add_test(NAME unit.${dotted} COMMAND ${target} --durations yes --min-duration 1)
-  set_tests_properties(unit.${dotted} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}")
+  # Tensors are tiny: a second thread of OpenMP only spins, on a core that another test needs.
+  set_tests_properties(unit.${dotted} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}"
+    ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()
 
 # dsl_precompile(TARGET [tensors|torch]): the target's files are compiled with that header of cmake/precompiled, else
