@@ -23,7 +23,7 @@ constexpr Row kCommands[] = {
     {"resume", resume_command, true}, {"stacks", stacks_command, true},
     {"stop", stop_command, true},     {"doctor", doctor_command, true},
     {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
-    {"bench", bench_command, true},
+    {"bench", bench_command, true},   {"report", report_command, true},
 };
 
 }  // namespace

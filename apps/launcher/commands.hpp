@@ -33,6 +33,7 @@ int import_command(const Arguments& arguments);
 int jobs_command(const Arguments& arguments);
 int logs_command(const Arguments& arguments);
 int attach_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 int resume_command(const Arguments& arguments);
 int stacks_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);

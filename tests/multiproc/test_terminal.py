@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What stands on the screen of a terminal (tmux) while a run starts, trains, fails and ends."""
+import json
 import os
 import re
 import shutil
@@ -95,11 +96,30 @@ class Screen(harness.TrainingTest):
         self.assertEqual(again.code, 0, str(again))
         steps = [row["step"] for row in harness.read_metrics(run_dir)]
         self.assertEqual(steps, list(range(1, done + 4)))
+        self.look_at_the_records(run_dir, done)
         # The plain lines, which no screen showed, are in the logs; the records are in none.
         with open(os.path.join(run_dir, "logs", "localhost.0.log")) as log:
             written = log.read()
         self.assertIn("step       1/1000000  loss", written)
         self.assertNotIn("\x1e", written + again.text)
+
+    def look_at_the_records(self, run_dir, done):
+        """What a report is made of: two starts, the first stopped by Ctrl-C, and a checkpoint at the end of each."""
+        def lines(name):
+            with open(os.path.join(run_dir, name)) as file:
+                return [json.loads(line) for line in file]
+        own, launcher = lines("events.jsonl"), lines("launcher.jsonl")
+        self.assertEqual([(each["event"], each["step"]) for each in own],
+                         [("start", 0), ("checkpoint", done), ("end", done),
+                          ("start", done), ("checkpoint", done), ("checkpoint", done + 3), ("end", done + 3)])
+        ends = [each for each in launcher if each["event"] == "end"]
+        self.assertEqual([(each["exit_code"], each["step"]) for each in ends], [(130, done), (0, done + 3)])
+        report = harness.run([harness.program("dslaunch"), "report", run_dir, "--json"],
+                             env=harness.environment(XDG_STATE_HOME=self.env.path("state")))
+        self.assertEqual(report.code, 0, str(report))
+        run = json.loads(report.out)["runs"][0]
+        self.assertEqual((run["state"], run["last_step"], run["starts"], run["checkpoints"]),
+                         ("finished", done + 3, 2, 2))
 
     def test_errors_are_red_unless_colours_are_off(self):
         command = [harness.program("dslaunch"), self.env.path("no-model.pt")]

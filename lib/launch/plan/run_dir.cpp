@@ -20,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExecRecord = "exec.json";
-constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", kRunRecord, kExecRecord};
+constexpr const char* kRunFiles[] = {
+    "metrics.jsonl", "config.resolved.json", "events.jsonl", "launcher.jsonl", kRunRecord, kExecRecord};
 constexpr const char kDigits[] = "0123456789";
 
 [[noreturn]] void refuse(const std::string& dir, const std::string& why) {
@@ -170,7 +171,8 @@ bool remove_failed_start(const std::string& dir, const std::string& logs_to) {
     if (error) return false;
     fs::remove_all(logs, error);
   }
-  for (const char* name : {kRunRecord, "config.resolved.json", "model_skeleton.pt", "metrics.jsonl"}) {
+  for (const char* name :
+       {kRunRecord, "config.resolved.json", "model_skeleton.pt", "metrics.jsonl", "events.jsonl", "launcher.jsonl"}) {
     fs::remove(fs::path(dir) / name, error);
   }
   fs::remove(fs::path(dir) / "checkpoints", error);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/wall_clock.hpp"
 #include "launch/nodes/push.hpp"
 #include "launch/process/programs.hpp"
 #include "launch/supervisor/failure_summary.hpp"
@@ -53,7 +54,8 @@ RestartLoop::RestartLoop(LaunchPlan first, LaunchContext& context, JobPlanner& p
       signals_(signals),
       time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()),
       backoff_(random_numbers()),
-      unsupervised_end_(context, live, signals) {}
+      unsupervised_end_(context, live, signals),
+      events_(live.files()) {}
 
 int RestartLoop::run() {
   try {
@@ -98,7 +100,9 @@ std::optional<JobReport> RestartLoop::attempt() {
   how.live = &live_;
   how.time_limit = time_limit_;
   Supervisor supervisor(plan_, std::move(how));
+  events_.launched(plan_);
   JobReport report = supervisor.run();
+  attempt_ended_ = seconds_since_1970();
   planner_.attempt_ended(report);
   const RestartDecision decision = conclude(supervisor, report);
   StopReason instead = decision.instead;
@@ -107,6 +111,7 @@ std::optional<JobReport> RestartLoop::attempt() {
     if (auto next = plan_again(supervisor)) {
       instead = leave_attempt(supervisor, report, decision.wait);
       if (instead == StopReason::kNone) {
+        events_.ended(plan_, report, /*restarts=*/true, last_step_, attempt_ended_);
         plan_ = std::move(*next);
         return std::nullopt;
       }
@@ -121,6 +126,7 @@ std::optional<JobReport> RestartLoop::attempt() {
 // Reports how an attempt ended, and decides whether another one follows.
 RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
   if (!report.summary.empty()) supervisor.output().print_text(report.summary);
+  if (plan_.kind == JobKind::kRun) last_step_ = last_recorded_step(live_.reads(), plan_.run_dir);
   report.late_reason = supervisor.shutdown().late_reason();
   auto decision =
       decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
@@ -133,7 +139,7 @@ RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report)
 // How long the next attempt has to wait.
 std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
   AttemptProgress progress{.run_time = report.run_time, .last_step = {}};
-  if (plan_.kind == JobKind::kRun) progress.last_step = last_recorded_step(live_.reads(), plan_.run_dir);
+  progress.last_step = last_step_;
   return backoff_.next(progress);
 }
 
@@ -162,9 +168,8 @@ StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& r
 }
 
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
-  const bool trains = plan_.kind == JobKind::kRun;
-  const auto last_step = trains ? last_recorded_step(live_.reads(), plan_.run_dir) : std::nullopt;
-  const std::string next = planner_.what_next(plan_, report, live_.on_record(), last_step);
+  events_.ended(plan_, report, /*restarts=*/false, last_step_, attempt_ended_);
+  const std::string next = planner_.what_next(plan_, report, live_.on_record(), last_step_);
   if (!next.empty()) supervisor.output().info(next);
   supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .summary = report.summary});
   if (context_.writes_document()) supervisor.output().print(document_of(plan_, report, live_));

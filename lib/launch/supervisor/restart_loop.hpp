@@ -10,6 +10,7 @@
 #include "launch/supervisor/job_planner.hpp"
 #include "launch/supervisor/job_report.hpp"
 #include "launch/supervisor/launch_context.hpp"
+#include "launch/supervisor/launcher_events.hpp"
 #include "launch/supervisor/restart.hpp"
 #include "launch/supervisor/restart_backoff.hpp"
 #include "launch/supervisor/unsupervised_end.hpp"
@@ -44,6 +45,9 @@ class RestartLoop {
   const Deadline time_limit_;  // of all attempts together
   RestartBackoff backoff_;
   UnsupervisedEnd unsupervised_end_;
+  LauncherEvents events_;
+  double attempt_ended_ = 0;          // seconds since 1970
+  std::optional<int64_t> last_step_;  // of a run, when its attempt has ended
 };
 
 }  // namespace dslaunch::launch

@@ -128,6 +128,12 @@ std::string to_json_line(const StepMetrics& metrics) {
             {"gpu_mem_bytes", number(metrics.gpu_mem_bytes)},
             {"host_mem_bytes", number(metrics.host_mem_bytes)}};
   if (metrics.eval_loss) json["eval_loss"] = number(metrics.eval_loss);
+  if (metrics.forward_ms) {
+    json["forward_ms"] = number(metrics.forward_ms);
+    json["backward_ms"] = number(metrics.backward_ms);
+    json["reduce_ms"] = number(metrics.reduce_ms);
+    json["update_ms"] = number(metrics.update_ms);
+  }
   return json.dump();
 }
 

@@ -20,6 +20,9 @@ struct StepMetrics {
   std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU
   std::optional<int64_t> host_mem_bytes;
   std::optional<double> eval_loss;  // a separate key, only for steps with an evaluation
+  // Separate keys, only with wall_clock_breakdown: of rank 0, without what overlaps; the update includes the gather of
+  // updated parameters.
+  std::optional<double> forward_ms, backward_ms, reduce_ms, update_ms;
 };
 
 // An evaluation that is not reported in a step's line.

@@ -68,6 +68,8 @@ class Checkpointing : private step::EngineObserver {
   void finish();
   // The directory of the last checkpoint that all ranks completed; empty: none.
   std::string last_saved() const;
+  // Its step; -1: none. A save in the background counts once a later call has waited for it.
+  int64_t last_saved_step() const { return writer_->last_saved_step(); }
   // Where checkpoints are saved; empty: nothing is saved.
   std::string directory() const;
 

@@ -1,5 +1,8 @@
 #include "runtime/engine/run/run_log.hpp"
 
+#include <sys/stat.h>
+#include <torch/version.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/live_progress.hpp"
 #include "base/quantity.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
@@ -35,6 +39,24 @@ void write(const std::string& line) {
 
 void print(const std::string& line) {
   write(line + "\n");
+}
+
+// What a reader of the run's figures needs to judge them.
+std::vector<std::pair<std::string, std::string>> environment_of(const RunDescription& run, const std::string& job,
+                                                                const std::string& host) {
+  std::vector<std::pair<std::string, std::string>> out{
+      {"dslaunch", DSL_VERSION},
+      {"torch", TORCH_VERSION},
+      {"job", job},
+      {"host", host},
+      {"hosts", fmt::format("{}", run.num_hosts)},
+      {"ranks", fmt::format("{} ({} data x {} stages)", run.data_ranks * run.stages, run.data_ranks, run.stages)},
+      {"device", run.device},
+      {"model", run.model},
+      {"parameters", fmt::format("{} ({} trainable)", run.num_parameters, run.num_trainable)},
+      {"compute_dtype", run.compute_dtype}};
+  for (auto& entry : describe_machine()) out.push_back(std::move(entry));
+  return out;
 }
 
 void print(const std::vector<std::string>& lines) {
@@ -96,6 +118,7 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
   if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
   file_.emplace(metrics_path(options_.run_dir), options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
   if (options_.eval_only) return;
+  events_.emplace(options_.run_dir + "/events.jsonl");
   monitors_ = make_monitors(config, options_.run_dir, options_.resumed_step > 0, options_.resolved_config);
 }
 
@@ -115,10 +138,31 @@ StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport&
   if (!device_.is_cpu())
     metrics.gpu_mem_bytes = std::max(read_device_memory(device_).peak_allocated, report.peak_device_bytes);
   if (auto memory = read_host_memory()) metrics.host_mem_bytes = memory->resident;
+  if (report.times) {
+    const PhaseTimes& times = report.times->step;
+    metrics.forward_ms = times.forward;
+    metrics.backward_ms = times.backward_inner;
+    metrics.reduce_ms = times.backward_reduce;
+    metrics.update_ms = times.step;
+  }
   return metrics;
 }
 
-void RunLog::report_start(const RunDescription& run) const {
+// A run that was killed may have ended before it recorded its last checkpoint.
+void RunLog::record_resumed_checkpoint(const std::string& checkpoints) {
+  struct stat status {};
+  const std::string path = checkpoints + "/" + step_name(options_.resumed_step);
+  const bool is_there = options_.resumed_step > 0 && !checkpoints.empty() && ::stat(path.c_str(), &status) == 0;
+  if (is_there) events_->checkpoint(options_.resumed_step, static_cast<double>(status.st_mtime));
+}
+
+void RunLog::report_start(const RunDescription& run) {
+  if (events_) {
+    events_->start({.step = options_.resumed_step,
+                    .total_steps = options_.total_steps,
+                    .environment = environment_of(run, options_.job, options_.host)});
+    record_resumed_checkpoint(run.checkpoint_dir);
+  }
   if (writes() && !options_.quiet && !options_.eval_only) print(format_description(run, config_));
 }
 
@@ -207,9 +251,14 @@ void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& resul
   print(fmt::format("step {}  eval_loss {}  over {} samples", step, format_loss(result.loss), result.num_samples));
 }
 
-void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {
+void RunLog::report_checkpoint(int64_t step, double time) {
+  if (events_) events_->checkpoint(step, time);
+}
+
+void RunLog::finish(int64_t step, bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {
   if (!writes()) return;
   write_pending();
+  if (events_) events_->end(step, stopped);
   if (options_.quiet) return;
   if (options_.live) write(live::end_record());
   print(lines);

@@ -15,6 +15,7 @@
 #include "runtime/telemetry/deepspeed_lines.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
 #include "runtime/telemetry/monitor.hpp"
+#include "runtime/telemetry/run_events.hpp"
 #include "runtime/telemetry/run_summary.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
 
@@ -23,7 +24,8 @@ namespace dslaunch::runtime::engine::run {
 struct RunLogOptions {
   std::string run_dir;
   std::string resolved_config;
-  int rank = 0;  // of the world
+  std::string job, host;  // of this start; the job may be empty
+  int rank = 0;           // of the world
   int data_ranks = 1;
   bool quiet = false;
   bool live = false;            // records for a live line (base/live_progress.hpp)
@@ -40,7 +42,7 @@ class RunLog {
   RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
 
   // The lines that say what the run is; an evaluation gets none.
-  void report_start(const RunDescription& run) const;
+  void report_start(const RunDescription& run);
   void report_step(const step::StepResult& result, const StepReport& report);
   // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
   void report_evaluation(int64_t step, const step::EvaluationResult& result);
@@ -50,8 +52,10 @@ class RunLog {
   bool has_evaluation(int64_t step) const;
   // Rank 0: whether an earlier start reported `step` without the evaluation after it.
   bool lacks_evaluation(int64_t step) const;
-  // `lines`: the monitors' final lines.
-  void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
+  // A checkpoint that all ranks have completed; `time`: when its save began, in seconds since 1970.
+  void report_checkpoint(int64_t step, double time);
+  // `step`: the last one done; `lines`: the monitors' final lines.
+  void finish(int64_t step, bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
 
  private:
   bool writes() const { return file_.has_value(); }
@@ -60,11 +64,13 @@ class RunLog {
   void show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const;
   void show_live(const StepMetrics& metrics);
   void write_pending();
+  void record_resumed_checkpoint(const std::string& checkpoints);
 
   const RunLogOptions options_;
   const config::JobConfig& config_;
   const at::Device device_;
   std::optional<MetricsFile> file_;
+  std::optional<RunEvents> events_;  // not of an evaluation
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
   RunTotals totals_;

@@ -32,8 +32,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 StepMonitors::StepMonitors(const config::JobConfig& config, StepMonitorOptions options)
     : config_(config), options_(std::move(options)) {
   const bool shows = options_.rank == 0;
-  // DeepSpeed's flops profiler also enables the times.
-  if (shows && (config.wall_clock_breakdown || config.flops_profiler.enabled)) times_.emplace(options_.device);
+  // DeepSpeed's flops profiler also enables the times. Rank 0 shows its own; those of all ranks show who is slower.
+  if (config.wall_clock_breakdown || (shows && config.flops_profiler.enabled)) times_.emplace(options_.device);
   if (shows && config.memory_breakdown) memory_.emplace(options_.device);
   if (shows && config.flops_profiler.enabled) flops_.emplace(config.flops_profiler.profile_step + 1, options_.device);
   if (config.comms_logger.enabled) collectives_.emplace(config.comms_logger);

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/wall_clock.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
 #include "runtime/engine/plan/require_memory.hpp"
@@ -80,8 +81,9 @@ class Training {
     if (!stopped && evaluation_->is_due_at_end()) stopped = evaluate();
     save_at_end(stopped);
     checkpoints_->finish();
+    report_saved();
     ended("checkpoints");
-    log_->finish(stopped, checkpoints_->last_saved(), monitors_.finish());
+    log_->finish(engine_->steps_done(), stopped, checkpoints_->last_saved(), monitors_.finish());
     return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
@@ -172,6 +174,8 @@ class Training {
   void open_log() {
     const RunLogOptions options{.run_dir = request_.run_dir,
                                 .resolved_config = resolved_config_,
+                                .job = request_.job,
+                                .host = request_.placement.host,
                                 .rank = groups_.world.rank(),
                                 .data_ranks = groups_.mesh.data,
                                 .quiet = request_.quiet,
@@ -253,7 +257,20 @@ class Training {
 
   void save(bool wait) {
     is_at("the checkpoint after step {}", engine_->steps_done());
+    const bool is_another = engine_->steps_done() != std::exchange(last_save_, engine_->steps_done());
+    if (is_another) saves_.emplace_back(engine_->steps_done(), seconds_since_1970());
     checkpoints_->save(position_, wait);
+    report_saved();
+  }
+
+  // Those that have been completed since.
+  void report_saved() {
+    std::erase_if(saves_, [&](const auto& each) {
+      const auto [step, began] = each;
+      const bool is_done = step <= checkpoints_->last_saved_step();
+      if (is_done) log_->report_checkpoint(step, began);
+      return is_done;
+    });
   }
 
   // All steps are done; an earlier start may have ended during the evaluation after them.
@@ -415,6 +432,8 @@ class Training {
   std::unique_ptr<step::Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;
   DataPosition position_;
+  std::vector<std::pair<int64_t, double>> saves_;  // not known to be complete: step, and when the save began
+  int64_t last_save_ = -1;                         // the step of the last one
   std::unique_ptr<RunLog> log_;
   std::optional<RunEvaluation> evaluation_;
   std::unique_ptr<verify::Verification> verification_;  // until it has ended
