@@ -24,6 +24,7 @@ constexpr Row kCommands[] = {
     {"stop", stop_command, true},     {"doctor", doctor_command, true},
     {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
     {"bench", bench_command, true},   {"report", report_command, true},
+    {"top", top_command, true},
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ int report_command(const Arguments& arguments);
 int resume_command(const Arguments& arguments);
 int stacks_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);
+int top_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
 
 // Replaces this process by dsworker with these arguments. Throws SystemError(69).

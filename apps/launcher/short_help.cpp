@@ -19,6 +19,7 @@ const char* command_list() {
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  your jobs, also those started with --detach\n"
          "  dslaunch resume [JOB]                             continue a run where it stopped\n"
          "  dslaunch report JOB|DIR...                        one HTML page of a run, or of several compared\n"
+         "  dslaunch top [JOB]                                a live table of a running job's ranks\n"
          "  dslaunch stacks [JOB]                             stack traces of a job's ranks\n"
          "  dslaunch doctor [--port N] [--kill]               find (and end) stale processes and holders of a port\n";
 }

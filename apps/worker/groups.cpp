@@ -38,9 +38,11 @@ void WatchedGroups::abort(const std::string& reason) const {
 }
 
 void WatchedGroups::open(const rendezvous::LaunchEnv& env, const comm::Mesh& of_job, c10::Device device,
-                         const config::Zero& zero, std::chrono::milliseconds hang_limit, rendezvous::Store& store) {
+                         const config::Zero& zero, std::chrono::milliseconds hang_limit, rendezvous::Store& store,
+                         StatusWriter* status) {
   comm::Watchdog::Options watch_options{.rank = env.rank, .world_size = env.world_size, .host = env.host};
   watch_options.times = comm::HangTimes(hang_limit);
+  if (status != nullptr) watch_options.show = [status](const std::string& report) { status->set_report(report); };
   comm::CommunicatorOptions options;
   if (env.world_size > 1) options.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
   options.device = device.is_cuda() ? device.index() : -1;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/status_page.hpp"
 #include "comm/groups.hpp"
 #include "comm/watchdog.hpp"
 #include "config/job_config.hpp"
@@ -21,9 +22,9 @@ struct WatchedGroups {
   std::unique_ptr<comm::Watchdog> watch;          // destroyed first
 
   // All ranks call it. `hang_limit`: how long one wait for other ranks may take. Throws UserError(78) when
-  // hpZ does not divide the data group.
+  // hpZ does not divide the data group. `status` gets the hang watch's reports; may be null; outlives this.
   void open(const rendezvous::LaunchEnv& env, const comm::Mesh& of_job, c10::Device device, const config::Zero& zero,
-            std::chrono::milliseconds hang_limit, rendezvous::Store& store);
+            std::chrono::milliseconds hang_limit, rendezvous::Store& store, StatusWriter* status);
   void abort(const std::string& reason) const;
 };
 

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/status_page.hpp"
 #include "base/writable_directory.hpp"
 #include "comm/mesh.hpp"
 #include "commands.hpp"
@@ -174,6 +175,7 @@ int train_command(const std::vector<std::string>& arguments) {
   };
   set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
+  const auto status = StatusWriter::from_environment();  // outlives the groups, whose hang watch writes to it
   // Where dslaunch shows the ranks' lines, it says whose they are, and merges equal ones.
   if (env.world_size > 1 && !env.is_of_a_run()) log::set_prefix(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env.world_size);
@@ -190,7 +192,7 @@ int train_command(const std::vector<std::string>& arguments) {
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   WatchedGroups groups;
   try {
-    groups.open(env, mesh, device, config.config.zero, hang_limit, *store);
+    groups.open(env, mesh, device, config.config.zero, hang_limit, *store, status.get());
     // Only after all ranks have joined: rank 0 may serve the store, and would leave the other ranks waiting for it.
     const DirectoryLock lock = lock_run_directory(options.run_dir, env);
     ended("waiting for the other ranks");
@@ -198,6 +200,7 @@ int train_command(const std::vector<std::string>& arguments) {
     install_stop_signals(env.is_of_a_run());  // before this there is nothing to save, so a signal ends the rank at once
     auto request = request_of(options, config, env, device, groups);
     request.hang_limit = hang_limit;
+    request.status = status.get();
     request.timings = timings ? &*timings : nullptr;
     const auto outcome = runtime::engine::run::train(request, groups.mesh.groups(), *store);
     groups.mesh.world->barrier();

@@ -232,7 +232,9 @@ RankReport Watchdog::report() const {
 void Watchdog::publish(const RankReport& own) {
   RankReport published = own;
   published.heartbeat = ++heartbeat_;
-  store_.set(report_key(options_.rank), encode(published), Deadline::after(kStoreTime));
+  const std::string bytes = encode(published);
+  if (options_.show) options_.show(bytes);
+  store_.set(report_key(options_.rank), bytes, Deadline::after(kStoreTime));
 }
 
 RankReports Watchdog::read_all(const RankReport& own) {

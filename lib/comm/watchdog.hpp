@@ -37,6 +37,8 @@ class Watchdog {
     std::string host;
     HangTimes times{std::chrono::minutes(30)};
     std::function<void(const std::string& warning)> warn = nullptr;  // called on the watchdog's thread; null: the log
+    // Likewise: gets each report (comm/hang_report.hpp), encoded, for those on this host who look at the rank.
+    std::function<void(const std::string& report)> show = nullptr;
   };
 
   // The store must outlive the watchdog.

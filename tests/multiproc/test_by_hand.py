@@ -482,7 +482,7 @@ def frame(type, body):
 
 
 def hello(slots, name=b"peer"):
-    return frame(5, struct.pack("<I", 5) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
+    return frame(5, struct.pack("<I", 6) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
                  text(b"") + number(slots) + text(b"") + number(0))
 
 

@@ -79,6 +79,7 @@ class Screen(harness.TrainingTest):
                                    1_000_000)
         self.show(command)
         self.wait(lambda lines: LIVE.search(lines[-1]) if lines else False)
+        self.look_at_the_ranks()
         # tmux moves rows that a narrower screen wraps to its history, out of reach: only the first width counts them.
         for columns, shown in ((60, LIVE), (35, re.compile(r"step +\d+/\d+  loss [\d.]+$")), (120, LIVE)):
             self.tmux("resize-window", "-x", str(columns), "-y", "45")
@@ -89,6 +90,7 @@ class Screen(harness.TrainingTest):
         text = "\n".join(self.ended())
         self.assertIn("CODE 130", text)
         self.assertRegex(text, "stopped on request, checkpoint in")
+        self.ranks_screen_ended()
         words = re.search(r"to continue: (.*(\n\S.*)?)\nCODE", text)[1].replace("\n", "").split()
         done = harness.read_metrics(run_dir)[-1]["step"]
         again = harness.run([*words, "--steps", str(done + 3)],
@@ -102,6 +104,28 @@ class Screen(harness.TrainingTest):
             written = log.read()
         self.assertIn("step       1/1000000  loss", written)
         self.assertNotIn("\x1e", written + again.text)
+
+    def look_at_the_ranks(self):
+        """`top` on a second screen, while the job runs on the first one."""
+        first = self.socket
+        top = [harness.program("dslaunch"), "top"]
+        self.show(top, columns=160)
+        row = re.compile(r" +[01]  localhost +\d+/1000000 +[\d.]+  (busy|waiting)")
+        self.wait(lambda lines: sum(row.match(line) is not None for line in lines) == 2 and lines[-1] == "q ends")
+        for columns in (40, 160):
+            self.tmux("resize-window", "-x", str(columns), "-y", "12")
+            self.wait(lambda lines: lines and lines[-1] == "q ends" and ("STATE" in lines[1]) == (columns == 160))
+        self.tmux("send-keys", "q")
+        after = self.ended()
+        self.assertEqual(after, ["CODE 0"])  # of the table, nothing is left
+        once = harness.run([*top, "--once"], env=harness.environment(XDG_STATE_HOME=self.env.path("state")))
+        self.assertEqual(once.code, 0, str(once))
+        self.assertRegex(once.out, r"^job \S+: running, 2 ranks on localhost\nRANK  HOST")
+        self.assertNotIn("\x1b", once.out)
+        # A screen that is left up when the job ends: tested by the caller, who stops the job.
+        self.show(top, columns=160)
+        self.wait(lambda lines: lines and lines[-1] == "q ends")
+        self.watching, self.socket = self.socket, first
 
     def look_at_the_records(self, run_dir, done):
         """What a report is made of: two starts, the first stopped by Ctrl-C, and a checkpoint at the end of each."""
@@ -120,6 +144,12 @@ class Screen(harness.TrainingTest):
         run = json.loads(report.out)["runs"][0]
         self.assertEqual((run["state"], run["last_step"], run["starts"], run["checkpoints"]),
                          ("finished", done + 3, 2, 2))
+
+    def ranks_screen_ended(self):
+        self.socket = self.watching
+        text = "\n".join(self.ended())
+        self.assertRegex(text, r"job \S+ has ended, exit code 130.*dslaunch report \S+' shows the run")
+        self.assertIn("CODE 0", text)
 
     def test_errors_are_red_unless_colours_are_off(self):
         command = [harness.program("dslaunch"), self.env.path("no-model.pt")]

@@ -110,6 +110,7 @@ void Agent::poll_once() {
     polls.add(may_read ? rank.err() : -1, POLLIN);
   }
   polls.add(stacks_ ? stacks_->fd() : -1, POLLIN);
+  polls.add(status_.fd(), POLLIN);
   if (options_.echo) options_.echo->add_to(polls);
   polls.wait(next_wakeup());
   channel_.flush();
@@ -122,6 +123,7 @@ void Agent::poll_once() {
   take_signals();
   if (polls.ready(control)) receive();
   send_stacks();
+  send_status();
   watch_clocks();
 }
 
@@ -190,6 +192,7 @@ void Agent::handle(const MessageToAgent& message) {
         for (auto& rank : ranks_) rank.signal(order.signal);
       },
       [&](const StacksWanted& wanted) { collect_stacks(wanted); },
+      [&](const StatusWanted& wanted) { read_status(wanted); },
       [&](const JobEnded& ended) { take_job_end(ended); },
       [](const Heartbeat&) {},  // receiving it was enough
   };

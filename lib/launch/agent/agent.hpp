@@ -14,6 +14,7 @@
 #include "launch/agent/job_files.hpp"
 #include "launch/agent/master_port.hpp"
 #include "launch/agent/node_echo.hpp"
+#include "launch/agent/node_status.hpp"
 #include "launch/agent/rank_process.hpp"
 #include "launch/agent/rank_watch.hpp"
 #include "launch/agent/stack_collection.hpp"
@@ -77,6 +78,8 @@ class Agent {
   void report_missing();
   void collect_stacks(const StacksWanted& wanted);
   void send_stacks();
+  void read_status(const StatusWanted& wanted);
+  void send_status();
   void kill_when_due();
   void report_unkillable();
   bool finished() const;
@@ -108,6 +111,7 @@ class Agent {
   std::vector<RankProcess> ranks_;
   RankWatch rank_watch_;                   // of an `exec` of several ranks, else empty
   std::optional<StackCollection> stacks_;  // in progress
+  NodeStatusReader status_;
   Stage stage_ = Stage::kAwaited;
   Deadline kill_at_ = Deadline::never();
   Deadline stuck_at_ = Deadline::never();  // processes that are not gone by then do not end by SIGKILL

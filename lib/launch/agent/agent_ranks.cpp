@@ -98,16 +98,19 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
   NodeFacts facts{
       .num_threads = binding.num_threads, .master_port = master_port, .error_file = {}, .agent_tag = own_agent_tag()};
   if (error_files_) facts.error_file = error_files_->path_of(rank.rank);
+  const auto page = job_->kind == JobKind::kRun ? std::make_shared<const StatusPage>() : nullptr;
+  if (page) facts.status_fd = page->fd();
   auto started = spawn::start_process({.argv = rank.argv,
                                        .env = rank_environment(*job_, rank, facts),
                                        .cwd = job_->cwd,
+                                       .inherited = facts.status_fd,
                                        .cpus = binding.cpus,
                                        .memory_node = binding.memory_node});
   if (auto* cause = std::get_if<spawn::ExitCause>(&started)) {
     send(RankEnded{rank.rank, std::move(*cause), false});
     return false;
   }
-  ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
+  ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)), page);
   // The ranks of `run` watch each other (comm/watchdog.hpp), and a single rank waits for no peer.
   if (job_->kind == JobKind::kExec && job_->world_size > 1) {
     rank_watch_.add(rank.rank, ranks_.back().pid(), Deadline::Clock::now());
@@ -202,6 +205,23 @@ void Agent::send_stacks() {
     send(*answer);
     stacks_.reset();
   }
+}
+
+void Agent::read_status(const StatusWanted& wanted) {
+  std::vector<WatchedRank> running;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const RankProcess& rank = ranks_[i];
+    if (!rank.running()) continue;
+    const RankJob& job = job_->ranks[i];
+    const auto visible = job.env.find("CUDA_VISIBLE_DEVICES");
+    running.push_back({rank.rank(), rank.pid(), rank.page(),
+                       visible == job.env.end() ? "" : device_of_rank(visible->second, job.local_rank)});
+  }
+  status_.request(wanted, std::move(running));
+}
+
+void Agent::send_status() {
+  if (auto answer = status_.take()) send(*answer);
 }
 
 void Agent::cleanup() {

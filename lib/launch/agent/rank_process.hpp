@@ -1,7 +1,9 @@
 // One rank on its node, from start to end, as the agent sees it. One thread.
 #pragma once
 #include <functional>
+#include <memory>
 
+#include "base/status_page.hpp"
 #include "launch/channel/message.hpp"
 #include "spawn/process.hpp"
 
@@ -11,11 +13,14 @@ class RankProcess {
  public:
   using Sink = std::function<void(RankOutput)>;
 
-  RankProcess(int rank, spawn::Process process) : rank_(rank), process_(std::move(process)) {}
+  // `page`: what the rank tells about itself; null: nothing.
+  RankProcess(int rank, spawn::Process process, std::shared_ptr<const StatusPage> page)
+      : rank_(rank), process_(std::move(process)), page_(std::move(page)) {}
 
   int rank() const { return rank_; }
   pid_t pid() const { return process_.pid; }
   bool running() const { return running_; }
+  const std::shared_ptr<const StatusPage>& page() const { return page_; }
   bool stop_sent() const { return stop_sent_; }
 
   // A rank stopped by SIGSTOP is continued so that it receives SIGTERM.
@@ -34,6 +39,7 @@ class RankProcess {
 
   int rank_;
   spawn::Process process_;
+  std::shared_ptr<const StatusPage> page_;
   bool running_ = true, stop_sent_ = false;
 };
 

@@ -20,7 +20,7 @@
 namespace dslaunch::launch {
 
 // Incremented whenever a message changes: launcher and agent of different versions refuse each other.
-inline constexpr uint32_t kWireVersion = 5;
+inline constexpr uint32_t kWireVersion = 6;
 
 inline constexpr int kMaxExitCode = 255, kMaxSignal = 64;
 
@@ -137,6 +137,15 @@ struct StacksWanted {
 
   static constexpr uint8_t kType = 17;
   static constexpr auto kFields = std::tuple(&StacksWanted::request, &StacksWanted::ranks);
+};
+
+// Requests what the ranks of this node tell and use; NodeStatus answers. A new request replaces an unanswered one.
+struct StatusWanted {
+  int64_t request = 0;
+  bool with_gpus = false;  // the driver's figures too, which take longer
+
+  static constexpr uint8_t kType = 20;
+  static constexpr auto kFields = std::tuple(&StatusWanted::request, &StatusWanted::with_gpus);
 };
 
 // The last message to the agent of an externally started node: how the job ended.
@@ -300,12 +309,44 @@ struct RankStacks {
   static constexpr auto kFields = std::tuple(&RankStacks::request, &RankStacks::stacks, &RankStacks::error);
 };
 
+// A rank that runs. -1: not known.
+struct RankSample {
+  int rank = 0;
+  char process_state = '?';             // of the process that was started: a letter, as in /proc/PID/stat
+  int64_t step = -1, total_steps = -1;  // of a `run` that has done a step
+  int64_t step_us = -1, busy_us = -1;   // its duration; of that, forward and backward
+  int64_t device_bytes = -1;            // peak of its allocator on the device
+  int64_t resident_bytes = -1;          // of all its processes
+  std::string hang_report;              // of a `run` of several ranks: comm/hang_report.hpp; may be empty
+  int gpu_percent = -1;                 // of its device, by whatever program
+  int64_t gpu_bytes = -1, gpu_total_bytes = -1;
+
+  static constexpr auto kFields = std::tuple(
+      &RankSample::rank, &RankSample::process_state, &RankSample::step, &RankSample::total_steps, &RankSample::step_us,
+      &RankSample::busy_us, &RankSample::device_bytes, &RankSample::resident_bytes, &RankSample::hang_report,
+      between(-1, 100, &RankSample::gpu_percent), &RankSample::gpu_bytes, &RankSample::gpu_total_bytes);
+};
+
+// The answer to StatusWanted.
+struct NodeStatus {
+  int64_t request = 0;
+  int load_percent = 0;  // 100: one process runs or waits to run, on average over a minute
+  int num_cores = 0;
+  int64_t memory_bytes = 0, available_bytes = 0;  // of the host
+  std::vector<RankSample> ranks;
+
+  static constexpr uint8_t kType = 21;
+  static constexpr auto kFields =
+      std::tuple(&NodeStatus::request, &NodeStatus::load_percent, &NodeStatus::num_cores, &NodeStatus::memory_bytes,
+                 &NodeStatus::available_bytes, &NodeStatus::ranks);
+};
+
 // What an end can receive. A type added here does not compile until that end handles it (Agent::handle,
 // Running::handle).
 using MessageToAgent =
-    std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, StacksWanted, JobEnded, Heartbeat>;
+    std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, StacksWanted, StatusWanted, JobEnded, Heartbeat>;
 using MessageToLauncher =
     std::variant<AgentHello, AgentReady, AgentFailed, RankStarted, RankOutput, RankEnded, ProcessStuck, RanksMissing,
-                 RankStates, RankStacks, SignalTaken, AgentDone, Heartbeat>;
+                 RankStates, RankStacks, NodeStatus, SignalTaken, AgentDone, Heartbeat>;
 
 }  // namespace dslaunch::launch

@@ -32,6 +32,13 @@ Json to_json(const StacksRequest& ask) {
   return {{"ask", "stacks"}, {"ranks", cpu_list_text(ask.ranks)}};
 }
 
+Json to_json(const RankStatusRequest&) {
+  return {{"ask", "ranks"}};
+}
+
+Json to_json(const RankStatusAnswer& answer) {
+  return {{"ranks", Json::parse(answer.document)}};
+}
 Json to_json(const StacksAnswer& answer) {
   return {{"stacks", Json::parse(answer.document)}};
 }
@@ -72,12 +79,14 @@ JobRequest read_request(const Json& json) {
   if (ask == "attach") return AttachRequest{json.at("from").get<uint64_t>()};
   if (ask == "stop") return read_stop(json);
   if (ask == "stacks") return read_stacks(json);
+  if (ask == "ranks") return RankStatusRequest{};
   throw Error(ExitCode::kInternal, "unknown request");
 }
 
 JobAnswer read_answer(const Json& json) {
   if (json.contains("status")) return StatusAnswer{json.at("status").dump()};
   if (json.contains("stacks")) return StacksAnswer{json.at("stacks").dump()};
+  if (json.contains("ranks")) return RankStatusAnswer{json.at("ranks").dump()};
   if (json.contains("console")) return ConsolePiece{json.at("at").get<uint64_t>(), {}};
   if (json.contains("accepted")) return Accepted{};
   if (json.contains("refused")) return Refused{json.at("refused").get<std::string>()};

@@ -29,9 +29,13 @@ struct StopRequest {
 struct StacksRequest {
   std::vector<int> ranks;
 };
-// The supervisor answers it within this time, which is longer than an agent's own limit.
+// Requests what the ranks are doing now, and the use of their hosts.
+struct RankStatusRequest {};
+// The supervisor answers it within this time, even if an agent does not.
+inline constexpr std::chrono::milliseconds kRankStatusTimeout{3000};
+// The supervisor answers a request for stacks within this time, which is longer than an agent's own limit.
 inline constexpr std::chrono::milliseconds kStacksTimeout{35000};
-using JobRequest = std::variant<StatusRequest, AttachRequest, StopRequest, StacksRequest>;
+using JobRequest = std::variant<StatusRequest, AttachRequest, StopRequest, StacksRequest, RankStatusRequest>;
 
 // A longer line is not a valid request.
 inline constexpr size_t kMaxRequest = 4096;
@@ -48,6 +52,9 @@ struct StatusAnswer {
 struct StacksAnswer {
   std::string document;  // JSON: see docs/jobs.md
 };
+struct RankStatusAnswer {
+  std::string document;  // JSON: see docs/jobs.md
+};
 struct ConsolePiece {
   uint64_t at = 0;
   std::string bytes;
@@ -60,7 +67,8 @@ struct Refused {
 struct EndAnswer {
   JobEnd end;
 };
-using JobAnswer = std::variant<StatusAnswer, ConsolePiece, Accepted, Refused, EndAnswer, StacksAnswer>;
+using JobAnswer =
+    std::variant<StatusAnswer, ConsolePiece, Accepted, Refused, EndAnswer, StacksAnswer, RankStatusAnswer>;
 
 std::string encode_answer(const JobAnswer& answer);
 

@@ -124,6 +124,7 @@ bool JobSocket::answer(Client& client, std::string_view line, const Status& stat
     client.out += encode_answer(Accepted{});
   }
   if (const auto* stacks = std::get_if<StacksRequest>(&*request)) stacks_requests_.push_back({client.number, *stacks});
+  if (std::holds_alternative<RankStatusRequest>(*request)) rank_status_requests_.push_back(client.number);
   return true;
 }
 

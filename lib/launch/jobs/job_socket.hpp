@@ -39,6 +39,8 @@ class JobSocket {
 
   // Requests for stacks received since the last call: the owner answers each when it can.
   std::vector<PendingStacksRequest> take_stacks_requests() { return std::exchange(stacks_requests_, {}); }
+  // The clients that have requested the ranks' status since the last call; the owner answers each when it can.
+  std::vector<uint64_t> take_rank_status_requests() { return std::exchange(rank_status_requests_, {}); }
   // Ignored if the client is gone.
   void answer(uint64_t client, const JobAnswer& answer);
 
@@ -77,7 +79,8 @@ class JobSocket {
   std::deque<Client> clients_;
   uint64_t num_clients_ = 0;  // total number of clients accepted
   std::vector<PendingStacksRequest> stacks_requests_;
-  std::string end_message_;  // empty until end()
+  std::vector<uint64_t> rank_status_requests_;  // clients
+  std::string end_message_;                     // empty until end()
 };
 
 }  // namespace dslaunch::launch

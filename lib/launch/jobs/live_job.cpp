@@ -117,6 +117,10 @@ std::vector<JobSocket::PendingStacksRequest> LiveJob::take_stacks_requests() {
   return socket_ ? socket_->take_stacks_requests() : std::vector<JobSocket::PendingStacksRequest>();
 }
 
+std::vector<uint64_t> LiveJob::take_rank_status_requests() {
+  return socket_ ? socket_->take_rank_status_requests() : std::vector<uint64_t>();
+}
+
 void LiveJob::answer(uint64_t client, const JobAnswer& answer) {
   if (socket_) socket_->answer(client, answer);
 }

@@ -49,6 +49,8 @@ class LiveJob {
 
   // Requests for the ranks' stacks since the last call; the supervisor answers each.
   std::vector<JobSocket::PendingStacksRequest> take_stacks_requests();
+  // The clients that have requested the ranks' status since the last call; the supervisor answers each.
+  std::vector<uint64_t> take_rank_status_requests();
   void answer(uint64_t client, const JobAnswer& answer);
 
   // Events of the job, reported by the supervisor. A restart may have fewer hosts: on_attempt.

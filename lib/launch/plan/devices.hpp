@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,26 @@ struct GpuProcess {
 
 // Empty without a driver. (nvml.cpp)
 std::vector<GpuProcess> gpu_processes();
+
+// The present use of a GPU, by whatever programs. -1: the driver does not report it.
+struct GpuUse {
+  std::string uuid;
+  int percent = -1;
+  int64_t used_bytes = -1, total_bytes = -1;
+};
+
+// Keeps the driver's library open between readings, since opening it takes long. One thread. (nvml.cpp)
+class GpuMeter {
+ public:
+  GpuMeter();
+  ~GpuMeter();
+  // By the driver's index; empty without a driver.
+  std::vector<GpuUse> read() const;
+
+ private:
+  class Library;
+  std::unique_ptr<Library> library_;
+};
 
 // The visible devices in CUDA's order, each as CUDA_VISIBLE_DEVICES would name it alone. `variable` is the value of
 // CUDA_VISIBLE_DEVICES; empty optional: not set, all devices are visible. A list ends before its first invalid entry; a

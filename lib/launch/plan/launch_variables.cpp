@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/status_page.hpp"
 #include "ports/process_info.hpp"
 #include "rendezvous/launch_env.hpp"
 
@@ -48,6 +49,7 @@ constexpr auto kVariables = std::to_array<LaunchVariable>({
     {"DSLAUNCH_AGENT_STORE", kOfThisJob},
     {"DSLAUNCH_RANK_HOSTS", kOfThisJob},
     {"DSLAUNCH_HOST", kOfThisJob},
+    {kStatusVariable, kOfThisJob},
 });
 
 }  // namespace

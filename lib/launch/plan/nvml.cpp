@@ -21,6 +21,8 @@ class Nvml {
     find(pci_, "nvmlDeviceGetPciInfo_v3");
     find(compute_processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
     find(error_string_, "nvmlErrorString");
+    find(utilization_, "nvmlDeviceGetUtilizationRates");
+    find(memory_, "nvmlDeviceGetMemoryInfo");
     int (*init)() = nullptr;
     find(init, "nvmlInit_v2");
     if (!init || !shutdown_ || !count_ || !handle_ || !uuid_ || !name_) return;
@@ -67,7 +69,42 @@ class Nvml {
     return all;
   }
 
+  std::vector<GpuUse> use() const {
+    unsigned count = 0;
+    if (!open_ || count_(&count) != kSuccess) return {};
+    std::vector<GpuUse> all(count);
+    for (unsigned i = 0; i < count; ++i) {
+      void* device = nullptr;
+      if (handle_(i, &device) == kSuccess) all[i] = use_of(device);
+    }
+    return all;
+  }
+
  private:
+  // nvmlUtilization_t, nvmlMemory_t.
+  struct Utilization {
+    unsigned gpu, memory;
+  };
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+
+  GpuUse use_of(void* device) const {
+    GpuUse out;
+    char uuid[96] = {};
+    if (uuid_(device, uuid, sizeof uuid) == kSuccess) out.uuid = uuid;
+    Utilization utilization{};
+    if (utilization_ != nullptr && utilization_(device, &utilization) == kSuccess && utilization.gpu <= 100) {
+      out.percent = static_cast<int>(utilization.gpu);
+    }
+    Memory memory{};
+    if (memory_ != nullptr && memory_(device, &memory) == kSuccess) {
+      out.used_bytes = static_cast<int64_t>(memory.used);
+      out.total_bytes = static_cast<int64_t>(memory.total);
+    }
+    return out;
+  }
+
   static constexpr int kSuccess = 0, kNoPermission = 4, kInsufficientSize = 7, kDriverNotLoaded = 9,
                        kLibraryNotFound = 12, kBlocked = 17, kVersionMismatch = 18, kGpuNotFound = 28;
 
@@ -141,6 +178,8 @@ class Nvml {
   int (*uuid_)(void*, char*, unsigned) = nullptr;
   int (*name_)(void*, char*, unsigned) = nullptr;
   int (*pci_)(void*, PciInfo*) = nullptr;  // available from driver 410 on
+  int (*utilization_)(void*, Utilization*) = nullptr;
+  int (*memory_)(void*, Memory*) = nullptr;
   int (*compute_processes_)(void*, unsigned*, RunningProcess*) = nullptr;
 };
 
@@ -152,6 +191,15 @@ GpuSurvey survey_gpus() {
 
 std::vector<GpuProcess> gpu_processes() {
   return Nvml().processes();
+}
+
+class GpuMeter::Library : public Nvml {};
+
+GpuMeter::GpuMeter() : library_(std::make_unique<Library>()) {}
+GpuMeter::~GpuMeter() = default;
+
+std::vector<GpuUse> GpuMeter::read() const {
+  return library_->use();
 }
 
 }  // namespace dslaunch::launch

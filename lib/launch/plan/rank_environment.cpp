@@ -2,6 +2,7 @@
 
 #include "base/environment.hpp"
 #include "base/format.hpp"
+#include "base/status_page.hpp"
 #include "launch/plan/launch_variables.hpp"
 #include "launch/plan/remote_environment.hpp"
 #include "ports/process_info.hpp"
@@ -49,6 +50,7 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
   if (job.kind == JobKind::kRun) env["GLIBC_TUNABLES"] = malloc_in_large_pages(env["GLIBC_TUNABLES"]);
   if (!node.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = node.error_file;
   if (!node.agent_tag.empty()) env[ports::kAgentVariable] = node.agent_tag;
+  if (node.status_fd >= 0) env[kStatusVariable] = std::to_string(node.status_fd);
   for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;
   for (const auto& [name, value] : rank.env) env[name] = value;
   return env;

@@ -11,6 +11,7 @@ struct NodeFacts {
   int num_threads = 1;       // of the rank, unless the user has set it
   uint16_t master_port = 0;  // 0: the job has none
   std::string error_file;    // for torch's error handler; empty: none
+  int status_fd = -1;        // of the rank's status page (base/status_page.hpp); -1: none
   std::string agent_tag{};   // identifies the agent that starts the rank, for doctor (own_agent_tag); empty: not set
 };
 

@@ -27,6 +27,9 @@ class RankMonitor {
   // The ranks that have not joined the store.
   const std::vector<int>& not_joined() const { return missing_; }
 
+  // Of an `exec` of several ranks, as its agent reports it; else busy.
+  RankActivity activity_of(int rank) const { return stalls_.activity_of(rank); }
+
   // Reports ranks that may hang, while the job runs.
   void report_stalls();
   // When to call report_stalls() again.

@@ -28,6 +28,7 @@ Running::Running(Attempt& attempt, JobControl& control, StartUp& start_up)
       node_monitor_(attempt, control, start_up),
       rank_monitor_(attempt, control),
       stacks_(attempt),
+      status_(attempt, rank_monitor_),
       slow_output_(attempt),
       next_progress_report_(Deadline::after(kProgressReportInterval)) {}
 
@@ -77,7 +78,8 @@ std::vector<size_t> Running::add_nodes(PollSet& polls, bool may_read) const {
 
 Deadline Running::next_wakeup() const {
   return std::min({attempt_.lifecycle.next_due(), next_progress_report_, attempt_.output.next_turn(),
-                   slow_output_.next_due(), stacks_.next_due(), rank_monitor_.next_due(), node_monitor_.next_due()});
+                   slow_output_.next_due(), stacks_.next_due(), status_.next_due(), rank_monitor_.next_due(),
+                   node_monitor_.next_due()});
 }
 
 void Running::serve_clients(const PollSet& polls) {
@@ -86,11 +88,13 @@ void Running::serve_clients(const PollSet& polls) {
     control_.carry_out(attempt_.lifecycle.take_stop(stop, Deadline::Clock::now()));
   }
   for (const auto& asked : live.take_stacks_requests()) stacks_.request(asked);
+  for (const uint64_t client : live.take_rank_status_requests()) status_.request(client);
 }
 
 void Running::check_deadlines() {
   start_up_.check();
   stacks_.answer_when_due();
+  status_.check();
   while (const auto order = attempt_.lifecycle.due(Deadline::Clock::now())) control_.carry_out(*order);
   if (next_progress_report_.passed()) {
     next_progress_report_ = Deadline::after(kProgressReportInterval);
@@ -126,6 +130,7 @@ void Running::handle(NodeSession& node, const MessageToLauncher& message) {
       [&](const RanksMissing& missing) { rank_monitor_.missing(missing); },
       [&](const RankStates& states) { rank_monitor_.states_changed(node, states); },
       [&](const RankStacks& stacks) { stacks_.take(node, stacks); },
+      [&](const NodeStatus& status) { status_.take(node, status); },
       [&](const SignalTaken& taken) { take_signal(taken.signal, &node); },
       [&](const AgentDone&) { agent_done(node); },
       [](const Heartbeat&) {},  // receiving it was enough

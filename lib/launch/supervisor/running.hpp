@@ -15,6 +15,7 @@
 #include "launch/supervisor/slow_output_watch.hpp"
 #include "launch/supervisor/stack_service.hpp"
 #include "launch/supervisor/start_up.hpp"
+#include "launch/supervisor/status_service.hpp"
 
 namespace dslaunch::launch {
 
@@ -43,6 +44,7 @@ class Running {
   NodeMonitor node_monitor_;
   RankMonitor rank_monitor_;
   StackService stacks_;
+  StatusService status_;
   SlowOutputWatch slow_output_;
   std::map<int, UserSignalDeduplicator> user_signals_;  // by signal
   Deadline next_progress_report_;

@@ -23,6 +23,12 @@ class StallWatch {
   // The rank is not part of any stall from now on.
   void rank_ended(int rank, Time now);
 
+  // The rank's last reported state; busy if none was reported.
+  RankActivity activity_of(int rank) const {
+    const auto found = quiet_.find(rank);
+    return found == quiet_.end() ? RankActivity{.rank = rank} : found->second;
+  }
+
   // When a line may be due; Time::max(): not before a state changes.
   Time next_due() const { return next_line_; }
   // The line that is due, or nothing. `records`: of all ranks.

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/status_page.hpp"
 #include "base/wall_clock.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
@@ -235,7 +236,9 @@ class Training {
     if (request_.watchdog) {
       request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
     }
-    log_->report_step(result, monitors_.take_step(result.step));
+    const StepReport report = monitors_.take_step(result.step);
+    show_status(result, report);
+    log_->report_step(result, report);
     if (groups_.world.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
       log::info("{}", model_->runnable->take_recomputation_profile());
     }
@@ -246,6 +249,17 @@ class Training {
     if (result.overflow) return result.stop_requested;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) starts_->explain(result);
     return result.stop_requested;
+  }
+
+  // To those who look at this rank from outside.
+  void show_status(const step::StepResult& result, const StepReport& report) const {
+    if (request_.status == nullptr) return;
+    StepStatus status{.step = result.step, .total_steps = total_steps_, .step_ms = result.step_ms};
+    if (report.times) status.busy_ms = report.times->step.forward + report.times->step.backward_inner;
+    if (!device_.is_cpu()) {
+      status.device_bytes = std::max(read_device_memory(device_).peak_allocated, report.peak_device_bytes);
+    }
+    request_.status->set_step(status);
   }
 
   // Saves each step only once, however often it is called.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status_page.hpp"
 #include "comm/groups.hpp"
 #include "comm/watchdog.hpp"
 #include "config/job_config.hpp"
@@ -40,6 +41,7 @@ struct TrainRequest {
   std::function<bool()> stop_requested = [] { return false; };
   std::chrono::milliseconds hang_limit = std::chrono::minutes(30);  // of a wait for other ranks
   comm::Watchdog* watchdog = nullptr;  // is told the current activity of the run; may be null
+  StatusWriter* status = nullptr;      // is told each step; may be null
 };
 
 enum class TrainOutcome { kFinished, kStopped };
