@@ -49,19 +49,22 @@ constexpr KeySpec kRows[] = {
         .unset(),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::buffer_count>(
         "zero_optimization.offload_param.buffer_count",
-        "nvme: buffers in host memory; no effect while files are mapped")
-        .min(1),
+        "nvme: buffers in host memory, through which parameters reach the GPU")
+        .min(1)
+        .max(1024),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::buffer_size>(
         "zero_optimization.offload_param.buffer_size",
-        "nvme: elements of one of these buffers; no effect while files are mapped")
+        "nvme: elements of one of these buffers, at most; a rank's part of a unit that is larger takes several")
         .min(1),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::max_in_cpu>(
         "zero_optimization.offload_param.max_in_cpu",
-        "nvme: elements that stay in host memory; no effect while files are mapped")
+        "nvme: elements of a rank that are kept in host memory instead, those of the first units")
         .min(0),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::pin_memory>(
         "zero_optimization.offload_param.pin_memory",
-        "page-lock the host memory of parameters; false: they are copied through a small page-locked ring"),
+        "page-lock the host memory of parameters; false: they are copied through a small page-locked ring. nvme: of "
+        "what "
+        "max_in_cpu keeps in host memory; its buffers are always page-locked"),
 
     key<&JobConfig::zero, &Zero::sub_group_size>(
         "zero_optimization.sub_group_size", "elements that an offloaded update works on at once, at most; 0: 65536")

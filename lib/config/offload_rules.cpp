@@ -176,30 +176,9 @@ void check_block_size(Settings& settings) {
           kPage, given, (given + kPage - 1) / kPage * kPage));
 }
 
-// Keys about the parameters in files, which are mapped.
-constexpr const char* kReadingAndWriting[] = {
-    "zero_optimization.offload_param.buffer_count",
-    "zero_optimization.offload_param.buffer_size",
-    "zero_optimization.offload_param.max_in_cpu",
-};
-
-void note_mapped_files(Settings& settings) {
-  std::vector<std::string> changed;
-  for (const char* path : kReadingAndWriting) {
-    const Setting& setting = settings.at(path);
-    if (!same_content(setting.value, default_of(*setting.spec))) changed.push_back(fmt::format("'{}'", path));
-  }
-  if (changed.empty()) return;
-  settings.note(
-      fmt::format("{} {} no effect: parameters in files are mapped into memory, and the system chooses when to read "
-                  "and write them",
-                  fmt::join(changed, ", "), changed.size() == 1 ? "has" : "have"));
-}
-
 // Keys of offloading while nothing is offloaded, and keys that offloading leaves without effect.
 void note_ineffective(Settings& settings) {
   const bool any = is_offloaded(settings, kOptimizer) || is_offloaded(settings, kParam);
-  if (device_of(settings, kParam) == "nvme") note_mapped_files(settings);
   if (!uses_files(settings) && has_directory_of_flag(settings, kOptimizer)) {
     settings.note(kOptimizer + ".nvme_path",
                   "'--nvme_path' has no effect: nothing is kept in files, which takes the device nvme");

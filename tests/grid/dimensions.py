@@ -60,7 +60,8 @@ VARIANTS = {
     "offload_files": lambda case: offloaded(case, {
         "offload_optimizer": {"device": "nvme", "nvme_path": tempfile.gettempdir(), "pipeline_read": True,
                               "pipeline_write": case.stage != 2, "buffer_count": 2 + case.stage},
-        "offload_param": {"device": "nvme", "nvme_path": tempfile.gettempdir()}}),
+        "offload_param": {"device": "nvme", "nvme_path": tempfile.gettempdir(), "buffer_size": 300,
+                          "buffer_count": 1 + case.stage, "max_in_cpu": 100 * (case.world % 2)}}),
     # Under fp16 only: the first steps overflow and are skipped. The split decides which, as gradients differ in size.
     "overflows": {"fp16": {"initial_scale_power": 22}},
 }

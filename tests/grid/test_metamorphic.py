@@ -199,8 +199,9 @@ class Offloaded(Metamorphic):
                 swap = {"device": "nvme", "nvme_path": [self.files.folder] * (1 + stage % 2)}
                 overlap = {"pipeline_read": number % 2 == 0, "pipeline_write": number < 2, "buffer_count": 1 + number}
                 ratio = {"ratio": 0.5} if stage == 3 and number == 2 else {}
+                parameters = {**swap, "max_in_cpu": 200 * (number % 2), "buffer_size": 64, "buffer_count": 1 + number}
                 changes = {"zero_optimization": {"offload_optimizer": {**swap, **overlap, **ratio},
-                                                 **({"offload_param": swap} if stage == 3 else {})},
+                                                 **({"offload_param": parameters} if stage == 3 else {})},
                            "aio": {"block_size": 8192, "thread_count": 2}}
                 with self.subTest(case=str(case)):
                     self.assert_same_bits(self.train(case, changes=changes), self.train(case), case)
@@ -239,9 +240,10 @@ class Offloaded(Metamorphic):
         swap = tempfile.mkdtemp(prefix="dsl-swap-")  # on a disk
         self.addCleanup(shutil.rmtree, swap, True)
         nothing, in_memory, in_files = {}, {"device": "cpu"}, {"device": "nvme", "nvme_path": swap}
+        no_parameters_in_memory = {**in_files, "max_in_cpu": 0}
         # (world, stage, where the optimizer's state rests, where parameters do)
-        path = ((2, 1, in_memory, nothing), (3, 3, in_files, in_files), (1, 0, nothing, nothing),
-                (4, 3, in_memory, in_files), (2, 2, in_files, nothing), (1, 3, nothing, in_memory))
+        path = ((2, 1, in_memory, nothing), (3, 3, in_files, no_parameters_in_memory), (1, 0, nothing, nothing),
+                (4, 3, in_memory, no_parameters_in_memory), (2, 2, in_files, nothing), (1, 3, nothing, in_memory))
         for model, optimizer, precision in (("plain", "AdamW", "fp32"), ("tied", "SGD", "fp32"), ("frozen", "AdamW", "bf16"),
                                             ("plain", "Adam", "fp16")):
             template, folder = case_of(model=model, optimizer=optimizer, precision=precision), self.files.run_dir()

@@ -486,6 +486,8 @@ class Large(torch.nn.Module):
 class Offloaded(BadInputTest):
     """State that has no room outside of the device: refused before the first step."""
 
+    RING = 0.25  # GiB of each rank, through which updated parameters go
+
     def zero(self, place, stage=2, **more):
         return {"stage": stage, "offload_optimizer": place, **more}
 
@@ -516,7 +518,7 @@ class Offloaded(BadInputTest):
         for world in (1, 2):
             with self.subTest(world=world):
                 needed, available = self.assert_too_large(model, world)
-                self.assertAlmostEqual(needed, total / 2**30, delta=0.1 + 0.01 * total / 2**30)
+                self.assertAlmostEqual(needed - world * self.RING, total / 2**30, delta=0.1 + 0.01 * total / 2**30)
                 self.assertLessEqual(available, total / 2**30)
 
     def test_state_on_the_device_larger_than_the_memory_of_the_host(self):
@@ -539,7 +541,7 @@ class Offloaded(BadInputTest):
             enter = ["sh", "-c", f'echo $$ > "$0/cgroup.procs" && cat {self.path("read")} > /dev/null && exec "$@"',
                      cgroup.folder]
             needed, available = self.assert_too_large(self.large_model(2 << 30), 1, enter)
-            self.assertAlmostEqual(needed, 2.0, delta=0.02)
+            self.assertAlmostEqual(needed - self.RING, 2.0, delta=0.02)
             self.assertLess(available, 1.5)
             self.assertGreater(available, 1.0)
 
@@ -557,6 +559,8 @@ class Offloaded(BadInputTest):
         for place in ("offload_optimizer", "offload_param"):
             with self.subTest(place=place):
                 zero = {"stage": 3, "stage3_param_persistence_threshold": 0, place: {"device": "nvme", "nvme_path": mount}}
+                if place == "offload_param":
+                    zero[place]["max_in_cpu"] = 0
                 config = base_config("mlp", init={"seed": 1, "std": 0.02}, zero_optimization=zero)
                 outcome = self.assert_refused(self.start(config=config, model=self.large_model(16 << 21)), 74, mount,
                                               "nvme_path", "No space left")

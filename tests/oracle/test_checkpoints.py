@@ -316,7 +316,7 @@ class Killed(PooledTest, OracleTest):
     def test_in_the_middle_of_a_save(self):
         model, data = self.env.model("gpt"), self.env.data("gpt")
         offloads = {"offload_optimizer": {"device": "cpu", "delayed_update": True},
-                    "offload_param": {"device": "nvme", "nvme_path": self.env.folder}}
+                    "offload_param": {"device": "nvme", "nvme_path": self.env.folder, "max_in_cpu": 0}}
         in_files = {"device": "nvme", "nvme_path": self.env.folder, "pipeline_read": True, "pipeline_write": True}
         for world, stage, in_background, offload in ((2, 1, True, {}), (3, 3, False, {}), (2, 3, True, offloads),
                                                      (2, 2, True, {"offload_optimizer": in_files})):

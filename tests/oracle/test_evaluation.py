@@ -231,7 +231,7 @@ class Alone(EvaluationTest):
         os.makedirs(swap, exist_ok=True)
         path, tensors = self.samples_file("gpt", 7)
         expected = plain_mean(torch.jit.load(self.env.model("gpt")), tensors)
-        for world, place in ((1, {"device": "cpu"}), (3, {"device": "nvme", "nvme_path": swap}),
+        for world, place in ((1, {"device": "cpu"}), (3, {"device": "nvme", "nvme_path": swap, "max_in_cpu": 0}),
                              (2, {"device": "cpu", "pin_memory": True})):
             with self.subTest(world=world, place=place):
                 zero = {"stage": 3, "stage3_param_persistence_threshold": 0, "offload_param": place}

@@ -44,7 +44,8 @@ class Plan(ToolTest):
         self.env.tool.main(["gpt-1.4b", "--empty", model])
         count = sum(p.numel() for p in torch.jit.load(model).parameters())
         hosts = ["--num_gpus", "8", "--num_nodes", "2", "--gpu_memory", "24GiB", "--host_memory", "256GiB"]
-        outcome = self.plan(model, *hosts, "--set", "bf16.enabled=true", "--json")
+        outcome = self.plan(model, *hosts, "--set", "bf16.enabled=true", "--set", "zero_optimization.offload_param.max_in_cpu=0",
+                            "--json")
         self.assertEqual(outcome.code, 0, str(outcome))
         document = json.loads(outcome.out)
         self.assertEqual(document["num_parameters"], count)

@@ -1,13 +1,11 @@
 #include "runtime/offload/gradient_files.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
+#include "runtime/offload/copy_event.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/state/offload_scopes.hpp"
 
@@ -15,8 +13,6 @@ namespace dslaunch::runtime::offload {
 namespace {
 
 constexpr int64_t kMaxBlockBytes = 8 << 20;
-constexpr auto kDevicePollInterval = std::chrono::microseconds(50);
-constexpr int kPollsPerPeerCheck = 200;
 
 }  // namespace
 
@@ -53,12 +49,12 @@ void GradientFiles::write(const StoredArrays& span, int area, const at::Tensor& 
       const OffloadScope scope(kDownloadScope, host.nbytes());
       host.copy_(values.narrow(0, begin, count), /*non_blocking=*/true);
     }
-    block.copied = record();
+    block.copied = record_current(device_);
     const int64_t pages = (count * element_size + file_io::kDirectAlignment - 1) / file_io::kDirectAlignment;
     const std::span<const std::byte> bytes(static_cast<const std::byte*>(block.bytes.const_data_ptr()),
                                            static_cast<size_t>(pages * file_io::kDirectAlignment));
     block.begin_write = [this, number = span.number(), area, begin, dtype = values.scalar_type(), bytes] {
-      return file_->begin_write_gradient(number, area, begin, dtype, bytes);
+      return file_->begin_write_area(number, area, begin, dtype, bytes);
     };
     begin_writes();
     begin += count;
@@ -74,7 +70,7 @@ void GradientFiles::read(StoredArrays& span, int area, const at::Tensor& values)
     const at::Tensor host = block.bytes.narrow(0, 0, count * element_size).view(values.scalar_type());
     span.read_gradient(area, begin, host);
     values.narrow(0, begin, count).copy_(host, /*non_blocking=*/true);
-    block.copied = record();
+    block.copied = record_current(device_);
     begin += count;
   }
 }
@@ -105,19 +101,8 @@ void GradientFiles::wait_until_free(Block& block) {
 }
 
 void GradientFiles::wait_until_copied(Block& block) {
-  for (int polls = 1; block.copied && !block.copied->query(); ++polls) {
-    std::this_thread::sleep_for(kDevicePollInterval);
-    if (check_peers_ && polls % kPollsPerPeerCheck == 0) check_peers_();
-    begin_writes();
-  }
+  wait_for_copy(block.copied, check_peers_, [this] { begin_writes(); });
   block.copied = nullptr;
-}
-
-std::shared_ptr<c10::Event> GradientFiles::record() const {
-  if (device_.is_cpu()) return nullptr;
-  auto event = std::make_shared<c10::Event>(device_.type());
-  event->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-  return event;
 }
 
 }  // namespace dslaunch::runtime::offload

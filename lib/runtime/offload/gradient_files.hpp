@@ -36,9 +36,9 @@ class GradientFiles final : public GradientStore {
  private:
   struct Block {
     at::Tensor bytes;
-    std::shared_ptr<c10::Event> copied;                        // between device and block; null: nothing to wait for
-    std::function<file_io::FileEngine::Ticket()> begin_write;  // once it is copied; empty: nothing to write
-    std::optional<file_io::FileEngine::Ticket> written;
+    std::shared_ptr<c10::Event> copied;              // between device and block; null: nothing to wait for
+    std::function<PagedFile::Ticket()> begin_write;  // once it is copied; empty: nothing to write
+    std::optional<PagedFile::Ticket> written;
   };
 
   Block& next_block();
@@ -47,7 +47,6 @@ class GradientFiles final : public GradientStore {
   void wait_until_free(Block& block);
   void wait_until_copied(Block& block);
   int64_t piece_at(int64_t begin, int64_t numel, int64_t element_size) const;
-  std::shared_ptr<c10::Event> record() const;
 
   const std::shared_ptr<StateFile> file_;
   const at::Device device_;

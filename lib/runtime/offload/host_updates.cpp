@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "runtime/offload/copy_event.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/state/offload_scopes.hpp"
 #include "runtime/state/pinned_memory.hpp"
@@ -29,15 +29,13 @@ at::Tensor to_host(const at::Tensor& scalar) {
   return host.copy_(scalar, /*non_blocking=*/true);
 }
 
-std::shared_ptr<c10::Event> record_current(at::Device device) {
-  if (device.is_cpu()) return nullptr;
-  auto event = std::make_shared<c10::Event>(device.type());
-  event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  return event;
-}
-
 bool ends_group(const std::vector<SpanState>& state, size_t i) {
   return i + 1 == state.size() || state[i + 1].span.flat_group != state[i].span.flat_group;
+}
+
+std::vector<at::Tensor> blocks_of(const HostUpdateOptions& options) {
+  if (options.parameters && !options.parameters->blocks().empty()) return options.parameters->blocks();
+  return UploadRing::allocate_blocks(options.device, options.chunk_numel);
 }
 
 bool writes_nothing(const UpdateScalars& scalars) {
@@ -54,7 +52,7 @@ int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, doub
 HostUpdates::HostUpdates(HostUpdateOptions options, int num_groups, const StepStreams& streams)
     : options_(std::move(options)),
       streams_(streams),
-      ring_(options_.device, options_.chunk_numel * static_cast<int64_t>(sizeof(float))),
+      ring_(options_.device, blocks_of(options_)),
       stored_(options_.file ? std::make_optional<UpdateRing>(options_.file, options_.ring) : std::nullopt),
       is_pending_(static_cast<size_t>(num_groups)),
       published_(static_cast<size_t>(num_groups)),
@@ -102,6 +100,11 @@ StreamMark HostUpdates::wait(int group) {
   wait_for(group);
   const std::lock_guard lock(mutex_);
   return published_[static_cast<size_t>(group)];
+}
+
+bool HostUpdates::is_pending(int group) {
+  const std::lock_guard lock(mutex_);
+  return is_pending_[static_cast<size_t>(group)];
 }
 
 void HostUpdates::finish() {
@@ -164,13 +167,15 @@ bool HostUpdates::wait_for_arrival(const Job& job) {
 void HostUpdates::update(const Job& job) {
   const bool writes = !writes_nothing(job.scalars);
   if (writes && stored_) begin_stored(job);
-  Staged* staged = job.is_delayed && writes ? &next_staging(job) : nullptr;
+  const Staged* staged = job.is_delayed && writes ? &next_staging(job) : nullptr;
   for (size_t i = 0; i < job.state.size(); ++i) {
-    if (writes) update_span(job.state[i], staged != nullptr ? staged->parameters[i] : at::Tensor(), job);
+    const bool is_in_memory = staged != nullptr && !staged->parameters.empty();
+    if (writes) update_span(job.state[i], is_in_memory ? staged->parameters[i] : at::Tensor(), job);
     if (is_stopping()) return;
     if (!job.is_delayed && ends_group(job.state, i)) publish(job.state[i].span.flat_group);
   }
   if (writes && stored_) stored_->finish();
+  ring_.finish_writes();
   is_staged_ = staged != nullptr;
 }
 
@@ -186,53 +191,77 @@ void HostUpdates::begin_stored(const Job& job) {
   stored_->begin(std::move(order));
 }
 
-void HostUpdates::update_stored_span(const SpanState& state, const at::Tensor& staged, const Job& job) {
+void HostUpdates::update_stored_span(const SpanState& state, const Job& job) {
   for (const SubGroup& each : options_.file->sub_groups(state.arrays.stored->number())) {
     if (is_stopping()) return;
     StateArrays arrays = stored_->next();
     const StateArrays elsewhere = narrow(state.arrays, each.begin, each.count);
     if (!arrays.gradient.defined()) arrays.gradient = elsewhere.gradient;
     arrays.low_precision = elsewhere.low_precision;
-    update_chunk({state.span, arrays}, staged.defined() ? staged.narrow(0, each.begin, each.count) : staged, job);
+    arrays.stored_parameter = elsewhere.stored_parameter;
+    const Target target =
+        job.is_delayed ? target_in_state_file(each, arrays.parameter_dtype()) : target_at_rest(arrays);
+    update_chunk({state.span, arrays}, target, job);
     stored_->store();
   }
 }
 
 void HostUpdates::update_span(const SpanState& state, const at::Tensor& staged, const Job& job) {
-  if (state.arrays.stored) return update_stored_span(state, staged, job);
+  if (state.arrays.stored) return update_stored_span(state, job);
   for (int64_t begin = 0; begin < state.span.numel() && !is_stopping(); begin += options_.chunk_numel) {
     const int64_t count = std::min(options_.chunk_numel, state.span.numel() - begin);
-    update_chunk({state.span, narrow(state.arrays, begin, count)},
-                 staged.defined() ? staged.narrow(0, begin, count) : staged, job);
+    const StateArrays arrays = narrow(state.arrays, begin, count);
+    const Target target = staged.defined() ? Target{staged.narrow(0, begin, count), {}} : target_at_rest(arrays);
+    update_chunk({state.span, arrays}, target, job);
   }
 }
 
-// Parameters that rest on the host are written where they are, others in a block of the ring. An fp32 parameter is a
-// copy of its master.
-void HostUpdates::update_chunk(SpanState chunk, const at::Tensor& staged, const Job& job) {
+// An fp32 parameter is a copy of its master.
+void HostUpdates::update_chunk(SpanState chunk, const Target& target, const Job& job) {
   auto& [span, arrays] = chunk;
-  const at::Tensor parameter = staged.defined() ? staged : arrays.low_precision;
-  const bool is_copied = !parameter.is_cpu();
-  const at::Tensor written = is_copied ? ring_.next(parameter.numel(), parameter.scalar_type()) : parameter;
-  const bool is_rounded = parameter.scalar_type() != at::kFloat;
+  const auto dtype = arrays.parameter_dtype();
+  const at::Tensor written = target.send ? ring_.next(arrays.master.numel(), dtype) : target.memory;
+  const bool is_rounded = dtype != at::kFloat;
   arrays.low_precision = is_rounded ? written : at::Tensor();
+  arrays.stored_parameter.reset();
   {
     const OffloadScope scope(kHostUpdateScope, arrays.master.nbytes());
     job.update({&chunk, 1}, job.scalars);
     if (!is_rounded) written.copy_(arrays.master);
   }
-  if (is_copied) ring_.copy_to(parameter);
+  if (target.send) target.send();
 }
 
-// Allocated at the first delayed update.
+// Parameters that rest on the host are written where they are, others go through a block of the ring.
+HostUpdates::Target HostUpdates::target_at_rest(const StateArrays& arrays) {
+  if (const auto& stored = arrays.stored_parameter) {
+    return {{}, [this, parameter = *stored] {
+              const auto ticket = options_.parameters->begin_write(parameter, ring_.filled_pages());
+              ring_.is_written_by([file = options_.parameters, ticket] { file->wait(ticket); });
+            }};
+  }
+  if (arrays.low_precision.is_cpu()) return {arrays.low_precision, {}};
+  return {{}, [this, parameter = arrays.low_precision] { ring_.copy_to(parameter); }};
+}
+
+HostUpdates::Target HostUpdates::target_in_state_file(const SubGroup& sub_group, at::ScalarType dtype) {
+  return {{}, [this, sub_group, dtype] {
+            const auto ticket = options_.file->begin_write_area(sub_group.span, StateFile::kStagedParameters,
+                                                                sub_group.begin, dtype, ring_.filled_pages());
+            ring_.is_written_by([file = options_.file, ticket] { file->wait(ticket); });
+          }};
+}
+
+// Memory is allocated at the first delayed update.
 HostUpdates::Staged& HostUpdates::next_staging(const Job& job) {
   filled_ = (filled_ + 1) % staging_.size();
   Staged& staged = staging_[filled_];
   if (staged.copied) staged.copied->synchronize();
   staged.state = job.state;
+  if (options_.file) return staged;
   for (size_t i = staged.parameters.size(); i < job.state.size(); ++i) {
-    const at::Tensor& parameter = job.state[i].arrays.low_precision;
-    staged.parameters.push_back(page_locked_if_possible(parameter.numel(), parameter.scalar_type(), options_.device));
+    const auto dtype = job.state[i].arrays.parameter_dtype();
+    staged.parameters.push_back(page_locked_if_possible(job.state[i].span.numel(), dtype, options_.device));
   }
   return staged;
 }
@@ -241,14 +270,32 @@ HostUpdates::Staged& HostUpdates::next_staging(const Job& job) {
 void HostUpdates::publish_staged() {
   Staged& staged = staging_[filled_];
   for (size_t i = 0; i < staged.state.size(); ++i) {
-    ring_.copy(staged.parameters[i], staged.state[i].arrays.low_precision);
+    const StateArrays& arrays = staged.state[i].arrays;
+    staged.parameters.empty() ? publish_from_state_file(arrays) : publish_from_memory(staged.parameters[i], arrays);
     if (ends_group(staged.state, i)) publish(staged.state[i].span.flat_group);
   }
   staged.copied = ring_.end();
   is_staged_ = false;
 }
 
+void HostUpdates::publish_from_memory(const at::Tensor& staged, const StateArrays& arrays) {
+  if (arrays.stored_parameter) return arrays.stored_parameter->write(0, staged);
+  ring_.copy(staged, arrays.low_precision);
+}
+
+void HostUpdates::publish_from_state_file(const StateArrays& arrays) {
+  for (const SubGroup& each : options_.file->sub_groups(arrays.stored->number())) {
+    const StateArrays part = narrow(arrays, each.begin, each.count);
+    ring_.next(each.count, part.parameter_dtype());
+    options_.file->wait(options_.file->begin_read_area(each.span, StateFile::kStagedParameters, each.begin,
+                                                       part.parameter_dtype(), ring_.filled_pages()));
+    const Target target = target_at_rest(part);
+    target.send ? target.send() : ring_.copy_to(target.memory);
+  }
+}
+
 void HostUpdates::publish(int group) {
+  ring_.finish_writes();
   auto end = ring_.end();
   const std::lock_guard lock(mutex_);
   is_pending_[static_cast<size_t>(group)] = false;

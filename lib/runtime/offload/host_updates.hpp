@@ -9,9 +9,11 @@
 // collective.
 //
 // State in files passes through a ring of buffers (update_ring.hpp), sub-group by sub-group, which are then the chunks.
+// Parameters in files are written from the blocks through which others reach the device.
 //
 // A delayed update runs beside the whole next step, forward and backward, which use the parameters from before it. Its
-// results are staged in host memory and published by the begin() after it, so gradients are one step stale.
+// results are staged, in host memory or, beside state in files, there, and published by the begin() after it, so
+// gradients are one step stale.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -27,6 +29,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/offload/parameter_file.hpp"
 #include "runtime/offload/state_file.hpp"
 #include "runtime/offload/update_ring.hpp"
 #include "runtime/offload/upload_ring.hpp"
@@ -44,12 +47,14 @@ struct UpdateScalars {
 
 struct HostUpdateOptions {
   at::Device device = at::kCPU;
-  std::optional<int64_t> delayed_after;  // updates are delayed but for so many at first; empty: never
-  int64_t chunk_numel = 1 << 24;         // the most elements that are updated at once
-  int num_threads = 1;                   // that share a chunk
-  std::shared_ptr<StateFile> file;       // of the spans whose state is stored; null: there are none
-  UpdateRing::Options ring;              // how sub-groups come from there
-  std::function<void()> check_peers;     // called now and then while the engine's thread waits; throws if one was lost
+  std::optional<int64_t> delayed_after;       // updates are delayed but for so many at first; empty: never
+  int64_t chunk_numel = 1 << 24;              // the most elements that are updated at once
+  int num_threads = 1;                        // that share a chunk
+  std::shared_ptr<StateFile> file;            // of the spans whose state is stored; null: there are none
+  UpdateRing::Options ring;                   // how sub-groups come from there
+  std::shared_ptr<ParameterFile> parameters;  // of spans whose parameters are stored; null: there are none. Its blocks
+                                              // are used, and chunks are multiples of kChunkMultiple
+  std::function<void()> check_peers;  // called now and then while the engine's thread waits; throws if one was lost
 };
 
 // Threads for the updates of one rank of `ranks_of_host`: all its cores but two, for the engine's thread and
@@ -76,6 +81,7 @@ class HostUpdates final : public PendingUpdates {
   // The run goes on after so many updates.
   void continue_after(int64_t num_updates) { num_begun_ = num_updates; }
   StreamMark wait(int group) override;
+  bool is_pending(int group) override;
   // Returns when all updates are published and nothing is being written any more, neither on the host nor on the device
   // (in the current stream).
   void finish();
@@ -88,11 +94,18 @@ class HostUpdates final : public PendingUpdates {
     Update update;                        // empty: only publishes what is staged
     bool is_delayed = false;
   };
-  // What a delayed update has written: the parameters of its spans, in their order.
+  // What a delayed update has written: the parameters of its spans, in their order; empty: they are in the state's
+  // file.
   struct Staged {
     std::vector<SpanState> state;
     std::vector<at::Tensor> parameters;
     std::shared_ptr<c10::Event> copied;  // to the device; null: free
+  };
+  // Where an update writes the parameters of a chunk: to host memory, or into a block of the ring, from where `send`
+  // takes them on.
+  struct Target {
+    at::Tensor memory;
+    std::function<void()> send;
   };
 
   void start(Job job);
@@ -102,11 +115,15 @@ class HostUpdates final : public PendingUpdates {
   bool wait_for_arrival(const Job& job);
   void update(const Job& job);
   void update_span(const SpanState& state, const at::Tensor& staged, const Job& job);
-  void update_stored_span(const SpanState& state, const at::Tensor& staged, const Job& job);
+  void update_stored_span(const SpanState& state, const Job& job);
   void begin_stored(const Job& job);
-  void update_chunk(SpanState chunk, const at::Tensor& staged, const Job& job);
+  void update_chunk(SpanState chunk, const Target& target, const Job& job);
+  Target target_at_rest(const StateArrays& arrays);
+  Target target_in_state_file(const SubGroup& sub_group, at::ScalarType dtype);
   Staged& next_staging(const Job& job);
   void publish_staged();
+  void publish_from_state_file(const StateArrays& arrays);
+  void publish_from_memory(const at::Tensor& staged, const StateArrays& arrays);
   void publish(int group);
   bool is_stopping();
   // Until the job is done, or the group is published.

@@ -47,15 +47,15 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       collective_order_(data_group, collective_order_options()),
       views_(table.units.size()) {
   if (options_.offload.optimizer_share > 0 || options_.offload.parameters)
-    options_.offload.reserve(offloaded_bytes(layout_, options_, data_group.size()));
+    options_.offload.reserve(offloaded_bytes(layout_, options_, data_group.size(), data_group.rank()));
   std::vector<at::Tensor> at_rest;
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].is_gathered) allocate_resident(i);
     at_rest.push_back(groups_[i].is_frozen ? make_frozen_shard(i) : make_state(i));
   }
   if (options_.offload.store_state) gradient_store_ = options_.offload.store_state(state_);
-  gathered_ =
-      std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, streams_, gather_group);
+  gathered_ = std::make_unique<GatheredParameters>(table_, groups_, store_parameters(std::move(at_rest)), options_,
+                                                   streams_, gather_group);
   sink_ = make_sink();
   gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(
       table_, layout_.trained(), *sink_, options_, streams_, data_group_);
@@ -90,10 +90,26 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   return make_host_gradients(std::move(resident), std::move(host), state_);
 }
 
-// Of parameters that are gathered: on the device or on the host.
-at::Tensor FlatParameters::zeros_at_rest(int64_t numel, at::ScalarType dtype) const {
+// Of parameters that are gathered: on the device or on the host; undefined for those in files.
+at::Tensor FlatParameters::zeros_at_rest(size_t group, int64_t numel, at::ScalarType dtype) const {
+  if (layout_.is_stored[group]) return {};
   if (options_.offload.parameters) return options_.offload.allocate(numel, dtype, HostUse::kParameter);
   return at::zeros({numel}, at::TensorOptions().device(options_.device).dtype(dtype));
+}
+
+// Files are zero at first, like memory.
+GatheredParameters::AtRest FlatParameters::store_parameters(std::vector<at::Tensor> slices) {
+  GatheredParameters::AtRest out{std::move(slices), {}, stored_slices(layout_, options_, data_group_.rank())};
+  if (out.stored.empty()) return out;
+  out.store = options_.offload.store_parameters(out.stored);
+  for (auto& [span, arrays] : state_) {
+    const auto group = static_cast<size_t>(span.flat_group);
+    if (!layout_.is_stored[group]) continue;
+    arrays.stored_parameter =
+        StoredParameter{out.store, span.flat_group, span.range.begin - own_range(group).begin, groups_[group].dtype};
+  }
+  parameter_store_ = out.store;
+  return out;
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -104,16 +120,18 @@ void FlatParameters::allocate_resident(size_t index) {
 at::Tensor FlatParameters::make_state(size_t index) {
   const auto& group = groups_[index];
   const Range own = own_range(index);
-  const at::Tensor at_rest =
-      group.is_gathered ? zeros_at_rest(own.size(), group.dtype) : resident_[index].narrow(0, own.begin, own.size());
+  const at::Tensor at_rest = group.is_gathered ? zeros_at_rest(index, own.size(), group.dtype)
+                                               : resident_[index].narrow(0, own.begin, own.size());
   StateArrays arrays;
   if (options_.for_evaluation) {
-    arrays = arrays_without_master(at_rest);
+    if (at_rest.defined()) arrays = arrays_without_master(at_rest);
   } else if (layout_.is_offloaded[index]) {
     const bool is_stored = static_cast<bool>(options_.offload.store_state);
     if (!is_stored) arrays.master = options_.offload.allocate(own.size(), at::kFloat, HostUse::kState);
     arrays.low_precision = at_rest;
     arrays.is_offloaded = true;
+  } else if (layout_.is_stored[index]) {
+    arrays.master = at::zeros({own.size()}, at::TensorOptions().device(options_.device).dtype(at::kFloat));
   } else {
     arrays = arrays_of_parameter(at_rest, options_.device);
   }
@@ -129,7 +147,7 @@ at::Tensor FlatParameters::make_frozen_shard(size_t index) {
   const bool quantized = options_.quantized_frozen;
   const int64_t numel = quantized ? wire_bytes(own.size(), kWeightWire) : own.size();
   const auto dtype = quantized ? at::kByte : group.dtype;
-  frozen_shards_.push_back({static_cast<int>(index), own, zeros_at_rest(numel, dtype)});
+  frozen_shards_.push_back({static_cast<int>(index), own, zeros_at_rest(index, numel, dtype)});
   for (const auto& segment : group.segments) is_sharded_frozen_[static_cast<size_t>(segment.parameter)] = true;
   return frozen_shards_.back().at_rest;
 }
@@ -161,24 +179,45 @@ void FlatParameters::load_trained(const ReadElements& read) {
     const at::Tensor& destination = arrays.master.defined() ? arrays.master : arrays.low_precision;
     for (const auto& piece : pieces_in(groups_[span.flat_group], span.range)) {
       read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
-        if (arrays.stored) arrays.stored->write(StoredArrays::kMaster, piece.offset + at, values);
-        destination.narrow(0, piece.offset + at, values.numel()).copy_(values);
+        const int64_t begin = piece.offset + at;
+        if (arrays.stored) arrays.stored->write(StoredArrays::kMaster, begin, values);
+        if (arrays.stored_parameter) arrays.stored_parameter->write(begin, values);
+        if (destination.defined()) destination.narrow(0, begin, values.numel()).copy_(values);
       });
     }
-    if (arrays.has_copy()) arrays.low_precision.copy_(arrays.master);
+    if (!arrays.stored_parameter) round_to_parameters(arrays);
   }
 }
 
 void FlatParameters::load_frozen(const ReadElements& read) {
   for (auto& shard : frozen_shards_) {
     const auto& group = groups_[shard.group];
+    const bool is_stored = !shard.at_rest.defined();
+    if (is_stored && !options_.quantized_frozen) {
+      load_stored(read, shard);
+      continue;
+    }
     at::Tensor own = at::zeros({shard.range.size()}, group.dtype);
     for (const auto& piece : pieces_in(group, shard.range)) {
       read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
         own.narrow(0, piece.offset + at, values.numel()).copy_(fitted(values, group.dtype));
       });
     }
-    shard.at_rest.copy_(options_.quantized_frozen ? quantize(own, kWeightWire) : own);
+    const at::Tensor values = options_.quantized_frozen ? quantize(own, kWeightWire) : own;
+    if (is_stored) {
+      parameter_store_->write(shard.group, 0, values);
+    } else {
+      shard.at_rest.copy_(values);
+    }
+  }
+}
+
+void FlatParameters::load_stored(const ReadElements& read, const FrozenShard& shard) {
+  const auto& group = groups_[shard.group];
+  for (const auto& piece : pieces_in(group, shard.range)) {
+    read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
+      parameter_store_->write(shard.group, piece.offset + at, fitted(values, group.dtype));
+    });
   }
 }
 
@@ -352,8 +391,7 @@ void FlatParameters::finish_updates() {
 
 void FlatParameters::set_pending_updates(PendingUpdates& updates) {
   updates_ = &updates;
-  gathered_->before_gather(
-      [this](int group) { return layout_.is_offloaded[group] ? updates_->wait(group) : StreamMark(); });
+  gathered_->wait_for(updates, layout_.is_offloaded);
 }
 
 // At stages 2 and 3 the reduction of a call is a collective that all ranks issue at one place of backward.

@@ -100,14 +100,16 @@ class FlatParameters : public UnitParameters {
   };
 
   std::unique_ptr<GradientSink> make_sink();
-  at::Tensor zeros_at_rest(int64_t numel, at::ScalarType dtype) const;
+  at::Tensor zeros_at_rest(size_t group, int64_t numel, at::ScalarType dtype) const;
+  GatheredParameters::AtRest store_parameters(std::vector<at::Tensor> slices);
   void allocate_resident(size_t group);
-  // Both return this rank's slice of the parameters as it is stored.
+  // Both return this rank's slice of the parameters as it rests in memory; undefined where it does not.
   at::Tensor make_state(size_t group);
   Range own_range(size_t group) const { return shard_range(groups_[group], shard_index_, layout_.num_shards); }
   at::Tensor make_frozen_shard(size_t group);
   void load_trained(const ReadElements& read);
   void load_frozen(const ReadElements& read);
+  void load_stored(const ReadElements& read, const FrozenShard& shard);
   CollectiveOrder::Options collective_order_options();
   void participate(UnitEvent event);
   void ensure_gathered(int unit, UnitEvent::Kind kind);
@@ -137,8 +139,9 @@ class FlatParameters : public UnitParameters {
   size_t num_published_ = 0;                // groups, in order, since gather_parameters()
   std::vector<SpanState> state_;            // by group, then by range
   std::vector<FrozenShard> frozen_shards_;
-  std::unique_ptr<GatheredParameters> gathered_;   // stage 3 on several ranks or with parameters on the host
-  std::shared_ptr<GradientStore> gradient_store_;  // null: gradients are in memory
+  std::shared_ptr<ParameterStore> parameter_store_;  // null: no parameters are in files
+  std::unique_ptr<GatheredParameters> gathered_;     // stage 3 on several ranks or with parameters on the host
+  std::shared_ptr<GradientStore> gradient_store_;    // null: gradients are in memory
   std::unique_ptr<GradientSink> sink_;
   std::unique_ptr<GradientReduction> gradients_;  // delivers to the sink
   CollectiveOrder collective_order_;

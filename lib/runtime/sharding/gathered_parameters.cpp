@@ -14,11 +14,12 @@
 namespace dslaunch::runtime {
 
 GatheredParameters::GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
-                                       std::vector<at::Tensor> at_rest, const ShardingOptions& options,
-                                       StepStreams& streams, comm::Communicator& group)
+                                       AtRest at_rest, const ShardingOptions& options, StepStreams& streams,
+                                       comm::Communicator& group)
     : table_(table),
       groups_(groups),
       at_rest_(std::move(at_rest)),
+      stored_(groups.size()),
       options_(options),
       streams_(streams),
       group_(group) {
@@ -29,12 +30,14 @@ GatheredParameters::GatheredParameters(const ParameterTable& table, const std::v
     slots_.push_back(std::make_shared<SlotBuffer>(SlotBuffer{at::empty({bytes}, on_device), -1, {}}));
   }
   unit_in_slot_.assign(slots_.size(), -1);
+  for (const auto& slice : at_rest_.stored) stored_[slice.group] = &slice;
 }
 
 void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {
   if (has(unit) && unit_in_slot_[units_[unit].slot] != unit) gather(unit);
   if (unit != 0) last_slot_ = units_[unit].slot;
   prefetch(unit, ahead);
+  read_ahead(ahead);
 }
 
 // Gathers the next units in order, up to the first one that needs the slot of a unit before it. When the event is the
@@ -56,6 +59,34 @@ void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
   }
 }
 
+void GatheredParameters::read_ahead(std::span<const UnitEvent> ahead) {
+  if (at_rest_.store) at_rest_.store->read_ahead(next_reads(ahead));
+}
+
+// Which groups the next gathers read from the store: those of units that are not in their slots by then. Up to the
+// first one that an update has yet to write.
+std::vector<int> GatheredParameters::next_reads(std::span<const UnitEvent> ahead) const {
+  std::vector<int> out, unit_in_slot = unit_in_slot_;
+  std::set<int> gathered;
+  for (const UnitEvent& event : ahead) {
+    if (event.kind == UnitEvent::Kind::kReduce || !has(event.unit)) continue;
+    const Unit& unit = units_[event.unit];
+    if (std::exchange(unit_in_slot[unit.slot], event.unit) == event.unit) continue;
+    const bool is_again = !gathered.insert(event.unit).second;
+    if (unit.secondary_is_current || (is_again && options_.secondary_group != nullptr)) continue;
+    for (int group : unit.groups) {
+      if (stored_[group] == nullptr) continue;
+      if (is_pending(group) || out.size() == at_rest_.store->max_ahead()) return out;
+      out.push_back(group);
+    }
+  }
+  return out;
+}
+
+bool GatheredParameters::is_pending(int group) const {
+  return updates_ != nullptr && is_updated_[group] && updates_->is_pending(group);
+}
+
 void GatheredParameters::gather(int index) {
   Unit& unit = units_[index];
   auto buffer = buffer_for(index);
@@ -71,7 +102,7 @@ void GatheredParameters::gather(int index) {
   streams_.wait(SideStream::kUnshard, changed_);
   streams_.wait(SideStream::kUnshard, unit.buffer->last_use);
   for (int group : unit.groups) {
-    if (wait_for_updates_) streams_.wait(SideStream::kUnshard, wait_for_updates_(group));
+    if (updates_ != nullptr && is_updated_[group]) streams_.wait(SideStream::kUnshard, updates_->wait(group));
   }
   unit.ready = streams_.run(SideStream::kUnshard, [&] {
     if (unit.secondary_is_current) {
@@ -97,9 +128,15 @@ void GatheredParameters::gather_from_all(const Unit& unit) {
 
 // A slice in host memory is copied to where it belongs in the whole; an encoded one has no such place.
 at::Tensor GatheredParameters::at_rest_on_device(int group) const {
-  const at::Tensor& at_rest = at_rest_[group];
-  if (at_rest.device() == options_.device) return at_rest;
+  const at::Tensor& at_rest = at_rest_.slices[group];
+  if (at_rest.defined() && at_rest.device() == options_.device) return at_rest;
   const at::Tensor own = own_slice(full_parameters(group), group_);
+  if (const StoredSlice* stored = stored_[group]) {
+    const auto options = own.options().dtype(stored->dtype);
+    const at::Tensor read = stored->dtype == own.scalar_type() ? own : at::empty({stored->numel()}, options);
+    at_rest_.store->read(group, read);
+    return read;
+  }
   const OffloadScope scope(kUploadScope, at_rest.nbytes());
   if (at_rest.scalar_type() != own.scalar_type()) return at_rest.to(options_.device, /*non_blocking=*/true);
   own.copy_(at_rest, /*non_blocking=*/true);
@@ -181,7 +218,9 @@ at::Tensor GatheredParameters::full_parameters(int group) const {
   return unit.buffer->bytes.narrow(0, unit.offsets[index], bytes_of(layout)).view(layout.dtype);
 }
 
+// What is on its way from files may change before the next pass.
 void GatheredParameters::end_pass() {
+  read_ahead({});
   for (Unit& unit : units_) {
     // Also for gathers that no call here has waited for (a prefetch, or another rank's gather): their memory may be
     // freed now, and their input may be overwritten.

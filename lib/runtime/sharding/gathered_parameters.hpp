@@ -12,13 +12,14 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "runtime/sharding/parameter_store.hpp"
+#include "runtime/sharding/pending_updates.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/sharding/slot_layout.hpp"
 #include "runtime/sharding/unit_order.hpp"
@@ -29,14 +30,22 @@ namespace dslaunch::runtime {
 
 class GatheredParameters {
  public:
-  // `at_rest`: by group, this rank's slice (for frozen groups see FrozenShard), on the device or on the host; read at
-  // every gather. All arguments except `at_rest` must outlive this object. Groups that are not gathered are ignored.
-  GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<at::Tensor> at_rest,
+  // This rank's slices of the parameters (of frozen groups see FrozenShard), on the device, on the host or, where a
+  // group's tensor is undefined, in `store`.
+  struct AtRest {
+    std::vector<at::Tensor> slices;  // by group
+    std::shared_ptr<ParameterStore> store = {};
+    std::vector<StoredSlice> stored = {};  // that are in the store
+  };
+  // `at_rest` is read at every gather. All other arguments must outlive this object. Groups that are not gathered are
+  // ignored.
+  GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups, AtRest at_rest,
                      const ShardingOptions& options, StepStreams& streams, comm::Communicator& group);
 
-  // Called before a group's slice is read for a gather; the gather begins after the mark.
-  void before_gather(std::function<StreamMark(int group)> wait_for_updates) {
-    wait_for_updates_ = std::move(wait_for_updates);
+  // The updates of these groups are waited for before a slice is read; the gather begins after their mark.
+  void wait_for(PendingUpdates& updates, std::vector<bool> is_updated) {
+    updates_ = &updates;
+    is_updated_ = std::move(is_updated);
   }
   bool has(int unit) const { return !units_[unit].groups.empty(); }
   // Issues the gather that this event needs, if any, and those of upcoming units in `ahead`.
@@ -78,6 +87,9 @@ class GatheredParameters {
   };
 
   void prefetch(int unit, std::span<const UnitEvent> ahead);
+  void read_ahead(std::span<const UnitEvent> ahead);
+  std::vector<int> next_reads(std::span<const UnitEvent> ahead) const;
+  bool is_pending(int group) const;
   void gather(int unit);
   void gather_from_all(const Unit& unit);
   void gather_from_host(Unit& unit);
@@ -89,11 +101,13 @@ class GatheredParameters {
   // fixed after construction
   const ParameterTable& table_;
   const std::vector<FlatGroup>& groups_;
-  const std::vector<at::Tensor> at_rest_;
+  const AtRest at_rest_;
+  std::vector<const StoredSlice*> stored_;  // by group; null: it is not in the store
   const ShardingOptions& options_;
   StepStreams& streams_;
   comm::Communicator& group_;
-  std::function<StreamMark(int group)> wait_for_updates_;
+  PendingUpdates* updates_ = nullptr;
+  std::vector<bool> is_updated_;  // by group
   // the thread at work
   std::vector<Unit> units_;
   std::vector<std::shared_ptr<SlotBuffer>> slots_;  // the last one is the root's

@@ -15,6 +15,7 @@
 #include "comm/communicator.hpp"
 #include "runtime/memory_plan/rank_memory.hpp"
 #include "runtime/sharding/gradient_store.hpp"
+#include "runtime/sharding/parameter_store.hpp"
 #include "runtime/state/partition.hpp"
 #include "runtime/state/state_arrays.hpp"
 
@@ -73,12 +74,15 @@ struct ShardingOptions {
     bool accumulates = false;      // a step has several micro batches
     bool keeps_gradients = false;  // until the next step's are released: updates are delayed
     // Host memory of an element; 0 for what rests in files.
-    int64_t state_bytes = 0;   // of master and moments
-    int64_t buffer_bytes = 0;  // of this rank, at most: what state in files passes through
-    // By HostUse: where allocate() takes memory.
+    int64_t state_bytes = 0;  // of master and moments
+    // Host memory of the buffers through which updates of these spans, by elements, and parameters in files go.
+    std::function<int64_t(std::span<const int64_t> offloaded_spans, std::span<const StoredSlice> stored)> buffer_bytes;
+    // By HostUse: where allocate() takes memory, or kFile.
     std::array<memory_plan::Tier, 3> tiers{memory_plan::Tier::kHost, memory_plan::Tier::kHost,
                                            memory_plan::Tier::kHost};
-    bool parameters_take_memory = false;
+    // Parameters rest in files, but for the groups that fit, the first ones first, into so many elements of memory.
+    bool parameters_in_files = false;
+    int64_t max_numel_in_memory = 0;
     // Called once where anything may be offloaded, before it is allocated, with all that this rank will allocate;
     // throws if that is too much.
     std::function<void(int64_t bytes)> reserve;
@@ -86,6 +90,8 @@ struct ShardingOptions {
     // Called once with all of the state: gives the offloaded spans their StateArrays::stored; returns where their
     // gradients go. Empty: allocate() makes their masters and gradients.
     std::function<std::shared_ptr<GradientStore>(std::span<SpanState> state)> store_state;
+    // Called once where parameters rest in files, with all of their slices.
+    std::function<std::shared_ptr<ParameterStore>(std::span<const StoredSlice> slices)> store_parameters;
     std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;  // 0-dim fp64, on the argument's device
   };
   Offload offload;
@@ -99,7 +105,7 @@ struct ShardingOptions {
 struct FrozenShard {
   int group = 0;
   Range range;
-  at::Tensor at_rest;  // in the compute dtype; with quantized_frozen the result of quantize()
+  at::Tensor at_rest;  // in the compute dtype; with quantized_frozen the result of quantize(); undefined: in a file
 };
 
 }  // namespace dslaunch::runtime

@@ -44,6 +44,24 @@ std::vector<bool> choose_offloaded(const std::vector<FlatGroup>& groups, double 
   return out;
 }
 
+// The first groups that fit stay in memory: the last ones are still in their slots when backward begins.
+std::vector<bool> choose_stored(const std::vector<FlatGroup>& groups, const ShardingOptions& options, int num_shards) {
+  std::vector<bool> out(groups.size());
+  if (!options.offload.parameters_in_files) return out;
+  int64_t left = options.offload.max_numel_in_memory;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].is_gathered) continue;
+    const int64_t own = groups[i].padded_numel / num_shards;
+    out[i] = own > left;
+    if (!out[i]) left -= own;
+  }
+  return out;
+}
+
+bool is_encoded(const FlatGroup& group, const ShardingOptions& options) {
+  return group.is_frozen && options.quantized_frozen;
+}
+
 // Adds up what FlatParameters, GatheredParameters, reductions and sinks allocate.
 class Count {
  public:
@@ -74,9 +92,9 @@ class Count {
     const FlatGroup& group = layout_.groups[index];
     if (!group.is_gathered) return memory_.add(Tier::kDevice, Use::kParameters, bytes_of(group));
     const int64_t own = own_range(index).size();
-    const bool quantized = group.is_frozen && options_.quantized_frozen;
-    const int64_t bytes = quantized ? wire_bytes(own, kWeightWire) : own * size_of(group.dtype);
-    memory_.add(is_on_host(group) ? tier_of(HostUse::kParameter) : Tier::kDevice, Use::kParameters, bytes);
+    const int64_t bytes = is_encoded(group, options_) ? wire_bytes(own, kWeightWire) : own * size_of(group.dtype);
+    const Tier on_host = layout_.is_stored[index] ? Tier::kFile : tier_of(HostUse::kParameter);
+    memory_.add(is_on_host(group) ? on_host : Tier::kDevice, Use::kParameters, bytes);
   }
 
   void add_state(size_t index) {
@@ -85,7 +103,7 @@ class Count {
     const bool is_offloaded = layout_.is_offloaded[index];
     const Tier tier = is_offloaded ? tier_of(HostUse::kState) : Tier::kDevice;
     // An fp32 parameter on the device is its own master.
-    const bool is_elsewhere = is_on_host(group) && !options_.device.is_cpu();
+    const bool is_elsewhere = layout_.is_stored[index] || (is_on_host(group) && !options_.device.is_cpu());
     const bool has_copy = is_offloaded || group.dtype != at::kFloat || is_elsewhere;
     if (has_copy) memory_.add(tier, Use::kMasters, own.size() * size_of(at::kFloat));
     for (const auto& span : plan_spans(group, static_cast<int>(index), own, options_.optimizer_groups)) {
@@ -108,7 +126,10 @@ class Count {
     if (!is_offloaded) return;
     const int64_t bytes = own * size_of(host_gradient_dtype(group, options_, of_.num_data_ranks));
     memory_.add(tier_of(HostUse::kGradient), Use::kGradients, bytes * (options_.offload.keeps_gradients ? 2 : 1));
-    if (options_.offload.keeps_gradients) {  // a delayed update stages parameters twice
+    // A delayed update stages parameters twice, those of state in files once, there.
+    if (options_.offload.keeps_gradients && tier_of(HostUse::kState) == Tier::kFile) {
+      memory_.add(Tier::kFile, Use::kBuckets, own * size_of(at::kFloat));
+    } else if (options_.offload.keeps_gradients) {
       const Tier staging = options_.device.is_cpu() ? Tier::kHost : Tier::kPageLocked;
       memory_.add(staging, Use::kBuckets, 2 * own * size_of(group.dtype));
     }
@@ -153,6 +174,41 @@ StateLayout plan_state_layout(const ParameterTable& table, const ShardingOptions
   out.groups = plan_flat_groups(table, partition_options(options, out.num_shards));
   for (const auto& group : out.groups) out.num_trained += group.is_frozen ? 0 : 1;
   out.is_offloaded = choose_offloaded(out.groups, options.offload.optimizer_share);
+  out.is_stored = choose_stored(out.groups, options, out.num_shards);
+  return out;
+}
+
+std::vector<int64_t> offloaded_spans(const StateLayout& layout, const ShardingOptions& options, int rank) {
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < layout.groups.size(); ++i) {
+    if (!layout.is_offloaded[i]) continue;
+    const Range own = shard_range(layout.groups[i], layout.num_shards > 1 ? rank : 0, layout.num_shards);
+    for (const auto& span : plan_spans(layout.groups[i], static_cast<int>(i), own, options.optimizer_groups)) {
+      out.push_back(span.numel());
+    }
+  }
+  return out;
+}
+
+std::vector<StoredSlice> stored_slices(const StateLayout& layout, const ShardingOptions& options, int rank) {
+  std::vector<StoredSlice> out;
+  for (size_t i = 0; i < layout.groups.size(); ++i) {
+    if (!layout.is_stored[i]) continue;
+    const FlatGroup& group = layout.groups[i];
+    const auto index = static_cast<int>(i);
+    const Range own = shard_range(group, layout.num_shards > 1 ? rank : 0, layout.num_shards);
+    StoredSlice& slice = out.emplace_back(StoredSlice{index, group.dtype, {}});
+    if (is_encoded(group, options)) {
+      slice.dtype = at::kByte;
+      slice.spans = {wire_bytes(own.size(), kWeightWire)};
+    } else if (group.is_frozen) {
+      slice.spans = {own.size()};
+    } else {
+      for (const auto& span : plan_spans(group, index, own, options.optimizer_groups)) {
+        slice.spans.push_back(span.numel());
+      }
+    }
+  }
   return out;
 }
 
@@ -176,8 +232,8 @@ int64_t bucket_bytes(std::span<const FlatGroup> trained, const ShardingOptions& 
   return largest;
 }
 
-int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks) {
-  int64_t bytes = options.offload.buffer_bytes;
+int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks, int rank) {
+  int64_t bytes = 0;
   for (size_t i = 0; i < layout.groups.size(); ++i) {
     const FlatGroup& group = layout.groups[i];
     int64_t per_element = 0;
@@ -187,12 +243,16 @@ int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& option
       const bool is_in_memory = options.offload.tiers[static_cast<size_t>(HostUse::kGradient)] != Tier::kFile;
       if (is_in_memory) per_element += options.offload.keeps_gradients ? 2 * gradient : gradient;
       // A delayed update stages parameters twice.
-      if (options.offload.keeps_gradients) per_element += 2 * size_of(group.dtype);
+      const bool stages_in_memory = options.offload.tiers[static_cast<size_t>(HostUse::kState)] != Tier::kFile;
+      if (options.offload.keeps_gradients && stages_in_memory) per_element += 2 * size_of(group.dtype);
     }
-    if (group.is_gathered && options.offload.parameters_take_memory) per_element += size_of(group.dtype);
+    const bool is_in_memory = group.is_gathered && options.offload.parameters && !layout.is_stored[i];
+    if (is_in_memory) per_element += size_of(group.dtype);
     bytes += group.padded_numel / layout.num_shards * per_element;
   }
-  return bytes;
+  if (!options.offload.buffer_bytes) return bytes;
+  return bytes +
+         options.offload.buffer_bytes(offloaded_spans(layout, options, rank), stored_slices(layout, options, rank));
 }
 
 RankMemory count_state(const StateLayout& layout, size_t num_units, const ShardingOptions& options,

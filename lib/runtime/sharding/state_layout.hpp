@@ -20,11 +20,17 @@ struct StateLayout {
   size_t num_trained = 0;         // groups
   int num_shards = 1;
   std::vector<bool> is_offloaded;  // by group: its optimizer state rests on the host
+  std::vector<bool> is_stored;     // by group: its parameters rest in a file
 
   std::span<const FlatGroup> trained() const { return {groups.data(), num_trained}; }
 };
 
 StateLayout plan_state_layout(const ParameterTable& table, const ShardingOptions& options, int num_data_ranks);
+
+// Elements of the spans of a rank whose state is offloaded, in their order.
+std::vector<int64_t> offloaded_spans(const StateLayout& layout, const ShardingOptions& options, int rank);
+// What of the groups is stored on a rank, in their order.
+std::vector<StoredSlice> stored_slices(const StateLayout& layout, const ShardingOptions& options, int rank);
 
 // In which reductions carry the gradients of a group.
 at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options);
@@ -35,7 +41,7 @@ at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions
 inline constexpr int64_t kNumGradientBuckets = 2;
 int64_t bucket_bytes(std::span<const FlatGroup> trained, const ShardingOptions& options);
 // What ShardingOptions::Offload::reserve is called with.
-int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks);
+int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks, int rank);
 
 struct RankOfState {
   int rank = 0, num_data_ranks = 1;

@@ -21,11 +21,21 @@ StateArrays arrays_without_master(const at::Tensor& parameter) {
   return out;
 }
 
+void round_to_parameters(const StateArrays& arrays) {
+  if (!arrays.has_copy()) return;
+  if (arrays.stored_parameter) {
+    arrays.stored_parameter->write(0, arrays.master);
+  } else {
+    arrays.low_precision.copy_(arrays.master);
+  }
+}
+
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count) {
   StateArrays out = arrays;
   out.gradient_squares = at::Tensor();
   out.stored = nullptr;
   out.stored_gradient.reset();
+  if (out.stored_parameter) out.stored_parameter->begin += offset;
   for (at::Tensor* array : {&out.master, &out.gradient, &out.low_precision}) {
     if (array->defined()) *array = array->narrow(0, offset, count);
   }

@@ -10,6 +10,7 @@
 
 #include "runtime/state/state_span.hpp"
 #include "runtime/state/stored_arrays.hpp"
+#include "runtime/state/stored_parameter.hpp"
 
 namespace dslaunch::runtime {
 
@@ -35,12 +36,19 @@ struct StateArrays {
   // Offloaded to files: master and moments, which are not defined above, and the gradient where it is not.
   std::shared_ptr<StoredArrays> stored;
   std::optional<StoredGradient> stored_gradient;
+  // The parameters rest in a file: low_precision is undefined, and the master is not the parameter.
+  std::optional<StoredParameter> stored_parameter;
 
-  bool master_is_parameter() const { return !low_precision.defined(); }
+  bool master_is_parameter() const { return !low_precision.defined() && !stored_parameter; }
   // Whether there is a master beside the parameter.
-  bool has_copy() const { return master.defined() && low_precision.defined(); }
-  // The parameters as they are stored here, in their compute dtype.
+  bool has_copy() const { return master.defined() && !master_is_parameter(); }
+  // The parameters as they rest in memory, in their compute dtype; undefined: in a file.
   const at::Tensor& parameter() const { return master_is_parameter() ? master : low_precision; }
+  // Their compute dtype, where there are any.
+  at::ScalarType parameter_dtype() const {
+    if (stored_parameter) return stored_parameter->dtype;
+    return parameter().scalar_type();
+  }
 };
 
 // State that this rank owns.
@@ -55,7 +63,11 @@ StateArrays arrays_of_parameter(const at::Tensor& parameter, at::Device device);
 // The same for an evaluation: only an fp32 parameter has a master, itself.
 StateArrays arrays_without_master(const at::Tensor& parameter);
 
-// Views of elements [offset, offset + count) of every array that is defined; what is stored stays behind.
+// Writes the master, rounded, to the parameters, where both are there.
+void round_to_parameters(const StateArrays& arrays);
+
+// Views of elements [offset, offset + count) of every array that is defined; stored masters, moments and gradients stay
+// behind.
 StateArrays narrow(const StateArrays& arrays, int64_t offset, int64_t count);
 
 }  // namespace dslaunch::runtime

@@ -280,8 +280,6 @@ TEST_CASE("what has no effect with offloading, or without it, has one line", "[c
       {job("stage: 3, offload_param: {pin_memory: true}"),
        "'zero_optimization.offload_param' has no effect: its 'device' is not given"},
       {job("stage: 3, " + kHost, "aio: {queue_depth: 32}"), "'aio' has no effect: nothing is kept in files"},
-      {job("stage: 3, offload_param: {device: \"nvme\", nvme_path: \"/a\", max_in_cpu: 5}"),
-       "'zero_optimization.offload_param.max_in_cpu' has no effect: parameters in files are mapped into memory"},
       {job("stage: 3, sub_group_size: 1e8"),
        "'zero_optimization.sub_group_size' has no effect without offload_optimizer"},
   }));
@@ -299,6 +297,9 @@ TEST_CASE("what has an effect has no such line", "[config][offload]") {
                "aio: {queue_depth: 32, block_size: 8192, thread_count: 2}"),
            job("stage: 3, offload_optimizer: {device: \"nvme\", nvme_path: \"/a\", pipeline_read: true, "
                "pipeline_write: true, buffer_count: 5}"),
+           job("stage: 3, offload_param: {device: \"nvme\", nvme_path: \"/a\", buffer_count: 6, buffer_size: 2e8, "
+               "max_in_cpu: 5}",
+               "aio: {queue_depth: 32}"),
            job("stage: 3, sub_group_size: 1e9", "aio: {queue_depth: 8}"),
            job("stage: 2, offload_optimizer: {device: \"none\", pin_memory: true, ratio: 0.5}"),
            job("stage: 2", "graph_harvesting: true"),
@@ -310,18 +311,6 @@ TEST_CASE("what has an effect has no such line", "[config][offload]") {
     CHECK(num_notes(result, "no effect") == 0);
   }
   CHECK(good(job("stage: 2", "graph_harvesting: true")).graph_harvesting);
-}
-
-TEST_CASE("keys about parameters in files are named in one line while these are mapped", "[config][offload]") {
-  auto result =
-      load(job("stage: 3, offload_param: {device: \"nvme\", nvme_path: \"/a\", buffer_count: 6, buffer_size: 2e8}",
-               "aio: {queue_depth: 32}"));
-  INFO(all_lines(result));
-  REQUIRE(result.ok());
-  CHECK(
-      has_note(result,
-               "'zero_optimization.offload_param.buffer_count', 'zero_optimization.offload_param.buffer_size' have no "
-               "effect: parameters in files are mapped"));
 }
 
 TEST_CASE("thread_count is the published name of intra_op_parallelism, which wins", "[config][offload]") {

@@ -2,8 +2,6 @@
 
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
-#include "runtime/offload/gradient_files.hpp"
-#include "runtime/offload/upload_ring.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/sharding/hierarchical_gather.hpp"
@@ -42,38 +40,6 @@ void add_held(const PlannedModel& model, const StateLayout& layout, const step::
   for (const auto& buffer : model.buffers) add(buffer.name, buffer.numel, buffer.dtype);
 }
 
-// Elements of the offloaded spans of the rank, in order.
-std::vector<int64_t> offloaded_spans(const StateLayout& layout, const ShardingOptions& sharding, int rank) {
-  std::vector<int64_t> out;
-  for (size_t i = 0; i < layout.groups.size(); ++i) {
-    if (!layout.is_offloaded[i]) continue;
-    const Range own = shard_range(layout.groups[i], layout.num_shards > 1 ? rank : 0, layout.num_shards);
-    for (const auto& span : plan_spans(layout.groups[i], static_cast<int>(i), own, sharding.optimizer_groups)) {
-      out.push_back(span.numel());
-    }
-  }
-  return out;
-}
-
-// The blocks through which updates go: those that state in files is read into, and page-locked ones for gradients on
-// their way to files and updated parameters on their way to the device.
-void add_update_buffers(std::vector<int64_t> spans, const config::JobConfig& config, int64_t num_moments,
-                        at::Device device, RankMemory& memory) {
-  if (spans.empty()) return;
-  const Tier page_locked = device.is_cpu() ? Tier::kHost : Tier::kPageLocked;
-  int64_t chunk_numel = step::host_update_numel(config.zero);
-  if (step::offloads_to_files(config)) {
-    const auto options = step::state_file_options(config, num_moments);
-    const auto file = offload::plan_state_file(options, std::move(spans));
-    memory.add(Tier::kHost, Use::kBuckets, offload::state_file_memory(options, file));
-    memory.add(page_locked, Use::kBuckets,
-               offload::GradientFiles::kNumBlocks * offload::GradientFiles::block_bytes(file.sub_group_numel));
-    chunk_numel = file.sub_group_numel;
-  }
-  memory.add(page_locked, Use::kBuckets,
-             offload::UploadRing::kNumBlocks * chunk_numel * static_cast<int64_t>(sizeof(float)));
-}
-
 }  // namespace
 
 PlannedModel planned_model(const model::Model& model) {
@@ -101,7 +67,10 @@ RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config,
   of.moments_of = [&](int group) { return static_cast<int64_t>(optimizer->moment_names(group).size()); };
   RankMemory memory = count_state(layout, table.units.size(), sharding, of);
   add_held(model, layout, options, memory);
-  add_update_buffers(offloaded_spans(layout, sharding, rank.rank), config, num_moments, rank.device, memory);
+  const auto buffers = step::offload_buffers(config, num_moments, offloaded_spans(layout, sharding, rank.rank),
+                                             stored_slices(layout, sharding, rank.rank));
+  memory.add(Tier::kHost, Use::kBuckets, buffers.host_bytes);
+  memory.add(rank.device.is_cpu() ? Tier::kHost : Tier::kPageLocked, Use::kBuckets, buffers.page_locked_bytes);
   return memory;
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/step/stage_memory.hpp"
 #include "runtime/offload/gradient_files.hpp"
+#include "runtime/offload/upload_ring.hpp"
 #include "runtime/optim/moments.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
@@ -72,9 +73,12 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
       return store_state(state, num_moments);
     };
   }
+  sharding.offload.store_parameters = [this](std::span<const StoredSlice> slices) { return store_parameters(slices); };
+  update_numel_ = count_update_numel(sharding, num_moments);
   const auto offload = sharding.offload;
   parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
                                                  options.gather_group != nullptr ? *options.gather_group : groups.data);
+  warn_of_slow_storage();
   parameters_->load(read);
   move_model_to_device(read);
   model_.runnable->train(true);
@@ -89,6 +93,14 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   if (config_.graph_harvesting && !options_.for_evaluation) captured_pass_ = make_captured_pass();
 }
 
+int64_t Engine::count_update_numel(const ShardingOptions& sharding, int64_t num_moments) const {
+  const auto layout = plan_state_layout(model_.facts.table, sharding, groups_.data.size());
+  const auto spans = offloaded_spans(layout, sharding, groups_.data.rank());
+  if (spans.empty()) return 0;
+  if (!offloads_to_files(config_)) return host_update_numel(config_.zero, spans);
+  return offload::plan_state_file(state_file_options(config_, num_moments), spans).sub_group_numel;
+}
+
 // Stages need different amounts: the ranks of a host, which are numbered one after the other, ask for their mean.
 std::function<void(int64_t)> Engine::reserve_together(std::function<void(int64_t)> reserve) const {
   return [this, reserve = std::move(reserve)](int64_t bytes) {
@@ -101,9 +113,12 @@ std::function<void(int64_t)> Engine::reserve_together(std::function<void(int64_t
 }
 
 // One rank of each host says so.
-void Engine::warn_of_slow_storage(const std::vector<std::string>& directories) const {
+void Engine::warn_of_slow_storage() const {
   if (groups_.world.rank() % options_.ranks_of_host != 0) return;
-  const std::set<std::string> each(directories.begin(), directories.end());
+  std::set<std::string> each;
+  const auto add = [&](const std::vector<std::string>& paths) { each.insert(paths.begin(), paths.end()); };
+  if (state_file_) add(config_.zero.offload_optimizer.nvme_path);
+  if (parameter_file_) add(config_.zero.offload_param.nvme_path);
   for (const auto& directory : each) {
     if (const auto caution = file_io::describe_caution(file_io::find_storage(directory), directory)) {
       log::warning("offloaded state: {}", *caution);
@@ -121,12 +136,21 @@ std::shared_ptr<GradientStore> Engine::store_state(std::span<SpanState> state, i
   options.wrap_queue = options_.wrap_file_queue;
   auto blocks = offload::GradientFiles::allocate_blocks(offload::plan_state_file(options, numels), options_.device);
   state_file_ = std::make_shared<offload::StateFile>(std::move(options), std::move(numels), std::move(blocks));
-  warn_of_slow_storage(config_.zero.offload_optimizer.nvme_path);
   size_t number = 0;
   for (auto& [span, arrays] : state) {
     if (arrays.is_offloaded) arrays.stored = offload::stored_arrays(state_file_, number++);
   }
   return std::make_shared<offload::GradientFiles>(state_file_, options_.device, check_peers());
+}
+
+std::shared_ptr<ParameterStore> Engine::store_parameters(std::span<const StoredSlice> slices) {
+  auto options = parameter_file_options(config_);
+  options.wrap_queue = options_.wrap_file_queue;
+  std::vector<at::Tensor> blocks;
+  if (update_numel_ > 0) blocks = offload::UploadRing::allocate_blocks(options_.device, update_numel_);
+  parameter_file_ = std::make_shared<offload::ParameterFile>(std::move(options), slices, std::move(blocks),
+                                                             options_.device, check_peers());
+  return parameter_file_;
 }
 
 // Throws if a rank was lost.
@@ -220,8 +244,9 @@ std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
   if (!parameters_->offloads_state()) return {};
   offload::HostUpdateOptions options;
   options.device = options_.device;
-  options.chunk_numel = state_file_ ? state_file_->layout().sub_group_numel : host_update_numel(config_.zero);
+  options.chunk_numel = update_numel_;
   options.file = state_file_;
+  options.parameters = parameter_file_;
   const auto& settings = config_.zero.offload_optimizer;
   options.ring = {.reads_ahead = settings.pipeline_read, .writes_behind = settings.pipeline_write};
   if (settings.delayed_update) options.delayed_after = settings.delayed_after_steps;

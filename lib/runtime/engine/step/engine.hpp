@@ -135,8 +135,10 @@ class Engine {
  private:
   bool owns_shards() const;
   std::function<void(int64_t)> reserve_together(std::function<void(int64_t)> reserve) const;
-  void warn_of_slow_storage(const std::vector<std::string>& directories) const;
+  void warn_of_slow_storage() const;
+  int64_t count_update_numel(const ShardingOptions& sharding, int64_t num_moments) const;
   std::shared_ptr<GradientStore> store_state(std::span<SpanState> state, int64_t num_moments);
+  std::shared_ptr<ParameterStore> store_parameters(std::span<const StoredSlice> slices);
   void allocate_moments(const ShardingOptions::Offload& offload);
   std::function<void()> check_peers() const;
   void finish_updates();
@@ -158,8 +160,10 @@ class Engine {
   const optim::OptimizerGroups optimizer_groups_;
   StepStreams streams_;
   const TiedParameters tied_;
-  std::unique_ptr<StageLink> link_;                 // null: this rank has the whole model
-  std::shared_ptr<offload::StateFile> state_file_;  // null: no optimizer state is in files
+  std::unique_ptr<StageLink> link_;                         // null: this rank has the whole model
+  std::shared_ptr<offload::StateFile> state_file_;          // null: no optimizer state is in files
+  std::shared_ptr<offload::ParameterFile> parameter_file_;  // null: no parameters are in files
+  int64_t update_numel_ = 0;  // that an update on the host works on at once, at most; 0: there is none
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   std::unique_ptr<GradientPass> pass_;

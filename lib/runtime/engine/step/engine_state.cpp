@@ -28,7 +28,7 @@ size_t num_moments_of(const StateArrays& arrays) {
 at::Tensor OwnedState::read(int64_t first, int64_t numel) const {
   if (values.defined()) return values.narrow(0, first, numel);
   at::Tensor out = at::empty({numel}, at::kFloat);
-  in_file.arrays->read(in_file.array, in_file.begin + first, out);
+  in_file.arrays->read(in_file.array, in_file.begin + first, out, count - first - numel);
   return out;
 }
 
@@ -96,7 +96,7 @@ int64_t Engine::num_moments() const {
 void Engine::load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars) {
   set_counters(steps_done, scalars, /*fresh_moments=*/false);
   for (auto& [span, arrays] : parameters_->state()) {
-    if (arrays.has_copy()) arrays.low_precision.copy_(arrays.master);
+    round_to_parameters(arrays);
   }
   parameters_->gather_parameters();
   parameters_->finish_updates();

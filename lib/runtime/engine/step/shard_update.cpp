@@ -22,11 +22,14 @@ void ShardUpdate::run(std::span<SpanState> state, const Verdict& verdict,
   round_masters(state);
 }
 
-// Of parameters that rest on the host, the update writes a copy, which returns there.
+// Of parameters that rest on the host, the update writes a copy, which returns there; those in files are written from
+// the masters.
 void ShardUpdate::update_on_device(std::span<SpanState> state, const optim::StepInputs& step_inputs) const {
   std::vector<SpanState> resident;
   for (const auto& [span, arrays] : state) {
-    if (!arrays.is_offloaded) resident.push_back({span, arrays});
+    if (arrays.is_offloaded) continue;
+    resident.push_back({span, arrays});
+    resident.back().arrays.stored_parameter.reset();
   }
   const auto rests_elsewhere = [](const StateArrays& arrays) {
     return !arrays.master_is_parameter() && arrays.low_precision.device() != arrays.master.device();
@@ -41,6 +44,9 @@ void ShardUpdate::update_on_device(std::span<SpanState> state, const optim::Step
   optimizer_.step(resident, step_inputs);
   for (size_t i = 0; i < resident.size(); ++i) {
     if (at_rest[i].defined()) at_rest[i].copy_(resident[i].arrays.parameter(), /*non_blocking=*/true);
+  }
+  for (const auto& [span, arrays] : state) {
+    if (!arrays.is_offloaded && arrays.stored_parameter) round_to_parameters(arrays);
   }
 }
 
@@ -72,7 +78,8 @@ optim::StepInputs ShardUpdate::inputs(const Verdict& verdict) const {
 void ShardUpdate::round_masters(std::span<SpanState> state) const {
   if (keeps_masters_) return;
   for (auto& [span, arrays] : state) {
-    if (arrays.has_copy()) arrays.master.copy_(arrays.low_precision);
+    if (!arrays.has_copy()) continue;
+    arrays.master.copy_(arrays.stored_parameter ? arrays.master.to(arrays.parameter_dtype()) : arrays.low_precision);
   }
 }
 

@@ -3,15 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/offload/file_memory.hpp"
 #include "runtime/offload/gradient_files.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/offload/host_updates.hpp"
+#include "runtime/offload/upload_ring.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/state/parameter_table.hpp"
@@ -49,36 +48,42 @@ double predivide(const config::JobConfig& config, const ShardingOptions& options
   return sums_in_fp16 ? data_ranks : 1.0;
 }
 
-// Masters, moments and gradients lie in host memory or in files; so do parameters. What the copy engine works on may be
-// page-locked.
+// Masters, moments and gradients lie in host memory or in files. Parameters lie in host memory, unless they are in
+// files (StateLayout::is_stored). What the copy engine works on may be page-locked.
 Tier tier_of(const config::Zero& zero, at::Device device, HostUse use) {
   const auto& optimizer = zero.offload_optimizer;
   const auto& parameters = zero.offload_param;
   if (use != HostUse::kParameter && optimizer.device == config::OffloadDevice::kFile) return Tier::kFile;
-  if (use == HostUse::kParameter && parameters.device == config::OffloadDevice::kFile) return Tier::kFile;
   const bool pins =
       (use == HostUse::kGradient && optimizer.pin_memory) || (use == HostUse::kParameter && parameters.pin_memory);
   return pins && !device.is_cpu() ? Tier::kPageLocked : Tier::kHost;
 }
 
-// Parameters in files, which are in turn on the directories given; optimizer state has its own (StateFile).
 at::Tensor allocate_offloaded(const config::Zero& zero, at::Device device, int64_t numel, at::ScalarType dtype,
                               HostUse use) {
-  static std::atomic<size_t> next = 0;
-  switch (tier_of(zero, device, use)) {
-    case Tier::kFile: {
-      const auto& paths = zero.offload_param.nvme_path;
-      return offload::map_file_memory(numel, dtype, paths[next++ % paths.size()]);
-    }
-    case Tier::kPageLocked:
-      return offload::map_page_locked_memory(numel, dtype, device);
-    default:
-      return offload::map_host_memory(numel, dtype);
-  }
+  if (tier_of(zero, device, use) == Tier::kPageLocked) return offload::map_page_locked_memory(numel, dtype, device);
+  return offload::map_host_memory(numel, dtype);
 }
 
-ShardingOptions::Offload choose_offload(const ParameterTable& table, const config::JobConfig& config,
-                                        const EngineOptions& options, int64_t num_moments) {
+constexpr int64_t kChunk = offload::kChunkMultiple;
+
+// The elements that an update works on at once, at most. Where parameters are in files, it writes whole pages of them.
+int64_t chunk_numel(const config::Zero& zero) {
+  const int64_t numel = std::min(offload::HostUpdateOptions().chunk_numel, std::max<int64_t>(1, zero.sub_group_size));
+  const bool writes_files = zero.stage == 3 && zero.offload_param.device == config::OffloadDevice::kFile;
+  return writes_files ? std::max(kChunk, numel / kChunk * kChunk) : numel;
+}
+
+offload::PagedFileOptions file_options(const config::JobConfig& config) {
+  offload::PagedFileOptions out;
+  out.block_size = config.aio.block_size;
+  out.queue_depth = static_cast<int>(config.aio.queue_depth);
+  out.num_threads = static_cast<int>(config.aio.num_threads);
+  return out;
+}
+
+ShardingOptions::Offload choose_offload(const config::JobConfig& config, const EngineOptions& options,
+                                        int64_t num_moments) {
   ShardingOptions::Offload out;
   const auto& optimizer = config.zero.offload_optimizer;
   out.parameters = config.zero.stage == 3 && config.zero.offload_param.device != config::OffloadDevice::kNone;
@@ -88,16 +93,15 @@ ShardingOptions::Offload choose_offload(const ParameterTable& table, const confi
   out.accumulates = config.batch.accumulation > 1;
   const bool state_in_files = offloads_to_files(config);
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
-  if (state_in_files && offloads_state) {
-    const auto file = state_file_options(config, num_moments);
-    const auto layout = offload::plan_state_file(file, {table.num_elements()});
-    out.buffer_bytes = offload::state_file_memory(file, layout) +
-                       offload::GradientFiles::kNumBlocks * offload::GradientFiles::block_bytes(layout.sub_group_numel);
-  }
+  out.buffer_bytes = [&config, num_moments](std::span<const int64_t> spans, std::span<const StoredSlice> stored) {
+    const OffloadBuffers buffers = offload_buffers(config, num_moments, spans, stored);
+    return buffers.host_bytes + buffers.page_locked_bytes;
+  };
   for (const HostUse use : {HostUse::kState, HostUse::kGradient, HostUse::kParameter}) {
     out.tiers[static_cast<size_t>(use)] = tier_of(config.zero, options.device, use);
   }
-  out.parameters_take_memory = out.parameters && config.zero.offload_param.device == config::OffloadDevice::kHost;
+  out.parameters_in_files = out.parameters && config.zero.offload_param.device == config::OffloadDevice::kFile;
+  out.max_numel_in_memory = config.zero.offload_param.max_in_cpu;
   out.reserve = [ranks = options.ranks_of_host](int64_t bytes) {
     const auto available = read_available_memory();
     if (available) offload::require_host_memory({bytes, ranks}, *available);
@@ -135,7 +139,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
   out.secondary_group = options.secondary_group;
   out.for_evaluation = options.for_evaluation;
-  out.offload = choose_offload(table, config, options, num_moments);
+  out.offload = choose_offload(config, options, num_moments);
   out.barrier = options.barrier;
   return out;
 }
@@ -147,8 +151,32 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
   return static_cast<int64_t>(optimizer->moment_names(0).size());
 }
 
-int64_t host_update_numel(const config::Zero& zero) {
-  return std::min(offload::HostUpdateOptions().chunk_numel, std::max<int64_t>(1, zero.sub_group_size));
+int64_t host_update_numel(const config::Zero& zero, std::span<const int64_t> spans) {
+  const int64_t largest = spans.empty() ? 0 : *std::max_element(spans.begin(), spans.end());
+  return std::min(chunk_numel(zero), (largest + kChunk - 1) / kChunk * kChunk);
+}
+
+OffloadBuffers offload_buffers(const config::JobConfig& config, int64_t num_moments, std::span<const int64_t> spans,
+                               std::span<const StoredSlice> stored) {
+  OffloadBuffers out;
+  if (!spans.empty()) {
+    int64_t numel = host_update_numel(config.zero, spans);
+    if (offloads_to_files(config)) {
+      const auto options = state_file_options(config, num_moments);
+      const auto file = offload::plan_state_file(options, {spans.begin(), spans.end()});
+      numel = file.sub_group_numel;
+      out.host_bytes += offload::state_file_memory(options, file);
+      out.page_locked_bytes += offload::GradientFiles::kNumBlocks * offload::GradientFiles::block_bytes(numel);
+    }
+    out.page_locked_bytes += offload::UploadRing::memory(numel);
+  }
+  if (!stored.empty()) {
+    const auto file = offload::plan_parameter_file(parameter_file_options(config), stored);
+    const int64_t buffers = file.num_buffers * file.buffer_bytes;
+    out.page_locked_bytes += buffers;
+    out.host_bytes += offload::parameter_file_memory(file) - buffers;
+  }
+  return out;
 }
 
 bool offloads_to_files(const config::JobConfig& config) {
@@ -156,16 +184,25 @@ bool offloads_to_files(const config::JobConfig& config) {
 }
 
 offload::StateFileOptions state_file_options(const config::JobConfig& config, int64_t num_moments) {
-  offload::StateFileOptions out;
+  offload::StateFileOptions out{file_options(config)};
   out.directories = config.zero.offload_optimizer.nvme_path;
   out.directory_key = "zero_optimization.offload_optimizer.nvme_path";
-  out.block_size = config.aio.block_size;
-  out.queue_depth = static_cast<int>(config.aio.queue_depth);
-  out.num_threads = static_cast<int>(config.aio.num_threads);
-  out.sub_group_numel = host_update_numel(config.zero);
+  out.sub_group_numel = chunk_numel(config.zero);
   out.num_arrays = 1 + static_cast<size_t>(num_moments);
   out.num_gradient_areas = config.zero.offload_optimizer.delayed_update ? 2 : 1;
+  out.stages_parameters = config.zero.offload_optimizer.delayed_update;
   out.num_buffers = static_cast<int>(config.zero.offload_optimizer.buffer_count);
+  return out;
+}
+
+offload::ParameterFileOptions parameter_file_options(const config::JobConfig& config) {
+  const auto& settings = config.zero.offload_param;
+  offload::ParameterFileOptions out{file_options(config)};
+  out.directories = settings.nvme_path;
+  out.directory_key = "zero_optimization.offload_param.nvme_path";
+  out.content = "offloaded parameters";
+  out.buffer_numel = settings.buffer_size;
+  out.num_buffers = static_cast<int>(settings.buffer_count);
   return out;
 }
 

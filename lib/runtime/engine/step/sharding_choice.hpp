@@ -1,6 +1,10 @@
 // Chooses from config and model how parameters, gradients and their communication are laid out. Pure.
 #pragma once
+#include <cstdint>
+#include <span>
+
 #include "config/job_config.hpp"
+#include "runtime/offload/parameter_file.hpp"
 #include "runtime/offload/state_file.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/sharding/sharding_options.hpp"
@@ -18,12 +22,22 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
 // The last argument of choose_sharding().
 int64_t count_offloaded_moments(const ParameterTable& table, const config::JobConfig& config,
                                 const optim::OptimizerGroups& groups, bool for_evaluation);
-// The most elements that an offloaded update works on at once.
-int64_t host_update_numel(const config::Zero& zero);
+// The most elements that an update of offloaded spans, given by their elements, works on at once, where their state is
+// in memory. Where it writes parameters to files, they are those of whole pages.
+int64_t host_update_numel(const config::Zero& zero, std::span<const int64_t> spans);
+
+// The blocks through which updates of offloaded spans and parameters in files go. `page_locked_bytes`: on a GPU.
+struct OffloadBuffers {
+  int64_t host_bytes = 0, page_locked_bytes = 0;
+};
+OffloadBuffers offload_buffers(const config::JobConfig& config, int64_t num_moments, std::span<const int64_t> spans,
+                               std::span<const StoredSlice> stored);
 
 // Whether offloaded optimizer state rests in files, and how.
 bool offloads_to_files(const config::JobConfig& config);
 offload::StateFileOptions state_file_options(const config::JobConfig& config, int64_t num_moments);
+// The same for parameters.
+offload::ParameterFileOptions parameter_file_options(const config::JobConfig& config);
 
 // The model's width h: the largest last dimension of its normalisation weights, else of its linear layers.
 int64_t width_of(const ParameterTable& table);

@@ -63,7 +63,8 @@ struct Bench {
     options.prefetch_numel = prefetch_numel;
     options.max_live_numel = max_live_numel;
     options.secondary_group = host;
-    gathered = std::make_unique<GatheredParameters>(table, groups, at_rest, options, streams, communicator);
+    gathered = std::make_unique<GatheredParameters>(table, groups, GatheredParameters::AtRest{at_rest}, options,
+                                                    streams, communicator);
   }
   void unshard(int unit, std::vector<UnitEvent> ahead = {}) { gathered->unshard(unit, ahead); }
   double value(int unit) { return gathered->full_parameters(unit - 1)[0].item<double>(); }
@@ -296,7 +297,7 @@ std::vector<at::Tensor> gathered_whole(int ranks_of_world, const ShardingOptions
       ShardingOptions options = given;
       options.stage = 3;
       StepStreams streams(at::kCPU, false);
-      GatheredParameters gathered(table, groups, at_rest, options, streams, communicator);
+      GatheredParameters gathered(table, groups, {at_rest}, options, streams, communicator);
       gathered.unshard(1, {});
       gathered.hold(1);
       for (size_t i = 0; i < groups.size(); ++i) {

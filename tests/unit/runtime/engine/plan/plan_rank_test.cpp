@@ -11,6 +11,8 @@
 #include <mutex>
 #include <set>
 
+#include "runtime/engine/step/sharding_choice.hpp"
+#include "runtime/sharding/state_layout.hpp"
 #include "support/job_files.hpp"
 #include "support/job_rank.hpp"
 #include "support/mesh_threads.hpp"
@@ -89,8 +91,11 @@ class Watch final : public step::EngineObserver {
   explicit Watch(std::barrier<>& ranks) : ranks_(ranks) {}
 
   void before_update(std::span<const SpanState> state, const step::ApplyUpdate&) override {
-    in_files = gradients_in_files = 0;
+    in_files = gradients_in_files = parameters_in_files = 0;
     for (const auto& [span, arrays] : state) {
+      if (arrays.stored_parameter) {
+        parameters_in_files += span.numel() * static_cast<int64_t>(c10::elementSize(arrays.stored_parameter->dtype));
+      }
       if (!arrays.is_offloaded) continue;
       if (arrays.stored) {
         in_files += span.numel() * static_cast<int64_t>(arrays.stored->num_arrays() * sizeof(float));
@@ -106,7 +111,7 @@ class Watch final : public step::EngineObserver {
     ranks_.arrive_and_wait();
   }
 
-  int64_t live = 0, in_files = 0, gradients_in_files = 0;
+  int64_t live = 0, in_files = 0, gradients_in_files = 0, parameters_in_files = 0;
   std::vector<at::Tensor> masters, gradients, moments;
 
  private:
@@ -118,7 +123,7 @@ struct Allocated {
   int64_t built = 0;                                // by the engines' construction
   int64_t in_step = 0;                              // beyond that, before the update of the first step
   int64_t masters = 0, gradients = 0, moments = 0;  // offloaded
-  int64_t in_files = 0, gradients_in_files = 0;
+  int64_t in_files = 0, gradients_in_files = 0, parameters_in_files = 0;
   RankMemory plan;  // of all ranks
 };
 
@@ -187,6 +192,7 @@ Allocated train_two_steps(const std::string& model, const json& config, int rank
     out.in_step = watch.live - built;
     out.in_files += watch.in_files;
     out.gradients_in_files += watch.gradients_in_files;
+    out.parameters_in_files += watch.parameters_in_files;
     out.masters += bytes_of_storages(watch.masters);
     out.gradients += bytes_of_storages(watch.gradients);
     out.moments += bytes_of_storages(watch.moments);
@@ -251,6 +257,56 @@ TEST_CASE("a plan follows the optimizer and the types of gradients", "[runtime][
       json{{"communication_data_type", "fp32"}, {"bf16", {{"enabled", true}}}});
   const int stage = GENERATE(0, 1, 2, 3), ranks = GENERATE(1, 2);
   check_steps(zero(stage), ranks, changes);
+}
+
+TEST_CASE("a plan knows which parameters are in files", "[runtime][engine][plan]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const int ranks = GENERATE(1, 2);
+  const int64_t kept = GENERATE(0, 6000);
+  const auto precision = GENERATE(as<std::string>(), "fp32", "bf16");
+  const bool offloads_state = GENERATE(false, true);
+  json section{{"offload_param", {{"device", "nvme"}, {"nvme_path", swap.path()}, {"max_in_cpu", kept}}}};
+  if (offloads_state) section["offload_optimizer"] = {{"device", "nvme"}, {"nvme_path", swap.path()}};
+  const auto config = job.config(zero(3, section), precision_of(precision));
+  const Allocated allocated = train_two_steps(job.model, config, ranks);
+  INFO(config.dump() << ranks << " ranks");
+  const int64_t element = precision == "fp32" ? 4 : 2;
+  const int64_t in_files = allocated.parameters_in_files + 75 * 75 * element;  // with the frozen ones
+  CHECK(allocated.plan.of(Tier::kFile, Use::kParameters) >= in_files);
+  CHECK(allocated.plan.of(Tier::kFile, Use::kParameters) <= in_files + 64);  // padding of shards
+  CHECK(allocated.plan.of(Tier::kHost, Use::kParameters) <= kept * element * ranks);
+  CHECK((allocated.plan.of(Tier::kHost, Use::kParameters) > 0) == (kept > 0));
+}
+
+TEST_CASE("the memory check asks for what the plan says", "[runtime][engine][plan]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const json nvme{{"device", "nvme"}, {"nvme_path", swap.path()}};
+  const std::vector<json> sections{
+      {{"offload_param", test::with(nvme, {{"max_in_cpu", 0}})}},
+      {{"offload_param", test::with(nvme, {{"max_in_cpu", 6000}, {"buffer_size", 3000}})}},
+      {{"offload_param", nvme}, {"offload_optimizer", nvme}},
+      {{"offload_optimizer", test::with(nvme, {{"delayed_update", true}})}},
+      {{"offload_optimizer", {{"device", "cpu"}, {"delayed_update", true}}}},
+      {{"offload_param", {{"device", "cpu"}}}, {"offload_optimizer", {{"device", "cpu"}}}},
+  };
+  const json& section = sections[GENERATE(range(size_t{0}, size_t{6}))];
+  const auto config = job.config(zero(3, section), {{"bf16", {{"enabled", true}}}});
+  INFO(config.dump());
+  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
+    const test::JobRank rank(job.model, config, groups);
+    const auto& table = rank.model->facts.table;
+    step::EngineOptions options;
+    options.dtypes = rank.dtypes;
+    const auto optimizer_groups = optim::plan_optimizer_groups(rank.config.optimizer, table);
+    const int64_t num_moments = step::count_offloaded_moments(table, rank.config, optimizer_groups, false);
+    auto sharding = step::choose_sharding(table, rank.config, options, 1, num_moments);
+    sharding.optimizer_groups = optimizer_groups.of_parameter;
+    const auto layout = plan_state_layout(table, sharding, 1);
+    const auto plan = plan::plan_rank(plan::planned_model(*rank.model), rank.config, planned(groups));
+    CHECK(offloaded_bytes(layout, sharding, 1, 0) == plan.total(Tier::kHost) + plan.total(Tier::kPageLocked));
+  });
 }
 
 TEST_CASE("a plan knows what rests on the host and in files", "[runtime][engine][plan]") {

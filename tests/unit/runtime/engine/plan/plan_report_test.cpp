@@ -83,7 +83,8 @@ TEST_CASE("the tiers of a bf16 job with Adam", "[runtime][engine][plan]") {
   using memory_plan::Tier;
   using memory_plan::Use;
   const test::TempDir dir;
-  const auto job = job_of(dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})", 4);
+  const auto job = job_of(
+      dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1, "offload_param": {"max_in_cpu": 0}}})", 4);
   const auto report = report_of(job, at::kCUDA, {});
   const auto& replicated = find(report, 0, OffloadDevice::kNone, OffloadDevice::kNone).memory;
   CHECK(replicated.of(Tier::kDevice, Use::kParameters) == kGiB / 2);
@@ -97,10 +98,12 @@ TEST_CASE("the tiers of a bf16 job with Adam", "[runtime][engine][plan]") {
   CHECK(sharded.of(Tier::kDevice, Use::kBuckets) == kGiB / 2);  // two of a unit
   const auto& in_files = find(report, 3, OffloadDevice::kFile, OffloadDevice::kFile).memory;
   CHECK(in_files.total(Tier::kFile) == kGiB / 8 + 3 * kGiB / 4 + kGiB / 8);  // parameters, state, gradients
-  // Four sub-groups of 2^24 elements with master, two moments and a gradient, and the buffer for ranges.
-  CHECK(in_files.total(Tier::kHost) == kGiB + (8 << 20) + 4096);
-  // Four blocks of 2^24 elements on their way up, 32 of 8 MiB on their way to files.
-  CHECK(in_files.total(Tier::kPageLocked) == kGiB / 4 + kGiB / 4);
+  // Four sub-groups of 2^24 elements with master, two moments and a gradient, and two blocks each for ranges of state
+  // and of parameters.
+  CHECK(in_files.total(Tier::kHost) == kGiB + 4 * ((8 << 20) + 4096));
+  // Four blocks of 2^24 elements on their way to the device or to files, 32 of 8 MiB on their way to files, and a
+  // buffer for each unit's parameters.
+  CHECK(in_files.total(Tier::kPageLocked) == kGiB / 4 + kGiB / 4 + kGiB / 8);
   CHECK(in_files.total(Tier::kDevice) == kGiB);
 }
 

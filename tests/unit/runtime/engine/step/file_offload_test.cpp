@@ -1,8 +1,11 @@
-// Optimizer state in files: the numbers of a run whose state is resident, bit by bit, and what a failing disk comes to.
+// Optimizer state and parameters in files: the numbers of a run where both are resident, bit by bit, and what a failing
+// disk comes to.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <filesystem>
 
 #include "runtime/engine/run/checkpointing.hpp"
@@ -24,6 +27,7 @@ namespace {
 struct Trained {
   std::vector<double> losses, norms;
   test::States state;
+  std::map<std::string, at::Tensor> parameters;  // as forward reads them
 };
 
 Trained train(const std::string& model, const json& config, int ranks) {
@@ -38,9 +42,35 @@ Trained train(const std::string& model, const json& config, int ranks) {
       out.norms.push_back(result.grad_norm);
     }
     owned[static_cast<size_t>(groups.world.rank())] = rank.owned_state();
+    auto parameters = rank.read_parameters();
+    if (groups.world.rank() == 0) out.parameters = std::move(parameters);
   });
   out.state = test::join(owned);
   return out;
+}
+
+// Two blocks whose parameters are several pages, and a frozen weight. forward(x [batch, 5]) -> [batch, 3]
+torch::jit::Module make_wide_net() {
+  const auto block = [](uint64_t seed) {
+    return test::compile({"Block",
+                          "def forward(self, x):\n    return torch.matmul(torch.tanh(torch.matmul(x, self.up)), "
+                          "self.down) + x\n",
+                          {{"up", test::random_weight({5, 1000}, seed)},
+                           {"down", test::random_values({1000, 5}, seed + 1, 0.02).set_requires_grad(true)}}});
+  };
+  const auto blocks = test::compile({.type = "Blocks",
+                                     .source = "def forward(self, x):\n    return x\n",
+                                     .children = {{"0", block(10)}, {"1", block(20)}}});
+  return test::compile({"WideNet",
+                        R"(
+    def forward(self, x):
+        x = getattr(self.blocks, "0").forward(x)
+        x = getattr(self.blocks, "1").forward(x)
+        return torch.matmul(torch.matmul(x, self.frozen), self.head)
+  )",
+                        {{"frozen", test::random_values({5, 5}, 2, 0.4)}, {"head", test::random_weight({5, 3}, 3)}},
+                        {},
+                        {{"blocks", blocks}}});
 }
 
 json in_files(const std::string& directory, const json& more = json::object()) {
@@ -64,8 +94,18 @@ void check_same(const test::JobFiles& job, const json& stored, const json& resid
   INFO(stored.dump() << " on " << ranks << " ranks");
   const Trained want = train(job.model, resident, ranks), got = train(job.model, stored, ranks);
   CHECK(got.losses == want.losses);
-  CHECK(got.norms == want.norms);
+  CHECK(std::equal(got.norms.begin(), got.norms.end(), want.norms.begin(), want.norms.end(),
+                   [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }));
   CHECK(test::first_difference(got.state, want.state) == "");
+  for (const auto& [name, values] : want.parameters) {  // a frozen one may be in the model there
+    INFO(name);
+    CHECK(at::equal(got.parameters.at(name), values));
+  }
+}
+
+// Small buffers, so that a unit takes several of them and they go round.
+json parameters_in_files(const std::string& directory, const json& more = json::object()) {
+  return in_files(directory, test::with({{"max_in_cpu", 0}, {"buffer_size", 2048}, {"buffer_count", 3}}, more));
 }
 
 }  // namespace
@@ -203,5 +243,168 @@ TEST_CASE("short reads and writes are continued", "[runtime][engine][offload]") 
     test::JobRank rank(job.model, config, groups, with_faults(fault));
     for (int step = 0; step < 4; ++step) CHECK(rank.step().loss == want.losses[static_cast<size_t>(step)]);
     CHECK(test::first_difference(test::join({rank.owned_state()}), want.state) == "");
+  });
+}
+
+TEST_CASE("parameters in files change no bit of a run", "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap, other;
+  const int ranks = GENERATE(1, 2);
+  const auto precision = GENERATE(json::object(), json{{"bf16", {{"enabled", true}}}});
+  const json common = test::with(precision, {{"gradient_accumulation_steps", 2}, {"gradient_clipping", 0.3}});
+  const std::vector<json> keys{
+      json::object(),
+      {{"buffer_count", 1}},
+      {{"buffer_size", 1}},
+      {{"buffer_size", 100'000'000}},
+      {{"max_in_cpu", 6000}},
+      {{"max_in_cpu", 1'000'000}},
+      {{"nvme_path", json::array({swap.path(), other.path()})}, {"pin_memory", true}},
+  };
+  const std::vector<json> states{
+      json::object(),
+      {{"offload_optimizer", {{"device", "cpu"}}}},
+      {{"offload_optimizer", {{"device", "cpu"}, {"ratio", 0.5}}}},
+      {{"offload_optimizer", in_files(swap.path(), {{"pipeline_read", true}, {"pipeline_write", true}})},
+       {"sub_group_size", 5000}},
+  };
+  const auto number = GENERATE(range(size_t{0}, size_t{10}));
+  const json &key = keys[number % 7], &state = states[number < 7 ? number % 4 : number - 6];
+  const json stored = test::with({{"offload_param", parameters_in_files(swap.path(), key)}}, state);
+  check_same(job, job.config(zero(3, stored), common), job.config(zero(3, json::object()), common), ranks);
+  CHECK(std::filesystem::is_empty(swap.path()));
+}
+
+TEST_CASE("parameters in files are quantized and gathered within hosts as those on the device", "[runtime][engine]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const json keys = GENERATE(json{{"zero_quantized_nontrainable_weights", true}},
+                             json{{"zero_quantized_weights", true}, {"stage3_prefetch_bucket_size", 0}},
+                             json{{"stage3_max_live_parameters", 1}}, json{{"overlap_comm", false}});
+  const json common{{"gradient_accumulation_steps", 2}};
+  const json stored = test::with(keys, {{"offload_param", parameters_in_files(swap.path())}});
+  check_same(job, job.config(zero(3, stored), common), job.config(zero(3, keys), common), 2);
+}
+
+TEST_CASE("a delayed update writes the same parameters to files, to memory and to the device",
+          "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const json delayed{{"delayed_update", {{"warmup_steps", 1}}}};
+  const json host{{"offload_optimizer", test::with(delayed, {{"device", "cpu"}})}};
+  const json files{{"offload_optimizer", in_files(swap.path(), delayed)}, {"sub_group_size", 4096}};
+  const json parameters{{"offload_param", parameters_in_files(swap.path())}};
+  const json precision = GENERATE(json::object(), json{{"bf16", {{"enabled", true}}}});
+  const std::vector<json> others{files, test::with(host, parameters), test::with(files, parameters)};
+  const json& other = others[GENERATE(range(size_t{0}, size_t{3}))];
+  check_same(job, job.config(zero(3, other), precision), job.config(zero(3, host), precision), 2);
+}
+
+TEST_CASE("a skipped step leaves parameters in files alone", "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  // The scale overflows at first.
+  const json fp16{{"fp16", {{"enabled", true}, {"initial_scale_power", 18}, {"hysteresis", 1}}}};
+  json stored{{"offload_param", parameters_in_files(swap.path())}};
+  if (GENERATE(false, true)) stored["offload_optimizer"] = in_files(swap.path());
+  check_same(job, job.config(zero(3, stored), fp16), job.config(zero(3, json::object()), fp16), 2);
+}
+
+TEST_CASE("an evaluation reads parameters in files, and needs no other state", "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const json precision = GENERATE(json::object(), json{{"bf16", {{"enabled", true}}}});
+  const auto read = [&](const json& changes) {
+    std::map<std::string, at::Tensor> out;
+    test::run_mesh({.data = 2}, [&](const comm::Groups& groups) {
+      EngineOptions options;
+      options.for_evaluation = true;
+      test::JobRank rank(job.model, job.config(zero(3, changes), precision), groups, options);
+      rank.read_parameters();  // the order of the units is known from now on
+      const auto parameters = rank.read_parameters();
+      if (groups.world.rank() == 0) out = parameters;
+    });
+    return out;
+  };
+  const auto want = read(json::object()), got = read({{"offload_param", parameters_in_files(swap.path())}});
+  CHECK(want.size() == 6);
+  for (const auto& [name, values] : want) CHECK(at::equal(got.at(name), values));
+}
+
+TEST_CASE("a failing disk under parameters ends the run with its offset", "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap, memory;
+  const bool is_write = GENERATE(false, true);
+  const int error = GENERATE(EIO, ENOSPC);
+  const auto config = job.config(
+      zero(3, {{"offload_optimizer", {{"device", "cpu"}}}, {"offload_param", parameters_in_files(swap.path())}}));
+  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
+    std::atomic<bool> is_broken{false};
+    test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
+                         return is_broken && block.is_write == is_write ? std::optional<int64_t>(-error) : std::nullopt;
+                       }));
+    rank.step();
+    rank.owned_state();
+    is_broken = true;
+    const std::vector<std::string> words{is_write ? "write" : "read", "at offset", swap.path(), describe_errno(error)};
+    test::expect_error(ExitCode::kIoError, words, [&] {
+      rank.step();
+      rank.owned_state();
+    });
+  });
+}
+
+TEST_CASE("short reads and writes of parameters are continued", "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const auto want = train(job.model, job.config(zero(3, json::object())), 1);
+  const auto config = job.config(
+      zero(3, {{"offload_optimizer", {{"device", "cpu"}}}, {"offload_param", parameters_in_files(swap.path())}}));
+  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
+    std::atomic<int> number{0};
+    test::JobRank rank(job.model, config, groups,
+                       with_faults([&](const file_io::Block& block) -> std::optional<int64_t> {
+                         const int kind = number++ % 3;
+                         if (kind == 0) return -EINTR;
+                         if (kind == 1 && block.bytes > 512) return 512;
+                         return std::nullopt;
+                       }));
+    for (int step = 0; step < 4; ++step) CHECK(rank.step().loss == want.losses[static_cast<size_t>(step)]);
+    CHECK(test::first_difference(test::join({rank.owned_state()}), want.state) == "");
+  });
+}
+
+TEST_CASE("a run with parameters in files resumes from any other, and any other from it",
+          "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap, run;
+  const auto resident = job.config(zero(3, json::object()));
+  const auto stored = job.config(
+      zero(3, {{"offload_optimizer", in_files(swap.path())}, {"offload_param", parameters_in_files(swap.path())}}));
+  const bool begins_stored = GENERATE(false, true);
+  const Trained want = train(job.model, resident, 1);
+  test::MemoryStore store;
+  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
+    const auto checkpoints_of = [&](test::JobRank& rank) {
+      engine::run::CheckpointingOptions options;
+      options.run_dir = run.path();
+      options.checkpoint = rank.config.checkpoint;
+      options.model_path = job.model;
+      options.placement = {0, 1, 0, 0, 1, "this host"};
+      options.dtypes = rank.dtypes;
+      return std::make_unique<engine::run::Checkpointing>(options, *rank.model, *rank.engine, groups, store, at::kCPU);
+    };
+    test::JobRank first(job.model, begins_stored ? stored : resident, groups);
+    first.step();
+    first.step();
+    const auto saved = checkpoints_of(first);
+    saved->save({}, /*wait=*/true);
+    test::JobRank second(job.model, begins_stored ? resident : stored, groups);
+    second.step();
+    second.step();  // whatever it has is replaced
+    const auto restored = checkpoints_of(second);
+    restored->resume("auto");
+    CHECK(second.step().loss == want.losses[2]);
+    CHECK(second.step().loss == want.losses[3]);
   });
 }
