@@ -1,4 +1,4 @@
-// `dslaunch bench io`: the settings of "aio" that are the fastest on this machine.
+// `dslaunch bench io`: the settings of "aio" that are the fastest on this machine. `bench adam` is in adam_bench.cpp.
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "adam_bench.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -78,7 +79,7 @@ struct Schedule {
 
 class IoBench {
  public:
-  explicit IoBench(const BenchIoOptions& options)
+  explicit IoBench(const BenchOptions& options)
       : settings_(file_io::plan_sweep(count_cores(), kMaxBytesInFlight)),
         schedule_(options.seconds, settings_.size()),
         file_({.directories = {options.directory}, .bytes = choose_file_bytes(options.directory), .note = note_once()}),
@@ -152,15 +153,27 @@ class IoBench {
   RateMeter meter_;
 };
 
+std::string bench_io(const BenchOptions& options) {
+  check_directory(options.directory);
+  IoBench bench(options);
+  log::info("measuring reads and writes in {} for about {} s", options.directory, options.seconds);
+  return describe(bench.run(), options.json);
+}
+
+std::string bench_adam(const BenchOptions& options) {
+  const int num_cores = count_cores();
+  log::info("measuring updates of {} parameters on {} cores for about {} s", with_separators(options.num_parameters),
+            num_cores, options.seconds);
+  return describe(measure_updates(options.num_parameters, num_cores, options.seconds), options.json);
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
   const auto options = read_bench_options(arguments);
   if (!options) return 0;
-  check_directory(options->directory);
-  IoBench bench(*options);
-  log::info("measuring reads and writes in {} for about {} s", options->directory, options->seconds);
-  std::fputs(describe(bench.run(), options->json).c_str(), stdout);
+  const bool is_io = options->subject == BenchSubject::kIo;
+  std::fputs((is_io ? bench_io(*options) : bench_adam(*options)).c_str(), stdout);
   return 0;
 }
 

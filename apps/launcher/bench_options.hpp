@@ -1,5 +1,6 @@
 // The options of `dslaunch bench`.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -7,13 +8,17 @@
 
 namespace dslaunch::launcher {
 
-struct BenchIoOptions {
-  std::string directory = ".";
+enum class BenchSubject { kIo, kAdam };
+
+struct BenchOptions {
+  BenchSubject subject = BenchSubject::kIo;
+  std::string directory = ".";                // kIo
+  int64_t num_parameters = int64_t{1} << 25;  // kAdam
   int seconds = 20;
   bool json = false;
 };
 
 // Throws UserError(64) for invalid options. Empty: help was requested and printed.
-std::optional<BenchIoOptions> read_bench_options(const Arguments& arguments);
+std::optional<BenchOptions> read_bench_options(const Arguments& arguments);
 
 }  // namespace dslaunch::launcher

@@ -15,6 +15,7 @@ const char* command_list() {
          "  dslaunch config check|explain FILE                validate or explain a config\n"
          "  dslaunch plan MODEL.pt | --largest | --params N   the memory that a job needs, and what fits\n"
          "  dslaunch bench io [--dir DIR]                     how fast files are read and written; the best 'aio'\n"
+         "  dslaunch bench adam                               how fast the CPU updates offloaded state\n"
          "  dslaunch hosts [options]                          what a hostfile resolves to\n"
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  your jobs, also those started with --detach\n"
          "  dslaunch resume [JOB]                             continue a run where it stopped\n"
