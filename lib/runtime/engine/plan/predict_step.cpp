@@ -45,10 +45,12 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   const double on_device = seconds((1 - share) * own * kUpdateBytes, rates.device_bytes);
   const double gradient_size = accumulation > 1 ? kGradientBytes : size;
   const bool state_in_files = zero.offload_optimizer.device == OffloadDevice::kFile;
+  const bool parameters_in_files = offloads_parameters && zero.offload_param.device == OffloadDevice::kFile;
+  const auto kept = static_cast<double>(zero.offload_param.max_in_cpu);
+  const double stored = parameters_in_files ? std::max(0.0, own - kept) * size : 0;  // bytes of parameters
   double on_host = seconds(share * own * kUpdateBytes, host_of_rank);
-  if (state_in_files) {
-    on_host = std::max(on_host, seconds(share * own * (kStateFileBytes + gradient_size), file_of_rank));
-  }
+  const double to_files = stored + (state_in_files ? share * own * (kStateFileBytes + gradient_size) : 0);
+  on_host = std::max(on_host, seconds(to_files, file_of_rank));
   out.update = on_device + on_host;
   // Added up on the device, gradients of later micro batches come up and go down again.
   const double gradient_trips = zero.stage >= 2 ? 2 * accumulation - 1 : 1;
@@ -56,9 +58,7 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   if (state_in_files) down = std::max(down, seconds(share * own * gradient_size * gradient_trips, file_of_rank));
   const double up = seconds(share * own * size, rates.link_bytes);
   double parameters = offloads_parameters ? seconds(accumulation * own * size, rates.link_bytes) : 0;  // of one pass
-  if (offloads_parameters && zero.offload_param.device == OffloadDevice::kFile) {
-    parameters = std::max(parameters, seconds(accumulation * own * size, file_of_rank));
-  }
+  parameters = std::max(parameters, seconds(accumulation * stored, file_of_rank));
   out.transfers = down + up + 2 * parameters;
 
   const bool overlaps = zero.overlap_comm, reduces_at_once = zero.stage >= 2;
