@@ -268,6 +268,27 @@ class Stopped(OracleTest):
         self.assertIn("stopped on request, no checkpoint saved", text)
         self.assertNotIn("state saved", text)
 
+    def test_a_drain_saves_state_from_files_and_leaves_none(self):
+        swap = self.env.path("drained")
+        os.makedirs(swap, exist_ok=True)
+        in_files = {"device": "nvme", "nvme_path": "$DSL_TEST_SCRATCH/drained"}
+        config = base_config("gpt", zero_optimization={
+            "stage": 3, "stage3_param_persistence_threshold": 0, "offload_param": {**in_files, "max_in_cpu": 0},
+            "offload_optimizer": {**in_files, "pipeline_read": True, "pipeline_write": True}})
+        model, data, folder = self.env.model("gpt"), self.env.data("gpt"), self.env.run_dir()
+        os.environ["DSL_TEST_SCRATCH"] = os.path.dirname(swap)
+        self.addCleanup(os.environ.pop, "DSL_TEST_SCRATCH")
+        process = harness.start(self.env.command(model, data, config, folder, 2, 10**6))
+        next(line for line in process.stdout if "| step" in line)
+        process.send_signal(signal.SIGUSR1)
+        text, _ = process.communicate(timeout=30)  # what Slurm leaves between SIGTERM and SIGKILL
+        self.assertEqual(process.returncode, 75, text)
+        self.assertEqual(os.listdir(swap), [])
+        steps = harness.read_metrics(folder)[-1]["step"] + 2
+        resumed, _ = self.env.train(model, data, config, 2, steps, folder, ("--resume", "auto"))
+        whole, _ = self.env.train(model, data, config, 2, steps)
+        self.assert_same(whole, resumed)
+
 
 class TwoJobs(PooledTest, OracleTest):
     def test_a_folder_of_checkpoints_takes_one_job_at_a_time(self):

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -100,6 +101,47 @@ TEST_CASE("ranges of any begin and length come back, and leave their neighbours 
     }
   }
   CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("ranges that follow are read ahead, but never what was there before a write", "[runtime][offload]") {
+  const test::TempDir dir;
+  auto options = options_in(dir);
+  std::atomic<int> num_reads{0};
+  std::atomic<bool> is_broken{false};
+  options.wrap_queue = [&](std::unique_ptr<file_io::BlockQueue> inner) -> std::unique_ptr<file_io::BlockQueue> {
+    return std::make_unique<test::FaultyQueue>(std::move(inner), [&](const file_io::Block& block) {
+      num_reads += block.is_write ? 0 : 1;
+      return is_broken ? std::optional<int64_t>(-EIO) : std::nullopt;
+    });
+  };
+  const auto file = std::make_shared<StateFile>(options, std::vector<int64_t>{4 * kPage});
+  const auto span = stored_arrays(file, 0);
+  span->write(0, 0, numbers(4 * kPage, 0));
+  num_reads = 0;
+  const auto check = [&](int64_t begin, int64_t following, int64_t from) {
+    at::Tensor out = at::full({kPage}, -1.0F);
+    span->read(0, begin, out, following);
+    CHECK(at::equal(out, numbers(kPage, from)));
+  };
+  for (int64_t page = 0; page < 4; ++page) check(page * kPage, (3 - page) * kPage, page * kPage);
+  CHECK(num_reads == 4);
+  // What is on its way is dropped where somebody else writes: a range, or an update.
+  check(0, 3 * kPage, 0);
+  span->write(0, kPage, numbers(kPage, 77));
+  check(kPage, 2 * kPage, 77);
+  UpdateRing ring(file, {});
+  ring.begin({file->sub_groups(0)[2]});
+  ring.next().master.copy_(numbers(kPage, 99));
+  ring.store();
+  ring.finish();
+  check(2 * kPage, 0, 99);
+  // An error belongs to whoever asks for the range.
+  check(0, kPage, 0);
+  is_broken = true;
+  at::Tensor out = at::empty({kPage}, at::kFloat);
+  test::expect_error(ExitCode::kIoError, {"read", "at offset"}, [&] { span->read(0, 3 * kPage, out, 0); });
+  is_broken = false;
+  check(kPage, 0, 77);
 }
 
 TEST_CASE("a ring brings every sub-group once and takes it back, whatever overlaps", "[runtime][offload]") {
