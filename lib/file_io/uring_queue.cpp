@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -29,13 +30,20 @@ class UringQueue final : public BlockQueue {
     return try_out();
   }
 
-  // 0, or the errno. Only before the first push().
+  // 0, or the errno. Only before the first push(). The kernel takes at most 1 GiB at once.
   int register_buffers(const std::vector<std::span<std::byte>>& buffers) {
+    constexpr size_t kMost = size_t{1} << 30;
+    std::vector<std::span<std::byte>> parts;
+    for (const auto& each : buffers) {
+      for (size_t at = 0; at < each.size(); at += kMost) {
+        parts.push_back(each.subspan(at, std::min(kMost, each.size() - at)));
+      }
+    }
     std::vector<iovec> vectors;
-    vectors.reserve(buffers.size());
-    for (const auto& each : buffers) vectors.push_back({each.data(), each.size()});
+    vectors.reserve(parts.size());
+    for (const auto& each : parts) vectors.push_back({each.data(), each.size()});
     const int error = -::io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(vectors.size()));
-    if (error == 0) registered_ = buffers;
+    if (error == 0) registered_ = std::move(parts);
     return error;
   }
 
