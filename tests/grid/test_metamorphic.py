@@ -225,8 +225,13 @@ class Offloaded(Metamorphic):
             case = case_of(world, 3, 1, "bf16", model)
             with self.subTest(case=str(case), zero=zero, more=more):
                 resident = {"zero_optimization": zero, **more}
+                want = self.train(case, changes=resident)
                 on_host = {"zero_optimization": {**zero, **self.offloaded(3)["zero_optimization"]}, **more}
-                self.assert_same_bits(self.train(case, changes=on_host), self.train(case, changes=resident), case)
+                self.assert_same_bits(self.train(case, changes=on_host), want, case)
+                if world == 4:  # hpZ reads a slice once a step
+                    on_host["zero_optimization"]["offload_param"] = {"device": "nvme", "nvme_path": self.files.folder,
+                                                                     "max_in_cpu": 0, "buffer_size": 500}
+                    self.assert_same_bits(self.train(case, changes=on_host), want, case)
 
     def test_a_run_continues_where_its_state_rests_elsewhere(self):
         case = case_of(2, 3, 1, "bf16", "tied")

@@ -275,7 +275,33 @@ TEST_CASE("parameters in files change no bit of a run", "[runtime][engine][offlo
   CHECK(std::filesystem::is_empty(swap.path()));
 }
 
-TEST_CASE("parameters in files are quantized and gathered within hosts as those on the device", "[runtime][engine]") {
+TEST_CASE("each gather reads its parameters from the file once", "[runtime][engine][offload]") {
+  const test::JobFiles job(make_wide_net());
+  const test::TempDir swap;
+  const bool is_one_slot = GENERATE(false, true);
+  const int count = GENERATE(1, 2, 5);  // buffers
+  const json slots = is_one_slot ? json{{"stage3_max_live_parameters", 1}} : json::object();
+  const json more{{"offload_optimizer", {{"device", "cpu"}}},
+                  {"offload_param", parameters_in_files(swap.path(), {{"buffer_count", count}})}};
+  const auto config = job.config(zero(3, test::with(slots, more)));
+  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
+    std::atomic<int64_t> bytes{0};
+    test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
+                         bytes += block.is_write ? 0 : block.bytes;
+                         return std::optional<int64_t>();
+                       }));
+    rank.step();  // records the order
+    for (int step = 0; step < 2; ++step) {
+      rank.owned_state();
+      bytes = 0;
+      rank.step();
+      // Two blocks of ten pages, the root's two; with one slot, backward reads the first block again.
+      CHECK(bytes == (is_one_slot ? 32 : 22) * 4096);
+    }
+  });
+}
+
+TEST_CASE("parameters in files are quantized and gathered as those on the device", "[runtime][engine]") {
   const test::JobFiles job(make_wide_net());
   const test::TempDir swap;
   const json keys = GENERATE(json{{"zero_quantized_nontrainable_weights", true}},
