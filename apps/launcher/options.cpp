@@ -247,7 +247,7 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
 // The files of a checkpoint that stand for it.
 bool is_in_checkpoint(const std::string& path) {
   const auto name = std::filesystem::path(path).filename();
-  return name == "latest" || name == "manifest.json";
+  return name == "latest" || name == "best" || name == "manifest.json";
 }
 
 void add_job_options(CommandLine& line, launch::RunOptions& run) {

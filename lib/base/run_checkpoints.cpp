@@ -41,6 +41,15 @@ std::string checkpoints_of_run(const std::string& run_dir) {
   return fs::is_directory(usual, ignored) ? usual.string() : std::string();
 }
 
+std::string best_checkpoint(const std::string& directory) {
+  const std::string text = read_plain_file((fs::path(directory) / "best").string()).bytes;
+  const std::string name = text.substr(0, text.find_first_of(" \t\r\n"));
+  std::error_code ignored;
+  if (!name.starts_with("step_") || name.find('/') != name.npos) return {};
+  const fs::path checkpoint = fs::path(directory) / name;
+  return fs::exists(checkpoint / "manifest.json", ignored) ? checkpoint.string() : std::string();
+}
+
 bool has_run_checkpoints(const std::string& run_dir) {
   const std::string directory = checkpoints_of_run(run_dir);
   return !directory.empty() && holds_checkpoints(directory);

@@ -35,7 +35,9 @@ void require_writable(const std::string& dir) {
 
 // step_00000050, also while it is being written, removed or replaced (docs/checkpoint_format.md).
 bool is_checkpoint(const std::string& name) {
-  if (name == "latest" || name == "latest.tmp") return true;
+  for (const char* pointer : {"latest", "best"}) {
+    if (name == pointer || name == std::string(pointer) + ".tmp") return true;
+  }
   if (!name.starts_with("step_") || name.size() == 5) return false;
   const size_t end = name.find_first_not_of(kDigits, 5);
   const std::string ending = end == std::string::npos ? "" : name.substr(end);

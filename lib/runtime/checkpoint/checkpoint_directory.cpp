@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -27,16 +28,16 @@ SystemError cannot_create(const std::string& path, const std::error_code& error)
           full ? ExitCode::kIoError : ExitCode::kCannotCreate};
 }
 
-std::string temporary_latest(const std::string& dir) {
-  return dir + "/" + kLatestName + kWriting;
+std::string temporary_of(const std::string& dir, const char* name) {
+  return dir + "/" + name + kWriting;
 }
 
-// Writes the new `latest` to a temporary file, to be renamed.
-void write_temporary_latest(const std::string& dir, int64_t step) {
-  const std::string temporary = temporary_latest(dir);
+// Writes the new content of `latest` or `best` to a temporary file, to be renamed.
+void write_temporary(const std::string& dir, const char* name, const std::string& text) {
+  const std::string temporary = temporary_of(dir, name);
   try {
     OutputFile pointer(temporary);
-    pointer.write(step_name(step) + "\n");
+    pointer.write(text);
     pointer.finish(/*sync=*/true);
   } catch (...) {
     ::unlink(temporary.c_str());
@@ -44,14 +45,22 @@ void write_temporary_latest(const std::string& dir, int64_t step) {
   }
 }
 
-void rename_latest(const std::string& dir) {
-  const std::string latest = dir + "/" + kLatestName, temporary = temporary_latest(dir);
-  if (::rename(temporary.c_str(), latest.c_str()) != 0) {
+void write_temporary_latest(const std::string& dir, int64_t step) {
+  write_temporary(dir, kLatestName, step_name(step) + "\n");
+}
+
+void rename_temporary(const std::string& dir, const char* name) {
+  const std::string target = dir + "/" + name, temporary = temporary_of(dir, name);
+  if (::rename(temporary.c_str(), target.c_str()) != 0) {
     const int error = errno;
     ::unlink(temporary.c_str());
-    throw SystemError("rename to", "'" + latest + "'", error);
+    throw SystemError("rename to", "'" + target + "'", error);
   }
   sync_directory(dir);
+}
+
+void remove_temporaries(const std::string& dir) {
+  for (const char* name : {kLatestName, kBestName}) ::unlink(temporary_of(dir, name).c_str());
 }
 
 // Renames first, so that a kill midway never leaves half a checkpoint under a name that counts. `target`: the
@@ -64,8 +73,8 @@ void remove_checkpoint(const std::string& path, const std::string& target) {
 }
 
 void remove_leftovers(const std::string& dir) {
+  remove_temporaries(dir);
   std::error_code error;
-  fs::remove(temporary_latest(dir), error);
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     const fs::path path = it->path();
     if (path.extension() != kWriting && path.extension() != kRemoving && path.extension() != kReplaced) continue;
@@ -100,7 +109,7 @@ CheckpointDirectory::~CheckpointDirectory() {
   std::error_code ignored;
   if (published_) return;
   fs::remove_all(path_, ignored);
-  fs::remove(temporary_latest(dir_), ignored);
+  remove_temporaries(dir_);
 }
 
 CheckpointFile CheckpointDirectory::add_skeleton(const std::string& file) {
@@ -111,12 +120,14 @@ CheckpointFile CheckpointDirectory::add_skeleton(const std::string& file) {
   return {kSkeletonName, source->size(), content_hash(source->data(), source->size())};
 }
 
-void CheckpointDirectory::seal(const Manifest& manifest) {
+void CheckpointDirectory::seal(const Manifest& manifest, const std::string& best) {
   OutputFile file(path_ + "/" + kManifestName);
   file.write(to_json(manifest));
   file.finish(/*sync=*/true);
   sync_directory(path_);
   write_temporary_latest(dir_, step_);
+  has_new_best_ = !best.empty();
+  if (has_new_best_) write_temporary(dir_, kBestName, best);
 }
 
 void CheckpointDirectory::publish() {
@@ -126,15 +137,18 @@ void CheckpointDirectory::publish() {
     replaced = replace_target();
   }
   published_ = true;
+  const char* pointer = kLatestName;
   try {
     sync_directory(dir_);
     // Not earlier: a power failure may undo a rename that was not flushed, and then this one counts.
     if (!replaced.empty()) remove_checkpoint(replaced, target_);
-    rename_latest(dir_);
+    rename_temporary(dir_, pointer);
+    pointer = kBestName;
+    if (has_new_best_) rename_temporary(dir_, pointer);
   } catch (const Error& error) {
-    ::unlink(temporary_latest(dir_).c_str());
+    remove_temporaries(dir_);
     throw Error(error.code(),
-                fmt::format("'{}' is complete, but '{}' does not point to it: {}", target_, kLatestName, error.what()));
+                fmt::format("'{}' is complete, but '{}' does not point to it: {}", target_, pointer, error.what()));
   }
 }
 
@@ -153,20 +167,25 @@ std::string CheckpointDirectory::replace_target() const {
   return replaced;
 }
 
-void CheckpointDirectory::prune(int64_t keep) const {
-  if (keep <= 0) return;
-  int64_t kept = 1;
-  const auto steps = steps_in(dir_);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (*step >= step_) continue;
-    const std::string old = dir_ + "/" + step_name(*step);
-    if (++kept > keep) remove_checkpoint(old, old);
-  }
-}
-
 void point_latest(const std::string& dir, int64_t step) {
   write_temporary_latest(dir, step);
-  rename_latest(dir);
+  rename_temporary(dir, kLatestName);
+}
+
+void write_best(const std::string& dir, const std::string& best) {
+  write_temporary(dir, kBestName, best);
+  rename_temporary(dir, kBestName);
+}
+
+void prune_checkpoints(const std::string& dir, int64_t step, int64_t keep) {
+  if (keep <= 0) return;
+  int64_t kept = 1;
+  const auto best = best_steps(dir), steps = steps_in(dir);
+  for (auto other = steps.rbegin(); other != steps.rend(); ++other) {
+    if (*other >= step || ++kept <= keep || std::find(best.begin(), best.end(), *other) != best.end()) continue;
+    const std::string old = dir + "/" + step_name(*other);
+    remove_checkpoint(old, old);
+  }
 }
 
 }  // namespace dslaunch::runtime

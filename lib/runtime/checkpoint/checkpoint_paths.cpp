@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <sstream>
 
 #include "base/format.hpp"
 #include "base/run_checkpoints.hpp"
@@ -16,6 +17,11 @@ constexpr std::string_view kStepPrefix = "step_";
 bool has_manifest(const std::filesystem::path& checkpoint) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(checkpoint / kManifestName, ignored);
+}
+
+// Of the name that the line begins with.
+std::optional<int64_t> step_of_line(const std::string& line) {
+  return step_of(line.substr(0, line.find_first_of(" \t\r\n")));
 }
 
 // A path whose status the storage cannot report counts as present: treating it as missing would replace it.
@@ -50,9 +56,12 @@ bool is_shard_name(const std::string& name) {
 std::string resolve_checkpoint_path(const std::string& path) {
   std::filesystem::path named(path);
   std::error_code ignored;
-  const bool is_ours = named.filename() == kLatestName || named.filename() == kManifestName;
+  const bool is_best = named.filename() == kBestName,
+             is_ours = is_best || named.filename() == kLatestName || named.filename() == kManifestName;
   if (is_ours && !std::filesystem::is_directory(named, ignored)) {
     named = named.has_parent_path() ? named.parent_path() : ".";
+    const auto best = is_best ? best_steps(named) : std::vector<int64_t>();
+    if (!best.empty()) named /= step_name(best.front());
   }
   if (!named.has_filename()) named = named.parent_path();  // DIR/step_N/, as a shell completes it
   if (const std::string of_run = checkpoints_of_run(named.string()); !of_run.empty()) return of_run;
@@ -81,8 +90,16 @@ std::vector<int64_t> steps_in(const std::string& dir) {
 }
 
 std::optional<int64_t> latest_step(const std::string& dir) {
-  const std::string text = read_small_file(dir + "/" + kLatestName).bytes;
-  return step_of(text.substr(0, text.find_first_of(" \t\r\n")));
+  return step_of_line(read_small_file(dir + "/" + kLatestName).bytes);
+}
+
+std::vector<int64_t> best_steps(const std::string& dir) {
+  std::vector<int64_t> out;
+  std::istringstream lines(read_plain_file(dir + "/" + kBestName).bytes);
+  for (std::string line; std::getline(lines, line);) {
+    if (const auto step = step_of_line(line)) out.push_back(*step);
+  }
+  return out;
 }
 
 }  // namespace dslaunch::runtime

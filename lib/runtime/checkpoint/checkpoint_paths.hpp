@@ -9,6 +9,7 @@ namespace dslaunch::runtime {
 
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr char kLatestName[] = "latest";
+inline constexpr char kBestName[] = "best";
 inline constexpr char kSkeletonName[] = "model.pt";
 inline constexpr char kFullWeightsName[] = "weights.safetensors";
 // Suffixes of directories that are being written or removed: not yet checkpoints, or no longer.
@@ -22,9 +23,9 @@ std::optional<int64_t> step_of(const std::string& name);  // of a complete name;
 std::string shard_name(int rank);                         // "rank_00003.safetensors"
 bool is_shard_name(const std::string& name);
 
-// The directory that a user means by `path`: DIR for the file DIR/latest; a checkpoint for its manifest; for a run
-// directory that of its checkpoints; for a missing checkpoint the directory where a killed replacement left it;
-// otherwise `path`.
+// The directory that a user means by `path`: DIR for the file DIR/latest; the best checkpoint for the file DIR/best
+// (DIR if that file names none); a checkpoint for its manifest; for a run directory that of its checkpoints; for a
+// missing checkpoint the directory where a killed replacement left it; otherwise `path`.
 std::string resolve_checkpoint_path(const std::string& path);
 
 // The step of DIR/step_N.replaced if DIR/step_N does not exist (a replacement was killed midway), or if DIR/step_N has
@@ -35,5 +36,7 @@ std::optional<int64_t> replaced_step(const std::string& path);
 std::vector<int64_t> steps_in(const std::string& dir);
 // The step that `latest` names.
 std::optional<int64_t> latest_step(const std::string& dir);
+// The steps that `best` names, the best one first.
+std::vector<int64_t> best_steps(const std::string& dir);
 
 }  // namespace dslaunch::runtime

@@ -129,7 +129,7 @@ class Save {
     if (outcome.failed()) directory.reset();
     throw_if_failed(agree("done", outcome));
     set_storage_activity("removing older checkpoints in", options_.dir);
-    directory->prune(options_.keep_last);
+    prune_checkpoints(options_.dir, part_.metadata.step, options_.keep_last);
   }
 
   Report receive_directory() {
@@ -231,7 +231,7 @@ class Save {
       CheckpointReader written(directory.path(), manifest);
       manifest.files.push_back(write_full_weights(written, *part_.full_weights, directory.path(), kFullWeightsName));
     }
-    directory.seal(manifest);
+    directory.seal(manifest, part_.best);
   }
 
   void set_storage_activity(const char* doing, const std::string& path) const {

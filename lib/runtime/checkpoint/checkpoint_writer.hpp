@@ -1,9 +1,10 @@
 // Saves a checkpoint on all ranks, in the background. Rank 0 creates DIR/step_N.tmp, every rank writes its shard there,
 // and when all ranks have reported to rank 0 (through the store) that their shards are on the device, rank 0 adds the
-// manifest, renames the directory, points `latest` at it and prunes. Where nodes have their own directories, the leader
-// of each does the same in its directory, in step with rank 0: no leader renames before all have sealed theirs, and
-// none prunes before all have renamed. A failure on any rank fails the save on all of them with that rank's code,
-// removes the directory and leaves earlier checkpoints untouched. docs/checkpoint_format.md.
+// manifest, renames the directory, points `latest` at it (and `best`, if it is among the best) and prunes. Where nodes
+// have their own directories, the leader of each does the same in its directory, in step with rank 0: no leader renames
+// before all have sealed theirs, and none prunes before all have renamed. A failure on any rank fails the save on all
+// of them with that rank's code, removes the directory and leaves earlier checkpoints untouched.
+// docs/checkpoint_format.md.
 // One instance per rank, used by one thread; all ranks call save() for the same steps.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -34,7 +35,7 @@ struct CheckpointWriterOptions {
   std::string dir;  // the directory of checkpoints
   int rank = 0;
   int world_size = 1;
-  int64_t keep_last = 2;  // older ones are removed after a success; 0 keeps all
+  int64_t keep_last = 2;  // older ones, unless `best` names them, are removed after a success; 0 keeps all
   bool async = true;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the whole save: time_for_checkpoint()
   CheckpointStorageTopology share = {};                          // the leader of this rank's directory
@@ -53,6 +54,7 @@ struct CheckpointPart {
   std::string rng_state;        // bytes, given back to the same rank at the same world size
   CheckpointMetadata metadata;  // that of the leaders is written; for other ranks only the step counts
   std::string skeleton;         // leaders: TorchScript file with emptied weights, copied; "" for none
+  std::string best = {};        // leaders: the new content of `best`; "" leaves it as it is
   // Called in the background before anything is written: waits until the pieces are on the host.
   std::function<void()> wait_for_copies = {};
   // Rank 0, with a single directory: the whole weights are written beside the shards, floating-point ones in this

@@ -39,3 +39,17 @@ TEST_CASE("a directory that holds checkpoints itself stands for these", "[base][
   }
   CHECK(checkpoints_of_run(run.path()).empty());
 }
+
+TEST_CASE("the best checkpoint is the one that the first line of its file names", "[base][run_checkpoints]") {
+  const test::TempDir dir;
+  CHECK(best_checkpoint(dir.path()).empty());
+  dir.write("best", "step_00000010 eval_loss 2.5\nstep_00000020 eval_loss 2.75\n");
+  CHECK(best_checkpoint(dir.path()).empty());  // it is gone
+  fs::create_directory(dir / "step_00000010");
+  dir.write("step_00000010/manifest.json", "{}");
+  CHECK(best_checkpoint(dir.path()) == dir / "step_00000010");
+  for (const char* damaged : {"", "\n", "manifest.json", "step_/../step_00000010"}) {
+    dir.write("best", damaged);
+    CHECK(best_checkpoint(dir.path()).empty());
+  }
+}

@@ -53,8 +53,8 @@ TEST_CASE("only the run's own files are discarded", "[launch][run_dir]") {
   };
   for (const char* ours :
        {"checkpoints/step_00000001/manifest.json", "checkpoints/step_00000002.tmp/x", "checkpoints/step_3.removing/x",
-        "checkpoints/step_4.replaced/x", "checkpoints/latest", "logs/localhost.0.log", "logs/node.a.12.log",
-        "logs/20260101-000000-1-abcd/attempt_0/0/stdout.log"}) {
+        "checkpoints/step_4.replaced/x", "checkpoints/latest", "checkpoints/best", "logs/localhost.0.log",
+        "logs/node.a.12.log", "logs/20260101-000000-1-abcd/attempt_0/0/stdout.log"}) {
     put(ours);
   }
   const char* const mine[] = {"checkpoints/best.pt",      "checkpoints/step_notes/x", "checkpoints/step_",

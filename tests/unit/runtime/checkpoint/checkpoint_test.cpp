@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/checkpoint_survey.hpp"
@@ -195,6 +196,27 @@ TEST_CASE("the same step is saved again and replaces the first", "[runtime][chec
   CHECK(names_in(dir.path()) == Names{"latest", "step_00000010"});
   CHECK(CheckpointReader(dir.path()).world_size() == 2);
   require_holds(dir.path(), 10);
+}
+
+TEST_CASE("the best checkpoints are not pruned, and are found by name", "[runtime][checkpoint]") {
+  TempDir dir;
+  for (const int64_t step : {10, 20}) require_saved(dir.path(), step, 1, 2);
+  write_best(dir.path(), "step_00000010 eval_loss 0.5\n");
+  for (const int64_t step : {30, 40, 50}) require_saved(dir.path(), step, 1, 2);
+  CHECK(names_in(dir.path()) == Names{"best", "latest", "step_00000010", "step_00000040", "step_00000050"});
+  CHECK(resolve_checkpoint_path(dir / "best") == dir / "step_00000010");
+  require_holds(dir / "best", 10);
+  require_holds(dir.path(), 50);  // the directory stands for its newest
+  write_best(dir.path(), "step_00000040 eval_loss 0.25\nstep_00000010 eval_loss 0.5\n");
+  CHECK(best_steps(dir.path()) == std::vector<int64_t>{40, 10});
+  require_holds(dir / "best", 40);
+  write_best(dir.path(), "step_00000040 eval_loss 0.25\n");
+  require_saved(dir.path(), 60, 1, 1);
+  CHECK(names_in(dir.path()) == Names{"best", "latest", "step_00000040", "step_00000060"});
+  // What names nothing stands for its directory, as `latest` does.
+  test::write_file(dir / "best", "nonsense\n");
+  CHECK(best_steps(dir.path()).empty());
+  CHECK(resolve_checkpoint_path(dir / "best") == dir.path());
 }
 
 TEST_CASE("leftovers of a killed save are removed by the next one", "[runtime][checkpoint]") {

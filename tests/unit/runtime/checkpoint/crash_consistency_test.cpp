@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// One rank saves the values of step `values` as the checkpoint of step `name`, in this process.
+// One rank saves the values of step `values` as the checkpoint of step `name`, and as the best one, in this process.
 int save_alone(const std::string& dir, const std::string& skeleton, int64_t values, int64_t name, int64_t keep_last) {
   const auto outcome = test::outcome_of([&] {
     test::MemoryStore store;
@@ -27,6 +27,7 @@ int save_alone(const std::string& dir, const std::string& skeleton, int64_t valu
     auto part = test::example_part(values, 0, 1);
     part.metadata.step = name;
     part.skeleton = skeleton;
+    part.best = step_name(name) + " eval_loss 0.5\n";
     writer.save(part);
     writer.finish();
   });
@@ -111,6 +112,9 @@ TEST_CASE("a kill before any file call of a save leaves the old or the new state
     const int64_t values = loaded_values(start.folder);
     REQUIRE((values == 10 || values == 20));
     REQUIRE((!ended || values == 20));
+    const int64_t best = loaded_values(start.folder, start.folder + "/best");
+    REQUIRE((best == 10 || best == 20));
+    REQUIRE((!ended || best == 20));
     (values == 10 ? found_old : found_new) = true;
     REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 1) == 0);  // and the next save clears up
     REQUIRE(loaded_values(start.folder) == 30);
@@ -143,6 +147,7 @@ TEST_CASE("a file call that fails ends the save with its code and the old state,
       REQUIRE((end.code == 74 || (end.code == 73 && error != ENOSPC)));
       REQUIRE((values == 10 || values == 20));
       REQUIRE_FALSE(fs::exists(start.folder + "/latest.tmp"));
+      REQUIRE_FALSE(fs::exists(start.folder + "/best.tmp"));
       kept_replaced |= values == 20 && fs::exists(start.folder + "/step_00000010.tmp/manifest.json");
     }
     REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 1) == 0);
