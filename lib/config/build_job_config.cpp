@@ -32,6 +32,7 @@ JobConfig build_job_config(const Settings& settings) {
   derive_optimizer(settings, out.optimizer);
   derive_data(settings, out.data);
   out.zero.hpz_partition_size = std::max<int64_t>(1, out.zero.hpz_partition_size);
+  build_metrics(settings, out.train);
   build_offload(settings, out.zero);
   build_pipeline(settings, out.pipeline);
   build_precision(settings, out);

@@ -28,6 +28,8 @@ inline constexpr EnumName<WarmupType> kWarmupTypes[] = {{"log", WarmupType::kLog
 inline constexpr EnumName<LossAverage> kLossAverages[] = {{"micro_batches", LossAverage::kMicroBatches},
                                                           {"tokens", LossAverage::kTokens}};
 
+inline constexpr EnumName<MetricMode> kMetricModes[] = {{"min", MetricMode::kMin}, {"max", MetricMode::kMax}};
+
 inline constexpr EnumName<OffloadDevice> kOffloadDevices[] = {
     {"none", OffloadDevice::kNone}, {"cpu", OffloadDevice::kHost}, {"nvme", OffloadDevice::kFile}};
 

@@ -180,11 +180,36 @@ struct Data {
 // How the loss of a step is averaged: over the means of the micro batches, or over all labels that count.
 enum class LossAverage : uint8_t { kMicroBatches, kTokens };
 
+// What an evaluation measures beside the loss: "eval_NAME" of its result.
+struct EvaluationMetric {
+  std::string name;
+  std::string module;  // a TorchScript file; empty: perplexity or accuracy
+  bool operator==(const EvaluationMetric&) const = default;
+};
+
+enum class MetricMode : uint8_t { kMin, kMax };  // which values of a metric are better
+
+// The metrics of the next two are values of an evaluation, "eval_NAME"; their mode is set once the rules were applied.
+struct EarlyStopping {
+  std::string metric = "eval_loss";
+  int64_t max_without_better = 3;  // evaluations in a row that end the run; the key is "patience"
+  double min_delta = 0;            // a value is better by more than this
+  std::optional<MetricMode> mode;
+};
+
+struct KeepBest {
+  std::string metric = "eval_loss";
+  std::optional<MetricMode> mode;
+  int64_t count = 1;  // checkpoints
+};
+
 struct Train {
   std::optional<int64_t> steps;
   std::optional<int64_t> epochs;  // both empty: one epoch
   int64_t eval_interval = 0;      // steps; 0: never
   uint64_t seed = 42;
+  std::vector<EvaluationMetric> metrics;
+  std::optional<EarlyStopping> early_stopping;
 };
 
 // The parts of a checkpoint that `--resume PATH` loads; `--resume auto` always loads all of it.
@@ -198,6 +223,7 @@ struct Checkpoint {
   std::string dir;       // empty: RUN_DIR/checkpoints
   int64_t interval = 0;  // steps; 0: only at the end
   int64_t keep_last = 2;
+  std::optional<KeepBest> keep_best;  // besides the last ones
   bool at_end = true, on_interrupt = true, async = true;
   bool use_node_local_storage = false;  // the directory of this name may be local to each node
   CheckpointLoad load;

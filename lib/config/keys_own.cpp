@@ -60,6 +60,19 @@ constexpr KeySpec kRows[] = {
                                                   "steps between evaluations; 0: only at the end")
         .min(0),
     key<&JobConfig::train, &Train::seed>("train.seed", "seed of the random numbers in the model").min(0),
+    rule_key("train.metrics", kAny, "[]",
+             "what evaluations measure beside the loss: perplexity, accuracy, {name, module: a TorchScript file}"),
+    optional_section("train.early_stopping", "ends the run when a value of its evaluations no longer gets better"),
+    key<&JobConfig::train, &Train::early_stopping, &EarlyStopping::metric>("train.early_stopping.metric",
+                                                                           "eval_loss or eval_NAME of train.metrics"),
+    key<&JobConfig::train, &Train::early_stopping, &EarlyStopping::max_without_better>(
+        "train.early_stopping.patience", "evaluations in a row without a better value that end the run")
+        .min(1),
+    key<&JobConfig::train, &Train::early_stopping, &EarlyStopping::min_delta>(
+        "train.early_stopping.min_delta", "a value is better only by more than this")
+        .min(0),
+    key_as<EnumMember<kMetricModes>, &JobConfig::train, &Train::early_stopping, &EarlyStopping::mode>(
+        "train.early_stopping.mode", "which values are better; null: as the metric says"),
 
     section("checkpoint"),
     key<&JobConfig::checkpoint, &Checkpoint::dir>("checkpoint.dir",
@@ -69,6 +82,15 @@ constexpr KeySpec kRows[] = {
                                                        "steps between checkpoints; 0: only as the next keys say")
         .min(0),
     key<&JobConfig::checkpoint, &Checkpoint::keep_last>("checkpoint.keep_last", "how many checkpoints are kept").min(1),
+    optional_section("checkpoint.keep_best",
+                     "keeps the checkpoints with the best evaluations as well; a number is short for count"),
+    key<&JobConfig::checkpoint, &Checkpoint::keep_best, &KeepBest::metric>("checkpoint.keep_best.metric",
+                                                                           "eval_loss or eval_NAME of train.metrics"),
+    key_as<EnumMember<kMetricModes>, &JobConfig::checkpoint, &Checkpoint::keep_best, &KeepBest::mode>(
+        "checkpoint.keep_best.mode", "which values are better; null: as the metric says"),
+    key<&JobConfig::checkpoint, &Checkpoint::keep_best, &KeepBest::count>("checkpoint.keep_best.count",
+                                                                          "how many are kept beside keep_last")
+        .min(1),
     key<&JobConfig::checkpoint, &Checkpoint::at_end>("checkpoint.at_end", "write one when the run ends"),
     key<&JobConfig::checkpoint, &Checkpoint::on_interrupt>("checkpoint.on_interrupt",
                                                            "write one when the run is asked to stop"),

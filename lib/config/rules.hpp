@@ -28,6 +28,10 @@ void apply_offload_rules(Settings& settings);
 // The values of pipeline.partition, and what stages exclude.
 void apply_pipeline_rules(Settings& settings);
 
+// The entries of train.metrics; which of their values train.early_stopping and checkpoint.keep_best may name, and which
+// of these are better.
+void apply_metric_rules(Settings& settings);
+
 // Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
 bool optimizer_accepts(std::string_view type, std::string_view name);
 bool scheduler_accepts(std::string_view type, std::string_view name);
@@ -47,6 +51,9 @@ void build_offload(const Settings& settings, Zero& out);
 
 // Fills the members of the pipeline whose key has several forms.
 void build_pipeline(const Settings& settings, Pipeline& out);
+
+// Fills the metrics, whose key has several forms.
+void build_metrics(const Settings& settings, Train& out);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

@@ -274,6 +274,11 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
     At stage{"zero_optimization.stage", "zero_optimization.stage", {"zero_optimization", "stage"}};
     return assign_leaf(stage, *find_key(stage.path), given, Value::of_int(value.boolean ? 1 : 0));
   }
+  if (at.path == "checkpoint.keep_best" && (value.is_int() || value.is_float() || value.is_string())) {
+    assign_section(at, spec, given, section_marker());
+    At count{"checkpoint.keep_best.count", "checkpoint.keep_best.count", {"checkpoint", "keep_best", "count"}};
+    return assign_leaf(count, *find_key(count.path), given, value);
+  }
   if (!value.is_object() && !value.is_null()) {
     return add_issue(Issue::Kind::kType, value.position.line ? value.position : given.position, at.path,
                      fmt::format("'{}' must be an object, not {}", at.path, describe(value)));

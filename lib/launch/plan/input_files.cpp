@@ -86,6 +86,9 @@ void check_model_archive(const std::string& path) {
 void check_named_files(const config::JobConfig& config, const std::string& cwd) {
   check_data(config.data, config.data.train, cwd);
   check_data(config.data, config.data.eval, cwd);
+  for (const auto& metric : config.train.metrics) {
+    if (!metric.module.empty()) check_model_archive(fs::path(cwd) / metric.module);
+  }
   if (config.loss.empty() || config.loss == "cross_entropy" || config.loss == "mse") return;
   check_model_archive(fs::path(cwd) / config.loss);
 }

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 
 namespace dslaunch::runtime {
@@ -26,6 +27,11 @@ Json number(const std::optional<double>& value) {
 }
 Json number(const std::optional<int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
+}
+
+void add_evaluation(Json& json, double loss, const NamedValues& metrics) {
+  json["eval_loss"] = number(loss);
+  for (const auto& [name, value] : metrics) json["eval_" + name] = number(value);
 }
 
 // Empty: not an object with a step.
@@ -57,6 +63,10 @@ const char* end_of_number(std::string_view text) {
   return at == end ? nullptr : at;
 }
 
+bool is_in_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
 const char* end_of_value(std::string_view text) {
   for (const std::string_view word : {"null", "true", "false"}) {
     if (text.substr(0, word.size()) == word) return text.data() + word.size();
@@ -65,9 +75,9 @@ const char* end_of_value(std::string_view text) {
 }
 
 // As step_of() for a line in the form that to_json_line() writes, without parsing, because the file of a run of
-// millions of steps is read at every resume: one object without spaces, "step" first, names of lowercase letters and
-// '_', and as values numbers, null, true and false. Empty: another form, or a line that is damaged anywhere; a parser
-// must decide.
+// millions of steps is read at every resume: one object without spaces, "step" first, names of letters, digits
+// and '_', and as values numbers, null, true and false. Empty: another form, or a line that is damaged anywhere; a
+// parser must decide.
 std::optional<int64_t> leading_step(std::string_view line) {
   constexpr std::string_view kFront = R"({"step":)";
   if (line.substr(0, kFront.size()) != kFront) return std::nullopt;
@@ -79,7 +89,7 @@ std::optional<int64_t> leading_step(std::string_view line) {
   while (at != nullptr && at != end && *at == ',') {
     if (++at == end || *at != '"') return std::nullopt;
     do ++at;
-    while (at != end && ((*at >= 'a' && *at <= 'z') || *at == '_'));
+    while (at != end && is_in_name(*at));
     if (end - at < 2 || at[0] != '"' || at[1] != ':') return std::nullopt;
     at = end_of_value({at + 2, end});
   }
@@ -127,7 +137,7 @@ std::string to_json_line(const StepMetrics& metrics) {
             {"tokens_per_s", number(metrics.tokens_per_s)},
             {"gpu_mem_bytes", number(metrics.gpu_mem_bytes)},
             {"host_mem_bytes", number(metrics.host_mem_bytes)}};
-  if (metrics.eval_loss) json["eval_loss"] = number(metrics.eval_loss);
+  if (metrics.eval_loss) add_evaluation(json, *metrics.eval_loss, metrics.eval_metrics);
   if (metrics.forward_ms) {
     json["forward_ms"] = number(metrics.forward_ms);
     json["backward_ms"] = number(metrics.backward_ms);
@@ -138,8 +148,10 @@ std::string to_json_line(const StepMetrics& metrics) {
 }
 
 std::string to_json_line(const EvaluationMetrics& metrics) {
-  return Json{{"step", metrics.step}, {"eval_loss", number(metrics.eval_loss)}, {"eval_samples", metrics.eval_samples}}
-      .dump();
+  Json json{{"step", metrics.step}};
+  add_evaluation(json, metrics.eval_loss, metrics.eval_metrics);
+  json["eval_samples"] = metrics.eval_samples;
+  return json.dump();
 }
 
 MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path), file_(path) {
@@ -179,6 +191,23 @@ void MetricsFile::rewrite_last(const StepMetrics& metrics) {
 
 bool MetricsFile::has_step(const std::string& path, int64_t step) {
   return any_line_of(path, step, [](const Json&) { return true; });
+}
+
+std::map<int64_t, double> MetricsFile::evaluated_values(const std::string& path, const std::string& name,
+                                                        int64_t last_step) {
+  std::map<int64_t, double> out;
+  std::ifstream in(path, std::ios::binary);
+  const std::string key = fmt::format("\"{}\":", name);
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.find(key) == std::string::npos) continue;
+    const Json json = Json::parse(line, nullptr, false);
+    const auto step = step_of(json);
+    if (!step || *step > last_step || !json.contains(name)) continue;
+    const Json& value = json[name];
+    out.emplace(*step, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN());
+  }
+  return out;
 }
 
 bool MetricsFile::has_evaluation(const std::string& path, int64_t step) {

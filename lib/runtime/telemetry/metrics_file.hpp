@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 
 #include "runtime/telemetry/append_file.hpp"
@@ -28,6 +29,10 @@ class MetricsFile {
   static bool has_step(const std::string& path, int64_t step);
   // Whether a line has the loss of the evaluation after `step`.
   static bool has_evaluation(const std::string& path, int64_t step);
+  // Values of evaluations ("eval_loss") by step, up to `last_step`; null is NaN. Of several evaluations of a step the
+  // first one, which is the run's own.
+  static std::map<int64_t, double> evaluated_values(const std::string& path, const std::string& name,
+                                                    int64_t last_step);
 
  private:
   bool recreate_if_removed(int64_t step);

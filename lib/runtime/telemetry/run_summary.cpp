@@ -106,7 +106,8 @@ void RunTotals::add(const StepMetrics& metrics) {
   if (std::isfinite(point.loss) && (!best_ || point.loss < best_->loss)) best_ = point;
 }
 
-std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::milliseconds time) const {
+std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::milliseconds time,
+                                          const std::string& best) const {
   if (num_steps_ == 0) return {};
   const double seconds = step_ms_ / 1e3;
   std::string rate;
@@ -121,9 +122,11 @@ std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::mill
   if (best_) losses += fmt::format(", best {} at step {}", format_loss(best_->loss), best_->step);
   out.push_back(line("loss", losses));
   if (evaluation_) {
-    out.push_back(
-        line("eval_loss", fmt::format("{} after step {}", format_loss(evaluation_->loss), evaluation_->step)));
+    std::string values = fmt::format("{} after step {}", format_loss(evaluation_->loss), evaluation_->step);
+    for (const auto& [name, value] : eval_metrics_) values += fmt::format(", eval_{} {}", name, format_loss(value));
+    out.push_back(line("eval_loss", values));
   }
+  if (!best.empty()) out.push_back(line("best", best));
   return out;
 }
 

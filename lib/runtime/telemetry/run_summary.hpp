@@ -32,10 +32,15 @@ std::vector<std::string> format_description(const RunDescription& run, const con
 class RunTotals {
  public:
   void add(const StepMetrics& metrics);
-  void add_evaluation(int64_t step, double loss) { evaluation_ = {step, loss}; }
-  // Steps, time and rate, losses, the last evaluation: three lines at most, and none if no step was done. `time`:
-  // since the first step began, evaluations and checkpoints included.
-  std::vector<std::string> lines(int64_t total_steps, std::chrono::milliseconds time) const;
+  void add_evaluation(int64_t step, double loss, NamedValues metrics = {}) {
+    evaluation_ = {step, loss};
+    eval_metrics_ = std::move(metrics);
+  }
+  // Steps, time and rate, losses, the last evaluation, `best`: four lines at most, and none if no step was done.
+  // `time`: since the first step began, evaluations and checkpoints included. `best`: the best checkpoint; may be
+  // empty.
+  std::vector<std::string> lines(int64_t total_steps, std::chrono::milliseconds time,
+                                 const std::string& best = "") const;
 
  private:
   struct Point {
@@ -46,6 +51,7 @@ class RunTotals {
   double step_ms_ = 0;
   double num_tokens_ = 0, num_samples_ = 0;
   std::optional<Point> first_, last_, best_, evaluation_;  // best_: the lowest finite loss
+  NamedValues eval_metrics_;                               // of the same evaluation
 };
 
 }  // namespace dslaunch::runtime

@@ -4,6 +4,13 @@
 #include "base/quantity.hpp"
 
 namespace dslaunch::runtime {
+
+std::string format_evaluation(double loss, const NamedValues& metrics, const char* separator) {
+  std::string out = "eval_loss " + format_loss(loss);
+  for (const auto& [name, value] : metrics) out += fmt::format("{}eval_{} {}", separator, name, format_loss(value));
+  return out;
+}
+
 std::string format_progress(const StepMetrics& metrics, int64_t total_steps) {
   const std::string total = total_steps > 0 ? fmt::format("{}", total_steps) : "";
   std::string line = fmt::format("step {:>{}}{}{}", metrics.step, total.size(), total.empty() ? "" : "/", total);
@@ -16,7 +23,7 @@ std::string format_progress(const StepMetrics& metrics, int64_t total_steps) {
   } else {
     line += fmt::format("  {} samples/s", format_rate(metrics.samples_per_s));
   }
-  if (metrics.eval_loss) line += "  eval_loss " + format_loss(*metrics.eval_loss);
+  if (metrics.eval_loss) line += "  " + format_evaluation(*metrics.eval_loss, metrics.eval_metrics);
   return line;
 }
 

@@ -4,8 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace dslaunch::runtime {
+
+// Of an evaluation: train.metrics by name, without "eval_".
+using NamedValues = std::vector<std::pair<std::string, double>>;
 
 struct StepMetrics {
   int64_t step = 0;  // counts from 1
@@ -20,6 +25,7 @@ struct StepMetrics {
   std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU
   std::optional<int64_t> host_mem_bytes;
   std::optional<double> eval_loss;  // a separate key, only for steps with an evaluation
+  NamedValues eval_metrics;         // likewise, as "eval_NAME"
   // Separate keys, only with wall_clock_breakdown: of rank 0, without what overlaps; the update includes the gather of
   // updated parameters.
   std::optional<double> forward_ms, backward_ms, reduce_ms, update_ms;
@@ -29,8 +35,12 @@ struct StepMetrics {
 struct EvaluationMetrics {
   int64_t step = 0;  // steps that the evaluated weights have taken
   double eval_loss = 0;
+  NamedValues eval_metrics;
   int64_t eval_samples = 0;
 };
+
+// "eval_loss 2.4012  eval_accuracy 0.4813"
+std::string format_evaluation(double loss, const NamedValues& metrics, const char* separator = "  ");
 
 // "step 120/200  loss 2.3145  lr 3.0e-04  grad_norm 0.87  142 ms/step  7.2k tok/s". `total_steps` 0: not known. Steps
 // are padded to the width of the total, so that lines align.

@@ -67,7 +67,9 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("Aio", config.aio, config);
   check_members("Loco", default_constructed<Zero::Loco>(), config);
   check_members("Data", config.data, config, {"synthetic_train", "synthetic"});
-  check_members("Train", config.train, config);
+  check_members("Train", config.train, config, {"metrics", "early_stopping"});
+  check_members("EarlyStopping", default_constructed<EarlyStopping>(), config);
+  check_members("KeepBest", default_constructed<KeepBest>(), config);
   check_members("CheckpointLoad", config.checkpoint.load, config);
   check_members("Recomputation", config.recomputation, config);
   check_members("Pipeline", config.pipeline, config, {"partition", "layer_type"});
@@ -88,7 +90,7 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
 TEST_CASE("every member beside the inner sections is bound by a row or is derived", "[config][binding]") {
   const JobConfig& config = kDefaults;
   const size_t in_load = num_members<CheckpointLoad>();
-  CHECK(rows_of(config.checkpoint, config).size() - in_load == num_members<Checkpoint>() - 1);
+  CHECK(rows_of(config.checkpoint, config).size() - in_load == num_members<Checkpoint>() - 2);  // load, keep_best
   const size_t in_offload =
       rows_of(config.zero.offload_optimizer, config).size() + rows_of(config.zero.offload_param, config).size();
   const size_t zero_sections = 3;  // these two, and loco, which is empty

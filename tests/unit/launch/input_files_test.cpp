@@ -33,6 +33,18 @@ TEST_CASE("existing data is accepted, however it is named", "[launch][input_file
   CHECK_NOTHROW(check_named_files(trained_on({}), dir.path()));  // synthetic
 }
 
+TEST_CASE("files of metrics are looked for before the ranks start", "[launch][input_files]") {
+  const test::TempDir dir;
+  auto config = trained_on({});
+  config.train.metrics = {{"accuracy", ""}};
+  CHECK_NOTHROW(check_named_files(config, dir.path()));
+  config.train.metrics.push_back({"f1", "metric.pt"});
+  test::expect_error(ExitCode::kNoInput, {dir / "metric.pt"}, [&] { check_named_files(config, dir.path()); });
+  dir.write("metric.pt", "no archive");
+  test::expect_error(ExitCode::kBadInput, {dir / "metric.pt", "not TorchScript"},
+                     [&] { check_named_files(config, dir.path()); });
+}
+
 TEST_CASE("the ranks' directory is not a pattern, whatever its name", "[launch][input_files]") {
   const test::TempDir dir;
   const std::string cwd = dir / "run[1]*\\";

@@ -9,8 +9,11 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/small_file.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
+#include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
 #include "runtime/model/script/load_script_model.hpp"
@@ -50,7 +53,8 @@ CheckpointWriterOptions writer_options(const std::string& dir, const Checkpointi
 
 bool saves_anything(const CheckpointingOptions& options) {
   const auto& checkpoint = options.checkpoint;
-  return options.saves && (checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt);
+  return options.saves &&
+         (checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt || checkpoint.keep_best);
 }
 
 void require_single_directory_for_full_weights(const CheckpointingOptions& options,
@@ -111,7 +115,8 @@ Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, 
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, groups_.world, timeout_), store);
   engine_.observe(*this);
-  if (options_.saves && options_.checkpoint.async && options_.checkpoint.interval > 0) prepare_copies();
+  const bool saves_midway = options_.checkpoint.interval > 0 || options_.checkpoint.keep_best;
+  if (options_.saves && options_.checkpoint.async && saves_midway) prepare_copies();
 }
 
 void Checkpointing::prepare_copies() {
@@ -142,6 +147,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   part.metadata = metadata(position);
   if (groups_.world.rank() == share_.leader) part.skeleton = skeleton();
   if (groups_.world.rank() == 0 && options_.full_weights) part.full_weights = FullWeights{options_.float_dtype};
+  part.best = std::exchange(next_best_, "");
   last_step_ = engine_.steps_done();
   stalls_.copying_ms += watch.ms();
   start_writing(std::move(part));
@@ -154,6 +160,41 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
         wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
         static_cast<double>(copies_.num_bytes()) / 1e6);
   }
+}
+
+void Checkpointing::save_as_best(const DataPosition& position, bool wait, const std::string& best) {
+  if (engine_.steps_done() == last_step_) {
+    wait_for_writer();
+    name_best(best);
+  } else {
+    next_best_ = best;
+    save(position, wait);
+  }
+}
+
+void Checkpointing::restore_best(const std::string& best) {
+  if (!best.empty() && read_plain_file(dir_ + "/" + kBestName).bytes != best) name_best(best);
+}
+
+// The checkpoints are complete, and `best` only helps to find one: an error costs the name, not the run.
+void Checkpointing::name_best(const std::string& best) const {
+  if (groups_.world.rank() != share_.leader || !has_checkpoint(engine_.steps_done())) return;
+  try {
+    write_best(dir_, best);
+    prune_checkpoints(dir_, engine_.steps_done(), options_.checkpoint.keep_last);
+  } catch (const Error& error) {
+    log::warning("{}; '{}/{}' does not name the best checkpoint, which is {}", error.what(), dir_, kBestName,
+                 best.substr(0, best.find(' ')));
+  }
+}
+
+bool Checkpointing::has_checkpoint(int64_t step) const {
+  std::error_code ignored;
+  return std::filesystem::exists(directory_of_step(dir_, step) + "/" + kManifestName, ignored);
+}
+
+std::string Checkpointing::path_of(int64_t step) const {
+  return dir_ + "/" + step_name(step);
 }
 
 // The state of a save that is still in progress: its copies are taken before it changes. Offloaded state is too large
@@ -184,7 +225,7 @@ void Checkpointing::finish() {
 }
 
 std::string Checkpointing::last_saved() const {
-  return writer_->last_saved_step() < 0 ? std::string() : dir_ + "/" + step_name(writer_->last_saved_step());
+  return writer_->last_saved_step() < 0 ? std::string() : path_of(writer_->last_saved_step());
 }
 
 std::string Checkpointing::directory() const {

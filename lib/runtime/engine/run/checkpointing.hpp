@@ -66,12 +66,21 @@ class Checkpointing : private step::EngineObserver {
   // unless `wait`; the next call throws the errors of a background save.
   void save(const DataPosition& position, bool wait);
   void finish();
+  // The state after the last step is among the best: saves it as save() does, unless that has been done. `best`: the
+  // new content of the file of that name (checkpoint_directory.hpp), the same on all ranks.
+  void save_as_best(const DataPosition& position, bool wait, const std::string& best);
+  // After a resume: what `best` says of the checkpoints that are there, if it says something else. All ranks.
+  void restore_best(const std::string& best);
+  // Whether a checkpoint of that step is there, as this host sees it.
+  bool has_checkpoint(int64_t step) const;
   // The directory of the last checkpoint that all ranks completed; empty: none.
   std::string last_saved() const;
   // Its step; -1: none. A save in the background counts once a later call has waited for it.
   int64_t last_saved_step() const { return writer_->last_saved_step(); }
   // Where checkpoints are saved; empty: nothing is saved.
   std::string directory() const;
+  // Where the checkpoint of that step is.
+  std::string path_of(int64_t step) const;
 
  private:
   void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override;
@@ -83,6 +92,7 @@ class Checkpointing : private step::EngineObserver {
   std::vector<step::FrozenPart> owned_frozen() const;
   std::string skeleton();
   void wait_for_writer();
+  void name_best(const std::string& best) const;
   void start_writing(CheckpointPart part);
 
   void resize_buffers(RestoreSource& source);
@@ -112,6 +122,7 @@ class Checkpointing : private step::EngineObserver {
   std::map<std::pair<int, int64_t>, at::Tensor> loaded_frozen_;
   std::string skeleton_;    // written by this process: the run directory may hold another model's
   int64_t last_step_ = -1;  // the last step passed to the writer
+  std::string next_best_;   // what the next save writes as `best`; empty: nothing
   SaveStalls stalls_;
 };
 

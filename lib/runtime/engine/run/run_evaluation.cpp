@@ -1,5 +1,6 @@
 #include "runtime/engine/run/run_evaluation.hpp"
 
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -9,34 +10,43 @@
 namespace dslaunch::runtime::engine::run {
 
 RunEvaluation::RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine,
-                             RunLog& log, comm::Communicator& world, at::Device device,
+                             step::Metrics metrics, RunLog& log, comm::Communicator& world, at::Device device,
                              std::function<bool()> stop_requested)
     : data_(data),
       config_(config),
       engine_(engine),
+      metrics_(std::move(metrics)),
       log_(log),
       world_(world),
       device_(device),
       stop_requested_(std::move(stop_requested)) {}
 
-bool RunEvaluation::run() {
+step::EvaluationResult RunEvaluation::evaluate(int64_t num_batches) {
   const bool own = data_.eval != nullptr;
   EvaluationLoader loader(own ? data_.eval : data_.train, own ? data_.eval_arrays : data_.train_arrays, config_,
                           own ? data_.eval_loader : data_.loader);
   auto next = [&]() -> std::optional<step::EvaluationBatch> {
-    auto batch = loader.next();
+    auto batch = num_batches-- > 0 ? loader.next() : std::nullopt;
     if (!batch) return std::nullopt;
     const int64_t samples = batch->num_samples;
     return step::EvaluationBatch{setup::on_device(std::move(*batch), device_), samples};
   };
-  const auto result = engine_.evaluate(next, stop_requested_);
+  return engine_.evaluate(next, stop_requested_, &metrics_);
+}
+
+void RunEvaluation::try_metrics() {
+  if (metrics_.reads_results() && data_.eval) evaluate(/*num_batches=*/1);
+}
+
+std::optional<step::EvaluationResult> RunEvaluation::run() {
+  auto result = evaluate(std::numeric_limits<int64_t>::max());
   evaluated_step_ = engine_.steps_done();
   if (result.stopped) {
     log::info("the evaluation was stopped on request");
-  } else {
-    log_.report_evaluation(engine_.steps_done(), result);
+    return std::nullopt;
   }
-  return result.stopped;
+  log_.report_evaluation(engine_.steps_done(), result);
+  return result;
 }
 
 bool RunEvaluation::is_missing_at_end() {

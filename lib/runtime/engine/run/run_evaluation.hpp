@@ -3,24 +3,30 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/run/run_log.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
+#include "runtime/engine/step/metrics.hpp"
 
 namespace dslaunch::runtime::engine::run {
 
 class RunEvaluation {
  public:
   // All references must outlive this object.
-  RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine, RunLog& log,
-                comm::Communicator& world, at::Device device, std::function<bool()> stop_requested);
+  RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine,
+                step::Metrics metrics, RunLog& log, comm::Communicator& world, at::Device device,
+                std::function<bool()> stop_requested);
 
-  // Evaluates the parameters as they are after the engine's last step, and reports the result. Returns true when a rank
+  // Evaluates one batch, so that a metric that does not suit the model ends the run before its first step. Reports
+  // nothing. Collective.
+  void try_metrics();
+  // Evaluates the parameters as they are after the engine's last step, and reports the result. Empty when a rank
   // requested a stop, which ends the evaluation without a report. Collective.
-  bool run();
+  std::optional<step::EvaluationResult> run();
 
   // Whether the run's last step has not been evaluated yet.
   bool is_due_at_end() const { return data_.eval && evaluated_step_ != engine_.steps_done(); }
@@ -30,11 +36,13 @@ class RunEvaluation {
   bool is_missing_midway();
 
  private:
+  step::EvaluationResult evaluate(int64_t num_batches);
   bool decision_of_rank_0(bool decision);
 
   const setup::TrainingData& data_;
   const config::Data& config_;
   step::Engine& engine_;
+  step::Metrics metrics_;
   RunLog& log_;
   comm::Communicator& world_;
   const at::Device device_;

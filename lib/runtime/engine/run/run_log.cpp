@@ -68,7 +68,7 @@ std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
   return {{true, optimizer.beta1, optimizer.beta2}};
 }
 
-std::string event_name(const char* name) {
+std::string event_name(const std::string& name) {
   return fmt::format("Train/Samples/{}", name);
 }
 
@@ -102,6 +102,13 @@ std::vector<ScalarEvent> further_events(const StepMetrics& metrics, int64_t trai
   if (metrics.tokens_per_s) add("tokens_per_s", *metrics.tokens_per_s);
   if (metrics.gpu_mem_bytes) add("gpu_mem_bytes", static_cast<double>(*metrics.gpu_mem_bytes));
   if (metrics.host_mem_bytes) add("host_mem_bytes", static_cast<double>(*metrics.host_mem_bytes));
+  return events;
+}
+
+// At the sample count where the evaluated step ended.
+std::vector<ScalarEvent> evaluation_events(const step::EvaluationResult& result, int64_t after) {
+  std::vector<ScalarEvent> events{{event_name("eval_loss"), result.loss, after}};
+  for (const auto& [name, value] : result.metrics) events.push_back({event_name("eval_" + name), value, after});
   return events;
 }
 
@@ -240,33 +247,35 @@ void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& resul
   if (!writes()) return;
   if (pending_ && pending_->step == step) {
     pending_->eval_loss = result.loss;
+    pending_->eval_metrics = result.metrics;
     write_pending();
   } else {
-    file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
+    file_->write(EvaluationMetrics{step, result.loss, result.metrics, result.num_samples});
   }
-  totals_.add_evaluation(step, result.loss);
-  const ScalarEvent point{event_name("eval_loss"), result.loss, step * config_.batch.train_batch};
-  for (auto& monitor : monitors_) monitor->write({&point, 1});
+  totals_.add_evaluation(step, result.loss, result.metrics);
+  const auto points = evaluation_events(result, step * config_.batch.train_batch);
+  for (auto& monitor : monitors_) monitor->write(points);
   if (options_.quiet && !options_.eval_only) return;
-  print(fmt::format("step {}  eval_loss {}  over {} samples", step, format_loss(result.loss), result.num_samples));
+  print(fmt::format("step {}  {}  over {} samples", step, format_evaluation(result.loss, result.metrics),
+                    result.num_samples));
 }
 
 void RunLog::report_checkpoint(int64_t step, double time) {
   if (events_) events_->checkpoint(step, time);
 }
 
-void RunLog::finish(int64_t step, bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {
+void RunLog::finish(const RunEnd& end) {
   if (!writes()) return;
   write_pending();
-  if (events_) events_->end(step, stopped);
+  if (events_) events_->end(end.step, end.stopped);
   if (options_.quiet) return;
   if (options_.live) write(live::end_record());
-  print(lines);
+  print(end.lines);
   const auto time = std::chrono::steady_clock::now() - began_;
-  print(totals_.lines(options_.total_steps, std::chrono::duration_cast<std::chrono::milliseconds>(time)));
-  const std::string nothing_saved = stopped ? ", no checkpoint saved" : "";
-  print(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
-                    checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));
+  print(totals_.lines(options_.total_steps, std::chrono::duration_cast<std::chrono::milliseconds>(time), end.best));
+  const std::string nothing_saved = end.stopped ? ", no checkpoint saved" : "";
+  print(fmt::format("{}{}; metrics in {}/metrics.jsonl", end.stopped ? "stopped on request" : "finished",
+                    end.checkpoint.empty() ? nothing_saved : ", checkpoint in " + end.checkpoint, options_.run_dir));
 }
 
 void RunLog::write_last_step() {

@@ -36,6 +36,15 @@ struct RunLogOptions {
   int64_t resumed_step = 0;
 };
 
+// How a run ends.
+struct RunEnd {
+  int64_t step = 0;                // the last one done
+  bool stopped = false;            // on request
+  std::string checkpoint;          // the last one; empty: none
+  std::string best;                // the best checkpoint and its value; empty: not asked for, or none
+  std::vector<std::string> lines;  // the monitors' final lines
+};
+
 class RunLog {
  public:
   // Creates the run directory. `config` must outlive this object. Throws SystemError (73, 74).
@@ -54,8 +63,7 @@ class RunLog {
   bool lacks_evaluation(int64_t step) const;
   // A checkpoint that all ranks have completed; `time`: when its save began, in seconds since 1970.
   void report_checkpoint(int64_t step, double time);
-  // `step`: the last one done; `lines`: the monitors' final lines.
-  void finish(int64_t step, bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
+  void finish(const RunEnd& end);
 
  private:
   bool writes() const { return file_.has_value(); }

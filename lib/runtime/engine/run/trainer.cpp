@@ -13,12 +13,14 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/quantity.hpp"
 #include "base/status_page.hpp"
 #include "base/wall_clock.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
 #include "runtime/engine/plan/require_memory.hpp"
 #include "runtime/engine/run/checkpointing.hpp"
+#include "runtime/engine/run/evaluation_decisions.hpp"
 #include "runtime/engine/run/resolved_config.hpp"
 #include "runtime/engine/run/run_evaluation.hpp"
 #include "runtime/engine/run/run_log.hpp"
@@ -71,11 +73,14 @@ class Training {
   TrainOutcome run() {
     if (config_.dump_state && groups_.world.rank() == 0) log::info("{}", resolved_config_);
     if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+    resume_decisions();
     if (engine_->steps_done() >= total_steps_) return run_missing_at_end();
+    if (stops_early_) return TrainOutcome::kFinished;
+    try_metrics();
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
     begin_verification();
     bool stopped = run_missing_midway();
-    while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
+    while (engine_->steps_done() < total_steps_ && !stopped && !stops_early_) stopped = train_one_step(loader);
     if (auto last = engine_->finish()) stopped |= take(*last);
     end_verification();
     save_at_end(stopped);  // before the evaluation, so that the evaluation cannot prevent the save
@@ -84,7 +89,7 @@ class Training {
     checkpoints_->finish();
     report_saved();
     ended("checkpoints");
-    log_->finish(engine_->steps_done(), stopped, checkpoints_->last_saved(), monitors_.finish());
+    log_->finish({engine_->steps_done(), stopped, checkpoints_->last_saved(), best_checkpoint(), monitors_.finish()});
     return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
@@ -187,7 +192,9 @@ class Training {
                                 .eval_only = request_.eval_only,
                                 .resumed_step = engine_->steps_done()};
     log_ = std::make_unique<RunLog>(options, config_, device_);
-    evaluation_.emplace(data_, config_.data, *engine_, *log_, groups_.world, device_, request_.stop_requested);
+    evaluation_.emplace(data_, config_.data, *engine_, step::Metrics(config_, model_->facts.labels, device_), *log_,
+                        groups_.world, device_, request_.stop_requested);
+    decisions_.emplace(config_, groups_.world, device_);
   }
 
   std::vector<SavedTensor> whole_model() const {
@@ -269,11 +276,12 @@ class Training {
     save(/*wait=*/false);
   }
 
-  void save(bool wait) {
+  // `best`: the state is among the best (Checkpointing::save_as_best); empty: not known to be.
+  void save(bool wait, const std::string& best = "") {
     is_at("the checkpoint after step {}", engine_->steps_done());
     const bool is_another = engine_->steps_done() != std::exchange(last_save_, engine_->steps_done());
     if (is_another) saves_.emplace_back(engine_->steps_done(), seconds_since_1970());
-    checkpoints_->save(position_, wait);
+    best.empty() ? checkpoints_->save(position_, wait) : checkpoints_->save_as_best(position_, wait, best);
     report_saved();
   }
 
@@ -307,9 +315,51 @@ class Training {
   // Returns true when a rank requested a stop.
   bool evaluate() {
     is_at("the evaluation after step {}", engine_->steps_done());
-    const bool stopped = evaluation_->run();
+    const auto result = evaluation_->run();
     ended("evaluation");
-    return stopped;
+    if (result && !request_.eval_only) decide(*result);
+    return !result;
+  }
+
+  // Before the first step, so that a metric that does not suit the model ends the run now and not in its first
+  // evaluation.
+  void try_metrics() {
+    is_at("the first batch of the evaluation data");
+    evaluation_->try_metrics();
+    engine_->restart_clock();
+    ended("trying the metrics");
+  }
+
+  void decide(const step::EvaluationResult& result) {
+    const auto decision = decisions_->decide(engine_->steps_done(), result);
+    if (decision.is_best) {
+      save(/*wait=*/!config_.checkpoint.async, decision.best);
+      ended("checkpoints");
+    }
+    stops_early_ = !decision.why_stop.empty() && engine_->steps_done() < total_steps_;
+    if (stops_early_ && groups_.world.rank() == 0) log::info("early stopping: {}", decision.why_stop);
+  }
+
+  // As an earlier start has left them.
+  void resume_decisions() {
+    const auto decision = decisions_->resume(request_.run_dir, engine_->steps_done(),
+                                             [this](int64_t step) { return checkpoints_->has_checkpoint(step); });
+    checkpoints_->restore_best(decision.best);
+    stops_early_ = !decision.why_stop.empty() && engine_->steps_done() < total_steps_;
+    if (stops_early_ && groups_.world.rank() == 0) {
+      log::info(
+          "nothing to do: the run has ended early: {}; to train on, set train.early_stopping to null or raise its "
+          "patience",
+          decision.why_stop);
+    }
+  }
+
+  // For the last lines; empty: there is none.
+  std::string best_checkpoint() const {
+    const auto best = decisions_->best();
+    if (!best) return {};
+    return fmt::format("{} {} after step {}: {}", config_.checkpoint.keep_best->metric, format_loss(best->value),
+                       best->step, checkpoints_->path_of(best->step));
   }
 
   void begin_verification() {
@@ -450,6 +500,8 @@ class Training {
   int64_t last_save_ = -1;                         // the step of the last one
   std::unique_ptr<RunLog> log_;
   std::optional<RunEvaluation> evaluation_;
+  std::optional<EvaluationDecisions> decisions_;
+  bool stops_early_ = false;                            // after the last evaluation
   std::unique_ptr<verify::Verification> verification_;  // until it has ended
   std::optional<diagnosis::StepSnapshots> starts_;
 };

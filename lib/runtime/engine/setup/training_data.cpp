@@ -69,15 +69,16 @@ void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
             fmt::join(places, ", "));
 }
 
-// Micro batches are weighted by the labels that are counted in one array.
-void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
+// Micro batches are weighted, and metrics computed, by the labels that are counted in one array.
+void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
+                              const char* what = "\"loss_average\": \"tokens\" counts") {
   if (selection.labels.size() == 1) return;
   std::vector<std::string> names;
   for (const auto& array : arrays) names.push_back(array.name);
   throw UserError(ExitCode::kBadInput,
-                  fmt::format("\"loss_average\": \"tokens\" counts the labels of one array, but the data names {}: set "
-                              "data.labels, or --labels, to one of '{}'",
-                              selection.labels.size(), fmt::join(names, "', '")));
+                  fmt::format("{} the labels of one array, but the data names {}: set data.labels, or --labels, to "
+                              "one of '{}'",
+                              what, selection.labels.size(), fmt::join(names, "', '")));
 }
 
 // The array that becomes the argument with indices of tokens, or of classes (`ignored`); empty if it is not known.
@@ -170,6 +171,9 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
     if (forward.takes_labels) require_labels_of(model, out.eval, out.eval_arrays);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
+  }
+  if (const auto& measured = out.eval ? out.eval : out.train; measured && !config.train.metrics.empty()) {
+    require_countable_labels(measured->arrays(), out.eval ? out.eval_arrays : out.train_arrays, "train.metrics needs");
   }
   if (by_labels && rank == 0 && config.loss.empty() && model.averages_over_labels) {
     log::info("the loss is the mean over all labels that count, as the model file asks for (\"loss_average\")");

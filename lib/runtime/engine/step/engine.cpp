@@ -295,14 +295,28 @@ at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters
 }
 
 EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
-                                  const std::function<bool()>& stop_requested) {
+                                  const std::function<bool()>& stop_requested, Metrics* metrics) {
   finish_updates();  // now: an evaluation may have no batch for a rank
   EvaluationInputs inputs;
-  inputs.next = next;
+  bool counts = false;  // the batch that is being evaluated
+  inputs.next = [&] {
+    auto batch = next();
+    counts = batch && batch->num_samples > 0;
+    return batch;
+  };
   inputs.loss_of = [this](const setup::MicroBatch& batch) { return pass_->loss_of(batch, /*with_gradients=*/false); };
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
-  return step::evaluate(model_, inputs, groups_, options_.device);
+  if (metrics != nullptr) metrics->begin();
+  if (metrics != nullptr && metrics->reads_results()) {
+    forward_loss_.set_result_observer([&](const model::ForwardResult& result, const std::vector<at::Tensor>& labels) {
+      if (counts) metrics->add(result, labels);
+    });
+  }
+  const ScopeExit end_observation([this] { forward_loss_.set_result_observer({}); });
+  EvaluationResult result = step::evaluate(model_, inputs, groups_, options_.device);
+  if (metrics != nullptr && !result.stopped) result.metrics = metrics->finish(result.label_loss, groups_);
+  return result;
 }
 
 }  // namespace dslaunch::runtime::engine::step

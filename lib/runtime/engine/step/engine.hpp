@@ -17,6 +17,7 @@
 #include "runtime/engine/step/evaluation.hpp"
 #include "runtime/engine/step/forward_loss.hpp"
 #include "runtime/engine/step/gradient_pass.hpp"
+#include "runtime/engine/step/metrics.hpp"
 #include "runtime/engine/step/rate_schedule.hpp"
 #include "runtime/engine/step/shard_update.hpp"
 #include "runtime/engine/step/stage_link.hpp"
@@ -90,9 +91,10 @@ class Engine {
   std::optional<StepResult> train_step(const std::function<setup::MicroBatch()>& next, bool stop_requested);
   // The result that is still in flight, if any.
   std::optional<StepResult> finish() { return verdict_->finish(); }
-  // The mean loss over the batches of all data ranks (evaluation.hpp). Training continues as if it had not happened.
+  // The mean loss over the batches of all data ranks (evaluation.hpp) and, unless it was stopped, the metrics; null:
+  // none. Training continues as if it had not happened.
   EvaluationResult evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
-                            const std::function<bool()>& stop_requested);
+                            const std::function<bool()>& stop_requested, Metrics* metrics = nullptr);
   // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
   // computes the loss of a micro batch again, with backward if `with_gradients`. The model gets its parameters from
   // `parameters`, which forwards to unit_parameters(). Collective at stage 3, and among the stages of a pipeline, of

@@ -56,6 +56,7 @@ class EvaluationMode {
 // A rank's contribution; summed in double and in rank order, so that every rank gets the same result.
 struct Sums {
   double loss = 0, weight = 0;
+  double label_loss = 0, num_labels = 0;
   int64_t num_samples = 0;
 };
 
@@ -73,6 +74,7 @@ EvaluationResult evaluate(model::Model& model, const EvaluationInputs& inputs, c
   Sums sums;
   bool stopped = false;
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().device(device).dtype(at::kDouble));
+  at::Tensor label_loss_sum = at::zeros_like(loss_sum);
   for (int64_t seen = 0; auto next = inputs.next(); ++seen) {
     if (seen > 0 && seen % kBatchesBetweenQuestions == 0 && any_wants_to_stop(inputs, groups.world, device)) {
       stopped = true;
@@ -80,21 +82,31 @@ EvaluationResult evaluate(model::Model& model, const EvaluationInputs& inputs, c
     }
     const at::Tensor loss = inputs.loss_of(next->batch).to(at::kDouble);
     if (next->num_samples == 0) continue;  // not 0 times the loss: a padding batch's loss may be anything
-    const auto samples = static_cast<double>(next->num_samples);
+    const auto samples = static_cast<double>(next->num_samples), labels = static_cast<double>(next->batch.num_labels);
     loss_sum.add_(loss, inputs.sums_over_labels ? 1.0 : samples);
-    sums.weight += inputs.sums_over_labels ? static_cast<double>(next->batch.num_labels) : samples;
+    if (labels > 0) label_loss_sum.add_(loss, inputs.sums_over_labels ? 1.0 : labels);
+    sums.weight += inputs.sums_over_labels ? labels : samples;
+    sums.num_labels += labels;
     sums.num_samples += next->num_samples;
   }
   sums.loss = loss_sum.item<double>();
+  sums.label_loss = label_loss_sum.item<double>();
   if (!groups.contributes_loss()) sums = {};
   Sums total;
   for (const auto& rank : gather_values(groups.world, device, sums)) {
     total.loss += rank.loss;
     total.weight += rank.weight;
+    total.label_loss += rank.label_loss;
+    total.num_labels += rank.num_labels;
     total.num_samples += rank.num_samples;
   }
-  const double nothing = std::numeric_limits<double>::quiet_NaN();
-  return {total.weight > 0 ? total.loss / total.weight : nothing, total.num_samples, stopped};
+  const auto mean = [](double sum, double weight) {
+    return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
+  };
+  return {.loss = mean(total.loss, total.weight),
+          .label_loss = mean(total.label_loss, total.num_labels),
+          .num_samples = total.num_samples,
+          .stopped = stopped};
 }
 
 }  // namespace dslaunch::runtime::engine::step

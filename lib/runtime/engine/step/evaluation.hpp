@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/groups.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
@@ -22,8 +25,10 @@ struct EvaluationBatch {
 
 struct EvaluationResult {
   double loss = 0;          // the mean; NaN when no sample counted
+  double label_loss = 0;    // the mean over all labels that count; NaN when there are none
   int64_t num_samples = 0;  // over all data ranks
   bool stopped = false;     // a rank requested a stop before the end: `loss` covers the samples up to that point
+  std::vector<std::pair<std::string, double>> metrics = {};  // train.metrics by name, in their order
 };
 
 struct EvaluationInputs {

@@ -7,7 +7,7 @@
 namespace dslaunch::runtime::engine::step {
 
 StageResult ForwardLoss::operator()(const setup::MicroBatch& batch, const model::CarriedValues& carried) {
-  const precision::AutocastScope autocast(device_, autocast_);
+  std::optional<precision::AutocastScope> autocast(std::in_place, device_, autocast_);
   std::vector<at::Tensor> arguments = batch.inputs;
   if (!loss_->takes_labels()) {
     for (auto& labels : loss_->usable(batch.labels)) arguments.push_back(std::move(labels));
@@ -15,6 +15,11 @@ StageResult ForwardLoss::operator()(const setup::MicroBatch& batch, const model:
   auto output = model_.runnable->run_stage(arguments, carried);
   const auto& stage = model_.facts.stage;
   if (stage && stage->stage + 1 < std::ssize(stage->plan.stages)) return {.carried = std::move(output.carried)};
+  if (observe_) {
+    autocast.reset();
+    observe_(output.result, batch.labels);
+    autocast.emplace(device_, autocast_);
+  }
   return {.loss = (*loss_)(output.result, batch.labels)};
 }
 

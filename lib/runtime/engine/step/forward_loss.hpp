@@ -1,6 +1,12 @@
 // From a micro batch to its loss: forward of the model or of a pipeline's stage, under autocast where the run asks for
 // it, and the loss. One thread.
 #pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/engine/step/loss.hpp"
 #include "runtime/model/model.hpp"
@@ -14,6 +20,8 @@ struct StageResult {
 
 class ForwardLoss {
  public:
+  using ResultObserver = std::function<void(const model::ForwardResult& result, const std::vector<at::Tensor>& labels)>;
+
   // The model must outlive this object.
   ForwardLoss(model::Model& model, std::unique_ptr<Loss> loss, at::Device device,
               std::optional<at::ScalarType> autocast)
@@ -21,6 +29,9 @@ class ForwardLoss {
 
   // `carried`: from the stage before. The loss, 0-dim, is that which make_loss() describes.
   StageResult operator()(const setup::MicroBatch& batch, const model::CarriedValues& carried);
+  // Called with the result of each forward of the whole model or of the last stage, outside of autocast and before the
+  // loss; empty: nobody looks at it.
+  void set_result_observer(ResultObserver observer) { observe_ = std::move(observer); }
   // Whether the model and the loss allow capture, as far as is known before they run.
   Result<> check_capturable() const;
 
@@ -29,6 +40,7 @@ class ForwardLoss {
   const std::unique_ptr<Loss> loss_;
   const at::Device device_;
   const std::optional<at::ScalarType> autocast_;
+  ResultObserver observe_;
 };
 
 }  // namespace dslaunch::runtime::engine::step

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
 #include "runtime/data/batch_assembly.hpp"
+#include "runtime/engine/step/class_dim.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
@@ -133,10 +134,7 @@ class CrossEntropy {
     TORCH_CHECK(!given.is_floating_point() || given.sizes() == outputs.sizes(),
                 "labels of floats are probabilities, in the outputs' shape; save class labels as integers");
     const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
-    const bool classes_second =
-        outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
-    const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();
-    if (classes_second || !classes_last) return in_float(outputs, labels);
+    if (has_classes_second(outputs, labels) || !has_classes_last(outputs, labels)) return in_float(outputs, labels);
     return in_float(outputs.reshape({-1, outputs.size(-1)}), labels.reshape({-1}));
   }
 

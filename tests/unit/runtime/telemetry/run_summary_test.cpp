@@ -94,6 +94,11 @@ TEST_CASE("a run says at its end what it came to", "[runtime][telemetry]") {
               "loss        first 3.0000, last 2.0000, best 1.5000 at step 6"});
   totals.add_evaluation(8, 1.95e30);
   CHECK(totals.lines(8, milliseconds(1234)).back() == "eval_loss   1.95e+30 after step 8");
+  totals.add_evaluation(8, 2.5, {{"accuracy", 0.5}, {"perplexity", 12.125}});
+  const auto lines = totals.lines(8, milliseconds(1234), "eval_loss 2.2500 after step 4: /r/checkpoints/step_00000004");
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[2] == "eval_loss   2.5000 after step 8, eval_accuracy 0.5000, eval_perplexity 12.1250");
+  CHECK(lines[3] == "best        eval_loss 2.2500 after step 4: /r/checkpoints/step_00000004");
 }
 
 TEST_CASE("times are two units at most", "[runtime][telemetry]") {

@@ -145,8 +145,35 @@ TEST_CASE("an evaluation joins the line of its step, also when that is in the fi
   CHECK(test::read_file(path) == lines(1, 2) + to_json_line(evaluated) + "\n");
   CHECK(MetricsFile::has_evaluation(path, 3));
   CHECK_FALSE(MetricsFile::has_evaluation(path, 2));
-  { MetricsFile(path, 3).write(EvaluationMetrics{2, 0.5, 10}); }
+  { MetricsFile(path, 3).write(EvaluationMetrics{2, 0.5, {}, 10}); }
   CHECK(MetricsFile::has_evaluation(path, 2));
+}
+
+TEST_CASE("values of evaluations are read back by step, the run's own first", "[runtime][telemetry]") {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  StepMetrics evaluated = example(2);
+  evaluated.eval_loss = 0.5;
+  evaluated.eval_metrics = {{"f1", 0.75}, {"accuracy", std::numeric_limits<double>::quiet_NaN()}};
+  {
+    MetricsFile file(path, 0);
+    file.write(example(1));
+    file.write(evaluated);
+    file.write(EvaluationMetrics{4, 0.25, {{"f1", 1}}, 10});
+    file.write(EvaluationMetrics{2, 7, {{"f1", 7}}, 10});  // of a run that only evaluated
+  }
+  CHECK_THAT(test::read_file(path), Catch::Contains(R"("eval_loss":0.5,"eval_f1":0.75,"eval_accuracy":null})"));
+  CHECK_THAT(test::read_file(path), Catch::Contains(R"({"step":4,"eval_loss":0.25,"eval_f1":1.0,"eval_samples":10})"));
+  const auto values = [&](const char* name, int64_t last) { return MetricsFile::evaluated_values(path, name, last); };
+  CHECK(values("eval_loss", 9) == std::map<int64_t, double>{{2, 0.5}, {4, 0.25}});
+  CHECK(values("eval_f1", 3) == std::map<int64_t, double>{{2, 0.75}});
+  REQUIRE(values("eval_accuracy", 9).size() == 1);
+  CHECK(std::isnan(values("eval_accuracy", 9).at(2)));
+  CHECK(values("eval_none", 9).empty());
+  // A name with digits does not end the file for a run that resumes.
+  { MetricsFile(path, 3).write(example(3)); }
+  CHECK(values("eval_f1", 9) == std::map<int64_t, double>{{2, 0.75}});
+  CHECK(MetricsFile::has_step(path, 3));
 }
 
 TEST_CASE("metrics that were removed with their folder go on in a new file", "[runtime][telemetry]") {
