@@ -88,6 +88,34 @@ void check_config_file(const std::string& config) {
       fmt::format("--config {} is not a regular file, and every rank has to read it: write it to a file", config));
 }
 
+// The file DIR/best changes when a better checkpoint is saved; a job resumes from the one that it named at the start.
+std::string best_checkpoint_in(const std::string& directory) {
+  std::string best = best_checkpoint(directory);
+  if (!best.empty()) return best;
+  throw UserError(
+      ExitCode::kNoInput,
+      fmt::format("--resume: there is no best checkpoint in {}: runs with checkpoint.keep_best name one there; "
+                  "'auto' takes the newest",
+                  directory));
+}
+
+// "best" and DIR/best become the checkpoint.
+void choose_best_checkpoint(RunOptions& run) {
+  const std::filesystem::path resume = run.flags.text("--resume");
+  std::error_code ignored;
+  if (resume == "best") {
+    if (run.launch.run_dir.empty()) {
+      throw UserError(ExitCode::kUsage,
+                      "--resume best needs --run_dir: of which run? From another run's, name "
+                      "RUN_DIR/checkpoints/best");
+    }
+    const std::string directory = checkpoints_of_run(run.launch.run_dir);
+    run.flags.set("--resume", best_checkpoint_in(directory.empty() ? run.launch.run_dir : directory));
+  } else if (resume.filename() == "best" && std::filesystem::is_regular_file(resume, ignored)) {
+    run.flags.set("--resume", best_checkpoint_in(resume.has_parent_path() ? resume.parent_path().string() : "."));
+  }
+}
+
 // With node-local storage the checkpoint may exist on the job's hosts only; the ranks look for it.
 void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
@@ -172,6 +200,8 @@ class TrainPlanner final : public JobPlanner {
   RunOptions run_;
   std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
   FirstBatch batch_;
+  std::optional<int64_t> steps_;    // of the whole run, where the config says so
+  bool may_end_early_ = false;      // train.early_stopping
   int stages_ = 1;                  // the model is cut into as many, however many hosts are left
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
@@ -274,7 +304,12 @@ std::string TrainPlanner::what_next(const LaunchPlan& plan, const JobReport& rep
     return "to continue: " + resume_command(plan, on_record, {});
   }
   if (!last_step || run_.flags.has("--epochs")) return {};
-  return "to train on: " + resume_command(plan, on_record, {"--steps", fmt::format("{}", 2 * *last_step)});
+  std::vector<std::string> more{"--steps", fmt::format("{}", 2 * *last_step)};
+  // A run that has ended early would do so again.
+  if (may_end_early_ && (!steps_ || *last_step < *steps_)) {
+    more.insert(more.end(), {"--set", "train.early_stopping=null"});
+  }
+  return "to train on: " + resume_command(plan, on_record, more);
 }
 
 // The hosts that are left may have no multiple of the ranks that one model takes.
@@ -308,6 +343,8 @@ void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
   }
   auto loaded = load_config(run_, plan.world_size());
   stages_ = static_cast<int>(loaded.config.pipeline.stages);
+  steps_ = loaded.config.train.steps;
+  may_end_early_ = loaded.config.train.early_stopping.has_value();
   plan.mesh = comm::make_mesh(plan.world_size(), stages_, /*tensor=*/1);
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);
@@ -362,9 +399,11 @@ void check_resume(const RunOptions& run) {
 
 }  // namespace
 
-int run_job(const RunOptions& run) {
+int run_job(const RunOptions& given) {
+  RunOptions run = given;
   set_log_level(run.launch);
   check_resume(run);
+  choose_best_checkpoint(run);
   check_model_file(run.model);
   TrainPlanner planner(run);
   return launch_job(run.launch, planner);

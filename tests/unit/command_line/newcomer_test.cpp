@@ -79,6 +79,9 @@ TEST_CASE("everyday options are answered with what says the same here", "[launch
       {{"m.pt", "--gradient_clipping", "1.0"}, 64, {"--set gradient_clipping=1.0"}},
       {{"m.pt", "--optimizer.params.lr", "1"}, 64, {"--set optimizer.params.lr=1"}},
       {{"m.pt", "--zero_stage"}, 64, {"--set zero_optimization.stage=VALUE"}},
+      {{"m.pt", "--load_best_model_at_end", "True"}, 64, {"--set checkpoint.keep_best=1"}},
+      {{"m.pt", "--metric_for_best_model", "accuracy"}, 64, {"--set checkpoint.keep_best.metric=accuracy"}},
+      {{"m.pt", "--early_stopping_patience", "3"}, 64, {"--set train.early_stopping.patience=3"}},
       {{"--model", "m.pt"}, 64, {"dslaunch [options] MODEL.pt"}},
       {{"m.pt", "--dropout", "0.1"}, 64, {"part of the model"}},
       {{"m.pt", "--stpes", "3"}, 64, {"did you mean '--steps'"}, {"--set"}},
@@ -107,6 +110,23 @@ TEST_CASE("options that are not needed are accepted with one line", "[launcher][
       {{"--device", "cpu", "--deepspeed", "nowhere.json", "nowhere.pt"}, 66, {"nowhere.pt"}, {"not needed"}},
       {{"--deepspeed_config", "a.json", "--config", "b.json", "m.pt"}, 64, {"given more than once"}},
   });
+}
+
+TEST_CASE("the best checkpoint needs a run that has one", "[launcher][newcomer]") {
+  const InDirectory inside;
+  std::filesystem::create_directories(inside.dir / "runs/a/checkpoints/step_00000010");
+  check({
+      {{"m.pt", "--resume", "best"}, 64, {"--resume best needs --run_dir: of which run?", "checkpoints/best"}},
+      {{"m.pt", "--resume", "best", "--run_dir", "runs/b"}, 66, {"no best checkpoint in runs/b", "'auto' takes"}},
+      {{"m.pt", "--resume", "best", "--run_dir", "runs/a"},
+       66,
+       {"no best checkpoint in runs/a/checkpoints: runs with checkpoint.keep_best name one there"}},
+  });
+  inside.dir.write("runs/a/checkpoints/best", "step_00000020 eval_loss 1\n");
+  check({{{"m.pt", "--resume", "runs/a/checkpoints/best"}, 66, {"no best checkpoint in runs/a/checkpoints"}}});
+  inside.dir.write("runs/a/checkpoints/best", "step_00000010 eval_loss 1\n");
+  inside.dir.write("runs/a/checkpoints/step_00000010/manifest.json", "{}");
+  check({{{"m.pt", "--resume", "best", "--run_dir", "runs/a"}, 66, {"m.pt"}, {"best"}}});  // now the model is missing
 }
 
 TEST_CASE("help, version, list and train are commands", "[launcher][newcomer]") {
