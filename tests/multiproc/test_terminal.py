@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -150,6 +151,54 @@ class Screen(harness.TrainingTest):
         text = "\n".join(self.ended())
         self.assertRegex(text, r"job \S+ has ended, exit code 130.*dslaunch report \S+' shows the run")
         self.assertIn("CODE 0", text)
+
+    def test_the_printed_command_and_a_kill_change_no_number(self):
+        """Ctrl-C, then the command on the screen as it stands there, SIGKILL, then another world size: one trajectory."""
+        run_dir, config = self.env.run_dir(), harness.base_config("gpt", checkpoint={"interval": 20})
+        model, data = self.env.model("gpt"), self.env.data("gpt")
+        self.show(self.env.command(model, data, config, run_dir, 2, 1_000_000))
+        self.wait(lambda lines: LIVE.search(lines[-1]) if lines else False)
+        self.tmux("send-keys", "C-c")
+        text = "\n".join(self.ended())
+        self.assertIn("CODE 130", text)
+        printed = re.search(r"to continue: (.*(\n\S.*)?)\nCODE", text)[1].replace("\n", "")
+        stopped = self.last_step(run_dir)
+        killed = self.kill_after(printed, run_dir, stopped + 25)
+        end = killed + 3
+        rows, _ = self.env.train(model, data, config, 1, end, run_dir, ["--resume", "auto"])
+        self.assertEqual([row["step"] for row in rows], list(range(1, end + 1)))
+        whole, _ = self.env.train(model, data, config, 2, end)
+        losses, expected = ([row["loss"] for row in some] for some in (rows, whole))
+        # The save of the last checkpoint may not have ended before the kill; what follows it is one rank's.
+        of_two_ranks = max(stopped, (killed // 20 - 1) * 20)
+        self.assertEqual(losses[:of_two_ranks], expected[:of_two_ranks])
+        for step, (loss, wanted) in enumerate(zip(losses, expected), 1):
+            self.assertLess(abs(loss / wanted - 1), 1e-4, f"step {step}")
+
+    def kill_after(self, printed, run_dir, step):
+        """Runs the line in a shell until the step is done, kills all its processes, and returns the last step done."""
+        process = subprocess.Popen(["sh", "-c", printed], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   stdin=subprocess.DEVNULL, start_new_session=True,
+                                   env=harness.environment(XDG_STATE_HOME=self.env.path("state")))
+        self.addCleanup(process.stdout.close)
+        end = time.monotonic() + LIMIT_S
+        while process.poll() is None and time.monotonic() < end and self.last_step(run_dir) < step:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        for pid, _ in harness.job_processes(run_dir):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        text = process.communicate(timeout=LIMIT_S)[0]
+        self.assertGreaterEqual(self.last_step(run_dir), step, text)
+        return self.last_step(run_dir)
+
+    @staticmethod
+    def last_step(run_dir):
+        with open(os.path.join(run_dir, "metrics.jsonl")) as file:
+            lines = [line for line in file if line.endswith("\n")]
+        return json.loads(lines[-1])["step"] if lines else 0
 
     def test_errors_are_red_unless_colours_are_off(self):
         command = [harness.program("dslaunch"), self.env.path("no-model.pt")]
