@@ -1,5 +1,12 @@
-// Stages 0 and 1: full gradients are accumulated and reduced once a step.
+// Stages 0 and 1: the gradients of a unit are added up in buffers of this rank and reduced once a step, in a fixed
+// order of units that needs no agreement between ranks.
+//
+// At stage 1, in a step of one micro batch, a buffer is dropped when it is reduced: this rank keeps its slice alone, in
+// the sink. In other steps buffers stay until the update: later micro batches are added to them, and at stage 0 all of
+// them is this rank's.
 #include <ATen/ATen.h>
+
+#include <deque>
 
 #include "base/error.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
@@ -28,6 +35,8 @@ class BucketedAllReduce final : public GradientReduction {
         is_taken_(table.units.size()) {}
 
   void begin_accumulation_step(bool is_last) override {
+    drops_reduced_ = options_.stage == 1 && is_last && !has_begun_;
+    has_begun_ = true;
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
     reduces_as_ready_ = false;
     next_unit_ = static_cast<int>(groups_of_unit_.size()) - 1;
@@ -35,15 +44,17 @@ class BucketedAllReduce final : public GradientReduction {
   }
 
   // Tied parameters wait for the other stages.
-  void begin_last_backward() override { reduces_as_ready_ = streams_.overlaps() && options_.tied.parameters.empty(); }
+  void begin_last_backward() override {
+    reduces_as_ready_ = (drops_reduced_ || streams_.overlaps()) && options_.tied.parameters.empty();
+  }
 
   void expect(int unit) override { open_calls_[unit] += 1; }
 
   std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) override {
-    const auto type = options_.accumulation_dtype;
-    if (!holds_products(type, factors, options_.device)) return std::nullopt;
-    if (!keeps_bits(type, factors, options_.device, /*is_first_call=*/!is_taken_[unit])) return std::nullopt;
     const auto location = locations_[unit][parameter];
+    if (!holds_products(buffer_dtype(location.group), factors, options_.device)) return std::nullopt;
+    const bool is_first_call = !is_taken_[unit];
+    if (!keeps_bits(options_.accumulation_dtype, factors, options_.device, is_first_call)) return std::nullopt;
     auto& buffer = buffer_of_group(location.group);
     const at::Tensor& slice = buffer.segments[location.segment];
     if (!is_fast_to_write(slice)) return std::nullopt;
@@ -53,17 +64,16 @@ class BucketedAllReduce final : public GradientReduction {
   }
 
   void take(int unit, std::vector<at::Tensor> gradients, bool) override {
-    GradientCopies copies;
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) continue;
-      const auto location = locations_[unit][i];
-      auto& buffer = buffer_of_group(location.group);
-      copies.add(buffer.segments[location.segment], gradients[i], !buffer.written[location.segment]);
-      buffer.written[location.segment] = true;
+    if (reduces_as_ready_) reduce_ready_units();  // those after it that this rank has not called
+    DSL_CHECK(unit <= next_unit_, "the gradients of a unit arrive before it is reduced");
+    const bool is_ready = reduces_as_ready_ && unit == next_unit_ && open_calls_[unit] == 1;
+    for (int group : groups_of_unit_[unit]) {
+      add(unit, group, gradients);
+      if (is_ready) reduce_group(group);  // before the next one takes memory
     }
-    copies.run();
     open_calls_[unit] -= 1;
     is_taken_[unit] = true;
+    if (is_ready) next_unit_ -= 1;
     if (reduces_as_ready_) reduce_ready_units();
   }
 
@@ -74,18 +84,27 @@ class BucketedAllReduce final : public GradientReduction {
     sum_tied();
     for (; next_unit_ >= 0; --next_unit_) reduce_unit(next_unit_);
     streams_.wait(reduced_);
+    under_reduction_.clear();
   }
 
+  // Without a finish() before it, reductions may still read.
   void release() override {
+    streams_.wait(reduced_);
+    under_reduction_.clear();
     for (auto& buffer : buffers_) buffer = {};
     std::fill(is_taken_.begin(), is_taken_.end(), false);
+    has_begun_ = false;
   }
 
  private:
   struct Buffer {                      // of a group; empty until its first gradient
-    at::Tensor sum;                    // accumulation dtype, padded
+    at::Tensor sum;                    // padded
     std::vector<at::Tensor> segments;  // 1-D views
     std::vector<bool> written;         // by segment
+  };
+  struct ReducedBuffer {
+    at::Tensor sum;
+    StreamMark is_free;  // the end of its reduction
   };
 
   Range own_range(const FlatGroup& group) const {
@@ -93,20 +112,43 @@ class BucketedAllReduce final : public GradientReduction {
                                : shard_range(group, data_group_.rank(), data_group_.size());
   }
 
+  // The gradients of a call that is the step's only one for a buffer need no room for sums.
+  at::ScalarType buffer_dtype(int index) const {
+    const Buffer& buffer = buffers_[index];
+    if (buffer.sum.defined()) return buffer.sum.scalar_type();
+    const auto& group = groups_[index];
+    const bool is_only_call = drops_reduced_ && open_calls_[group.unit] <= 1;
+    return is_only_call ? bucket_dtype(group, options_, data_group_.size()) : options_.accumulation_dtype;
+  }
+
   Buffer& buffer_of_group(int index) {
     Buffer& buffer = buffers_[index];
     if (buffer.sum.defined()) return buffer;
+    // One buffer is filled while others are reduced.
+    while (std::ssize(under_reduction_) >= kNumGradientBuckets) {
+      streams_.wait(under_reduction_.front().is_free);
+      under_reduction_.pop_front();
+    }
     const auto& group = groups_[index];
-    const auto options = at::TensorOptions().device(options_.device).dtype(options_.accumulation_dtype);
+    const auto options = at::TensorOptions().device(options_.device).dtype(buffer_dtype(index));
     buffer.sum = at::empty({group.padded_numel}, options);
     buffer.sum.narrow(0, group.numel, group.padded_numel - group.numel).zero_();
     for (const auto& segment : group.segments)
       buffer.segments.push_back(buffer.sum.narrow(0, segment.offset, segment.numel));
     buffer.written.resize(group.segments.size());
-    const Range own = own_range(group);
-    const bool has_room = options_.accumulation_dtype == at::kFloat;
-    sink_.prepare(index, has_room ? buffer.sum.narrow(0, own.begin, own.size()) : at::Tensor());
     return buffer;
+  }
+
+  void add(int unit, int group, const std::vector<at::Tensor>& gradients) {
+    GradientCopies copies;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const auto location = locations_[unit][i];
+      if (!gradients[i].defined() || location.group != group) continue;
+      auto& buffer = buffer_of_group(group);
+      copies.add(buffer.segments[location.segment], gradients[i], !buffer.written[location.segment]);
+      buffer.written[location.segment] = true;
+    }
+    copies.run();
   }
 
   // Of this rank's micro batches, over the stages that hold the parameter.
@@ -137,14 +179,28 @@ class BucketedAllReduce final : public GradientReduction {
   }
 
   void reduce_unit(int unit) {
-    for (int group : groups_of_unit_[unit]) buffer_of_group(group);  // also those without any gradient
-    streams_.wait(SideStream::kReduction, streams_.mark());
-    reduced_ = streams_.run(SideStream::kReduction, [&] {
-      for (int group : groups_of_unit_[unit]) reduce_group(group);
-    });
+    for (int group : groups_of_unit_[unit]) reduce_group(group);
   }
 
   void reduce_group(int index) {
+    Buffer& buffer = buffer_of_group(index);  // also one without any gradient
+    sink_.prepare(index, room_in(index));
+    streams_.wait(SideStream::kReduction, streams_.mark());
+    reduced_ = streams_.run(SideStream::kReduction, [&] { deliver(index); });
+    if (!drops_reduced_) return;
+    if (streams_.is_pending(reduced_)) under_reduction_.push_back({buffer.sum, reduced_});
+    buffer = {};
+  }
+
+  // The sink may keep a slice where it is if nothing around it stays for its sake.
+  at::Tensor room_in(int index) const {
+    const at::Tensor& sum = buffers_[index].sum;
+    const Range own = own_range(groups_[index]);
+    const bool lends = sum.scalar_type() == at::kFloat && (!drops_reduced_ || own.size() == sum.numel());
+    return lends ? sum.narrow(0, own.begin, own.size()) : at::Tensor();
+  }
+
+  void deliver(int index) {
     auto& buffer = buffers_[index];
     const Range own = own_range(groups_[index]);
     GradientCopies unused;
@@ -172,11 +228,14 @@ class BucketedAllReduce final : public GradientReduction {
   comm::Communicator& data_group_;
   const std::vector<std::vector<SegmentLocation>> locations_;
   const std::vector<std::vector<int>> groups_of_unit_;
-  std::vector<Buffer> buffers_;
-  std::vector<int> open_calls_;  // by unit: calls whose gradients have not arrived yet
-  std::vector<bool> is_taken_;   // by unit: the gradients of a call have arrived in this step
-  int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
-  bool reduces_as_ready_ = false;
+  std::vector<Buffer> buffers_;                // by group
+  std::deque<ReducedBuffer> under_reduction_;  // dropped ones whose reduction may still run, the oldest first
+  std::vector<int> open_calls_;                // by unit: calls whose gradients have not arrived yet
+  std::vector<bool> is_taken_;                 // by unit: the gradients of a call have arrived in this step
+  int next_unit_ = -1;                         // units are reduced from the last to the root, in this fixed order
+  bool has_begun_ = false;                     // an accumulation step, since release()
+  bool drops_reduced_ = false;                 // in this step
+  bool reduces_as_ready_ = false;              // in the backward that runs
   StreamMark reduced_;
 };
 

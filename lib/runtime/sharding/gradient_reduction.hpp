@@ -49,7 +49,8 @@ class GradientReduction {
 // All arguments must outlive the result. `groups`: the trained ones.
 //
 // Stages 0 and 1: gradients are accumulated over the micro batches in one buffer per group, then reduced and delivered
-// once (with overlap: while the last backward runs, from the last unit to the root).
+// once (with overlap, or at stage 1 with one micro batch: while the last backward runs, from the last unit to the
+// root). At stage 1 with one micro batch a buffer lives from its unit's backward to its reduction.
 std::unique_ptr<GradientReduction> make_bucketed_all_reduce(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups, GradientSink& sink,
                                                             const ShardingOptions& options, StepStreams& streams,

@@ -31,6 +31,7 @@ struct ShardingOptions {
   std::vector<int> optimizer_groups;           // by parameter; empty: all in one
   int64_t max_group_numel = 500'000'000;       // reduce_bucket_size and allgather_bucket_size
   at::ScalarType accumulation_dtype = at::kFloat;
+  bool accumulates = false;  // a step has several micro batches, or those of a pipeline; for plans of memory
   std::optional<at::ScalarType> communication_dtype;  // empty: the group's compute dtype
   double predivide = 1.0;                             // gradients are divided by it before they are summed
   bool use_reduce_scatter = true;                     // false: all-reduce, then each rank takes its slice
@@ -71,7 +72,6 @@ struct ShardingOptions {
   struct Offload {
     double optimizer_share = 0;    // of the trained elements, whose masters, moments and gradients are offloaded
     bool parameters = false;       // stage 3: gathered parameters rest on the host; a single rank gathers, too
-    bool accumulates = false;      // a step has several micro batches
     bool keeps_gradients = false;  // until the next step's are released: updates are delayed
     // Host memory of an element; 0 for what rests in files.
     int64_t state_bytes = 0;  // of master and moments

@@ -86,6 +86,8 @@ class Count {
     const int rank = layout_.num_shards > 1 ? of_.rank : 0;
     return shard_range(layout_.groups[index], rank, layout_.num_shards);
   }
+  // Stages 0 and 1: a rank adds up its own gradients whole, until the update.
+  bool keeps_sums() const { return options_.stage == 0 || (options_.stage == 1 && options_.accumulates); }
   bool is_on_host(const FlatGroup& group) const { return group.is_gathered && options_.offload.parameters; }
 
   void add_parameters(size_t index) {
@@ -120,9 +122,10 @@ class Count {
     const auto add = [&](int64_t numel, at::ScalarType dtype) {
       memory_.add(Tier::kDevice, Use::kGradients, numel * size_of(dtype));
     };
-    if (options_.stage < 2) add(group.padded_numel, sum);
+    if (keeps_sums()) add(group.padded_numel, sum);
     if (options_.stage >= 2 && !is_offloaded) add(own, sum);
-    if (!is_offloaded && sum != at::kFloat) add(own, at::kFloat);  // what the optimizer reads
+    const bool is_sum_read = sum == at::kFloat && (keeps_sums() || options_.stage >= 2);
+    if (!is_offloaded && !is_sum_read) add(own, at::kFloat);  // what the optimizer reads
     if (!is_offloaded) return;
     const int64_t bytes = own * size_of(host_gradient_dtype(group, options_, of_.num_data_ranks));
     memory_.add(tier_of(HostUse::kGradient), Use::kGradients, bytes * (options_.offload.keeps_gradients ? 2 : 1));
@@ -150,14 +153,23 @@ class Count {
       memory_.add(Tier::kDevice, Use::kBuckets, kNumGradientBuckets * bucket_bytes(layout_.trained(), options_));
     }
     if (options_.for_evaluation) return;
-    int64_t largest_wire = 0;
-    for (const auto& group : layout_.trained()) {
+    int64_t largest_bucket = 0, largest_wire = 0;
+    for (size_t i = 0; i < layout_.num_trained; ++i) {
+      const FlatGroup& group = layout_.groups[i];
       const auto wire = wire_dtype(group, options_);
-      const bool converts = options_.stage < 2 && of_.num_data_ranks > 1 && wire != options_.accumulation_dtype;
+      const auto sum = keeps_sums() ? options_.accumulation_dtype : bucket_dtype(group, options_, of_.num_data_ranks);
+      const bool converts = options_.stage < 2 && of_.num_data_ranks > 1 && wire != sum;
       if (converts) largest_wire = std::max(largest_wire, group.padded_numel * size_of(wire));
+      if (drops_reduced(i)) largest_bucket = std::max(largest_bucket, group.padded_numel * size_of(sum));
       if (options_.loco) memory_.add(Tier::kDevice, Use::kBuckets, group.padded_numel * size_of(at::kFloat));
     }
-    memory_.add(Tier::kDevice, Use::kBuckets, largest_wire);
+    memory_.add(Tier::kDevice, Use::kBuckets, kNumGradientBuckets * largest_bucket + largest_wire);
+  }
+
+  // A single rank's own slice is all of the bucket and stays in it, if it is in fp32.
+  bool drops_reduced(size_t index) const {
+    if (options_.stage != 1 || keeps_sums()) return false;
+    return of_.num_data_ranks > 1 || layout_.is_offloaded[index] || options_.accumulation_dtype != at::kFloat;
   }
 
   const StateLayout& layout_;
@@ -216,11 +228,18 @@ at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options
   return options.communication_dtype.value_or(group.dtype);
 }
 
+// Rounding to a type that holds a value changes nothing, and a division before the sum is computed in fp32 either way.
+at::ScalarType bucket_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
+  const auto wire = wire_dtype(group, options), sum = options.accumulation_dtype;
+  const bool is_exact = wire == group.dtype && (sum == at::kFloat || sum == wire);
+  return num_data_ranks > 1 && is_exact ? wire : sum;
+}
+
 at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
   const bool is_one_rank = num_data_ranks == 1;
   const auto wire = wire_dtype(group, options);
   if (options.stage < 2) return is_one_rank ? options.accumulation_dtype : wire;
-  if (options.offload.accumulates || options.accumulation_dtype != at::kFloat) return options.accumulation_dtype;
+  if (options.accumulates || options.accumulation_dtype != at::kFloat) return options.accumulation_dtype;
   return options.quantized_gradients && !is_one_rank ? at::kFloat : wire;
 }
 

@@ -34,11 +34,15 @@ std::vector<StoredSlice> stored_slices(const StateLayout& layout, const Sharding
 
 // In which reductions carry the gradients of a group.
 at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options);
+// Stage 1, a step of one micro batch: in which the gradients of a unit's only call wait for their reduction. Theirs, if
+// it is what goes over the wire; a sum in `accumulation_dtype` would have the same values.
+at::ScalarType bucket_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
 // What host memory holds of an offloaded group's gradients: the dtype of the slices that reductions deliver, unless
 // several of them are added up.
 at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
-// Stages 2 and 3: the size of each of the two buckets.
+// Of reductions that follow backward: one bucket is filled while the other is reduced.
 inline constexpr int64_t kNumGradientBuckets = 2;
+// Stages 2 and 3: the size of each.
 int64_t bucket_bytes(std::span<const FlatGroup> trained, const ShardingOptions& options);
 // What ShardingOptions::Offload::reserve is called with.
 int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& options, int num_data_ranks, int rank);

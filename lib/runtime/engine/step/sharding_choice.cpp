@@ -90,7 +90,6 @@ ShardingOptions::Offload choose_offload(const config::JobConfig& config, const E
   const bool offloads_state = optimizer.device != config::OffloadDevice::kNone && !options.for_evaluation;
   if (offloads_state) out.optimizer_share = optimizer.ratio;
   out.keeps_gradients = offloads_state && optimizer.delayed_update;
-  out.accumulates = config.batch.accumulation > 1;
   const bool state_in_files = offloads_to_files(config);
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
   out.buffer_bytes = [&config, num_moments](std::span<const int64_t> spans, std::span<const StoredSlice> stored) {
@@ -125,6 +124,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.compute_dtypes = compute_dtypes(table, options);
   out.max_group_numel = std::max<int64_t>(1, std::min(*zero.reduce_bucket_size, zero.allgather_bucket_size));
   if (config.grad_accum_dtype) out.accumulation_dtype = precision::to_torch(*config.grad_accum_dtype);
+  out.accumulates = config.batch.accumulation > 1 || config.pipeline.stages > 1;
   out.communication_dtype = precision::to_torch(config.communication_data_type);
   out.predivide = predivide(config, out, data_ranks);
   out.use_reduce_scatter = zero.reduce_scatter;

@@ -81,10 +81,10 @@ at::Tensor written(FlatParameters& parameters, const at::Tensor& gradient) {
   return {};
 }
 
-// Two micro steps on every rank; collects the reduced gradients that the shards own and checks the parameters after an
-// update of the masters and a gather.
+// Two steps of `num_micro` micro steps on every rank; collects the reduced gradients that the shards own and checks the
+// parameters after an update of the masters and a gather.
 void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome,
-              bool writes) {
+              int num_micro, bool writes) {
   StepStreams streams(at::kCPU, false);
   FlatParameters parameters(table, options, streams, group, group);
   parameters.load(read_initial);
@@ -95,8 +95,8 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
       std::lock_guard lock(outcome.mutex);
       CHECK_FALSE(arrays.gradient.defined());
     }
-    for (int micro = 0; micro < 2; ++micro) {
-      run_up_to_gradients(parameters, micro == 1);
+    for (int micro = 0; micro < num_micro; ++micro) {
+      run_up_to_gradients(parameters, micro + 1 == num_micro);
       at::Tensor gradient = gradient_of(table, 2, group.rank(), micro);
       if (writes) gradient = written(parameters, gradient);
       parameters.take_gradients(1, {gradient, at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
@@ -134,6 +134,7 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
           "[runtime][sharding]") {
   const int ranks = GENERATE(1, 2, 3, 4);
   const int stage = GENERATE(0, 1, 2, 3);
+  const int num_micro = GENERATE(1, 2);
   const bool fused = GENERATE(true, false), writes = GENERATE(true, false);
   const auto table = make_table();
   ShardingOptions options;
@@ -151,7 +152,7 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       test::ThreadCommunicator group(shared, rank);
-      run_rank(table, options, group, outcome, writes);
+      run_rank(table, options, group, outcome, num_micro, writes);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -159,7 +160,7 @@ TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused para
   for (int parameter = 0; parameter < 5; ++parameter) {
     auto expected = at::zeros(table.parameters[parameter].shape);
     for (int rank = 0; rank < ranks && parameter != 3; ++rank) {
-      for (int micro = 0; micro < 2; ++micro) expected += gradient_of(table, parameter, rank, micro);
+      for (int micro = 0; micro < num_micro; ++micro) expected += gradient_of(table, parameter, rank, micro);
     }
     expected = expected.reshape({-1});
     for (int64_t i = 0; i < expected.numel(); ++i) CHECK(outcome.sums[parameter][i] == expected[i].item<double>());

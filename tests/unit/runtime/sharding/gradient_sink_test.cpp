@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@ class RecordingSink final : public GradientSink {
   void prepare(int group, const at::Tensor&) override { prepared_.insert(group); }
   void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) override {
     CHECK(prepared_.erase(group) == 1);
+    delivered_.push_back(slice.storage().getWeakStorageImpl());
     events_.push_back(
         fmt::format("{} {}{}{}", group, slice.sum().item<float>(), is_first ? " first" : "", is_last ? " last" : ""));
   }
@@ -30,10 +33,15 @@ class RecordingSink final : public GradientSink {
   void release() override {}
 
   std::vector<std::string> take() { return std::exchange(events_, {}); }
+  // Deliveries whose memory still lives.
+  int64_t count_live() const {
+    return std::count_if(delivered_.begin(), delivered_.end(), [](const auto& memory) { return !memory.expired(); });
+  }
 
  private:
   std::set<int> prepared_;
   std::vector<std::string> events_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> delivered_;
 };
 
 // A root of one parameter and a block of two, each in a flat group of its own.
@@ -102,6 +110,76 @@ TEST_CASE("stages 0 and 1 deliver each group once, from the last unit to the roo
   CHECK(example.sink.take() == Events{"1 44 first last", "2 44 first last", "0 400 first last"});
 }
 
+TEST_CASE("at stage 1 the only micro batch of a step is delivered unit by unit, and no buffer stays",
+          "[runtime][gradient_sink]") {
+  Example example(1);
+  const auto reduction = example.reduction();
+  for (int step = 0; step < 2; ++step) {
+    reduction->begin_accumulation_step(/*is_last=*/true);
+    for (int unit : {0, 1, 1}) reduction->expect(unit);
+    reduction->take(1, gradients(2, 1), false);
+    CHECK(example.sink.take().empty());
+    reduction->take(1, gradients(2, 10), false);
+    CHECK(example.sink.take() == Events{"1 44 first last", "2 44 first last"});
+    CHECK(example.sink.count_live() == 0);
+    reduction->take(0, gradients(1, 100), false);
+    CHECK(example.sink.take() == Events{"0 400 first last"});
+    reduction->finish();
+    CHECK(example.sink.take().empty());
+    CHECK(example.sink.count_live() == 0);
+    reduction->release();
+  }
+  run_step(*reduction, false);
+  run_step(*reduction, true);
+  reduction->finish();
+  CHECK(example.sink.take() == Events{"1 88 first last", "2 88 first last", "0 800 first last"});
+  CHECK(example.sink.count_live() == 3);
+  reduction->release();
+  CHECK(example.sink.count_live() == 0);
+}
+
+TEST_CASE("at stage 1 a unit that this rank has not called is reduced with the next one", "[runtime][gradient_sink]") {
+  Example example(1);
+  const auto reduction = example.reduction();
+  reduction->begin_accumulation_step(/*is_last=*/true);
+  reduction->expect(0);
+  reduction->take(0, gradients(1, 100), false);
+  CHECK(example.sink.take() == Events{"1 0 first last", "2 0 first last", "0 400 first last"});
+  CHECK_THROWS_WITH(reduction->take(1, gradients(2, 1), false), Catch::Contains("arrive before it is reduced"));
+}
+
+// bf16 has 8 bits: 256 + 1 is 256, 256 + 2 is not.
+TEST_CASE("at stage 1 calls are added up in the accumulation dtype, a single one in that of the wire",
+          "[runtime][gradient_sink]") {
+  const auto shared = std::make_shared<test::ThreadGroup>(2);
+  std::vector<Events> events(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator both(shared, rank);
+      Example example(1);
+      example.options.compute_dtypes.assign(3, at::kBFloat16);
+      example.groups = plan_flat_groups(
+          example.table, {.compute_dtypes = example.options.compute_dtypes, .num_shards = 2, .max_group_numel = 1});
+      const auto reduction =
+          make_bucketed_all_reduce(example.table, example.groups, example.sink, example.options, example.streams, both);
+      const auto of_call = [](double value) { return std::vector<at::Tensor>(2, at::full({4}, value, at::kBFloat16)); };
+      for (int num_calls : {3, 1}) {
+        reduction->begin_accumulation_step(/*is_last=*/true);
+        for (int call = 0; call < num_calls; ++call) reduction->expect(1);
+        for (int call = 0; call < num_calls; ++call) reduction->take(1, of_call(call == 0 ? 256 : 1), false);
+        reduction->finish();
+        reduction->release();
+      }
+      events[static_cast<size_t>(rank)] = example.sink.take();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const std::string sum = fmt::format("{}", 4 * 2 * 258), of_one = fmt::format("{}", 4 * 2 * 256);
+  CHECK(events[0] == Events{"1 " + sum + " first last", "2 " + sum + " first last", "0 0 first last",
+                            "1 " + of_one + " first last", "2 " + of_one + " first last", "0 0 first last"});
+}
+
 TEST_CASE("stages 2 and 3 deliver every call, and tell the first and the last of a step", "[runtime][gradient_sink]") {
   Example example(GENERATE(2, 3));
   const auto reduction = example.reduction();
@@ -121,6 +199,7 @@ TEST_CASE("stages 0 and 1 take what products wrote into an empty buffer, and add
   const auto reduction = example.reduction();
   for (int step = 0; step < 2; ++step) {
     reduction->begin_accumulation_step(true);
+    for (int unit : {0, 1, 1}) reduction->expect(unit);
     CHECK_FALSE(reduction->destination(1, 0, at::kBFloat16));
     CHECK(write(*reduction, 0, 1));
     CHECK(write(*reduction, 0, 2, /*is_empty=*/false));

@@ -95,6 +95,20 @@ TEST_CASE("parameters in fp64 have no masters", "[runtime][engine][sharding_choi
   });
 }
 
+TEST_CASE("gradients are added up over several micro batches, and over those of a pipeline",
+          "[runtime][engine][sharding_choice]") {
+  config::JobConfig config;
+  const auto accumulates = [&] {
+    return choose_sharding(table_of({{"w", {4, 4}}}), config, in(at::kFloat), 1, /*num_moments=*/2).accumulates;
+  };
+  CHECK_FALSE(accumulates());
+  config.batch.accumulation = 2;
+  CHECK(accumulates());
+  config.batch.accumulation = 1;
+  config.pipeline.stages = 2;
+  CHECK(accumulates());
+}
+
 TEST_CASE("what is offloaded follows stage, devices and use", "[runtime][engine][sharding_choice]") {
   config::JobConfig config;
   config.zero.stage = 3;
@@ -109,11 +123,8 @@ TEST_CASE("what is offloaded follows stage, devices and use", "[runtime][engine]
   CHECK(offload().optimizer_share == 0.25);
   CHECK(offload().parameters);
   CHECK(offload().state_bytes == 12);
-  CHECK_FALSE(offload().accumulates);
   CHECK(offload(/*for_evaluation=*/true).optimizer_share == 0);
   CHECK(offload(/*for_evaluation=*/true).parameters);
-  config.batch.accumulation = 2;
-  CHECK(offload().accumulates);
   config.zero.stage = 2;
   CHECK_FALSE(offload().parameters);
   config.zero.offload_optimizer.device = config::OffloadDevice::kFile;
