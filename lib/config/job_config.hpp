@@ -136,6 +136,7 @@ struct Zero {
   std::optional<int64_t> param_persistence_threshold = 100'000;
   int64_t model_persistence_threshold = INT64_MAX;
   int64_t max_live_parameters = 1'000'000'000;
+  int64_t max_reuse_distance = 1'000'000'000;
   // ZeRO++.
   int64_t hpz_partition_size = 1;  // size of the rank group that all-gathers within itself after the first all-gather
                                    // of a step; 1: off

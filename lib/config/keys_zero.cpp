@@ -42,6 +42,10 @@ constexpr KeySpec kRows[] = {
         "zero_optimization.stage3_max_live_parameters",
         "stage 3: maximum elements in the slots where units are gathered (at least one unit)")
         .min(0),
+    key<&JobConfig::zero, &Zero::max_reuse_distance>(
+        "zero_optimization.stage3_max_reuse_distance",
+        "stage 3: units stay gathered from forward to backward if fewer elements than this are gathered between")
+        .min(0),
     key<&JobConfig::zero, &Zero::gather_16bit_weights_on_save>(
         "zero_optimization.stage3_gather_16bit_weights_on_model_save",
         "every checkpoint also has the full weights in the compute type, weights.safetensors; at any stage"),

@@ -119,9 +119,6 @@ constexpr KeySpec kTrainingKeys[] = {
     tuning("zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", "full updates at the start").min(0),
     tuning("zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "cores that PyTorch keeps").min(0).max(1),
     tuning("zero_optimization.zenflow.steps_per_epoch", kInt, "null", "set by DeepSpeed").min(1),
-    no_counterpart("zero_optimization.stage3_max_reuse_distance", kInt, "1000000000",
-                   "stage 3: a unit stays in its slot until another one needs it")
-        .min(0),
     no_counterpart("zero_optimization.stage3_module_granularity_threshold", kInt, "0",
                    "stage 3: \"units\" says what is gathered as one"),
     no_counterpart("zero_optimization.stage3_use_all_reduce_for_fetch_params", kBool, "false",

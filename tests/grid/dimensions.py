@@ -49,7 +49,9 @@ VARIANTS = {
     "prescale": {"prescale_gradients": True},
     "comm_fp32": {"communication_data_type": "fp32"},
     "one_slot": {"zero_optimization": {"stage3_max_live_parameters": 0, "stage3_prefetch_bucket_size": 0}},
-    "no_prefetch": {"zero_optimization": {"stage3_prefetch_bucket_size": 0}},
+    "no_prefetch": {"zero_optimization": {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0}},
+    # Two slots for most units; the last ones stay gathered from forward to backward.
+    "some_kept": {"zero_optimization": {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 100}},
     "some_whole": {"zero_optimization": {"stage3_param_persistence_threshold": 20}},
     # State in host memory; what a stage cannot offload stays.
     "offload": lambda case: offloaded(case, {"offload_optimizer": {"device": "cpu"}}),

@@ -1,4 +1,5 @@
-// Stage 3 parameters: each rank keeps its slices; parameters are whole only while a unit runs, in a ring of slots.
+// Stage 3 parameters: each rank keeps its slices; parameters are whole only while a unit runs, in a ring of slots, or
+// between forward and backward, in a slot of the unit's own (slot_layout.hpp).
 //
 // A unit always uses the same slot, in forward and in backward, so a tensor that autograd saved from a parameter (a
 // view, a transpose) is valid again once the unit is gathered again. The root's parameters have their own slot, since

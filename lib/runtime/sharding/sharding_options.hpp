@@ -42,6 +42,7 @@ struct ShardingOptions {
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
   int64_t prefetch_numel = 50'000'000;
   int64_t max_live_numel = 1'000'000'000;
+  int64_t max_reuse_numel = 0;  // units stay gathered from forward to backward if less is gathered meanwhile
   // ZeRO++.
   bool quantized_weights = false;    // stage 3: gathers carry 8-bit integers
   bool quantized_frozen = false;     // stage 3: frozen parameters are stored and gathered as 8-bit integers

@@ -1,5 +1,8 @@
 // Stage 3: which groups a unit gathers, where they lie in its slot buffer, and how large the slots are. Pure; any
 // thread.
+//
+// Most units share a ring of slots. The last ones, which backward needs soon after forward, have a slot each
+// (ShardingOptions::max_reuse_numel), so that they are gathered once for both.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +22,7 @@ struct UnitLayout {
 
 struct SlotLayout {
   std::vector<UnitLayout> units;    // by unit
-  std::vector<int64_t> slot_bytes;  // by slot; the last one is the root's
+  std::vector<int64_t> slot_bytes;  // by slot: the ring, those of single units, the root's
 };
 
 SlotLayout plan_slots(size_t num_units, const std::vector<FlatGroup>& groups, const ShardingOptions& options);

@@ -22,7 +22,7 @@ class Job(NamedTuple):
 ZERO = {
     "reduce_bucket_size": [1, 40, 333], "allgather_bucket_size": [1, 40, 333], "reduce_scatter": [False],
     "allgather_partitions": [False], "overlap_comm": [True, False], "stage3_prefetch_bucket_size": [0, 30],
-    "stage3_max_live_parameters": [0, 100], "stage3_model_persistence_threshold": [0, 30],
+    "stage3_max_live_parameters": [0, 100], "stage3_max_reuse_distance": [0, 0, 100], "stage3_model_persistence_threshold": [0, 30],
     "stage3_param_persistence_threshold": [0, 0, 10, 50], "round_robin_gradients": [True], "sub_group_size": [1, 10],
 }
 PRECISIONS = [

@@ -133,6 +133,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.model_persistence_threshold = zero.model_persistence_threshold;
   out.prefetch_numel = *zero.prefetch_bucket_size;
   out.max_live_numel = zero.max_live_parameters;
+  out.max_reuse_numel = zero.max_reuse_distance;
   out.quantized_weights = zero.quantized_weights;
   out.quantized_frozen = zero.quantized_frozen;
   out.quantized_gradients = zero.quantized_gradients;

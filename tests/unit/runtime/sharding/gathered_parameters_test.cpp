@@ -42,7 +42,8 @@ at::Tensor values_of(int unit, int64_t begin, int64_t end) {
 // A root and `num_units` units of one parameter with 100 elements each; one rank unless told.
 struct Bench {
   Bench(int num_units, int64_t prefetch_numel, int64_t max_live_numel,
-        std::shared_ptr<test::ThreadGroup> world = ranks(1), int rank = 0, comm::Communicator* host = nullptr)
+        std::shared_ptr<test::ThreadGroup> world = ranks(1), int rank = 0, comm::Communicator* host = nullptr,
+        int64_t max_reuse_numel = 0)
       : communicator(world, rank) {
     table.units.push_back({"", {}});
     for (int i = 0; i < num_units; ++i) {
@@ -62,6 +63,7 @@ struct Bench {
     options.stage = 3;
     options.prefetch_numel = prefetch_numel;
     options.max_live_numel = max_live_numel;
+    options.max_reuse_numel = max_reuse_numel;
     options.secondary_group = host;
     gathered = std::make_unique<GatheredParameters>(table, groups, GatheredParameters::AtRest{at_rest}, options,
                                                     streams, communicator);
@@ -119,6 +121,61 @@ TEST_CASE("the limit of live elements bounds the slots, and one unit always fits
   CHECK(Bench(6, 1'000'000, 1'000'000).gathered->num_slots() == 6);
   CHECK(Bench(6, 1'000'000, 300).gathered->num_slots() == 2);
   CHECK(Bench(6, 1'000'000, 1).gathered->num_slots() == 1);
+}
+
+namespace {
+
+// Gathers of a forward and a backward over six units of 128 padded elements, without prefetch: a ring of two slots.
+// Between forward and backward of the i-th from the end, 2 * 128 * i elements are gathered.
+int count_gathers(int64_t max_reuse_numel, int64_t max_live_numel = 1'000'000) {
+  Bench bench(6, 0, max_live_numel, ranks(1), 0, nullptr, max_reuse_numel);
+  std::vector<const void*> addresses(7);
+  for (int pass = 0; pass < 2; ++pass) {  // the second one gathers as much: its shards are others
+    for (int unit = 1; unit <= 6; ++unit) {
+      bench.unshard(unit);
+      bench.gathered->hold(unit);
+      bench.gathered->expect_backward(unit);
+      addresses[unit] = bench.address(unit);
+      bench.gathered->release(unit);
+    }
+    for (int unit = 6; unit >= 1; --unit) {
+      bench.unshard(unit);
+      bench.gathered->hold(unit);
+      CHECK(bench.address(unit) == addresses[unit]);
+      CHECK(bench.is_whole(unit));
+      bench.gathered->backward_done(unit);
+    }
+    bench.gathered->end_pass();
+    bench.gathered->shards_changed();
+  }
+  CHECK(bench.communicator.num_gathers % 2 == 0);
+  return bench.communicator.num_gathers / 2;
+}
+
+}  // namespace
+
+TEST_CASE("the last units stay gathered from forward to backward, as far as the reuse distance goes",
+          "[runtime][sharding][gathered]") {
+  CHECK(count_gathers(0) == 10);       // the ring alone holds the last two
+  CHECK(count_gathers(1) == 9);        // the last one, and the ring two more
+  CHECK(count_gathers(2 * 128) == 9);  // as much as this is too far
+  CHECK(count_gathers(2 * 128 + 1) == 8);
+  CHECK(count_gathers(2 * 256 + 1) == 7);
+  CHECK(count_gathers(1'000'000) == 6);  // each once
+}
+
+TEST_CASE("units that stay gathered are within the limit of live elements", "[runtime][sharding][gathered]") {
+  CHECK(count_gathers(1'000'000, 2 * 128) == 10);
+  CHECK(count_gathers(1'000'000, 3 * 128) == 9);
+  CHECK(count_gathers(1'000'000, 5 * 128) == 7);
+  CHECK(count_gathers(1'000'000, 6 * 128) == 6);
+}
+
+TEST_CASE("an evaluation, which has no backward, keeps no unit gathered", "[runtime][sharding][gathered]") {
+  Bench bench(6, 0, 1'000'000, ranks(1), 0, nullptr, 1'000'000);
+  CHECK(bench.gathered->num_slots() == 8);  // two of the ring, which are empty
+  bench.options.for_evaluation = true;
+  CHECK(plan_slots(bench.table.units.size(), bench.groups, bench.options).slot_bytes.size() == 3);
 }
 
 TEST_CASE("a unit that still runs keeps its values when another one needs its slot", "[runtime][sharding][gathered]") {
