@@ -51,7 +51,7 @@ class GpuRuns(unittest.TestCase):
                     # Small models would stay whole at stage 3 by default.
                     config = base_config(kind, zero_optimization={
                         "stage": stage, "overlap_comm": stage != 1, "stage3_param_persistence_threshold": 0,
-                        "stage3_prefetch_bucket_size": 20000})
+                        "stage3_prefetch_bucket_size": 20000, "stage3_max_reuse_distance": 0})
                     if harness.BATCH % world:
                         config["train_batch_size"] = 32
                     expected = one_process.train(self.env.model(kind, form), self.env.data(kind), config, STEPS, shares)
