@@ -93,11 +93,16 @@ struct LibsshLink::State : LinkState {
 
 namespace {
 
-// All threads that use libssh must end before the process tears it down: at exit they are interrupted and waited for.
+// All threads that use libssh must end before the process tears it and OpenSSL down: at exit they are interrupted and
+// waited for.
 class LiveLinks {
  public:
   static LiveLinks& instance() {
     static LiveLinks* links = [] {
+      // OpenSSL tears itself down in a handler that it registers with its first use: that comes first, so that this
+      // one, registered later, runs before it.
+      char unused = 0;
+      ssh_get_random(&unused, 1, 0);
       std::atexit([] { instance().leave(); });
       return new LiveLinks;  // never destroyed: threads blocked in a name lookup may outlive everything
     }();
