@@ -12,7 +12,7 @@ inline constexpr char kResolvedConfigName[] = "config.resolved.json";
 std::string checkpoints_of_run(const std::string& run_dir);
 
 // The best checkpoint of a directory of checkpoints, as its file `best` names it (docs/checkpoint_format.md); empty:
-// there is no such file, or what it names is gone.
+// the file is missing, or what it names is gone.
 std::string best_checkpoint(const std::string& directory);
 
 // A checkpoint is there, complete or not, as far as this host sees.

@@ -92,11 +92,10 @@ void check_config_file(const std::string& config) {
 std::string best_checkpoint_in(const std::string& directory) {
   std::string best = best_checkpoint(directory);
   if (!best.empty()) return best;
-  throw UserError(
-      ExitCode::kNoInput,
-      fmt::format("--resume: there is no best checkpoint in {}: runs with checkpoint.keep_best name one there; "
-                  "'auto' takes the newest",
-                  directory));
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("--resume: no best checkpoint in {}: runs with checkpoint.keep_best name one there; "
+                              "'auto' takes the newest",
+                              directory));
 }
 
 // "best" and DIR/best become the checkpoint.

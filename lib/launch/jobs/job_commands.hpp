@@ -26,6 +26,8 @@ void warn_lost_output(const KnownJob& job);
 
 // The error (69) for a job whose supervisor is gone and recorded no end.
 Error unrecorded_end(const KnownJob& job);
+// Throws Error(69) for a job whose supervisor cannot be asked: it is lost, on another machine, or suspended.
+void check_supervisor_here(const KnownJob& job);
 
 // Shows the console from its beginning, then live, until the job has ended (returns its exit code) or Ctrl-C detaches
 // (returns 0). Throws Error(69) for a job of another machine, or when its supervisor disappears without a recorded end.

@@ -99,6 +99,21 @@ Error unrecorded_end(const KnownJob& job) {
                       job.record.job_id, job.record.supervisor.pid, job.record.state)};
 }
 
+void check_supervisor_here(const KnownJob& job) {
+  const auto& supervisor = job.record.supervisor;
+  if (job.condition == Condition::kLost) throw unrecorded_end(job);
+  if (job.condition == Condition::kElsewhere) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("job {} is supervised on {}: run this command there", job.record.job_id, supervisor.host));
+  }
+  if (is_suspended(supervisor)) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("the supervisor of job {} is suspended, perhaps by Ctrl-Z, and cannot query the agents: "
+                            "'kill -CONT {}' continues it",
+                            job.record.job_id, supervisor.pid));
+  }
+}
+
 void warn_lost_output(const KnownJob& job) {
   for (const auto& error : reload_job(job).record.errors) {
     log::warning("the job's output is incomplete: {}", printable(error));

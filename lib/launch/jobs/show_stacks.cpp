@@ -30,21 +30,10 @@ void check_ranks(const KnownJob& job, const std::vector<int>& ranks) {
 }
 
 void check_condition(const KnownJob& job) {
-  const auto& supervisor = job.record.supervisor;
   if (job.condition == Condition::kEnded) {
     throw Error(ExitCode::kUnavailable, fmt::format("job {} has ended: it has no stacks", job.record.job_id));
   }
-  if (job.condition == Condition::kLost) throw unrecorded_end(job);
-  if (job.condition == Condition::kElsewhere) {
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("job {} is supervised on {}: run this command there", job.record.job_id, supervisor.host));
-  }
-  if (is_suspended(supervisor)) {
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("the supervisor of job {} is suspended, perhaps by Ctrl-Z, and cannot query the agents: "
-                            "'kill -CONT {}' continues it",
-                            job.record.job_id, supervisor.pid));
-  }
+  check_supervisor_here(job);
 }
 
 Json fetch_stacks(const KnownJob& job, const std::vector<int>& ranks) {

@@ -240,7 +240,7 @@ void read_config(const fs::path& path, RunHistory& run) {
   const Json json = file.outcome.ok() ? parse(file.bytes) : Json();
   if (json.is_object()) return append_flat("", json, run.config);
   const char* what = file.outcome.ok() ? "is damaged" : "is missing";
-  run.notes.push_back(fmt::format("{} {}: there is no config to show", kResolvedConfigName, what));
+  run.notes.push_back(fmt::format("{} {}: the page shows no config", kResolvedConfigName, what));
 }
 
 // Those of which no event is recorded: saved by hand, or by an earlier version.

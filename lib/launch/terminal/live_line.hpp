@@ -1,4 +1,4 @@
-// The live line at the bottom of a terminal. It shows where a training run is, drawn anew with each report of rank 0
+// The live line at the bottom of a terminal. It shows where a training run is, redrawn with each report of rank 0
 // and below whatever else is written meanwhile. The layout is pure; LiveLine keeps what is on the screen. One thread.
 #pragma once
 #include <optional>

@@ -46,19 +46,8 @@ std::string end_text(const KnownJob& job) {
 }
 
 void check_condition(const KnownJob& job) {
-  const auto& supervisor = job.record.supervisor;
   if (job.condition == Condition::kEnded) throw Error(ExitCode::kUnavailable, end_text(job));
-  if (job.condition == Condition::kLost) throw unrecorded_end(job);
-  if (job.condition == Condition::kElsewhere) {
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("job {} is supervised on {}: run this command there", job.record.job_id, supervisor.host));
-  }
-  if (is_suspended(supervisor)) {
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("the supervisor of job {} is suspended, perhaps by Ctrl-Z, and cannot query the agents: "
-                            "'kill -CONT {}' continues it",
-                            job.record.job_id, supervisor.pid));
-  }
+  check_supervisor_here(job);
 }
 
 [[noreturn]] void no_answer(const KnownJob& job, const std::optional<JobAnswer>& answer) {

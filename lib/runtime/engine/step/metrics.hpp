@@ -55,7 +55,7 @@ class Metrics {
  public:
   // Of a run without metrics.
   Metrics() = default;
-  // Throws UserError(65, 66) for a file that is no metric.
+  // Throws UserError(65, 66) for a file that does not hold a metric.
   Metrics(const config::JobConfig& config, LabelConvention labels, at::Device device);
 
   // Whether add() is needed.

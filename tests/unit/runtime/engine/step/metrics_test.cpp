@@ -144,7 +144,7 @@ TEST_CASE("a metric from a file is a ratio of its sums, or what its compute make
   CHECK(value_of_file(save_metric(dir, type), {outputs.to(at::kBFloat16), labels}) == 1);
 }
 
-TEST_CASE("a file that is no metric is refused with what it did", "[runtime][metrics]") {
+TEST_CASE("a file without a metric is refused with what it did", "[runtime][metrics]") {
   const test::TempDir dir;
   const Predictions batch{at::ones({4, 2}), at::zeros({4}, at::kLong)};
   const auto refused = [&](const std::string& body, const std::vector<std::string>& parts) {
