@@ -10,6 +10,7 @@ namespace dslaunch::kernels {
 namespace {
 
 constexpr int kTotalThreads = 1024;
+constexpr int kCachedRowThreads = 1024;
 constexpr float kInfinity = __builtin_huge_valf();
 
 // For 16-bit types the error of the fast exponential is far below the rounding of the logits themselves. It flushes
@@ -47,8 +48,8 @@ struct RowSpan {
 };
 
 template <ElementType kType>
-__device__ inline const char* row_of(const void* matrix, size_t row, size_t columns) {
-  return static_cast<const char*>(matrix) + row * columns * kElementBytes<kType>;
+__device__ inline const char* row_of(const void* matrix, size_t row, size_t stride) {
+  return static_cast<const char*>(matrix) + row * stride * kElementBytes<kType>;
 }
 
 // The sum of exp(x - largest) over the elements so far: a softmax's denominator in one pass.
@@ -103,18 +104,10 @@ __device__ inline RunningSum joined_block(RunningSum value) {
   return value;
 }
 
-// One block per row.
+// The logarithm of the sum of a row's exponentials, computed by its block; in every thread.
 template <ElementType kType>
-__global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losses, float* log_sums) {
-  const size_t index = blockIdx.x;
-  const int64_t label = a.labels[index];
-  if (label == a.ignore_index) {
-    if (threadIdx.x == 0) losses[index] = log_sums[index] = 0.0F;
-    return;
-  }
-  assert(label >= 0 && label < static_cast<int64_t>(a.classes) && "a label that is not a class");
-  const char* row = row_of<kType>(a.logits, index, a.classes);
-  const RowSpan<kType> span(row, a.classes);
+__device__ inline float log_sum_of(const char* row, size_t classes) {
+  const RowSpan<kType> span(row, classes);
   const char* eights = row + span.head * kElementBytes<kType>;
   RunningSum running;
 #pragma unroll 2
@@ -139,8 +132,59 @@ __global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losse
     running.join<kType>(one);
   }
   running = joined_block<kType>(running);
+  return running.largest + logf(running.sum);
+}
+
+// What a row's block writes of the gradient; `label` -1: the row does not count.
+template <ElementType kType>
+__device__ inline void write_gradient(const char* row, size_t classes, int64_t label, float log_sum, float factor,
+                                      char* out, bool aligned) {
+  const bool counts = label >= 0;
+  RowSpan<kType> span(row, classes);
+  if (!aligned) span.head = classes, span.num_eights = 0;
+  const char* eights = row + span.head * kElementBytes<kType>;
+  char* out_eights = out + span.head * kElementBytes<kType>;
+  const auto value_at = [&](float logit, size_t c) {
+    const float probability = exponential<kType>(logit - log_sum);
+    return (static_cast<int64_t>(c) == label ? probability - 1.0F : probability) * factor;
+  };
+#pragma unroll 4
+  for (size_t eight = threadIdx.x; eight < span.num_eights; eight += blockDim.x) {
+    const size_t i = eight * kEach;
+    float values[kEach] = {};
+    if (counts) {
+      load8_wide<kType>(eights, i, values);
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) values[k] = value_at(values[k], span.head + i + k);
+    }
+    store8_wide<kType>(out_eights, i, values);
+  }
+  for (size_t k = threadIdx.x; k < span.num_outside(); k += blockDim.x) {
+    const size_t c = span.outside(k);
+    store_element<kType>(out, c, counts ? value_at(load_element<kType>(row, c), c) : 0.0F);
+  }
+}
+
+// -1 for a row that does not count.
+__device__ inline int64_t label_of(const CrossEntropyArguments& a, size_t row) {
+  const int64_t label = a.labels[row];
+  if (label == a.ignore_index) return -1;
+  assert(label >= 0 && label < static_cast<int64_t>(a.classes) && "a label that is not a class");
+  return label;
+}
+
+// One block per row.
+template <ElementType kType>
+__global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losses, float* log_sums) {
+  const size_t index = blockIdx.x;
+  const int64_t label = label_of(a, index);
+  if (label < 0) {
+    if (threadIdx.x == 0) losses[index] = log_sums[index] = 0.0F;
+    return;
+  }
+  const char* row = row_of<kType>(a.logits, index, a.stride);
+  const float log_sum = log_sum_of<kType>(row, a.classes);
   if (threadIdx.x != 0) return;
-  const float log_sum = running.largest + logf(running.sum);
   log_sums[index] = log_sum;
   losses[index] = log_sum - load_element<kType>(row, static_cast<size_t>(label));
 }
@@ -175,39 +219,39 @@ template <ElementType kType>
 __global__ void cross_entropy_gradient_kernel(const CrossEntropyArguments a, const float* log_sums, const float* weight,
                                               const float* upstream, void* gradient, bool aligned) {
   const size_t index = blockIdx.x;
-  const int64_t label = a.labels[index];
-  const bool counts = label != a.ignore_index;
-  const float factor = *weight * *upstream, log_sum = log_sums[index];
-  const char* row = row_of<kType>(a.logits, index, a.classes);
-  char* out = const_cast<char*>(row_of<kType>(gradient, index, a.classes));
-  RowSpan<kType> span(row, a.classes);
-  if (!aligned) span.head = a.classes, span.num_eights = 0;
-  const char* eights = row + span.head * kElementBytes<kType>;
-  char* out_eights = out + span.head * kElementBytes<kType>;
-  const auto value_at = [&](float logit, size_t c) {
-    const float probability = exponential<kType>(logit - log_sum);
-    return (static_cast<int64_t>(c) == label ? probability - 1.0F : probability) * factor;
-  };
-#pragma unroll 4
-  for (size_t eight = threadIdx.x; eight < span.num_eights; eight += blockDim.x) {
-    const size_t i = eight * kEach;
-    float values[kEach] = {};
-    if (counts) {
-      load8_wide<kType>(eights, i, values);
-#pragma unroll
-      for (int k = 0; k < kEach; ++k) values[k] = value_at(values[k], span.head + i + k);
-    }
-    store8_wide<kType>(out_eights, i, values);
+  write_gradient<kType>(row_of<kType>(a.logits, index, a.stride), a.classes, label_of(a, index), log_sums[index],
+                        *weight * *upstream, const_cast<char*>(row_of<kType>(gradient, index, a.stride)), aligned);
+}
+
+// The second reading of a row comes from the L2 cache, as long as the rows of all blocks fit there.
+template <ElementType kType>
+__global__ void __launch_bounds__(kCachedRowThreads)
+    cross_entropy_to_gradient_kernel(const CrossEntropyArguments a, const float* weight, float* losses, float* log_sums,
+                                     void* logits) {
+  const size_t index = blockIdx.x;
+  const int64_t label = label_of(a, index);
+  char* row = const_cast<char*>(row_of<kType>(logits, index, a.stride));
+  float log_sum = 0.0F;
+  if (label >= 0) {
+    // Before the block's threads have met for the sum: after that others overwrite the logit.
+    const float of_label = load_element<kType>(row, static_cast<size_t>(label));
+    log_sum = log_sum_of<kType>(row, a.classes);
+    if (threadIdx.x == 0) losses[index] = log_sum - of_label;
+  } else if (threadIdx.x == 0) {
+    losses[index] = 0.0F;
   }
-  for (size_t k = threadIdx.x; k < span.num_outside(); k += blockDim.x) {
-    const size_t c = span.outside(k);
-    store_element<kType>(out, c, counts ? value_at(load_element<kType>(row, c), c) : 0.0F);
-  }
+  if (threadIdx.x == 0) log_sums[index] = log_sum;
+  write_gradient<kType>(row, a.classes, label, log_sum, *weight, row, /*aligned=*/true);
 }
 
 // Threads of a row's block: few classes do not keep many threads busy.
 unsigned row_threads(size_t classes) {
   return classes <= 1024 ? 32 : classes <= 8192 ? 128 : 512;
+}
+
+// Two blocks of long rows on a multiprocessor: rows of 100 kB on all of an H100 take half of its L2 cache.
+unsigned cached_row_threads(size_t classes) {
+  return classes <= 16384 ? row_threads(classes) : kCachedRowThreads;
 }
 
 }  // namespace
@@ -234,6 +278,16 @@ cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& a, const 
   return with_type(a.type, [&](auto type) {
     cross_entropy_gradient_kernel<type><<<static_cast<unsigned>(a.rows), row_threads(a.classes), 0, stream>>>(
         a, log_sums, weight, upstream, gradient, aligned);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t launch_cross_entropy_to_gradient(const CrossEntropyArguments& a, const float* weight, float* losses,
+                                             float* log_sums, void* logits, cudaStream_t stream) {
+  if (a.rows == 0 || a.classes == 0) return cudaSuccess;
+  return with_type(a.type, [&](auto type) {
+    cross_entropy_to_gradient_kernel<type><<<static_cast<unsigned>(a.rows), cached_row_threads(a.classes), 0, stream>>>(
+        a, weight, losses, log_sums, logits);
     return cudaGetLastError();
   });
 }

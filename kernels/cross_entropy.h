@@ -1,6 +1,6 @@
 // The cross entropy of rows of logits against one class each, computed in fp32 whatever the logits' type, without
-// copying them: forward reads the logits once, backward reads them again and writes their gradient. See
-// cross_entropy.cu.
+// copying them: forward reads the logits once, backward reads them again and writes their gradient. Where the loss's own
+// gradient is known beforehand one kernel does both, and memory is read once. See cross_entropy.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -15,6 +15,7 @@ struct CrossEntropyArguments {
   const void* logits = nullptr;  // [rows, classes]
   ElementType type = ElementType::kFloat32;
   size_t rows = 0, classes = 0;
+  size_t stride = 0;                // elements from a row to the next
   const int64_t* labels = nullptr;  // [rows]: one class each; any other value but ignore_index is a device assertion
   int64_t ignore_index = -100;      // rows with this label do not count
 };
@@ -30,10 +31,15 @@ cudaError_t launch_cross_entropy_total(const CrossEntropyArguments& arguments, c
                                        float* total, float* weight, cudaStream_t stream);
 
 // gradient[row][c] = (exp(logits[row][c] - log_sums[row]) - (c == label)) * *weight * *upstream, 0 in ignored rows; in
-// the logits' type, also in their place. `weight` is from launch_cross_entropy_total, `upstream` the gradient of the total: both fp32 on the
-// device.
+// the logits' type and with their stride, also in their place. `weight` is from launch_cross_entropy_total, `upstream`
+// the gradient of the total: both fp32 on the device.
 cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& arguments, const float* log_sums,
                                           const float* weight, const float* upstream, void* gradient,
                                           cudaStream_t stream);
+
+// launch_cross_entropy() and then launch_cross_entropy_gradient() in the place of the logits, for an upstream gradient
+// of 1. Sums of a row may be added in another order.
+cudaError_t launch_cross_entropy_to_gradient(const CrossEntropyArguments& arguments, const float* weight, float* losses,
+                                             float* log_sums, void* logits, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

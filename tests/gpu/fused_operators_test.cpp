@@ -90,6 +90,20 @@ TEST_CASE("cross entropy of logits in 16 bits is that of their copy in fp32", "[
   }
 }
 
+TEST_CASE("cross entropy of logits in 16 bits, as a model computes it in them, is rounded once",
+          "[gpu][fused_operators]") {
+  if (!has_device()) return;
+  for (const int64_t classes : {2, 257, 30522}) {
+    const auto labels = some_labels(37, classes);
+    compare(
+        [&](const Tensors& in) {
+          return fused_cross_entropy(in[0], labels, {}, at::Reduction::Mean, kIgnored, 0.0, /*in_float=*/false);
+        },
+        [&](const Tensors& in) { return at::cross_entropy_loss(in[0], labels, {}, at::Reduction::Mean, kIgnored); },
+        {normal({37, classes}, 1) * 3});
+  }
+}
+
 TEST_CASE("cross entropy without labels that count is not a number, and its gradient is zero",
           "[gpu][fused_operators]") {
   if (!has_device()) return;

@@ -1,6 +1,7 @@
 // The kernels over a layer's rows against their definitions on the host in double: cross entropy, layer normalisation,
 // sums of columns. Sums of floats have no order that a definition settles, so these agree within a bound that is stated
 // for each, not bit by bit; a second launch gives the same bits.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -73,32 +74,44 @@ std::string describe(const char* what, size_t rows, size_t columns, ElementType 
          std::to_string(static_cast<int>(type)) + ", offset " + std::to_string(offset);
 }
 
+struct CrossEntropyCase {
+  size_t rows, classes;
+  ElementType type;
+  size_t offset = 0, gradient_offset = 0, padding = 0;  // elements after each row that nobody may touch
+  bool mean = true;
+};
+
+constexpr float kUntouched = 3;
+
 // Row 1 does not count, row 2 holds a masked class, row 3 a logit that is not a number.
-void test_cross_entropy(size_t rows, size_t classes, ElementType type, size_t offset, size_t gradient_offset,
-                        bool mean) {
-  const std::string name = describe("cross entropy", rows, classes, type, offset) + (mean ? ", mean" : ", sum");
-  std::vector<float> logits = uniform(rows * classes, 21, -9, 9);
+void test_cross_entropy(const CrossEntropyCase& c) {
+  const size_t rows = c.rows, classes = c.classes, stride = classes + c.padding;
+  const std::string name = describe("cross entropy", rows, classes, c.type, c.offset) + (c.mean ? ", mean" : ", sum") +
+                           ", stride " + std::to_string(stride);
+  std::vector<float> logits = uniform(rows * stride, 21, -9, 9);
   std::vector<int64_t> labels;
   for (size_t row = 0; row < rows; ++row) labels.push_back(static_cast<int64_t>(row * 31 % classes));
+  for (size_t row = 0; row < rows; ++row) std::fill_n(logits.begin() + row * stride + classes, c.padding, kUntouched);
   if (rows > 1) labels[1] = -7;
-  if (rows > 2 && classes > 65) logits[2 * classes] = -kInfinity;
-  if (rows > 3) logits[3 * classes + classes / 2] = std::numeric_limits<float>::quiet_NaN();
-  TypedArray logits_there(logits, type, offset);
-  std::vector<float> nothing(rows * classes, 3);
-  TypedArray gradient_there(nothing, type, gradient_offset);
+  if (rows > 2 && classes > 65) logits[2 * stride] = -kInfinity;
+  if (rows > 3) logits[3 * stride + classes / 2] = std::numeric_limits<float>::quiet_NaN();
+  TypedArray logits_there(logits, c.type, c.offset);
+  std::vector<float> nothing(rows * stride, kUntouched);
+  TypedArray gradient_there(nothing, c.type, c.gradient_offset);
   DeviceArray<int64_t> labels_there(labels, 1);
   DeviceArray<float> losses(std::vector<float>(rows, 3), 1), log_sums(std::vector<float>(rows, 3), 1), total({3, 3}, 1),
       upstream({1.5F}, 0);
 
   CrossEntropyArguments a;
   a.logits = logits_there.data();
-  a.type = type;
+  a.type = c.type;
   a.rows = rows;
   a.classes = classes;
+  a.stride = stride;
   a.labels = labels_there.data();
   a.ignore_index = -7;
   finish(launch_cross_entropy(a, losses.data(), log_sums.data(), nullptr), name);
-  finish(launch_cross_entropy_total(a, losses.data(), mean, total.data(), total.data() + 1, nullptr), name);
+  finish(launch_cross_entropy_total(a, losses.data(), c.mean, total.data(), total.data() + 1, nullptr), name);
   const auto backward = [&] {
     finish(launch_cross_entropy_gradient(a, log_sums.data(), total.data() + 1, upstream.data(), gradient_there.data(),
                                          nullptr),
@@ -106,32 +119,48 @@ void test_cross_entropy(size_t rows, size_t classes, ElementType type, size_t of
     return gradient_there.download(name);
   };
 
-  std::vector<double> expected_losses, expected_sums, gradient;
+  std::vector<double> expected_losses, expected_sums, gradient;  // the gradient of an upstream of 1
   double sum = 0, counted = 0;
   for (size_t row = 0; row < rows; ++row) counted += labels[row] == -7 ? 0 : 1;
+  const double weight = 1.0 / (c.mean ? counted : 1.0);
   for (size_t row = 0; row < rows; ++row) {
     const bool counts = labels[row] != -7;
+    const float* const of_row = logits.data() + row * stride;
     double exponentials = 0;
-    for (size_t c = 0; c < classes; ++c) exponentials += std::exp(static_cast<double>(logits[row * classes + c]));
-    const double log_sum = std::log(exponentials), weight = 1.5 / (mean ? counted : 1.0);
+    for (size_t k = 0; k < classes; ++k) exponentials += std::exp(static_cast<double>(of_row[k]));
+    const double log_sum = std::log(exponentials);
     expected_sums.push_back(counts ? log_sum : 0.0);
-    expected_losses.push_back(
-        counts ? log_sum - static_cast<double>(logits[row * classes + static_cast<size_t>(labels[row])]) : 0.0);
+    expected_losses.push_back(counts ? log_sum - static_cast<double>(of_row[labels[row]]) : 0.0);
     sum += expected_losses.back();
-    for (size_t c = 0; c < classes; ++c) {
-      const double probability = std::exp(static_cast<double>(logits[row * classes + c]) - log_sum);
-      const bool is_label = static_cast<int64_t>(c) == labels[row];
+    for (size_t k = 0; k < classes; ++k) {
+      const double probability = std::exp(static_cast<double>(of_row[k]) - log_sum);
+      const bool is_label = static_cast<int64_t>(k) == labels[row];
       gradient.push_back(counts ? (probability - (is_label ? 1.0 : 0.0)) * weight : 0.0);
     }
+    gradient.insert(gradient.end(), c.padding, kUntouched);
   }
+  std::vector<double> scaled = gradient;
+  for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= i % stride < classes ? 1.5 : 1.0;
   const double sums_bound = 4e-6;  // of logits up to 9; the fast exponential included
-  check_all(losses.download(name), expected_losses, ElementType::kFloat32, sums_bound, name + ": losses");
-  check_all(log_sums.download(name), expected_sums, ElementType::kFloat32, sums_bound, name + ": log sums");
-  check_all(total.download(name), {mean ? sum / counted : sum, mean ? 1.0 / counted : 1.0}, ElementType::kFloat32,
-            sums_bound * static_cast<double>(mean ? 1 : rows), name + ": total");
+  const double gradient_bound = 1e-5 * 1.5 / (c.mean ? std::fmax(counted, 1.0) : 1.0);
+  const auto check_sums = [&](const std::string& of) {
+    check_all(losses.download(of), expected_losses, ElementType::kFloat32, sums_bound, of + ": losses");
+    check_all(log_sums.download(of), expected_sums, ElementType::kFloat32, sums_bound, of + ": log sums");
+  };
+  check_sums(name);
+  check_all(total.download(name), {c.mean ? sum / counted : sum, c.mean ? 1.0 / counted : 1.0}, ElementType::kFloat32,
+            sums_bound * static_cast<double>(c.mean ? 1 : rows), name + ": total");
   const auto got = backward();
-  check_all(got, gradient, type, 1e-5 * 1.5 / (mean ? std::fmax(counted, 1.0) : 1.0), name + ": gradient");
+  check_all(got, scaled, c.type, gradient_bound, name + ": gradient");
   if (rows <= 3) check(same_bits(got, backward()), name + ": the same bits again");
+
+  const std::string at_once = name + ", in one kernel";
+  DeviceArray<float> weight_there({total.download(name)[1]}, 0);
+  finish(launch_cross_entropy_to_gradient(a, weight_there.data(), losses.data(), log_sums.data(), logits_there.data(),
+                                          nullptr),
+         at_once);
+  check_sums(at_once);
+  check_all(logits_there.download(at_once), gradient, c.type, gradient_bound, at_once + ": gradient");
 }
 
 void test_layer_norm(size_t rows, size_t columns, ElementType type) {
@@ -213,9 +242,12 @@ void test_layer_kernels() {
     for (const size_t classes : {1, 2, 7, 8, 9, 65, 1000, 1025, 8193, 50257}) {
       for (const size_t rows : {1, 2, 3, 5}) {
         for (const size_t offset : {0, 1, 3}) {
-          for (const bool mean : {false, true}) test_cross_entropy(rows, classes, type, offset, offset, mean);
+          for (const bool mean : {false, true}) {
+            test_cross_entropy({rows, classes, type, offset, offset, (8 - classes % 8) % 8 + 8 * (offset % 2), mean});
+          }
+          test_cross_entropy({rows, classes, type, offset, offset});
         }
-        test_cross_entropy(rows, classes, type, 0, 1, true);
+        test_cross_entropy({rows, classes, type, 0, 1});
       }
     }
     for (const size_t columns : {8, 24, 256, 768, 2048, 2056, 4096, 5120, 8192}) {
@@ -249,11 +281,16 @@ void bench_layer_kernels(double copy_gb_per_s) {
   a.type = ElementType::kBFloat16;
   a.rows = rows;
   a.classes = classes;
+  a.stride = classes;
   a.labels = labels;
   report("cross entropy, bf16", 2 * numel,
          median_ms([&] { return launch_cross_entropy(a, losses, losses + rows, nullptr); }), copy_gb_per_s);
   report("  its gradient", 4 * numel,
          median_ms([&] { return launch_cross_entropy_gradient(a, losses + rows, losses, losses, gradient, nullptr); }),
+         copy_gb_per_s);
+  report("  both in one kernel", 4 * numel, median_ms([&] {
+           return launch_cross_entropy_to_gradient(a, losses, losses, losses + rows, gradient, nullptr);
+         }),
          copy_gb_per_s);
   report("  its total", 12.0 * rows,
          median_ms([&] { return launch_cross_entropy_total(a, losses, true, partials, partials + 1, nullptr); }),

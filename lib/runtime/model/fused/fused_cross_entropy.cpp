@@ -23,7 +23,7 @@ at::Tensor with_operators(const at::Tensor& logits, const at::Tensor& labels, co
 class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& labels,
-                            int64_t reduction, int64_t ignore_index) {
+                            int64_t reduction, int64_t ignore_index, bool in_float) {
     const auto options = logits.options().dtype(at::kFloat);
     const at::Tensor losses = at::empty({logits.size(0)}, options), log_sums = at::empty({logits.size(0)}, options);
     at::Tensor total = at::empty({}, options);
@@ -34,7 +34,8 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
     context->save_for_backward({logits, labels, log_sums, weight});
     context->saved_data["reduction"] = reduction;
     context->saved_data["ignore_index"] = ignore_index;
-    return total;
+    context->saved_data["in_float"] = in_float;
+    return in_float ? total : total.to(logits.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
@@ -43,22 +44,21 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
     const int64_t ignore_index = context->saved_data["ignore_index"].toInt();
     if (at::GradMode::is_enabled()) {  // second-order gradients are wanted
       const auto loss = with_operators(logits, labels, {}, context->saved_data["reduction"].toInt(), ignore_index, 0.0,
-                                       /*in_float=*/true);
+                                       context->saved_data["in_float"].toBool());
       auto gradients = torch::autograd::grad({loss}, {logits}, {upstream[0]}, true, /*create_graph=*/true);
-      return {gradients[0], {}, {}, {}};
+      return {gradients[0], {}, {}, {}, {}};
     }
     at::Tensor gradient = at::empty_like(logits);
-    layer_functions().cross_entropy_gradient(logits, labels, ignore_index, saved[2], saved[3], upstream[0].contiguous(),
-                                             gradient);
-    return {std::move(gradient), {}, {}, {}};
+    layer_functions().cross_entropy_gradient(logits, labels, ignore_index, saved[2], saved[3],
+                                             upstream[0].to(at::kFloat).contiguous(), gradient);
+    return {std::move(gradient), {}, {}, {}, {}};
   }
 };
 
-bool fits(const at::Tensor& logits, const at::Tensor& labels, bool in_float) {
-  const auto type = logits.scalar_type();
-  return logits.is_cuda() && labels.device() == logits.device() &&
-         (type == at::kFloat || (in_float && is_kernel_type(type))) && labels.scalar_type() == at::kLong &&
-         logits.dim() == 2 && labels.dim() == 1 && labels.size(0) == logits.size(0) && logits.numel() > 0;
+bool fits(const at::Tensor& logits, const at::Tensor& labels) {
+  return logits.is_cuda() && labels.device() == logits.device() && is_kernel_type(logits.scalar_type()) &&
+         labels.scalar_type() == at::kLong && logits.dim() == 2 && labels.dim() == 1 &&
+         labels.size(0) == logits.size(0) && logits.numel() > 0;
 }
 
 }  // namespace
@@ -69,10 +69,10 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
   const bool is_weighed = weight && weight->defined();
   // Under autocast the operator computes in fp32 anyway.
   const bool casts = in_float || at::autocast::is_autocast_enabled(logits.device().type());
-  if (is_weighed || label_smoothing != 0.0 || reduction == at::Reduction::None || !fits(logits, labels, casts)) {
+  if (is_weighed || label_smoothing != 0.0 || reduction == at::Reduction::None || !fits(logits, labels)) {
     return with_operators(logits, labels, weight, reduction, ignore_index, label_smoothing, in_float);
   }
-  return FusedCrossEntropy::apply(logits.contiguous(), labels.contiguous(), reduction, ignore_index);
+  return FusedCrossEntropy::apply(logits.contiguous(), labels.contiguous(), reduction, ignore_index, casts);
 }
 
 }  // namespace dslaunch::runtime::model::fused

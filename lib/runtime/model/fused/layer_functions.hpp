@@ -13,8 +13,8 @@ struct RowStatistics {
 };
 
 // All functions enqueue on the current stream of the tensors' device and return. The caller has checked devices, dtypes
-// (fp32, bf16 or fp16, the same for all tensors unless stated otherwise), shapes and that tensors are contiguous. A
-// failed kernel launch throws Error.
+// (fp32, bf16 or fp16, the same for all tensors unless stated otherwise), shapes and that tensors are contiguous; of
+// logits and their gradient each row is. A failed kernel launch throws Error.
 struct LayerFunctions {
   // logits [rows, classes], labels int64 [rows] -> losses and log_sums fp32 [rows].
   void (*cross_entropy)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
@@ -23,10 +23,13 @@ struct LayerFunctions {
   // on the labels alone.
   void (*cross_entropy_total)(const at::Tensor& losses, const at::Tensor& labels, int64_t ignore_index, bool mean,
                               const at::Tensor& total, const at::Tensor& weight);
-  // upstream: fp32, 0-dim; `gradient` is like `logits`, or `logits` itself.
+  // upstream: fp32, 0-dim; `gradient` has the sizes and strides of `logits`, or is `logits` itself.
   void (*cross_entropy_gradient)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
                                  const at::Tensor& log_sums, const at::Tensor& weight, const at::Tensor& upstream,
                                  const at::Tensor& gradient);
+  // cross_entropy(), and in the place of the logits their gradient, for an upstream gradient of 1.
+  void (*cross_entropy_to_gradient)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
+                                    const at::Tensor& weight, const at::Tensor& losses, const at::Tensor& log_sums);
   // Whether the next two functions support this number of columns and the tensors' addresses.
   bool (*layer_norm_fits)(int64_t columns, at::TensorList tensors);
   // input and out [..., columns], weight and bias [columns].

@@ -22,6 +22,7 @@ kernels::CrossEntropyArguments arguments_of(const at::Tensor& logits, const at::
   out.type = element_type(logits.scalar_type());
   out.rows = static_cast<size_t>(logits.size(0));
   out.classes = static_cast<size_t>(logits.size(1));
+  out.stride = static_cast<size_t>(logits.stride(0));
   out.labels = labels.const_data_ptr<int64_t>();
   out.ignore_index = ignore_index;
   return out;
@@ -58,6 +59,17 @@ void cross_entropy_gradient_on_device(const at::Tensor& logits, const at::Tensor
                                                       upstream.const_data_ptr<float>(), gradient.mutable_data_ptr(),
                                                       stream_of(logits)),
                "cross entropy gradient", logits);
+}
+
+void cross_entropy_to_gradient_on_device(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
+                                         const at::Tensor& weight, const at::Tensor& losses,
+                                         const at::Tensor& log_sums) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  check_launch(
+      kernels::launch_cross_entropy_to_gradient(
+          arguments_of(logits, labels, ignore_index), weight.const_data_ptr<float>(), losses.mutable_data_ptr<float>(),
+          log_sums.mutable_data_ptr<float>(), logits.mutable_data_ptr(), stream_of(logits)),
+      "cross entropy and its gradient", logits);
 }
 
 bool layer_norm_fits_on_device(int64_t columns, at::TensorList tensors) {
@@ -136,9 +148,14 @@ bool is_capturing_on_device(at::Device device) {
 extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::model::fused::LayerFunctions*
 dslaunch_cuda_layer_functions() {
   using namespace dslaunch::runtime::model::fused;
-  static const LayerFunctions functions{
-      cross_entropy_on_device,   cross_entropy_total_on_device, cross_entropy_gradient_on_device,
-      layer_norm_fits_on_device, layer_norm_on_device,          layer_norm_gradient_on_device,
-      column_sums_on_device,     is_capturing_on_device};
+  static const LayerFunctions functions{cross_entropy_on_device,
+                                        cross_entropy_total_on_device,
+                                        cross_entropy_gradient_on_device,
+                                        cross_entropy_to_gradient_on_device,
+                                        layer_norm_fits_on_device,
+                                        layer_norm_on_device,
+                                        layer_norm_gradient_on_device,
+                                        column_sums_on_device,
+                                        is_capturing_on_device};
   return &functions;
 }
