@@ -128,7 +128,8 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::kernels, &Kernels::chunked_cross_entropy>(
         "kernels.chunked_cross_entropy",
         "on GPUs a head's logits and their loss are computed a part of the rows at a time; needs "
-        "kernels.cross_entropy"),
+        "kernels.cross_entropy; null: true in stages 0 to 2 without pipeline stages")
+        .unset(),
     key<&JobConfig::kernels, &Kernels::layer_norm>(
         "kernels.layer_norm", "on GPUs layer norms get all their gradients in one pass; false: PyTorch's"),
     key<&JobConfig::kernels, &Kernels::bias_gradient>(

@@ -63,6 +63,16 @@ void apply_zero_rules(Settings& settings) {
   }
 }
 
+// At stage 3 an untied head has a unit of its own, gathered for its own time; in one operator with the loss it would
+// stay gathered with the root. A pipeline's stages balance it as a layer.
+void apply_kernel_rules(Settings& settings) {
+  const std::string chunks = "kernels.chunked_cross_entropy";
+  if (!settings.at(chunks).value.is_null()) return;
+  const bool is_on_by_default = settings.integer("zero_optimization.stage") < 3 &&
+                                settings.integer("pipeline.stages") == 1 && settings.boolean("kernels.cross_entropy");
+  settings.solve(chunks, Value::of_bool(is_on_by_default), "default");
+}
+
 // "cross_entropyy" is a typo, "losses/mine.pt" a file.
 void check_loss_name(Settings& settings) {
   const Value& loss = settings.at("loss").value;
@@ -204,6 +214,7 @@ void apply_rules(Settings& settings, const ModelDefaults& model) {
   apply_train_rules(settings);
   apply_metric_rules(settings);
   apply_pipeline_rules(settings);
+  apply_kernel_rules(settings);
   apply_recomputation_rules(settings, model);
   apply_loss_rules(settings, model);
   apply_optimizer_rules(settings);
