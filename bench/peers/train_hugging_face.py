@@ -2,14 +2,17 @@
 """The peers: a Hugging Face model, or the GPT of tools/recipes, and the same step as a PyTorch user writes it, on one GPU.
 
     train_hugging_face.py save llama --config '{"hidden_size": 256}' --out DIR           # random weights, in bf16
-    train_hugging_face.py train --model DIR --data samples.safetensors --micro 8 --steps 30 --out steps.json \
-        --precision masters --compile default
+    train_hugging_face.py train --model DIR --data samples.safetensors --micro 8 --steps 30 \
+        --precision masters --compile default < /dev/null
     train_hugging_face.py train --model gpt-163m --weights gpt-163m.pt ...
 
 The loss, with the logits and the fp32 cross-entropy, is inside of what is compiled: what stays outside costs the peer
 milliseconds. --precision autocast: fp32 parameters, bf16 by torch.autocast; masters: bf16 parameters, gradients cast to
-fp32 for fused AdamW on fp32 masters. Gradients are clipped to 1. Samples are on the device before the first step. Writes
-{"step_ms": [...], "loss": [...], "gpu_mem_bytes": N, "first_step_s": N}; step times are by CUDA events."""
+fp32 for fused AdamW on fp32 masters. Gradients are clipped to 1. Samples are on the device before the first step. Trains
+--steps steps and writes the line
+{"step_ms": [...], "loss": [...], "gpu_mem_bytes": N, "first_step_s": N} to standard output; once more for each
+line that comes on standard input, so that a caller alternates programs without compiling again. Step times are by CUDA
+events."""
 import argparse
 import contextlib
 import json
@@ -42,7 +45,6 @@ def parse():
     train.add_argument("--steps", type=int, required=True)
     train.add_argument("--precision", choices=["autocast", "masters"], required=True)
     train.add_argument("--compile", choices=["none", "default", "reduce-overhead", "max-autotune"], default="none")
-    train.add_argument("--out", required=True)
     return parser.parse_args()
 
 
@@ -108,52 +110,66 @@ def read_samples(path):
     return out
 
 
-def train(args):
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    loss_of = load(args)
-    loss_of.train()
-    parameters, masters = list(loss_of.parameters()), None
-    if args.precision == "masters":
-        masters = [parameter.detach().clone() for parameter in parameters]
-        loss_of.bfloat16()
-        parameters = list(loss_of.parameters())
-    optimized = masters or parameters
-    optimizer = torch.optim.AdamW(optimized, lr=1e-4, weight_decay=0.0, fused=True)
-    precision = torch.autocast("cuda", torch.bfloat16) if args.precision == "autocast" else contextlib.nullcontext()
-    function = loss_of
-    if args.compile != "none":
-        function = torch.compile(loss_of, mode=None if args.compile == "default" else args.compile)
-    samples = read_samples(args.data)
-    events, losses, first_step_s = [torch.cuda.Event(enable_timing=True)], [], None
-    events[0].record()
-    for step in range(args.steps):
-        batch = {name: values[step * args.micro:(step + 1) * args.micro] for name, values in samples.items()}
-        if args.compile == "reduce-overhead":
+class Training:
+    def __init__(self, args):
+        self.args = args
+        self.loss_of = load(args).train()
+        parameters, self.masters = list(self.loss_of.parameters()), None
+        if args.precision == "masters":
+            self.masters = [parameter.detach().clone() for parameter in parameters]
+            self.loss_of.bfloat16()
+            parameters = list(self.loss_of.parameters())
+        self.parameters, self.optimized = parameters, self.masters or parameters
+        self.optimizer = torch.optim.AdamW(self.optimized, lr=1e-4, weight_decay=0.0, fused=True)
+        self.precision = torch.autocast("cuda", torch.bfloat16) if args.precision == "autocast" else contextlib.nullcontext()
+        self.function = self.loss_of
+        if args.compile != "none":
+            self.function = torch.compile(self.loss_of, mode=None if args.compile == "default" else args.compile)
+        self.samples, self.first_step_s = read_samples(args.data), None
+
+    def step(self, batch):
+        if self.args.compile == "reduce-overhead":
             torch.compiler.cudagraph_mark_step_begin()
-        with precision:
-            loss = function(**batch)
+        with self.precision:
+            loss = self.function(**batch)
         loss.backward()
-        losses.append(loss.detach().clone())
-        if masters:
-            for master, parameter in zip(masters, parameters):
+        value = loss.detach().clone()
+        if self.masters:
+            for master, parameter in zip(self.masters, self.parameters):
                 master.grad = parameter.grad.float()
                 parameter.grad = None
-        torch.nn.utils.clip_grad_norm_(optimized, 1.0)
-        optimizer.step()
-        if masters:
+        torch.nn.utils.clip_grad_norm_(self.optimized, 1.0)
+        self.optimizer.step()
+        if self.masters:
             with torch.no_grad():
-                torch._foreach_copy_(parameters, masters)
-        optimizer.zero_grad(set_to_none=True)
-        events.append(torch.cuda.Event(enable_timing=True))
-        events[-1].record()
-        if step == 0:
-            torch.cuda.synchronize()
-            first_step_s = time.monotonic() - BEGAN
-    torch.cuda.synchronize()
-    with open(args.out, "w") as file:
-        json.dump({"step_ms": [before.elapsed_time(after) for before, after in zip(events, events[1:])],
-                   "loss": [float(loss) for loss in losses], "gpu_mem_bytes": torch.cuda.max_memory_allocated(),
-                   "first_step_s": first_step_s}, file)
+                torch._foreach_copy_(self.parameters, self.masters)
+        self.optimizer.zero_grad(set_to_none=True)
+        return value
+
+    def round(self):
+        events, losses = [torch.cuda.Event(enable_timing=True)], []
+        events[0].record()
+        for step in range(self.args.steps):
+            first = step * self.args.micro
+            losses.append(self.step({name: values[first:first + self.args.micro] for name, values in self.samples.items()}))
+            events.append(torch.cuda.Event(enable_timing=True))
+            events[-1].record()
+            if self.first_step_s is None:
+                torch.cuda.synchronize()
+                self.first_step_s = time.monotonic() - BEGAN
+        torch.cuda.synchronize()
+        return {"step_ms": [before.elapsed_time(after) for before, after in zip(events, events[1:])],
+                "loss": [float(loss) for loss in losses], "gpu_mem_bytes": torch.cuda.max_memory_allocated(),
+                "first_step_s": self.first_step_s}
+
+
+def train(args):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    training = Training(args)
+    while True:
+        print(json.dumps(training.round()), flush=True)
+        if not sys.stdin.readline():
+            return
 
 
 def main():
