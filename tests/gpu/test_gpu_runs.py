@@ -79,6 +79,21 @@ class GpuRuns(unittest.TestCase):
             resumed, _ = self.env.train(model, data, config, world, 30, folder, ("--resume", "auto"))
             self.compare(whole, resumed, 0.0, f"resume on {world} GPUs")
 
+    def test_page_locked_memory_changes_no_bit(self):
+        model, data = self.env.model("gpt"), self.env.data("gpt")
+        for world in WORLDS[:2]:
+            for stage, accumulation, parameters in ((2, 1, False), (2, 2, False), (3, 1, True), (3, 2, True)):
+                def rows(pin_memory):
+                    where = {"device": "cpu", "pin_memory": pin_memory}
+                    zero = {"stage": stage, "stage3_param_persistence_threshold": 0, "overlap_comm": accumulation == 1,
+                            "offload_optimizer": where, **({"offload_param": where} if parameters else {})}
+                    config = base_config("gpt", zero_optimization=zero, deterministic=True, bf16={"enabled": True},
+                                         gradient_accumulation_steps=accumulation, gradient_clipping=0.1)
+                    return self.env.train(model, data, config, world, 20)[0]
+
+                with self.subTest(world=world, stage=stage, accumulation=accumulation):
+                    self.compare(rows(True), rows(False), 0.0, f"staged copies on {world} GPUs, stage {stage}")
+
     def test_optimizer_state_in_files_changes_no_bit(self):
         model, data = self.env.model("gpt"), self.env.data("gpt")
         for world in WORLDS[:2]:

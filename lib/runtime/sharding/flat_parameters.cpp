@@ -80,6 +80,7 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
     return options_.offload.allocate(numel, dtype, HostUse::kGradient);
   };
   host.store = gradient_store_;
+  if (!host.store && options_.offload.copies) host.copies = options_.offload.copies(HostUse::kGradient);
   host.are_kept = options_.offload.keeps_gradients;
   host.sum_of_squares = options_.offload.sum_of_squares;
   if (options_.tied.counted_ranges) {

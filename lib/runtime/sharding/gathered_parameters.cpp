@@ -31,6 +31,10 @@ GatheredParameters::GatheredParameters(const ParameterTable& table, const std::v
   }
   unit_in_slot_.assign(slots_.size(), -1);
   for (const auto& slice : at_rest_.stored) stored_[slice.group] = &slice;
+  const auto& slices = at_rest_.slices;
+  const bool any_is_on_host = std::any_of(slices.begin(), slices.end(),
+                                          [](const at::Tensor& slice) { return slice.defined() && slice.is_cpu(); });
+  if (any_is_on_host && options_.offload.copies) copies_ = options_.offload.copies(HostUse::kParameter);
 }
 
 void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {
@@ -136,6 +140,12 @@ at::Tensor GatheredParameters::at_rest_on_device(int group) const {
     const at::Tensor read = stored->dtype == own.scalar_type() ? own : at::empty({stored->numel()}, options);
     at_rest_.store->read(group, read);
     return read;
+  }
+  if (copies_) {
+    const bool is_own = at_rest.scalar_type() == own.scalar_type();
+    const at::Tensor values = is_own ? own : at::empty(at_rest.sizes(), own.options().dtype(at_rest.scalar_type()));
+    copies_->upload(at_rest, values);
+    return values;
   }
   const OffloadScope scope(kUploadScope, at_rest.nbytes());
   if (at_rest.scalar_type() != own.scalar_type()) return at_rest.to(options_.device, /*non_blocking=*/true);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/sharding/gradient_store.hpp"
+#include "runtime/sharding/host_copies.hpp"
 #include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::runtime {
@@ -48,6 +49,7 @@ struct HostGradientOptions {
   at::ScalarType sum_dtype = at::kFloat;  // in which slices are added up
   bool are_kept = false;                  // those of a step stay until the release() of the next one
   std::function<at::Tensor(int64_t numel, at::ScalarType dtype)> allocate;  // host memory
+  std::shared_ptr<HostCopies> copies = {};    // how they reach that memory; null: directly
   std::shared_ptr<GradientStore> store = {};  // instead of host memory: of spans whose state is stored
   std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;
   // The parts of a span of the state that are squared. Empty: all of it.
@@ -56,8 +58,9 @@ struct HostGradientOptions {
 
 // Copies the gradients of offloaded groups to the host on the stream where they are delivered, bucket by bucket while
 // backward runs; from finish() to release() they are the gradients of `state`, which has their sums of squares on the
-// device. The copies have arrived when the stream that waits for the reductions has got there, those in a store when
-// finish() returns. All other groups go to `resident`. The memory is allocated once. `state` must outlive the sink.
+// device. The copies have arrived when the stream that waits for the reductions has got there, those in a store or by
+// `copies` when finish() returns. All other groups go to `resident`. The memory is allocated once. `state` must outlive
+// the sink.
 std::unique_ptr<GradientSink> make_host_gradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options,
                                                   std::span<SpanState> state);
 

@@ -35,6 +35,7 @@ class HostGradients final : public GradientSink {
   void finish() override {
     resident_->finish();
     if (options_.store) options_.store->finish();
+    if (options_.copies) options_.copies->finish();
     for (auto& [span, arrays] : state_) {
       Sum& sum = sums_[span.flat_group];
       if (!arrays.is_offloaded) continue;
@@ -102,8 +103,15 @@ class HostGradients final : public GradientSink {
   // The sum so far, on the device of `like`, in the dtype in which slices are added up.
   at::Tensor fetch(int group, const at::Tensor& like) {
     const Sum& sum = sums_[group];
-    if (!options_.store) return sum.values.to(like.device(), options_.sum_dtype, /*non_blocking=*/true);
+    if (!options_.store && !options_.copies) {
+      return sum.values.to(like.device(), options_.sum_dtype, /*non_blocking=*/true);
+    }
     const at::Tensor values = at::empty({like.numel()}, like.options().dtype(sum.dtype));
+    if (options_.copies) {
+      options_.copies->finish();
+      options_.copies->upload(sum.values, values);
+      return values.to(options_.sum_dtype);
+    }
     for (const auto& [span, arrays] : state_) {
       if (span.flat_group == group) options_.store->read(*arrays.stored, area_, part_of(span, values));
     }
@@ -128,7 +136,8 @@ class HostGradients final : public GradientSink {
     measure(group, values);
   }
 
-  static void download(const at::Tensor& values, const at::Tensor& host) {
+  void download(const at::Tensor& values, const at::Tensor& host) {
+    if (options_.copies) return options_.copies->download(values, host);
     const OffloadScope scope(kDownloadScope, host.nbytes());
     host.copy_(values, /*non_blocking=*/true);
   }

@@ -68,7 +68,7 @@ RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config,
   RankMemory memory = count_state(layout, table.units.size(), sharding, of);
   add_held(model, layout, options, memory);
   const auto buffers = step::offload_buffers(config, num_moments, offloaded_spans(layout, sharding, rank.rank),
-                                             stored_slices(layout, sharding, rank.rank));
+                                             stored_slices(layout, sharding, rank.rank), rank.device);
   memory.add(Tier::kHost, Use::kBuckets, buffers.host_bytes);
   memory.add(rank.device.is_cpu() ? Tier::kHost : Tier::kPageLocked, Use::kBuckets, buffers.page_locked_bytes);
   return memory;

@@ -16,6 +16,7 @@
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/step/stage_memory.hpp"
 #include "runtime/offload/gradient_files.hpp"
+#include "runtime/offload/staged_copies.hpp"
 #include "runtime/offload/upload_ring.hpp"
 #include "runtime/optim/moments.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
@@ -74,6 +75,9 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
     };
   }
   sharding.offload.store_parameters = [this](std::span<const StoredSlice> slices) { return store_parameters(slices); };
+  sharding.offload.copies = [this, tiers = sharding.offload.tiers](HostUse use) {
+    return staged_copies(tiers[static_cast<size_t>(use)]);
+  };
   update_numel_ = count_update_numel(sharding, num_moments);
   const auto offload = sharding.offload;
   parameters_ = std::make_unique<FlatParameters>(model.facts.table, std::move(sharding), streams_, groups.data,
@@ -240,6 +244,19 @@ std::unique_ptr<StepVerdict> Engine::make_verdict() {
   return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, groups_.world);
 }
 
+int Engine::num_update_threads() const {
+  return offload::choose_update_threads(own_cores(), static_cast<int>(std::thread::hardware_concurrency()),
+                                        options_.ranks_of_host, config_.zero.offload_optimizer.cores_share);
+}
+
+// They copy while backward runs, and updates after it.
+std::shared_ptr<HostCopies> Engine::staged_copies(memory_plan::Tier tier) const {
+  constexpr int kMaxThreads = 4;  // that outrun the copy engine
+  if (!is_staged(tier, options_.device)) return nullptr;
+  return std::make_shared<offload::StagedCopies>(options_.device, std::min(kMaxThreads, num_update_threads()),
+                                                 check_peers());
+}
+
 std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
   if (!parameters_->offloads_state()) return {};
   offload::HostUpdateOptions options;
@@ -250,8 +267,7 @@ std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
   const auto& settings = config_.zero.offload_optimizer;
   options.ring = {.reads_ahead = settings.pipeline_read, .writes_behind = settings.pipeline_write};
   if (settings.delayed_update) options.delayed_after = settings.delayed_after_steps;
-  options.num_threads = offload::choose_update_threads(
-      own_cores(), static_cast<int>(std::thread::hardware_concurrency()), options_.ranks_of_host, settings.cores_share);
+  options.num_threads = num_update_threads();
   options.check_peers = check_peers();
   auto updates =
       std::make_unique<offload::HostUpdates>(options, static_cast<int>(parameters_->groups().size()), streams_);

@@ -10,6 +10,7 @@
 #include "runtime/offload/gradient_files.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/offload/host_updates.hpp"
+#include "runtime/offload/staged_copies.hpp"
 #include "runtime/offload/upload_ring.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/gradient_norm.hpp"
@@ -92,8 +93,9 @@ ShardingOptions::Offload choose_offload(const config::JobConfig& config, const E
   out.keeps_gradients = offloads_state && optimizer.delayed_update;
   const bool state_in_files = offloads_to_files(config);
   out.state_bytes = state_in_files ? 0 : (1 + num_moments) * static_cast<int64_t>(sizeof(float));
-  out.buffer_bytes = [&config, num_moments](std::span<const int64_t> spans, std::span<const StoredSlice> stored) {
-    const OffloadBuffers buffers = offload_buffers(config, num_moments, spans, stored);
+  out.buffer_bytes = [&config, num_moments, device = options.device](std::span<const int64_t> spans,
+                                                                     std::span<const StoredSlice> stored) {
+    const OffloadBuffers buffers = offload_buffers(config, num_moments, spans, stored, device);
     return buffers.host_bytes + buffers.page_locked_bytes;
   };
   for (const HostUse use : {HostUse::kState, HostUse::kGradient, HostUse::kParameter}) {
@@ -152,13 +154,17 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
   return static_cast<int64_t>(optimizer->moment_names(0).size());
 }
 
+bool is_staged(Tier tier, at::Device device) {
+  return tier == Tier::kHost && !device.is_cpu();
+}
+
 int64_t host_update_numel(const config::Zero& zero, std::span<const int64_t> spans) {
   const int64_t largest = spans.empty() ? 0 : *std::max_element(spans.begin(), spans.end());
   return std::min(chunk_numel(zero), (largest + kChunk - 1) / kChunk * kChunk);
 }
 
 OffloadBuffers offload_buffers(const config::JobConfig& config, int64_t num_moments, std::span<const int64_t> spans,
-                               std::span<const StoredSlice> stored) {
+                               std::span<const StoredSlice> stored, at::Device device) {
   OffloadBuffers out;
   if (!spans.empty()) {
     int64_t numel = host_update_numel(config.zero, spans);
@@ -170,6 +176,16 @@ OffloadBuffers offload_buffers(const config::JobConfig& config, int64_t num_mome
       out.page_locked_bytes += offload::GradientFiles::kNumBlocks * offload::GradientFiles::block_bytes(numel);
     }
     out.page_locked_bytes += offload::UploadRing::memory(numel);
+    if (is_staged(tier_of(config.zero, device, HostUse::kGradient), device)) {
+      out.page_locked_bytes += offload::StagedCopies::memory();
+    }
+  }
+  const auto& parameters = config.zero.offload_param;
+  const bool any_in_memory = parameters.device == config::OffloadDevice::kHost ||
+                             (parameters.device == config::OffloadDevice::kFile && parameters.max_in_cpu > 0);
+  const bool offloads_parameters = config.zero.stage == 3 && any_in_memory;
+  if (offloads_parameters && is_staged(tier_of(config.zero, device, HostUse::kParameter), device)) {
+    out.page_locked_bytes += offload::StagedCopies::memory();
   }
   if (!stored.empty()) {
     const auto file = offload::plan_parameter_file(parameter_file_options(config), stored);

@@ -26,12 +26,16 @@ int64_t count_offloaded_moments(const ParameterTable& table, const config::JobCo
 // in memory. Where it writes parameters to files, they are those of whole pages.
 int64_t host_update_numel(const config::Zero& zero, std::span<const int64_t> spans);
 
-// The blocks through which updates of offloaded spans and parameters in files go. `page_locked_bytes`: on a GPU.
+// Whether copies between the device and such host memory go through page-locked blocks (offload/staged_copies.hpp).
+bool is_staged(memory_plan::Tier tier, at::Device device);
+
+// The blocks through which updates of offloaded spans, parameters in files and copies that are staged go.
+// `page_locked_bytes`: on a GPU.
 struct OffloadBuffers {
   int64_t host_bytes = 0, page_locked_bytes = 0;
 };
 OffloadBuffers offload_buffers(const config::JobConfig& config, int64_t num_moments, std::span<const int64_t> spans,
-                               std::span<const StoredSlice> stored);
+                               std::span<const StoredSlice> stored, at::Device device);
 
 // Whether offloaded optimizer state rests in files, and how.
 bool offloads_to_files(const config::JobConfig& config);
