@@ -105,7 +105,7 @@ class Export(ToolTest):
         self.assertFalse(torch.equal(first.first.weight, other.first.weight))
 
     def test_presets_have_the_sizes_that_the_documents_name(self):
-        for name, millions in (("gpt-32m", 32.1), ("gpt-163m", 163.1), ("gpt-1.4b", 1416.7), ("gpt-6.9b", 6864.6)):
+        for name, millions in (("gpt-32m", 32.1), ("gpt-163m", 163.1), ("gpt-1.4b", 1416.7), ("gpt-2.7b", 2780.4), ("gpt-6.9b", 6864.6)):
             path = self.export(name, "--empty")
             self.assertLess(os.path.getsize(path), 150_000)
             count = sum(p.numel() for p in torch.jit.load(path).parameters())
