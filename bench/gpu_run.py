@@ -10,12 +10,12 @@ from array import array
 
 import bench_report as report
 
-PARAMETERS = {"gpt-32m": 32.1e6, "gpt-163m": 163.1e6, "gpt-1.4b": 1416.7e6, "gpt-6.9b": 6864.6e6}
-WIDTH = {"gpt-32m": 256, "gpt-163m": 768, "gpt-1.4b": 2048, "gpt-6.9b": 4096}
-BLOCKS = {"gpt-32m": 8, "gpt-163m": 12, "gpt-1.4b": 24, "gpt-6.9b": 32}
+PARAMETERS = {"gpt-32m": 32.1e6, "gpt-163m": 163.1e6, "gpt-1.4b": 1416.7e6, "gpt-2.7b": 2780.4e6, "gpt-6.9b": 6864.6e6}
+WIDTH = {"gpt-32m": 256, "gpt-163m": 768, "gpt-1.4b": 2048, "gpt-2.7b": 2560, "gpt-6.9b": 4096}
+BLOCKS = {"gpt-32m": 8, "gpt-163m": 12, "gpt-1.4b": 24, "gpt-2.7b": 32, "gpt-6.9b": 32}
 VOCABULARY = 50304
-MICRO = {"gpt-32m": 4, "gpt-163m": 16, "gpt-1.4b": 8, "gpt-6.9b": 4}  # samples a GPU
-SEQUENCE = {"gpt-32m": 256, "gpt-163m": 1024, "gpt-1.4b": 1024, "gpt-6.9b": 2048}
+MICRO = {"gpt-32m": 4, "gpt-163m": 16, "gpt-1.4b": 8, "gpt-2.7b": 4, "gpt-6.9b": 4}  # samples a GPU
+SEQUENCE = {"gpt-32m": 256, "gpt-163m": 1024, "gpt-1.4b": 1024, "gpt-2.7b": 2048, "gpt-6.9b": 2048}
 WITH_WEIGHTS = ("gpt-32m", "gpt-163m", "gpt-1.4b")  # those whose files hold initial weights, so that all programs start from the same ones
 DRIVER_FLOOR = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); p = ctypes.c_void_p(); " \
                "c.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0)"
@@ -35,11 +35,11 @@ def require_gpus():
 
 
 class Runner:
-    """args: bin, host_torch. Models and configs are made once, below `folder`. `train`: the parameters that are trained, a
-    pattern; the others are frozen."""
+    """args: bin, host_torch, and device if it is not cuda. Models and configs are made once, below `folder`. `train`: the
+    parameters that are trained, a pattern; the others are frozen."""
 
     def __init__(self, args, folder, train=""):
-        self.folder, self.python = folder, report.torch_python()
+        self.folder, self.python, self.device = folder, report.torch_python(), getattr(args, "device", "cuda")
         self.train = ["--train", train] if train else []
         self.dslaunch = report.program(args.bin, "dslaunch")
         self.env = report.environment(OMP_NUM_THREADS="8")
@@ -80,7 +80,7 @@ class Runner:
         return path
 
     def command(self, preset, world, stage, steps, run_dir, settings=()):
-        return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps),
+        return [self.dslaunch, "--device", self.device, "--num_gpus", str(world), "--config", self.config(preset, stage, steps),
                 *(part for setting in settings for part in ("--set", setting)),
                 "--data", self.data(preset, MICRO[preset] * world * steps), "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
 
