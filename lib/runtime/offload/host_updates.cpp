@@ -93,18 +93,16 @@ void HostUpdates::start(Job job) {
 }
 
 void HostUpdates::set_pending(std::span<const SpanState> state) {
-  for (const auto& each : state) is_pending_[static_cast<size_t>(each.span.flat_group)] = true;
+  for (const auto& each : state) {
+    is_pending_[static_cast<size_t>(each.span.flat_group)] = true;
+    if (each.arrays.stored_parameter) options_.parameters->begin_update(each.span.flat_group);
+  }
 }
 
 StreamMark HostUpdates::wait(int group) {
   wait_for(group);
   const std::lock_guard lock(mutex_);
   return published_[static_cast<size_t>(group)];
-}
-
-bool HostUpdates::is_pending(int group) {
-  const std::lock_guard lock(mutex_);
-  return is_pending_[static_cast<size_t>(group)];
 }
 
 void HostUpdates::finish() {
@@ -297,6 +295,7 @@ void HostUpdates::publish_from_state_file(const StateArrays& arrays) {
 void HostUpdates::publish(int group) {
   ring_.finish_writes();
   auto end = ring_.end();
+  if (options_.parameters) options_.parameters->end_update(group);
   const std::lock_guard lock(mutex_);
   is_pending_[static_cast<size_t>(group)] = false;
   published_[static_cast<size_t>(group)] = streams_.mark_of(std::move(end));

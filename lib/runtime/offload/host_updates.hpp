@@ -81,7 +81,6 @@ class HostUpdates final : public PendingUpdates {
   // The run goes on after so many updates.
   void continue_after(int64_t num_updates) { num_begun_ = num_updates; }
   StreamMark wait(int group) override;
-  bool is_pending(int group) override;
   // Returns when all updates are published and nothing is being written any more, neither on the host nor on the device
   // (in the current stream).
   void finish();

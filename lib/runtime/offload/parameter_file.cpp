@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/scope_exit.hpp"
 #include "runtime/offload/copy_event.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/state/offload_scopes.hpp"
@@ -90,6 +91,12 @@ std::vector<ParameterFile::Run> ParameterFile::runs_of(int group) const {
 }
 
 void ParameterFile::write(int group, int64_t begin, const at::Tensor& values) {
+  const bool is_updating = begin_update(group);
+  const ScopeExit allow_reads([&] {
+    if (is_updating) return;
+    const std::lock_guard lock(mutex_);
+    updating_.erase(group);
+  });
   const auto& slice = layout_.slices.at(static_cast<size_t>(group));
   const int64_t end = begin + values.numel();
   for (const auto& span : slice.spans) {
@@ -113,19 +120,43 @@ PagedFile::Ticket ParameterFile::begin_write(const StoredParameter& parameter, s
   return file_->begin_write(span.offset + within * size_of(slice.dtype), bytes);
 }
 
+// Reads that were begun, from the first of this group on, are planned again.
+bool ParameterFile::begin_update(int group) {
+  const std::lock_guard lock(mutex_);
+  if (!updating_.insert(group).second) return true;
+  const auto first =
+      std::find_if(started_.begin(), started_.end(), [&](const Started& each) { return each.run.group == group; });
+  std::deque<Run> planned;
+  for (auto each = first; each != started_.end(); ++each) planned.push_back(each->run);
+  planned.insert(planned.end(), planned_.begin(), planned_.end());
+  drop_reads(static_cast<size_t>(first - started_.begin()));
+  planned_ = std::move(planned);
+  return false;
+}
+
+void ParameterFile::end_update(int group) {
+  const std::lock_guard lock(mutex_);
+  if (updating_.erase(group) > 0) start_reads();
+}
+
 void ParameterFile::read(int group, const at::Tensor& slice) {
   const auto runs = runs_of(group);
-  if (started_.empty() || started_.front().run != runs.front()) {
-    drop_reads(0);
-    planned_.assign(runs.begin(), runs.end());
+  {
+    const std::lock_guard lock(mutex_);
+    DSL_CHECK(updating_.count(group) == 0, "parameters are read after their update");
+    if (!is_next(runs.front())) {
+      drop_reads(0);
+      planned_.assign(runs.begin(), runs.end());
+    }
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     const Started read = take_next();
     copy(read, slice);
+    const std::lock_guard lock(mutex_);
     buffers_[read.buffer].copied = record_current(device_);
     free_.push_back(read.buffer);
+    start_reads();
   }
-  start_reads();
 }
 
 void ParameterFile::read_ahead(std::span<const int> groups) {
@@ -134,6 +165,7 @@ void ParameterFile::read_ahead(std::span<const int> groups) {
     if (wanted.size() >= buffers_.size()) break;
     for (const Run& run : runs_of(group)) wanted.push_back(run);
   }
+  const std::lock_guard lock(mutex_);
   size_t same = 0;
   while (same < std::min(started_.size(), wanted.size()) && started_[same].run == wanted[same]) ++same;
   drop_reads(same);
@@ -142,8 +174,13 @@ void ParameterFile::read_ahead(std::span<const int> groups) {
   start_reads();
 }
 
+bool ParameterFile::is_next(const Run& run) const {
+  if (!started_.empty()) return started_.front().run == run;
+  return !planned_.empty() && planned_.front() == run;
+}
+
 void ParameterFile::start_reads() {
-  while (!planned_.empty() && !free_.empty()) {
+  while (!planned_.empty() && !free_.empty() && updating_.count(planned_.front().group) == 0) {
     Buffer& buffer = buffers_[free_.front()];
     if (buffer.copied && !buffer.copied->query()) return;
     buffer.copied = nullptr;
@@ -157,16 +194,22 @@ void ParameterFile::start_reads() {
 
 // While nothing is on its way, all buffers are being copied from.
 ParameterFile::Started ParameterFile::take_next() {
+  std::unique_lock lock(mutex_);
   start_reads();
-  if (started_.empty()) {
-    wait_for_copy(buffers_[free_.front()].copied, check_peers_);
+  while (started_.empty()) {
+    const auto copied = buffers_[free_.front()].copied;
+    lock.unlock();
+    wait_for_copy(copied, check_peers_);
+    lock.lock();
     start_reads();
   }
   const Started out = started_.front();
   started_.pop_front();
+  lock.unlock();
   try {
     file_->wait(out.ticket);
   } catch (...) {
+    lock.lock();
     free_.push_back(out.buffer);
     throw;
   }

@@ -8,7 +8,9 @@
 //              ^--- written from the blocks of an update
 //
 // Buffers of up to `buffer_numel` elements, page-locked for a device, hold what was read ahead; a slice that is larger
-// passes through several of them. They are all the memory that reads use.
+// passes through several of them. They are all the memory that reads use. What an update is about to write is read
+// when it has been written, from the thread of updates: a pass that follows the update does not wait for a read that
+// only begins when its unit is reached.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -18,7 +20,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <mutex>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -71,6 +74,11 @@ class ParameterFile final : public ParameterStore {
   void read_ahead(std::span<const int> groups) override;
   size_t max_ahead() const override { return buffers_.size(); }
 
+  // For updates: from now on until end_update() the group's slice is not read: what is on its way of it is dropped, and
+  // planned reads of it, and those after them, wait. Any thread. begin_update() returns whether the group was being
+  // updated already.
+  bool begin_update(int group);
+  void end_update(int group);
   // For updates: begins to write elements of one span, from a multiple of kChunkMultiple within it on: `bytes`, whole
   // pages that hold them from their front. Any thread.
   PagedFile::Ticket begin_write(const StoredParameter& parameter, std::span<const std::byte> bytes);
@@ -94,23 +102,26 @@ class ParameterFile final : public ParameterStore {
 
   std::unique_ptr<PagedFile> open_file(const ParameterFileOptions& options);
   std::vector<Run> runs_of(int group) const;
-  // Begins planned reads while there is a buffer whose copy has been made.
+  // These need the lock. Begins planned reads while there is a buffer whose copy has been made.
   void start_reads();
+  void drop_reads(size_t first);
+  bool is_next(const Run& run) const;
   // The next of the planned reads; waits until it has ended.
   Started take_next();
   void copy(const Started& read, const at::Tensor& slice) const;
-  void drop_reads(size_t first);
 
   // fixed after construction
   const ParameterFileLayout layout_;
   const at::Device device_;
   const std::function<void()> check_peers_;
   const std::vector<at::Tensor> blocks_;
-  // the thread that reads
+  // guarded by mutex_, but for the bytes of a buffer that the reading thread has taken
+  std::mutex mutex_;
   std::vector<Buffer> buffers_;
   std::deque<size_t> free_;          // buffers, the one that was used longest ago first
   std::deque<Started> started_;      // in the order of their use
   std::deque<Run> planned_;          // after those
+  std::set<int> updating_;           // groups
   std::unique_ptr<PagedFile> file_;  // last: it uses buffers and blocks until it is gone
 };
 

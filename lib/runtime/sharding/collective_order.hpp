@@ -41,6 +41,10 @@ class CollectiveOrder {
   bool may_follow(UnitEvent event) const { return negotiates() || order().is_ahead(event); }
   // The events that are known to follow the last arrival.
   std::span<const UnitEvent> ahead() const { return negotiates() ? std::span<const UnitEvent>() : order().ahead(); }
+  // Between passes: the events of another pass of the kind of the last one, as far as they are known.
+  std::span<const UnitEvent> next_pass() const {
+    return negotiates() ? std::span<const UnitEvent>() : order().recorded();
+  }
 
  private:
   UnitOrder& order() { return orders_[static_cast<size_t>(pass_)]; }

@@ -252,7 +252,7 @@ void FlatParameters::release(int unit) {
 
 void FlatParameters::end_inference_pass() {
   if (orders_collectives()) collective_order_.end_pass();
-  gathered_->end_pass();
+  gathered_->end_pass(collective_order_.next_pass());
   in_inference_pass_ = false;
 }
 
@@ -325,6 +325,7 @@ const UnitValues& FlatParameters::views_of(int unit) {
 
 void FlatParameters::begin_accumulation_step(bool is_last) {
   in_training_pass_ = true;
+  is_last_pass_ = is_last;
   collective_order_.begin_pass(CollectiveOrder::Pass::kTraining);
   gradients_->begin_accumulation_step(is_last);
 }
@@ -341,7 +342,7 @@ void FlatParameters::begin_last_backward() {
 
 void FlatParameters::end_accumulation_step() {
   if (orders_collectives()) collective_order_.end_pass();
-  gathered_->end_pass();
+  gathered_->end_pass(is_last_pass_ ? std::span<const UnitEvent>() : collective_order_.next_pass());
   in_training_pass_ = micro_batches_overlap_ = false;
 }
 
@@ -359,7 +360,7 @@ void FlatParameters::release_gradients() {
 }
 
 void FlatParameters::gather_parameters() {
-  gathered_->shards_changed();
+  gathered_->shards_changed(collective_order_.next_pass());
   streams_.wait(SideStream::kPublication, streams_.mark());
   num_published_ = 0;
   if (updates_ == nullptr) publish(groups_.size());

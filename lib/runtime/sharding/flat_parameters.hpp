@@ -147,6 +147,7 @@ class FlatParameters : public UnitParameters {
   CollectiveOrder collective_order_;
   std::vector<UnitViews> views_;  // by unit
   bool in_training_pass_ = false, in_inference_pass_ = false;
+  bool is_last_pass_ = false;           // of the step
   bool micro_batches_overlap_ = false;  // in a training pass of a pipeline
 };
 

@@ -63,12 +63,13 @@ void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
   }
 }
 
+// Where nothing is known to follow, as in a pass that is being recorded, what was begun may still be right.
 void GatheredParameters::read_ahead(std::span<const UnitEvent> ahead) {
-  if (at_rest_.store) at_rest_.store->read_ahead(next_reads(ahead));
+  if (at_rest_.store && !ahead.empty()) at_rest_.store->read_ahead(next_reads(ahead));
 }
 
-// Which groups the next gathers read from the store: those of units that are not in their slots by then. Up to the
-// first one that an update has yet to write.
+// Which groups the next gathers read from the store: those of units that are not in their slots by then. The store
+// waits with those that an update has yet to write.
 std::vector<int> GatheredParameters::next_reads(std::span<const UnitEvent> ahead) const {
   std::vector<int> out, unit_in_slot = unit_in_slot_;
   std::set<int> gathered;
@@ -80,15 +81,11 @@ std::vector<int> GatheredParameters::next_reads(std::span<const UnitEvent> ahead
     if (unit.secondary_is_current || (is_again && options_.secondary_group != nullptr)) continue;
     for (int group : unit.groups) {
       if (stored_[group] == nullptr) continue;
-      if (is_pending(group) || out.size() == at_rest_.store->max_ahead()) return out;
+      if (out.size() == at_rest_.store->max_ahead()) return out;
       out.push_back(group);
     }
   }
   return out;
-}
-
-bool GatheredParameters::is_pending(int group) const {
-  return updates_ != nullptr && is_updated_[group] && updates_->is_pending(group);
 }
 
 void GatheredParameters::gather(int index) {
@@ -228,9 +225,7 @@ at::Tensor GatheredParameters::full_parameters(int group) const {
   return unit.buffer->bytes.narrow(0, unit.offsets[index], bytes_of(layout)).view(layout.dtype);
 }
 
-// What is on its way from files may change before the next pass.
-void GatheredParameters::end_pass() {
-  read_ahead({});
+void GatheredParameters::end_pass(std::span<const UnitEvent> next) {
   for (Unit& unit : units_) {
     // Also for gathers that no call here has waited for (a prefetch, or another rank's gather): their memory may be
     // freed now, and their input may be overwritten.
@@ -241,11 +236,13 @@ void GatheredParameters::end_pass() {
   }
   last_slot_ = -1;
   std::fill(unit_in_slot_.begin(), unit_in_slot_.end(), -1);
+  read_ahead(next);
 }
 
-void GatheredParameters::shards_changed() {
+void GatheredParameters::shards_changed(std::span<const UnitEvent> next) {
   changed_ = streams_.mark();
   forget_secondary();
+  read_ahead(next);
 }
 
 void GatheredParameters::forget_secondary() {

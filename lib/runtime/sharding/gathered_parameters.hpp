@@ -63,10 +63,12 @@ class GatheredParameters {
     return units_[unit].buffer ? units_[unit].buffer->bytes.const_data_ptr() : nullptr;
   }
 
-  // Between passes: nothing is held any longer, nothing counts as gathered.
-  void end_pass();
-  // The shards have been written on the current stream: later gathers wait for that.
-  void shards_changed();
+  // Between passes: nothing is held any longer, nothing counts as gathered. `next`: the events of the next pass, if it
+  // will find the shards as they are.
+  void end_pass(std::span<const UnitEvent> next = {});
+  // The shards have been written on the current stream, or updates of them have begun: later gathers wait for that.
+  // `next`: the events of the next pass.
+  void shards_changed(std::span<const UnitEvent> next = {});
   // The next gathers are over all ranks, whatever this host has already.
   void forget_secondary();
   int num_slots() const { return static_cast<int>(unit_in_slot_.size()) - 1; }
@@ -90,7 +92,6 @@ class GatheredParameters {
   void prefetch(int unit, std::span<const UnitEvent> ahead);
   void read_ahead(std::span<const UnitEvent> ahead);
   std::vector<int> next_reads(std::span<const UnitEvent> ahead) const;
-  bool is_pending(int group) const;
   void gather(int unit);
   void gather_from_all(const Unit& unit);
   void gather_from_host(Unit& unit);

@@ -1,8 +1,7 @@
 // Where gathered parameters rest in files between their uses (stage 3): this rank's slices of flat groups. What is read
 // next is known from the order of the units, so it is read ahead into buffers of host memory.
 //
-// Threads: reads by the thread that runs the model or autograd's, one at a time; writes also by the thread of updates,
-// of groups that are not read meanwhile.
+// Threads: reads by the thread that runs the model or autograd's, one at a time; writes also by the thread of updates.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -33,7 +32,7 @@ class ParameterStore : public ParameterWriter {
   // read from the file; throws Error (74).
   virtual void read(int group, const at::Tensor& slice) = 0;
   // The next reads will be of these groups, in this order: begins them, as far as there are buffers, and drops what is
-  // on its way of others. Their contents must not change until they are read or dropped.
+  // on its way of others. What is written meanwhile is read again.
   virtual void read_ahead(std::span<const int> groups) = 0;
   // The most groups that read_ahead() can use.
   virtual size_t max_ahead() const = 0;

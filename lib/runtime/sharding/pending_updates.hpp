@@ -11,8 +11,6 @@ class PendingUpdates {
   // Returns when the last update of this rank's slice of the flat group is written to host memory, or its copies to the
   // device are enqueued: they end at the mark. Throws the error of an update that failed.
   virtual StreamMark wait(int group) = 0;
-  // Whether wait() would wait.
-  virtual bool is_pending(int group) = 0;
 };
 
 }  // namespace dslaunch::runtime

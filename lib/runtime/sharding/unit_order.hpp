@@ -26,6 +26,10 @@ class UnitOrder {
   // The recorded events that this pass has not reached yet.
   std::span<const UnitEvent> ahead() const { return std::span(events_).subspan(next_); }
   bool is_ahead(UnitEvent event) const;
+  // All of a pass; none while the first one is being recorded.
+  std::span<const UnitEvent> recorded() const {
+    return is_recorded_ ? std::span(events_) : std::span<const UnitEvent>();
+  }
   UnitEvent advance();           // to the next recorded event, which is returned
   void insert(UnitEvent event);  // at this position: counts as reached, and belongs to the order from now on
   size_t position() const { return next_; }

@@ -164,6 +164,46 @@ TEST_CASE("as many slices are read ahead as there are buffers, and each once", "
   CHECK(std::vector<int64_t>(all.end() - 3, all.end()) == std::vector<int64_t>{3, 0, 1});
 }
 
+TEST_CASE("what an update is about to write is read ahead when it has been written", "[runtime][offload]") {
+  const test::TempDir dir;
+  Reads reads;
+  std::vector<StoredSlice> slices;
+  for (int group = 0; group < 5; ++group) slices.push_back({group, at::kByte, {kPage}});
+  auto options = options_in(dir, [&](const file_io::Block& block) -> std::optional<int64_t> {
+    const std::lock_guard lock(reads.mutex);
+    if (!block.is_write) reads.offsets.push_back(block.offset / kPage);
+    return std::nullopt;
+  });
+  ParameterFile file(options, slices, {}, at::kCPU, {});
+  // Blocks are moved in the order of their requests: when a write has ended, earlier reads have.
+  const auto write = [&](int group, int64_t from) { file.write(group, 0, numbers(kPage, from, at::kByte)); };
+  const auto take_reads = [&] {
+    write(4, 0);
+    return reads.take();
+  };
+  const std::vector<int> order{0, 1, 2, 3};
+  for (const int group : order) write(group, group);
+  file.begin_update(0);
+  file.begin_update(2);
+  file.read_ahead(order);
+  CHECK(take_reads().empty());
+  write(0, 100);
+  CHECK(take_reads().empty());
+  file.end_update(0);
+  CHECK(take_reads() == std::vector<int64_t>{0, 1});
+  file.end_update(2);
+  CHECK(take_reads() == std::vector<int64_t>{2});  // as many as there are buffers
+  // Reads that were begun before an update do not bring what was there.
+  file.begin_update(1);
+  write(1, 200);
+  file.end_update(1);
+  write(2, 50);
+  CHECK(at::equal(read(file, 0, kPage, at::kByte), numbers(kPage, 100, at::kByte)));
+  CHECK(at::equal(read(file, 1, kPage, at::kByte), numbers(kPage, 200, at::kByte)));
+  CHECK(at::equal(read(file, 2, kPage, at::kByte), numbers(kPage, 50, at::kByte)));
+  CHECK(at::equal(read(file, 3, kPage, at::kByte), numbers(kPage, 3, at::kByte)));
+}
+
 TEST_CASE("a failed read of parameters is told to who needs it, and to nobody else", "[runtime][offload]") {
   const test::TempDir dir;
   std::atomic<bool> is_broken{false};

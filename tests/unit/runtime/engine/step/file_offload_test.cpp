@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 
 #include "runtime/engine/run/checkpointing.hpp"
 #include "support/expect_error.hpp"
@@ -275,7 +278,8 @@ TEST_CASE("parameters in files change no bit of a run", "[runtime][engine][offlo
   CHECK(std::filesystem::is_empty(swap.path()));
 }
 
-TEST_CASE("each gather reads its parameters from the file once", "[runtime][engine][offload]") {
+TEST_CASE("each gather reads its parameters from the file once, the first ones before their step",
+          "[runtime][engine][offload]") {
   const test::JobFiles job(make_wide_net());
   const test::TempDir swap;
   const bool is_one_slot = GENERATE(false, true);
@@ -285,18 +289,35 @@ TEST_CASE("each gather reads its parameters from the file once", "[runtime][engi
                   {"offload_param", parameters_in_files(swap.path(), {{"buffer_count", count}})}};
   const auto config = job.config(zero(3, test::with(slots, more)));
   test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
-    std::atomic<int64_t> bytes{0};
+    std::mutex mutex;
+    std::condition_variable changed;
+    int64_t pages = 0;
     test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
-                         bytes += block.is_write ? 0 : block.bytes;
+                         const std::lock_guard lock(mutex);
+                         pages += block.is_write ? 0 : block.bytes / 4096;
+                         changed.notify_all();
                          return std::optional<int64_t>();
                        }));
-    rank.step();  // records the order
-    for (int step = 0; step < 2; ++step) {
+    {
+      const std::lock_guard lock(mutex);
+      pages = 0;  // loading has read those that it filled in part
+    }
+    const auto check_pages = [&](int64_t want) {
+      std::unique_lock lock(mutex);
+      CHECK(changed.wait_for(lock, std::chrono::seconds(20), [&] { return pages >= want; }));
+      CHECK(pages == want);
+    };
+    // Two blocks of ten pages, the root's two; with one slot, backward reads the first block again. Then what the next
+    // pass reads first, as its update has been written: a page each of the root, two pages each of the first block.
+    const int64_t of_step = is_one_slot ? 32 : 22, ahead = count <= 2 ? count : 2 + 2 * (count - 2);
+    for (int step = 1; step <= 3; ++step) {
+      rank.step();  // the first one records the order
       rank.owned_state();
-      bytes = 0;
-      rank.step();
-      // Two blocks of ten pages, the root's two; with one slot, backward reads the first block again.
-      CHECK(bytes == (is_one_slot ? 32 : 22) * 4096);
+      check_pages(step * of_step + ahead);
+    }
+    for (int pass = 1; pass <= 3; ++pass) {  // as an evaluation; the first one records its order
+      rank.read_parameters();
+      check_pages(3 * of_step + pass * 22 + ahead);
     }
   });
 }
