@@ -194,9 +194,12 @@ class MonitorsTest(harness.TrainingTest):
             by_op[op] = by_op.get(op, 0) + count
         self.assertEqual(by_op, {op: count * STEPS for op, count in traced.items()})
 
-    def trace(self, rank):
+    def trace_file(self, rank):
         with open(os.path.join(self.run_dir, f"trace.step_{TRACED}.rank_{rank}.json")) as file:
-            events = json.load(file)["traceEvents"]
+            return json.load(file)
+
+    def trace(self, rank):
+        events = self.trace_file(rank)["traceEvents"]
         self.assertEqual({event["pid"] for event in events}, {rank})
         lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
         found, device = {"lanes": lanes}, {}
@@ -217,6 +220,34 @@ class MonitorsTest(harness.TrainingTest):
             self.assertGreaterEqual(span["ts"], step["ts"] - 0.01)
             self.assertLessEqual(span["ts"] + span["dur"], step["ts"] + step["dur"] + 0.01)
         self.assertTrue({"GPT", "blocks.0 (Block)"} <= {span["name"] for span in spans["module"]})
+        self.assertTrue(spans["kernel"])
+        self.assertTrue(all("nccl" in span["name"] for span in spans["communication kernel"]))
+
+    def test_exposed_communication(self):
+        """The line of the traced step, from the files' own spans."""
+        exposed, total = [], []
+        for rank in (0, 1):
+            numbers = self.trace_file(rank)["otherData"]
+            self.assertEqual(set(numbers), {"communication_ms", "exposed_communication_ms"})
+            spans = [e for e in self.trace_file(rank)["traceEvents"] if e["ph"] == "X"]
+            # Collectives of CPU ranks follow each other on one thread.
+            of = (lambda category: sum(span["dur"] for span in spans if span["cat"] == category) / 1e3)
+            total.append(of("communication kernel" if self.has_device else "collective"))
+            exposed.append(of("exposed") if self.has_device else total[-1])
+            self.assertGreater(total[-1], 0)
+            self.assertAlmostEqual(numbers["exposed_communication_ms"], exposed[-1], delta=0.01 + 0.01 * exposed[-1])
+            self.assertLessEqual(numbers["exposed_communication_ms"], numbers["communication_ms"])
+            (step,) = [span["dur"] / 1e3 for span in spans if span["cat"] == "step" and span["tid"] == 1]
+            if not self.has_device:
+                self.assertLess(exposed[-1], step)
+        (line,) = [line for line in self.lines if line.startswith("exposed communication")]
+        said = re.fullmatch(rf"exposed communication (\S+) ms of (\S+) ms communication in step {TRACED} "
+                            r"\(rank (\d), the most of 2 ranks; mean (\S+) ms\)(.*)", line)
+        self.assertTrue(said, line)
+        self.assertEqual(int(said[3]), exposed.index(max(exposed)), line)
+        self.assertAlmostEqual(float(said[1]), max(exposed), delta=0.01 + 0.01 * max(exposed))
+        self.assertAlmostEqual(float(said[2]), total[int(said[3])], delta=0.01 + 0.05 * max(total))
+        self.assertEqual("; on CPU ranks it is synchronous" in said[5], not self.has_device)
 
     def test_trace(self):
         names = [name for name in os.listdir(self.run_dir) if name.startswith("trace")]

@@ -2,7 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string_view>
@@ -20,7 +21,9 @@ enum Lane {
   kCommunication = 100,
   kOffload = 150,
   kDevicePhases = 200,
-  kDeviceCompute = 201
+  kDeviceCompute = 201,
+  kExposed = 202,
+  kStreams = 203
 };
 
 constexpr std::string_view kOffloadCategory = "offload";
@@ -73,11 +76,15 @@ void StepTrace::set_modules(const std::vector<ModuleInfo>& modules) {
 void StepTrace::begin_step(int64_t step) {
   if (step != step_ || state_ != State::kBefore) return;
   // Work in flight belongs to the previous step; only the traced step waits for it.
-  if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  if (!device_.is_cpu()) {
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    kernels_.start();
+  }
   using Microseconds = std::chrono::duration<double, std::micro>;
-  constexpr double kDay = 86'400e6;
-  clock_offset_us_ = std::fmod(Microseconds(std::chrono::system_clock::now().time_since_epoch()).count(), kDay) -
-                     Microseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const auto now = std::chrono::system_clock::now();
+  midnight_ = std::chrono::floor<std::chrono::days>(now);
+  clock_offset_us_ =
+      Microseconds(now - midnight_).count() - Microseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   step_begin_ = mark_time(device_);
   phase_begin_ = mark_time(device_);
   enter(State::kRecording);
@@ -168,6 +175,10 @@ struct StepTrace::Layout {
   std::set<uint64_t> backward_threads;  // other threads read data, for example
   std::map<std::string, int> group_lanes;
   std::map<std::string, int> offload_lanes;  // by name of the work
+  std::map<int64_t, int> stream_lanes;
+  std::vector<Interval> collectives;
+  std::vector<DeviceSpan> kernels;  // of the step
+  DeviceCommunication communication;
 };
 
 void StepTrace::add_phases(Layout& layout) const {
@@ -196,13 +207,48 @@ void StepTrace::add_calls(Layout& layout) const {
 void StepTrace::add_collectives(Layout& layout) const {
   for (const auto& record : collectives_) {
     const bool is_timed_on_device = record->begin.event.has_value();
+    const double begin = is_timed_on_device ? device_microseconds(record->begin) : microseconds(record->begin.host);
+    const double duration = milliseconds_between(record->begin, record->end) * 1e3;
     layout.spans.push_back({lane_of(layout.group_lanes, record->group, kCommunication),
                             record->op,
                             "collective",
-                            is_timed_on_device ? device_microseconds(record->begin) : microseconds(record->begin.host),
-                            milliseconds_between(record->begin, record->end) * 1e3,
+                            begin,
+                            duration,
                             {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
+    layout.collectives.push_back({begin, begin + duration});
   }
+}
+
+// The last collective of a step may end after it: the step's communication goes until then, and what comes later is the
+// next step's.
+void StepTrace::add_kernels(Layout& layout, std::vector<DeviceSpan> kernels) const {
+  if (kernels.empty()) return;
+  const auto& step = phases_.back();
+  Interval window{device_microseconds(step.begin), device_microseconds(step.end)};
+  for (const auto& each : layout.collectives) window.end = std::max(window.end, each.end);
+  layout.communication = communication_in(kernels, window);
+  std::erase_if(kernels, [&](const auto& each) { return each.begin_us >= window.end; });
+  layout.kernels = std::move(kernels);
+  constexpr std::array kCategories{"kernel", "communication kernel", "copy"};  // in the order of DeviceWork
+  for (const auto& each : layout.kernels) {
+    layout.spans.push_back({lane_of(layout.stream_lanes, each.stream, kStreams),
+                            each.name,
+                            kCategories[static_cast<size_t>(each.work)],
+                            each.begin_us,
+                            each.end_us - each.begin_us,
+                            {}});
+  }
+  for (const auto& each : layout.communication.exposed) {
+    layout.spans.push_back({kExposed, "exposed communication", "exposed", each.begin, each.end - each.begin, {}});
+  }
+}
+
+CommunicationTime StepTrace::communication_of(const Layout& layout) const {
+  using enum CommunicationTime::Source;
+  if (!layout.kernels.empty())
+    return {kKernels, length_of(layout.communication.all) / 1e3, length_of(layout.communication.exposed) / 1e3};
+  const double total_ms = length_of(merged(layout.collectives)) / 1e3;
+  return {device_.is_cpu() ? kSynchronous : kEvents, total_ms, total_ms};
 }
 
 std::vector<TraceLane> StepTrace::lanes_of(const Layout& layout) const {
@@ -217,18 +263,31 @@ std::vector<TraceLane> StepTrace::lanes_of(const Layout& layout) const {
     lanes.push_back({kDevicePhases, "device: step"});
     lanes.push_back({kDeviceCompute, "device: compute"});
   }
+  if (!layout.communication.all.empty()) lanes.push_back({kExposed, "device: exposed communication"});
+  for (const auto& [stream, lane] : layout.stream_lanes)
+    lanes.push_back({lane, describe_stream(stream, layout.kernels)});
   return lanes;
 }
 
-std::string StepTrace::take() {
-  if (state_ != State::kRecorded) return {};
+std::optional<StepTrace::Taken> StepTrace::take() {
+  if (state_ != State::kRecorded) return std::nullopt;
   enter(State::kTaken);
+  std::vector<DeviceSpan> kernels;
+  if (!device_.is_cpu()) {
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    kernels = kernels_.stop(midnight_);
+  }
   const std::lock_guard lock(mutex_);
   Layout layout;
   add_phases(layout);
   add_calls(layout);
   add_collectives(layout);
-  return format_trace(rank_, lanes_of(layout), layout.spans);
+  add_kernels(layout, std::move(kernels));
+  const auto communication = communication_of(layout);
+  std::vector<std::pair<std::string, double>> numbers{{"communication_ms", communication.total_ms}};
+  if (communication.source != CommunicationTime::Source::kEvents)
+    numbers.emplace_back("exposed_communication_ms", communication.exposed_ms);
+  return Taken{format_trace(rank_, lanes_of(layout), layout.spans, numbers), communication};
 }
 
 }  // namespace dslaunch::runtime

@@ -1,18 +1,23 @@
 // "--trace STEP": what one step did and when, as a trace with lanes: the step's phases, the computation (calls of
 // modules, operators, backward nodes; one lane per thread), the collectives of each group of ranks, and the copies and
 // updates of offloaded state. On a device the first two exist twice: when the host issued the work, and when the device
-// did it (phases, modules and backward nodes by events in its stream). Operators are recorded for the host only. Steps
-// that are not traced have no overhead.
+// did it (phases, modules and backward nodes by events in its stream). Operators are recorded for the host only. The
+// kernels and copies of a GPU have a lane for each stream, and a lane shows where communication is exposed. Steps that
+// are not traced have no overhead.
 //
 // Threads: operators and collectives from any thread, everything else on the engine's thread.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/state/module_info.hpp"
+#include "runtime/telemetry/device_work.hpp"
+#include "runtime/telemetry/kernel_recorder.hpp"
 #include "runtime/telemetry/observed_communicator.hpp"
 #include "runtime/telemetry/operator_scopes.hpp"
 #include "runtime/telemetry/step_phases.hpp"
@@ -34,8 +39,13 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   void end_step() override;
   void issued(const std::shared_ptr<const CollectiveRecord>& record) override;
 
-  // The trace as JSON, returned once, when the step is done; waits for the device. Empty before and after.
-  std::string take();
+  struct Taken {
+    std::string json;
+    CommunicationTime communication;
+  };
+  // Returned once, when the step is done; waits for the device. Empty before and after. Kernels that run by then are
+  // recorded: where the next step has been issued, its computation hides the communication that overlaps it.
+  std::optional<Taken> take();
 
   // For OperatorScopes.
   std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call);
@@ -61,6 +71,8 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   void add_phases(Layout& layout) const;
   void add_calls(Layout& layout) const;        // with mutex_ held
   void add_collectives(Layout& layout) const;  // with mutex_ held
+  void add_kernels(Layout& layout, std::vector<DeviceSpan> kernels) const;
+  CommunicationTime communication_of(const Layout& layout) const;
   std::vector<TraceLane> lanes_of(const Layout& layout) const;
 
   // fixed after construction
@@ -70,7 +82,9 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   std::unordered_map<const void*, std::string> path_of_;  // by identity
   // the engine's thread
   TimeMark step_begin_, phase_begin_;
-  double clock_offset_us_ = 0;  // steady clock to microseconds since midnight (UTC)
+  std::chrono::sys_days midnight_;  // before the step (UTC): where the trace's times begin
+  double clock_offset_us_ = 0;      // steady clock to microseconds since then
+  KernelRecorder kernels_;
   std::vector<Recorded> phases_;
   // all threads
   std::mutex mutex_;

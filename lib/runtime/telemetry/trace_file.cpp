@@ -26,7 +26,8 @@ std::string event_of(const TraceSpan& span, int rank) {
 
 }  // namespace
 
-std::string format_trace(int rank, const std::vector<TraceLane>& lanes, const std::vector<TraceSpan>& spans) {
+std::string format_trace(int rank, const std::vector<TraceLane>& lanes, const std::vector<TraceSpan>& spans,
+                         const std::vector<std::pair<std::string, double>>& numbers) {
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   out += metadata("process_name", rank, 0, fmt::format(R"("name":"rank {}")", rank));
   out += ",\n" + metadata("process_sort_index", rank, 0, fmt::format(R"("sort_index":{})", rank));
@@ -35,7 +36,10 @@ std::string format_trace(int rank, const std::vector<TraceLane>& lanes, const st
     out += ",\n" + metadata("thread_sort_index", rank, lane.lane, fmt::format(R"("sort_index":{})", lane.lane));
   }
   for (const auto& span : spans) out += ",\n" + event_of(span, rank);
-  return out + "\n]}\n";
+  out += "\n],\"otherData\":{";
+  for (const auto& [name, value] : numbers)
+    out += fmt::format("{}{}:{:.3f}", out.back() == '{' ? "" : ",", quoted(name), value);
+  return out + "}}\n";
 }
 
 }  // namespace dslaunch::runtime

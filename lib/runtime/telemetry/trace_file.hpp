@@ -20,6 +20,8 @@ struct TraceLane {
   std::string name;
 };
 
-std::string format_trace(int rank, const std::vector<TraceLane>& lanes, const std::vector<TraceSpan>& spans);
+// `numbers`: of the whole trace; "otherData" of the file.
+std::string format_trace(int rank, const std::vector<TraceLane>& lanes, const std::vector<TraceSpan>& spans,
+                         const std::vector<std::pair<std::string, double>>& numbers);
 
 }  // namespace dslaunch::runtime

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/pipeline/measured_step.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/flops_report.hpp"
 
@@ -60,6 +61,7 @@ comm::Groups StepMonitors::observe(const comm::Groups& inner) {
   const auto named = [this](comm::Communicator* group, const char* name) {
     return group == nullptr ? nullptr : &observe(*group, name);
   };
+  world_ = &inner.world;
   comm::Communicator& world = observe(inner.world, "world");
   comm::Communicator& data = &inner.data == &inner.world ? world : observe(inner.data, "data");
   // The clock's own collectives are not part of what it measures.
@@ -95,7 +97,7 @@ StepReport StepMonitors::take_step(int64_t step) {
   if (collectives_) {
     for (auto& line : collectives_->collect(/*wait=*/false)) report.lines.push_back(std::move(line));
   }
-  if (trace_) write_trace();
+  if (trace_) write_trace(report);
   if (pipeline_clock_) {
     if (const auto timeline = pipeline_clock_->take()) {
       for (auto& line : pipeline::describe_measured_step(*timeline, config_.pipeline.schedule))
@@ -127,14 +129,17 @@ void StepMonitors::report_flops(int64_t step, StepReport& report) {
   }
 }
 
-void StepMonitors::write_trace() {
-  const std::string text = trace_->take();
-  if (text.empty()) return;
+void StepMonitors::write_trace(StepReport& report) {
+  const auto trace = trace_->take();
+  if (!trace) return;
   has_trace_ = true;
   const std::string path =
       fmt::format("{}/trace.step_{}.rank_{}.json", options_.run_dir, *options_.trace_step, options_.rank);
-  write_file(path, text);
+  write_file(path, trace->json);
   if (options_.rank == 0) log::info("trace of step {} in {}", *options_.trace_step, path);
+  if (world_ == nullptr || world_->size() == 1) return;
+  const auto ranks = gather_values(*world_, options_.device, trace->communication);
+  report.lines.push_back(describe_communication(*options_.trace_step, ranks));
 }
 
 std::vector<std::string> StepMonitors::finish() {

@@ -52,7 +52,7 @@ class StepMonitors {
   step::PipelineClock* pipeline_clock() { return pipeline_clock_ ? &*pipeline_clock_ : nullptr; }
 
   // Call on every rank once a step's result has arrived, in step order. Writes the profile and the trace of that step;
-  // of a pipeline, collective in a traced step.
+  // in a traced step, collective.
   // Throws SystemError (73, 74).
   StepReport take_step(int64_t step);
   // Call when the run is over; returns its final lines.
@@ -60,11 +60,12 @@ class StepMonitors {
 
  private:
   void report_flops(int64_t step, StepReport& report);
-  void write_trace();
+  void write_trace(StepReport& report);
 
   const config::JobConfig& config_;
   const StepMonitorOptions options_;
   const model::ModelFacts* model_ = nullptr;
+  comm::Communicator* world_ = nullptr;  // unobserved; null before observe(groups)
   std::optional<StepTimes> times_;
   std::optional<MemoryBreakdown> memory_;
   std::optional<FlopsProfiler> flops_;
