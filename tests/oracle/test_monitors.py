@@ -71,8 +71,9 @@ class MonitorsTest(harness.TrainingTest):
         self.assertEqual([round(r, 12) for r in rates[:-1]], [round(m["lr"], 12) for m in self.metrics[1:]])
         points = {"train_loss": [(k * batch, m["loss"]) for k, m in enumerate(self.metrics)],
                   "lr": [((k + 1) * batch, rate) for k, rate in enumerate(rates)]}
-        for key in ("grad_norm", "overflow", "step_ms", "samples_per_s", "tokens_per_s", "gpu_mem_bytes", "host_mem_bytes"):
-            if self.metrics[0][key] is not None:
+        for key in ("grad_norm", "overflow", "step_ms", "samples_per_s", "tokens_per_s", "gpu_mem_bytes", "gpu_reserved_bytes",
+                    "host_mem_bytes"):
+            if self.metrics[0].get(key) is not None:
                 points[key] = [((k + 1) * batch, float(m[key])) for k, m in enumerate(self.metrics)]
         points.update({name: [((k + 1) * batch, None) for k in range(STEPS)] for name in TIMES})
         return points
@@ -162,6 +163,11 @@ class MonitorsTest(harness.TrainingTest):
         self.assertEqual(len([line for line in self.lines if re.match(allocated, line)]), len(points))
         self.assertEqual(len([line for line in self.lines if re.match(
             r"CPU Virtual Memory:  used = \d+\.\d+ GB, percent = \d+\.\d%", line)]), len(points))
+        share = r"\d+\.\d\d GiB \(\d+\.\d%\)"
+        self.assertEqual(len([line for line in self.lines if re.fullmatch(
+            rf"fragmentation {share} at the peak of this phase", line)]), len(points) if self.has_device else 0)
+        self.assertEqual(len([line for line in self.lines if re.fullmatch(
+            rf"memory      GPU of rank 0, at the peak: .* reserved, fragmentation {share}", line)]), 1 if self.has_device else 0)
 
     def test_comms_logger(self):
         header = next(i for i, line in enumerate(self.lines) if line.startswith("Comm. Op  "))

@@ -37,6 +37,7 @@ constexpr KnownChart kCharts[] = {
     {"samples_per_s", "Samples per second", Unit::kPerSecond},
     {"step_ms", "Step time", Unit::kMilliseconds},
     {"gpu_mem_bytes", "GPU memory of rank 0, peak", Unit::kBytes},
+    {"gpu_reserved_bytes", "GPU memory of rank 0, reserved by the allocator, peak", Unit::kBytes},
     {"host_mem_bytes", "Host memory of rank 0", Unit::kBytes},
 };
 // The parts of a step, with wall_clock_breakdown.

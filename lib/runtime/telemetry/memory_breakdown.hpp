@@ -1,6 +1,6 @@
-// "memory_breakdown": memory of the device's allocator and of the host at the phases of a step, in DeepSpeed's lines.
-// Reading it does not wait for the device. Every reading resets the allocator's peaks, so a peak is that of one phase.
-// One thread.
+// "memory_breakdown": memory of the device's allocator and of the host at the phases of a step, in DeepSpeed's lines
+// and one on fragmentation. Reading it does not wait for the device. Every reading resets the allocator's peaks, so a
+// peak is that of one phase. One thread.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -23,7 +23,7 @@ DeviceMemory read_device_memory(at::Device device);  // zeros for the host
 std::optional<int64_t> read_device_capacity(at::Device device);
 
 // Three lines: the point, "MA … GB  Max_MA … GB  CA … GB  Max_CA … GB", "CPU Virtual Memory:  used = … GB, percent =
-// …%".
+// …%"; for a device a fourth: "fragmentation … GiB (…%) at the peak of this phase".
 std::vector<std::string> format_memory(const std::string& point, const DeviceMemory& device, const SystemMemory& host);
 
 class MemoryBreakdown final : public StepObserver {
@@ -36,14 +36,15 @@ class MemoryBreakdown final : public StepObserver {
 
   // The lines of the oldest step that has not been taken yet.
   std::vector<std::string> take();
-  // The largest allocation of the run so far; needed because the allocator's own peak is reset here.
+  // The most of the run so far; needed because the allocator's own peaks are reset here.
   int64_t peak_allocated() const { return peak_allocated_; }
+  int64_t peak_reserved() const { return peak_reserved_; }
 
  private:
   void read(const char* point);
 
   const at::Device device_;
-  int64_t peak_allocated_ = 0;
+  int64_t peak_allocated_ = 0, peak_reserved_ = 0;
   std::deque<std::vector<std::string>> steps_;
 };
 

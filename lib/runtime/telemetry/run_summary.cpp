@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/quantity.hpp"
+#include "runtime/telemetry/fragmentation.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -100,6 +101,8 @@ void RunTotals::add(const StepMetrics& metrics) {
   step_ms_ += metrics.step_ms;
   num_samples_ += metrics.samples_per_s * metrics.step_ms / 1e3;
   if (metrics.tokens_per_s) num_tokens_ += *metrics.tokens_per_s * metrics.step_ms / 1e3;
+  peak_allocated_ = std::max(peak_allocated_, metrics.gpu_mem_bytes.value_or(0));
+  peak_reserved_ = std::max(peak_reserved_, metrics.gpu_reserved_bytes.value_or(0));
   const Point point{metrics.step, metrics.loss};
   if (!first_) first_ = point;
   last_ = point;
@@ -127,6 +130,11 @@ std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::mill
     out.push_back(line("eval_loss", values));
   }
   if (!best.empty()) out.push_back(line("best", best));
+  if (peak_reserved_ > 0) {
+    out.push_back(line("memory", fmt::format("GPU of rank 0, at the peak: {} allocated, {} reserved, fragmentation {}",
+                                             in_gibibytes(peak_allocated_), in_gibibytes(peak_reserved_),
+                                             describe(fragmentation_of(peak_allocated_, peak_reserved_)))));
+  }
   return out;
 }
 

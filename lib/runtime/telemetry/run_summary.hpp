@@ -36,7 +36,8 @@ class RunTotals {
     evaluation_ = {step, loss};
     eval_metrics_ = std::move(metrics);
   }
-  // Steps, time and rate, losses, the last evaluation, `best`: four lines at most, and none if no step was done.
+  // Steps, time and rate, losses, the last evaluation, `best`, memory of the GPU: five lines at most, and none if no
+  // step was done.
   // `time`: since the first step began, evaluations and checkpoints included. `best`: the best checkpoint; may be
   // empty.
   std::vector<std::string> lines(int64_t total_steps, std::chrono::milliseconds time,
@@ -50,6 +51,7 @@ class RunTotals {
   int64_t num_steps_ = 0;
   double step_ms_ = 0;
   double num_tokens_ = 0, num_samples_ = 0;
+  int64_t peak_allocated_ = 0, peak_reserved_ = 0;         // of the GPU; 0: without one
   std::optional<Point> first_, last_, best_, evaluation_;  // best_: the lowest finite loss
   NamedValues eval_metrics_;                               // of the same evaluation
 };

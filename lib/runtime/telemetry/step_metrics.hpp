@@ -24,8 +24,9 @@ struct StepMetrics {
   std::optional<double> tokens_per_s;    // empty when the data has no tokens
   std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU
   std::optional<int64_t> host_mem_bytes;
-  std::optional<double> eval_loss;  // a separate key, only for steps with an evaluation
-  NamedValues eval_metrics;         // likewise, as "eval_NAME"
+  std::optional<int64_t> gpu_reserved_bytes;  // peak that the allocator held; a separate key, only with a GPU
+  std::optional<double> eval_loss;            // a separate key, only for steps with an evaluation
+  NamedValues eval_metrics;                   // likewise, as "eval_NAME"
   // Separate keys, only with wall_clock_breakdown: of rank 0, without what overlaps; the update includes the gather of
   // updated parameters.
   std::optional<double> forward_ms, backward_ms, reduce_ms, update_ms;

@@ -101,6 +101,7 @@ std::vector<ScalarEvent> further_events(const StepMetrics& metrics, int64_t trai
   add("samples_per_s", metrics.samples_per_s);
   if (metrics.tokens_per_s) add("tokens_per_s", *metrics.tokens_per_s);
   if (metrics.gpu_mem_bytes) add("gpu_mem_bytes", static_cast<double>(*metrics.gpu_mem_bytes));
+  if (metrics.gpu_reserved_bytes) add("gpu_reserved_bytes", static_cast<double>(*metrics.gpu_reserved_bytes));
   if (metrics.host_mem_bytes) add("host_mem_bytes", static_cast<double>(*metrics.host_mem_bytes));
   return events;
 }
@@ -142,8 +143,11 @@ StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport&
   metrics.samples_per_s = static_cast<double>(config_.batch.train_batch) / seconds;
   if (result.num_tokens > 0)
     metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.data_ranks) / seconds;
-  if (!device_.is_cpu())
-    metrics.gpu_mem_bytes = std::max(read_device_memory(device_).peak_allocated, report.peak_device_bytes);
+  if (!device_.is_cpu()) {
+    const DeviceMemory memory = read_device_memory(device_);
+    metrics.gpu_mem_bytes = std::max(memory.peak_allocated, report.peak_device_bytes);
+    metrics.gpu_reserved_bytes = std::max(memory.peak_reserved, report.peak_reserved_bytes);
+  }
   if (auto memory = read_host_memory()) metrics.host_mem_bytes = memory->resident;
   if (report.times) {
     const PhaseTimes& times = report.times->step;

@@ -92,6 +92,7 @@ StepReport StepMonitors::take_step(int64_t step) {
   if (memory_) {
     report.lines_at_report = memory_->take();
     report.peak_device_bytes = memory_->peak_allocated();
+    report.peak_reserved_bytes = memory_->peak_reserved();
   }
   if (flops_) report_flops(step, report);
   if (collectives_) {

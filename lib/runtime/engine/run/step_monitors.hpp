@@ -33,7 +33,8 @@ struct StepReport {
   std::vector<std::string> lines;            // always shown
   std::vector<std::string> lines_at_report;  // shown only together with a progress line
   std::optional<double> step_flops;          // of this rank, forward and backward; known once the profiler has run
-  int64_t peak_device_bytes = 0;  // largest allocation so far, if the monitors reset the allocator's own peak
+  // The most allocated and reserved so far, if the monitors reset the allocator's own peaks.
+  int64_t peak_device_bytes = 0, peak_reserved_bytes = 0;
 };
 
 class StepMonitors {

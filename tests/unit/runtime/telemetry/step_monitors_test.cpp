@@ -10,6 +10,7 @@
 #include "runtime/state/offload_scopes.hpp"
 #include "runtime/telemetry/comms_log.hpp"
 #include "runtime/telemetry/deepspeed_lines.hpp"
+#include "runtime/telemetry/fragmentation.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
 #include "runtime/telemetry/python_text.hpp"
 #include "runtime/telemetry/run_timings.hpp"
@@ -213,7 +214,8 @@ TEST_CASE("memory is shown in DeepSpeed's words", "[runtime][telemetry]") {
   CHECK(format_memory("Engine after step", {3 << 29, 2ll << 30, 5ll << 29, 3ll << 30}, host) ==
         std::vector<std::string>{"Engine after step",
                                  "MA 1.5 GB         Max_MA 2.0 GB         CA 2.5 GB         Max_CA 3 GB ",
-                                 "CPU Virtual Memory:  used = 2.0 GB, percent = 25.0%"});
+                                 "CPU Virtual Memory:  used = 2.0 GB, percent = 25.0%",
+                                 "fragmentation 1.00 GiB (33.3%) at the peak of this phase"});
   MemoryBreakdown breakdown(at::kCPU);
   breakdown.begin_step(1);
   breakdown.end_phase(StepPhase::kForward);
@@ -226,6 +228,16 @@ TEST_CASE("memory is shown in DeepSpeed's words", "[runtime][telemetry]") {
   CHECK(lines[3] == "Engine after forward");
   CHECK(lines[6] == "Engine after backward");
   CHECK(lines[9] == "Engine after step");
+}
+
+TEST_CASE("fragmentation is the part of the reserved memory that no tensor used at the peak", "[runtime][telemetry]") {
+  CHECK(fragmentation_of(0, 0).bytes == 0);
+  CHECK(fragmentation_of(0, 0).share == 0);
+  CHECK(fragmentation_of(950, 1000).bytes == 50);
+  CHECK(fragmentation_of(950, 1000).share == 0.05);
+  CHECK(fragmentation_of(1000, 1000).share == 0);
+  CHECK(fragmentation_of(1001, 1000).bytes == 0);  // a pool that the allocator does not count as reserved
+  CHECK(describe(fragmentation_of(27ll << 29, 14ll << 30)) == "0.50 GiB (3.6%)");
 }
 
 TEST_CASE("a trace has the phases, operators and collectives of its step and of no other", "[runtime][telemetry]") {

@@ -55,6 +55,8 @@ TEST_CASE("a metrics line has all keys, and null for what is unknown or not fini
   CHECK(json.at("tokens_per_s") == 7204.0);
   CHECK(json.at("gpu_mem_bytes").is_null());
   CHECK(json.at("host_mem_bytes") == 1048576);
+  metrics.gpu_reserved_bytes = 3 << 20;
+  CHECK(nlohmann::json::parse(to_json_line(metrics)).at("gpu_reserved_bytes") == 3 << 20);
 }
 
 TEST_CASE("a number survives its text exactly", "[runtime][telemetry]") {
