@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "comm/modules.hpp"
+#include "driver_start.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
 
 namespace dslaunch::worker {
@@ -28,8 +29,12 @@ void choose_pinned_memory() {
   c10::CachingAllocator::setAllocatorSettings("pinned_use_cuda_host_register:True,pinned_num_register_threads:8");
 }
 
-at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
-  const int count = comm::cuda_module().function<int (*)()>("dslaunch_count_devices")();
+at::Device first_cuda_device(const rendezvous::LaunchEnv& env, const std::function<void(const char*)>& ended = {}) {
+  const auto& module = comm::cuda_module();
+  if (ended) ended("loading the CUDA libraries");
+  wait_for_driver();
+  const int count = module.function<int (*)()>("dslaunch_count_devices")();
+  if (ended) ended("waiting for the GPU's driver");
   if (count != 1 && env.local_rank >= count) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("local rank {} needs its own device, but only {} are visible", env.local_rank, count));
@@ -43,9 +48,10 @@ at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
 
 }  // namespace
 
-at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env) {
+at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env,
+                       const std::function<void(const char*)>& ended) {
   if (requested_device == "cpu" || (requested_device == "auto" && !has_driver())) return at::Device(at::kCPU);
-  if (requested_device == "cuda" || requested_device == "auto") return first_cuda_device(env);
+  if (requested_device == "cuda" || requested_device == "auto") return first_cuda_device(env, ended);
   throw UserError(ExitCode::kUsage, fmt::format("--device must be auto, cpu or cuda, not '{}'", requested_device));
 }
 

@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,8 +12,10 @@
 namespace dslaunch::worker {
 
 // `requested_device`: "auto" | "cpu" | "cuda". With CUDA: loads the CUDA module and takes device local_rank, or device
-// 0 if the launcher made only one visible. Throws UserError(69) when there is no CUDA module, driver or device.
-at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env);
+// 0 if the launcher made only one visible. `ended` is told each part of it when it is done. Throws UserError(69) when
+// there is no CUDA module, driver or device.
+at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env,
+                       const std::function<void(const char*)>& ended = {});
 
 // Of the first GPU that is visible; empty without a GPU, or without what it takes to ask it.
 std::optional<int64_t> gpu_memory_of_this_machine();

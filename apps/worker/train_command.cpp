@@ -22,11 +22,13 @@
 #include "config/report.hpp"
 #include "config/run_flags.hpp"
 #include "device.hpp"
+#include "driver_start.hpp"
 #include "groups.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/run/trainer.hpp"
 #include "runtime/engine/setup/load_model.hpp"
+#include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
@@ -143,6 +145,17 @@ std::optional<runtime::RunTimings> start_timings(std::optional<double> launched)
   return runtime::RunTimings(now - std::chrono::duration<double>(*launched), runtime::time_since_process_start());
 }
 
+// With what other threads did.
+std::string table_of(runtime::RunTimings& timings) {
+  if (const auto seconds = driver_seconds()) timings.add_beside("the GPU's driver and context", *seconds);
+  const auto kernels = runtime::generated_kernels::KernelLibrary::counts_of_process();
+  if (kernels.compiled > 0)
+    timings.add_beside(fmt::format("{} generated kernels compiled", kernels.compiled), kernels.compiling_seconds);
+  if (kernels.read > 0)
+    timings.add_beside(fmt::format("{} generated kernels from the cache", kernels.read), kernels.reading_seconds);
+  return timings.table();
+}
+
 void set_log_level(const TrainOptions& options) {
   if (options.quiet) log::set_level(log::Level::kWarning);
   if (options.verbose) log::set_level(log::Level::kDebug);
@@ -175,7 +188,6 @@ int train_command(const std::vector<std::string>& arguments) {
   };
   set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
-  const auto status = StatusWriter::from_environment();  // outlives the groups, whose hang watch writes to it
   // Where dslaunch shows the ranks' lines, it says whose they are, and merges equal ones.
   if (env.world_size > 1 && !env.is_of_a_run()) log::set_prefix(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env.world_size);
@@ -185,9 +197,11 @@ int train_command(const std::vector<std::string>& arguments) {
   if (!options.flags.has("--eval_only")) check_outputs_writable(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
-  set_library_variables(config.config);
-  const at::Device device = open_device(options.device, env);
+  const at::Device device = open_device(options.device, env, ended);
+  wait_for_driver();  // before the environment changes
   ended("opening the device");
+  set_library_variables(config.config);
+  const auto status = StatusWriter::from_environment();  // outlives the groups, whose hang watch writes to it
   log::debug("device {} open", device.str());
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   WatchedGroups groups;
@@ -207,7 +221,7 @@ int train_command(const std::vector<std::string>& arguments) {
     groups.watch.reset();
     store->leave();
     ended("the end");
-    if (timings && env.rank == 0) std::puts(timings->table().c_str());
+    if (timings && env.rank == 0) std::puts(table_of(*timings).c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
     // If the watchdog aborted this rank's wait, the error to report is the watchdog's verdict.

@@ -1,5 +1,6 @@
 #include "runtime/generated_kernels/kernel_library.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -9,13 +10,23 @@
 
 namespace dslaunch::runtime::generated_kernels {
 
+namespace {
+std::atomic<const KernelLibrary*> library_of_process = nullptr;
+}  // namespace
+
 KernelLibrary::KernelLibrary(std::string directory) : directory_(std::move(directory)), files_(directory_) {}
 
 KernelLibrary& KernelLibrary::of_process() {
   // Loaded first, so that at the end of the process it outlives threads that still compile.
   [[maybe_unused]] static const bool has_compiler = Compiler::find().ok();
   static KernelLibrary library(kernel_directory());
+  library_of_process = &library;
   return library;
+}
+
+KernelLibrary::Counts KernelLibrary::counts_of_process() {
+  const KernelLibrary* library = library_of_process;
+  return library == nullptr ? Counts() : library->counts();
 }
 
 KernelLibrary::Counts KernelLibrary::counts() const {
@@ -61,13 +72,15 @@ void KernelLibrary::prepare(const std::string& source, const std::string& archit
 
 KernelLibrary::Code KernelLibrary::make(const std::string& key, const std::string& source,
                                         const std::string& architecture) {
-  const auto keep = [&](std::string cubin, int Counts::*count) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto keep = [&](std::string cubin, int Counts::*count, double Counts::*seconds) {
     const std::lock_guard lock(mutex_);
     counts_.*count += 1;
+    counts_.*seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return known_.emplace(key, std::make_shared<const std::string>(std::move(cubin))).first->second;
   };
   if (!directory_.empty()) {
-    if (auto cubin = files_.read(key)) return keep(std::move(*cubin), &Counts::read);
+    if (auto cubin = files_.read(key)) return keep(std::move(*cubin), &Counts::read, &Counts::reading_seconds);
   }
   auto compiled = (*Compiler::find())->compile(source, architecture);
   if (!compiled.ok()) return Failure{compiled.error()};
@@ -79,7 +92,7 @@ KernelLibrary::Code KernelLibrary::make(const std::string& key, const std::strin
                    written.error());
     }
   }
-  return keep(*std::move(compiled), &Counts::compiled);
+  return keep(*std::move(compiled), &Counts::compiled, &Counts::compiling_seconds);
 }
 
 }  // namespace dslaunch::runtime::generated_kernels

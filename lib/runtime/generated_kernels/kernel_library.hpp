@@ -20,7 +20,8 @@ class KernelLibrary {
   static KernelLibrary& of_process();
 
   struct Counts {
-    int compiled = 0, read = 0;
+    int compiled = 0, read = 0;                         // from the files
+    double compiling_seconds = 0, reading_seconds = 0;  // summed over the threads that did it
   };
 
   using Code = Result<std::shared_ptr<const std::string>>;
@@ -30,6 +31,8 @@ class KernelLibrary {
   // Begins on a thread of its own what code() will be asked for; does nothing while many others are under way.
   void prepare(const std::string& source, const std::string& architecture);
   Counts counts() const;
+  // Of the user's library, without making one.
+  static Counts counts_of_process();
 
  private:
   Code make(const std::string& key, const std::string& source, const std::string& architecture);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "base/format.hpp"
 
@@ -40,6 +41,10 @@ void RunTimings::end(std::string_view what, Clock::time_point now) {
   last_ = now;
 }
 
+void RunTimings::add_beside(std::string what, double seconds) {
+  beside_.push_back({std::move(what), seconds, 1});
+}
+
 std::string RunTimings::table() const {
   double total = 0;
   for (const auto& entry : entries_) total += entry.seconds;
@@ -52,7 +57,10 @@ std::string RunTimings::table() const {
                          entry.seconds / static_cast<double>(entry.count) * 1e3);
     }
   }
-  return out + fmt::format("\n  {:<42}{:>12.3f}", "since the launch", total);
+  out += fmt::format("\n  {:<42}{:>12.3f}", "since the launch", total);
+  if (!beside_.empty()) out += "\nbeside these, on other threads";
+  for (const auto& entry : beside_) out += fmt::format("\n  {:<42}{:>12.3f}", entry.what, entry.seconds);
+  return out;
 }
 
 std::optional<RunTimings::Seconds> time_since_process_start() {

@@ -19,7 +19,10 @@ class RunTimings {
   explicit RunTimings(std::optional<Seconds> since_launch = {}, std::optional<Seconds> since_start = {});
 
   void end(std::string_view what, Clock::time_point now = Clock::now());
-  // A table of all phases, in the order in which they first ended: seconds, share, and the mean for repeated ones.
+  // Time that other threads spent meanwhile; not part of the total.
+  void add_beside(std::string what, double seconds);
+  // A table of all phases, in the order in which they first ended: seconds, share, and the mean for repeated ones;
+  // below it, what ran beside them.
   std::string table() const;
 
  private:
@@ -30,7 +33,7 @@ class RunTimings {
   };
   void add(std::string_view what, double seconds);
 
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_, beside_;
   Clock::time_point last_ = Clock::now();
 };
 

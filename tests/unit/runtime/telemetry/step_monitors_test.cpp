@@ -331,6 +331,10 @@ TEST_CASE("where the time went is a table that adds up", "[runtime][telemetry]")
   CHECK_THAT(table, Contains("launch, until the rank's program started") && Contains("1.000") &&
                         Contains("loading the program"));
   CHECK_THAT(table, Contains("  steps" + std::string(44, ' ') + "1.000     0.0%   4 times, 250.0 ms each"));
+  CHECK_THAT(table, !Contains("beside"));
+  timings.add_beside("the GPU's driver and context", 0.25);
+  CHECK(timings.table() ==
+        table + "\nbeside these, on other threads\n  the GPU's driver and context                     0.250");
   const auto alive = time_since_process_start();
   REQUIRE(alive);
   CHECK(alive->count() >= 0);
