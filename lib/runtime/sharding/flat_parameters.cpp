@@ -15,14 +15,16 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Values in fp32 come this many at a time, so that those of a large embedding take no gigabytes beside the state.
-constexpr int64_t kReadChunk = 16 << 20;
+// Values in fp32 come this many at a time: few enough that the buffer stays in the cache and is the same memory for one
+// parameter after the other; of what is written to files more, since each write waits for the disk.
+constexpr int64_t kReadChunk = 1 << 20;
+constexpr int64_t kStoredChunk = 16 << 20;
 
 void read_in_chunks(const FlatParameters::ReadElements& read, int parameter, int64_t begin, int64_t count,
-                    const std::function<void(int64_t at, const at::Tensor& values)>& take) {
-  const at::Tensor buffer = at::empty({std::min(count, kReadChunk)}, at::kFloat);
-  for (int64_t at = 0; at < count; at += kReadChunk) {
-    at::Tensor values = buffer.narrow(0, 0, std::min(kReadChunk, count - at));
+                    int64_t chunk, const std::function<void(int64_t at, const at::Tensor& values)>& take) {
+  const at::Tensor buffer = at::empty({std::min(count, chunk)}, at::kFloat);
+  for (int64_t at = 0; at < count; at += chunk) {
+    at::Tensor values = buffer.narrow(0, 0, std::min(chunk, count - at));
     read(parameter, begin + at, values);
     take(at, values);
   }
@@ -178,8 +180,9 @@ void FlatParameters::load_trained(const ReadElements& read) {
   for (auto& [span, own] : state_) {
     const StateArrays& arrays = own;
     const at::Tensor& destination = arrays.master.defined() ? arrays.master : arrays.low_precision;
+    const int64_t chunk = arrays.stored || arrays.stored_parameter ? kStoredChunk : kReadChunk;
     for (const auto& piece : pieces_in(groups_[span.flat_group], span.range)) {
-      read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
+      read_in_chunks(read, piece.parameter, piece.begin, piece.count, chunk, [&](int64_t at, const at::Tensor& values) {
         const int64_t begin = piece.offset + at;
         if (arrays.stored) arrays.stored->write(StoredArrays::kMaster, begin, values);
         if (arrays.stored_parameter) arrays.stored_parameter->write(begin, values);
@@ -200,9 +203,10 @@ void FlatParameters::load_frozen(const ReadElements& read) {
     }
     at::Tensor own = at::zeros({shard.range.size()}, group.dtype);
     for (const auto& piece : pieces_in(group, shard.range)) {
-      read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
-        own.narrow(0, piece.offset + at, values.numel()).copy_(fitted(values, group.dtype));
-      });
+      read_in_chunks(read, piece.parameter, piece.begin, piece.count, kReadChunk,
+                     [&](int64_t at, const at::Tensor& values) {
+                       own.narrow(0, piece.offset + at, values.numel()).copy_(fitted(values, group.dtype));
+                     });
     }
     const at::Tensor values = options_.quantized_frozen ? quantize(own, kWeightWire) : own;
     if (is_stored) {
@@ -216,9 +220,10 @@ void FlatParameters::load_frozen(const ReadElements& read) {
 void FlatParameters::load_stored(const ReadElements& read, const FrozenShard& shard) {
   const auto& group = groups_[shard.group];
   for (const auto& piece : pieces_in(group, shard.range)) {
-    read_in_chunks(read, piece.parameter, piece.begin, piece.count, [&](int64_t at, const at::Tensor& values) {
-      parameter_store_->write(shard.group, piece.offset + at, fitted(values, group.dtype));
-    });
+    read_in_chunks(read, piece.parameter, piece.begin, piece.count, kStoredChunk,
+                   [&](int64_t at, const at::Tensor& values) {
+                     parameter_store_->write(shard.group, piece.offset + at, fitted(values, group.dtype));
+                   });
   }
 }
 
