@@ -26,6 +26,7 @@
 #include "runtime/engine/run/run_log.hpp"
 #include "runtime/engine/run/step_monitors.hpp"
 #include "runtime/engine/run/store_barrier.hpp"
+#include "runtime/engine/setup/device_warm_up.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
@@ -52,6 +53,8 @@ class Training {
         config_(request.config),
         store_(store),
         device_(request.device),
+        warm_up_(device_,
+                 precision::choose_precision(config_.precision, config_.keep_batch_norm, device_).compute_dtype),
         monitors_(request.config, {groups.world.rank(), groups.mesh, device_, request.run_dir, request.trace_step}),
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
@@ -125,6 +128,10 @@ class Training {
     engine_ = std::make_unique<step::Engine>(*model_, config_, engine_options(), groups_,
                                              setup::initial_values(*model_, config_.init, request_.model_path));
     ended("setting up parameters and optimizer");
+    if (const auto seconds = warm_up_.wait(); seconds && request_.timings) {
+      ended("waiting for cuBLAS");
+      request_.timings->add_beside("cuBLAS's set-up and first product", *seconds);
+    }
     if (groups_.world.rank() == 0) {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
       if (model_->facts.stage) {
@@ -483,6 +490,7 @@ class Training {
   config::JobConfig config_;
   rendezvous::Store& store_;
   at::Device device_;
+  setup::DeviceWarmUp warm_up_;
   StepMonitors monitors_;
   const comm::Groups groups_;                            // wrapped by the monitors
   comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
