@@ -98,6 +98,14 @@ class Runner:
                 "host_mem_bytes": max((row.get("host_mem_bytes") or 0) for row in rows),
                 "spans": spans_of(os.path.join(run_dir, f"trace.step_{steps}.rank_0.json")) if trace else {}}
 
+    def timings(self, preset, run_dir):
+        """The table of --timings of a run of one step on one GPU."""
+        lines = report.checked([*self.command(preset, 1, 0, 1, run_dir), "--timings"], env=self.env).splitlines()
+        lines = [line.split("| ", 1)[-1] for line in lines]  # without the rank's prefix
+        first = next(i for i, line in enumerate(lines) if line.startswith("where the time went"))
+        end = next(i for i in range(first + 1, len(lines) + 1) if i == len(lines) or not line_of_table(lines[i]))
+        return "\n".join(lines[first:end])
+
     def peer(self, preset, world, kind, steps, warm, *options):
         out = os.path.join(self.folder, f"peer-{time.monotonic_ns()}.json")
         report.checked([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world),
@@ -110,13 +118,14 @@ class Runner:
             result = json.load(file)
         return {**result, "step_ms": result["step_ms"][warm:]}
 
-    def first_step(self, preset, run_dir):
-        """Seconds from launch until metrics.jsonl holds the first step."""
+    def first_step(self, preset, run_dir, **environment):
+        """Seconds from launch until metrics.jsonl holds the first step; with `environment`."""
         metrics = os.path.join(run_dir, "metrics.jsonl")
         command = self.command(preset, 1, 0, 1, run_dir)
         log = open(run_dir + ".log", "wb+")
         began = time.monotonic()
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self.env, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**self.env, **environment},
+                                   stdin=subprocess.DEVNULL)
         while not (os.path.exists(metrics) and os.path.getsize(metrics)) and process.poll() is None:
             time.sleep(0.001)
         seconds = time.monotonic() - began
@@ -124,6 +133,10 @@ class Runner:
             log.seek(0)
             raise RuntimeError(f"{' '.join(command)}:\n{log.read().decode(errors='replace')[-3000:]}")
         return seconds
+
+
+def line_of_table(line):
+    return line.startswith(("  ", "beside these"))
 
 
 def spans_of(path):
