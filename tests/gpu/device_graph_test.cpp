@@ -19,6 +19,20 @@ using namespace dslaunch::runtime::engine::step;
 
 namespace {
 
+const auto kOnDevice = at::TensorOptions().device(at::Device(at::kCUDA, 0));
+
+at::Tensor draw() {
+  return at::rand({1000}, kOnDevice);
+}
+
+std::vector<at::Tensor> draw_launched(int number) {
+  seed_random_state(7, 0, kOnDevice.device());
+  std::vector<at::Tensor> out;
+  for (int i = 0; i < number; ++i) out.push_back(draw());
+  seed_random_state(7, 0, kOnDevice.device());
+  return out;
+}
+
 constexpr int64_t kWidth = 4096;  // a product of milliseconds
 
 const at::Device kDevice(at::kCUDA, 0);
@@ -49,13 +63,7 @@ void hold_all_streams(Products& products, int times) {
 
 TEST_CASE("replays draw what launches draw, also where the stream of the recording was held", "[gpu][device_graph]") {
   if (!test::has_device()) return;
-  const auto on_device = at::TensorOptions().device(kDevice);
-  const auto draw = [&] { return at::rand({1000}, on_device); };
-  seed_random_state(7, 0, kDevice);
-  std::vector<at::Tensor> expected;
-  for (int i = 0; i < 4; ++i) expected.push_back(draw());
-
-  seed_random_state(7, 0, kDevice);
+  const auto expected = draw_launched(4);
   CHECK(at::equal(draw(), expected[0]));
   Products held, recorded;
   hold_all_streams(held, 1);  // memory and algorithms are chosen
@@ -73,4 +81,51 @@ TEST_CASE("replays draw what launches draw, also where the stream of the recordi
     graph->replay();
     CHECK(at::equal(drawn, expected[i]));
   }
+}
+
+TEST_CASE("a recording draws numbers again from a place that was saved in it", "[gpu][device_graph]") {
+  if (!test::has_device()) return;
+  const auto expected = draw_launched(7);
+  CHECK(at::equal(draw(), expected[0]));
+  const auto graph = make_device_graph(kDevice);
+  std::vector<at::Tensor> drawn;
+  at::Tensor again;
+  graph->capture([&] {
+    drawn.push_back(draw());
+    const at::Tensor saved = save_random_state(kDevice);
+    drawn.push_back(draw());
+    const at::Tensor current = save_random_state(kDevice);
+    restore_random_state(saved, kDevice);
+    again = draw();
+    restore_random_state(current, kDevice);
+    drawn.push_back(draw());
+  });
+  for (size_t replay = 0; replay < 2; ++replay) {
+    graph->replay();
+    for (size_t i = 0; i < drawn.size(); ++i) CHECK(at::equal(drawn[i], expected[1 + 3 * replay + i]));
+    CHECK(at::equal(again, drawn[1]));
+  }
+  CHECK(save_random_state(kDevice).numel() > save_random_state(at::kCPU).numel() + 8);  // a state, not a place
+}
+
+TEST_CASE("a recording that fails leaves random numbers and earlier recordings as they were", "[gpu][device_graph]") {
+  if (!test::has_device()) return;
+  const auto expected = draw_launched(5);
+  at::Tensor drawn;
+  const auto first = make_device_graph(kDevice);
+  first->capture([&] { drawn = draw(); });
+  first->replay();
+  CHECK(at::equal(drawn, expected[0]));
+  const auto failing = make_device_graph(kDevice);
+  CHECK_THROWS(failing->capture([&] { draw().sum().item<float>(); }));
+  CHECK(at::equal(draw(), expected[1]));
+  first->replay();
+  CHECK(at::equal(drawn, expected[2]));
+  const auto second = make_device_graph(kDevice);
+  at::Tensor of_second;
+  second->capture([&] { of_second = draw(); });
+  second->replay();
+  CHECK(at::equal(of_second, expected[3]));
+  first->replay();
+  CHECK(at::equal(drawn, expected[4]));
 }

@@ -188,10 +188,27 @@ class StepGraph(unittest.TestCase):
                 self.assertIn(reason, line[0])
                 self.assertEqual(plain, rows)
 
-    def test_recomputation_disables_step_graphs_with_a_message(self):
-        config = base_config("gpt", activation_checkpointing={"number_checkpoints": 1}, graph_harvesting=True)
+    def test_recomputation_with_accumulation_and_dropout(self):
+        """The second forward draws the first one's random numbers, also within a graph."""
+        for world in WORLDS:
+            for stage in (0, 3):
+                for number_checkpoints in (None, 1):
+                    model, data = self.case("dropout")
+                    config = base_config("mlp", zero_optimization={**ZERO3, "stage": stage}, train_batch_size=24,
+                                         gradient_accumulation_steps=3, activation_checkpointing={
+                                             "enabled": True, "number_checkpoints": number_checkpoints})
+                    with self.subTest(world=world, stage=stage, number_checkpoints=number_checkpoints):
+                        rows, _ = self.assert_same(model, data, config, world)
+                        self.assertGreater(len({row["loss"] for row in rows}), 20)
+
+    def test_recomputation_of_a_gpt(self):
+        config = base_config("gpt", zero_optimization=ZERO3, activation_checkpointing={"enabled": True})
+        self.assert_same(self.env.model("gpt"), self.env.data("gpt"), config, ALL)
+
+    def test_inputs_of_recomputation_in_host_memory_disable_step_graphs(self):
+        config = base_config("gpt", activation_checkpointing={"enabled": True, "cpu_checkpointing": True})
         _, text, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, 1, 6, True)
-        self.assertIn(LAUNCH_BY_LAUNCH + "activation_checkpointing", text)
+        self.assertIn(LAUNCH_BY_LAUNCH + "activation_checkpointing.cpu_checkpointing", text)
 
     def test_verify_compares_replayed_steps(self):
         config = base_config("gpt", zero_optimization=ZERO3)

@@ -3,16 +3,41 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
+#include <cstring>
+
+#include "base/error.hpp"
+#include "runtime/state/random_functions.hpp"
+
 namespace dslaunch::runtime {
 namespace {
 
+bool is_capturing(at::Device device) {
+  return device.is_cuda() && random_functions().is_capturing(device);
+}
+
+at::Tensor captured_state_of(at::Device device) {
+  const uint64_t offset = random_functions().captured_offset(device);
+  at::Tensor state = at::empty({sizeof offset}, at::kByte);
+  std::memcpy(state.data_ptr(), &offset, sizeof offset);
+  return state;
+}
+
+void set_captured_state_of(at::Device device, const at::Tensor& state) {
+  uint64_t offset = 0;
+  DSL_CHECK(state.numel() == sizeof offset, "random numbers of a capture continue within it");
+  std::memcpy(&offset, state.const_data_ptr(), sizeof offset);
+  random_functions().set_captured_offset(device, offset);
+}
+
 at::Tensor state_of(at::Device device) {
+  if (is_capturing(device)) return captured_state_of(device);
   auto generator = at::globalContext().defaultGenerator(device);
   std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
 
 void set_state_of(at::Device device, const at::Tensor& state) {
+  if (is_capturing(device)) return set_captured_state_of(device, state);
   auto generator = at::globalContext().defaultGenerator(device);
   std::lock_guard lock(generator.mutex());
   generator.set_state(state);

@@ -16,7 +16,15 @@ Result<> check_capturable(const config::JobConfig& config, at::Device device, bo
   if (device.is_cpu()) return Failure{"it needs a GPU"};
   if (is_observed) return Failure{"steps are timed, traced or profiled phase by phase"};
   if (config.pipeline.stages > 1) return Failure{"the stages of a pipeline send activations of any shape"};
-  if (config.recomputation.enabled) return Failure{"activation_checkpointing keeps random states on the host"};
+  if (const auto& saved = config.recomputation; saved.enabled) {
+    if (saved.cpu_checkpointing) return Failure{"activation_checkpointing.cpu_checkpointing moves memory to the host"};
+    if (saved.contiguous_memory_optimization) {
+      return Failure{"activation_checkpointing.contiguous_memory_optimization keeps one buffer for all steps"};
+    }
+    if (saved.synchronize_checkpoint_boundary || saved.profile) {
+      return Failure{"activation_checkpointing waits for the device (synchronize_checkpoint_boundary, profile)"};
+    }
+  }
   if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
   return {};
 }

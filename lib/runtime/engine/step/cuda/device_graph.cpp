@@ -2,7 +2,6 @@
 // number generators. Part of the CUDA module, never of dsworker itself.
 #include "runtime/engine/step/device_graph.hpp"
 
-#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -11,6 +10,8 @@
 
 #include <exception>
 #include <optional>
+
+#include "runtime/state/cuda/generator_state.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
@@ -25,8 +26,7 @@ class CudaGraph final : public DeviceGraph {
     c10::cuda::CUDACachingAllocator::emptyCache();
     const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
     const c10::cuda::CUDAStreamGuard on_stream(stream);
-    auto generator = at::cuda::detail::getDefaultCUDAGenerator(device_.index());
-    const at::Tensor random = generator.get_state();
+    const auto& random = generator_state(device_);
     graph_.emplace(/*keep_graph=*/true);  // instantiated by a separate call
     // Thread-local capture: other threads may query events and allocate memory meanwhile.
     graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
@@ -43,7 +43,9 @@ class CudaGraph final : public DeviceGraph {
       if (!is_ended) abort_capture(stream);
       graph_.reset();
       if (!is_ended) c10::cuda::CUDACachingAllocator::releasePool(device_.index(), pool_);
-      reset_generator(generator, random);
+      // LibTorch's generator would still consider itself in a capture.
+      random->capturing_ = false;
+      random->offset_intragraph_ = 0;
       throw;
     }
   }
@@ -68,12 +70,6 @@ class CudaGraph final : public DeviceGraph {
     } catch (const std::exception&) {
       // It has already ended.
     }
-  }
-
-  // The generator's old state still considers itself in a capture.
-  void reset_generator(at::Generator& generator, const at::Tensor& random) const {
-    generator.graphsafe_set_state(at::cuda::detail::createCUDAGenerator(device_.index()));
-    generator.set_state(random);
   }
 
   const c10::Device device_;
