@@ -19,7 +19,7 @@ RETIRED = {
     "EndExplainer": "ExitDiagnostics", "ExecMaker": "ExecPlanner", "FailureLatch": "AbortFlag",
     "FirstPass": "RecomputeForward", "FolderLock": "DirectoryLock", "FolderShare": "CheckpointStorageTopology",
     "GradientMoves": "GradientCopies", "HangWatch": "Watchdog", "HollowArchive": "SparseArchiveWriter",
-    "HostCopies": "HostStagingBuffers", "JobCourse": "JobLifecycle", "JobField": "LaunchContext",
+    "HostTransfers": "HostStagingBuffers", "JobCourse": "JobLifecycle", "JobField": "LaunchContext",
     "JobMaker": "JobPlanner", "LastWords": "OutputTail", "LateWatch": "CollectiveTimeout",
     "LineFolder": "LineDeduplicator", "LockStep": "CollectiveOrder", "MadeArray": "GeneratedArray",
     "NewFolders": "CreatedDirectories", "ParameterPlace": "ParameterLocation",

@@ -10,12 +10,12 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/sharding/host_copies.hpp"
+#include "runtime/sharding/memory_transfers.hpp"
 #include "runtime/state/thread_team.hpp"
 
 namespace dslaunch::runtime::offload {
 
-class StagedCopies final : public HostCopies {
+class StagedCopies final : public MemoryTransfers {
  public:
   // Host memory of the ring.
   static int64_t memory();

@@ -108,7 +108,7 @@ class GatheredParameters {
   const ShardingOptions& options_;
   StepStreams& streams_;
   comm::Communicator& group_;
-  std::shared_ptr<HostCopies> copies_;  // of slices in host memory; null: the copy engine reads them itself
+  std::shared_ptr<MemoryTransfers> copies_;  // of slices in host memory; null: the copy engine reads them itself
   PendingUpdates* updates_ = nullptr;
   std::vector<bool> is_updated_;  // by group
   // the thread at work

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/sharding/gradient_store.hpp"
-#include "runtime/sharding/host_copies.hpp"
+#include "runtime/sharding/memory_transfers.hpp"
 #include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::runtime {
@@ -49,8 +49,8 @@ struct HostGradientOptions {
   at::ScalarType sum_dtype = at::kFloat;  // in which slices are added up
   bool are_kept = false;                  // those of a step stay until the release() of the next one
   std::function<at::Tensor(int64_t numel, at::ScalarType dtype)> allocate;  // host memory
-  std::shared_ptr<HostCopies> copies = {};    // how they reach that memory; null: directly
-  std::shared_ptr<GradientStore> store = {};  // instead of host memory: of spans whose state is stored
+  std::shared_ptr<MemoryTransfers> copies = {};  // how they reach that memory; null: directly
+  std::shared_ptr<GradientStore> store = {};     // instead of host memory: of spans whose state is stored
   std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;
   // The parts of a span of the state that are squared. Empty: all of it.
   std::function<std::vector<Range>(const StateSpan&)> counted_ranges = {};

@@ -15,7 +15,7 @@
 #include "comm/communicator.hpp"
 #include "runtime/memory_plan/rank_memory.hpp"
 #include "runtime/sharding/gradient_store.hpp"
-#include "runtime/sharding/host_copies.hpp"
+#include "runtime/sharding/memory_transfers.hpp"
 #include "runtime/sharding/parameter_store.hpp"
 #include "runtime/state/partition.hpp"
 #include "runtime/state/state_arrays.hpp"
@@ -91,7 +91,7 @@ struct ShardingOptions {
     std::function<at::Tensor(int64_t numel, at::ScalarType dtype, HostUse use)> allocate;  // zeros
     // How the device reaches the memory of such a use; called at most once for each. Returns null, or is empty: by
     // itself.
-    std::function<std::shared_ptr<HostCopies>(HostUse use)> copies;
+    std::function<std::shared_ptr<MemoryTransfers>(HostUse use)> copies;
     // Called once with all of the state: gives the offloaded spans their StateArrays::stored; returns where their
     // gradients go. Empty: allocate() makes their masters and gradients.
     std::function<std::shared_ptr<GradientStore>(std::span<SpanState> state)> store_state;

@@ -250,7 +250,7 @@ int Engine::num_update_threads() const {
 }
 
 // They copy while backward runs, and updates after it.
-std::shared_ptr<HostCopies> Engine::staged_copies(memory_plan::Tier tier) const {
+std::shared_ptr<MemoryTransfers> Engine::staged_copies(memory_plan::Tier tier) const {
   constexpr int kMaxThreads = 4;  // that outrun the copy engine
   if (!is_staged(tier, options_.device)) return nullptr;
   return std::make_shared<offload::StagedCopies>(options_.device, std::min(kMaxThreads, num_update_threads()),

@@ -139,7 +139,7 @@ class Engine {
   std::function<void(int64_t)> reserve_together(std::function<void(int64_t)> reserve) const;
   void warn_of_slow_storage() const;
   int num_update_threads() const;
-  std::shared_ptr<HostCopies> staged_copies(memory_plan::Tier tier) const;
+  std::shared_ptr<MemoryTransfers> staged_copies(memory_plan::Tier tier) const;
   int64_t count_update_numel(const ShardingOptions& sharding, int64_t num_moments) const;
   std::shared_ptr<GradientStore> store_state(std::span<SpanState> state, int64_t num_moments);
   std::shared_ptr<ParameterStore> store_parameters(std::span<const StoredSlice> slices);

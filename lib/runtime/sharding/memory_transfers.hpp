@@ -5,9 +5,9 @@
 
 namespace dslaunch::runtime {
 
-class HostCopies {
+class MemoryTransfers {
  public:
-  virtual ~HostCopies() = default;
+  virtual ~MemoryTransfers() = default;
   // Begins to copy `values` (1-D, read on the current stream) to `host`, of the same size and dtype. Copies that reach
   // the same memory arrive in their order.
   virtual void download(const at::Tensor& values, const at::Tensor& host) = 0;
