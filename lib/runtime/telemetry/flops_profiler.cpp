@@ -1,7 +1,5 @@
 #include "runtime/telemetry/flops_profiler.hpp"
 
-#include <ATen/core/function_schema.h>
-
 namespace dslaunch::runtime {
 
 // State passed from a begin to its end.
@@ -66,22 +64,10 @@ std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_module(const at::Recor
   return context;
 }
 
-namespace {
-
-// TorchScript's interpreter passes its whole stack; the last values are the operator's own arguments.
-c10::ArrayRef<const c10::IValue> arguments_of(const at::RecordFunction& call) {
-  const auto shown = call.inputs();
-  const auto schema = call.operator_schema();
-  const size_t own = schema ? schema->arguments().size() : shown.size();
-  return own < shown.size() ? shown.slice(shown.size() - own) : shown;
-}
-
-}  // namespace
-
 std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_operator(const at::RecordFunction& call) {
   if (open_.empty()) return nullptr;
   if (open_costed_ == 0) {
-    const auto cost = operator_cost(call.name(), arguments_of(call));
+    const auto cost = operator_cost(call.name(), own_arguments(call));
     if (!cost) return nullptr;
     costs_[open_.back()].own.flops += cost->flops;
     costs_[open_.back()].own.macs += cost->macs;

@@ -1,7 +1,9 @@
 #include "runtime/telemetry/operator_flops.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace dslaunch::runtime {
@@ -84,6 +86,15 @@ OperatorCost attention_cost(Arguments arguments) {
   return product_cost(product(q) * keys + product(q) / q.back() * keys * v.back());
 }
 
+// (gradient, query, key, value, …): the products for scores, their gradient and those of query, key and value. The
+// kernels keep no scores, so they compute them again.
+OperatorCost attention_backward_cost(Arguments arguments) {
+  const Shape q = shape(arguments, 1), k = shape(arguments, 2), v = shape(arguments, 3);
+  if (q.size() < 2 || k.size() < 2 || v.size() < 2) return {};
+  const int64_t scores = product(q) / std::max<int64_t>(1, q.back()) * k[k.size() - 2];
+  return product_cost(scores * (3 * q.back() + 2 * v.back()));
+}
+
 struct ConvolutionArguments {
   size_t stride = 3, padding = 4, dilation = 5;
   std::optional<size_t> output_padding;
@@ -126,6 +137,23 @@ OperatorCost transposed_convolution_cost(Arguments arguments) {
 // transposed, …).
 OperatorCost any_convolution_cost(Arguments arguments) {
   return convolution_cost(arguments, {.output_padding = 7, .transposed = flag(arguments, 6)});
+}
+
+// convolution_backward(gradient, input, weight, bias sizes, stride, padding, dilation, transposed, output padding,
+// groups, mask): a forward's products for each gradient of input and weight that is wanted.
+OperatorCost convolution_backward_cost(Arguments arguments) {
+  const Shape gradient = shape(arguments, 0), input = shape(arguments, 1), weight = shape(arguments, 2);
+  if (weight.size() < 3 || input.size() + 1 < weight.size() || input.size() != gradient.size()) return {};
+  const Shape& from = flag(arguments, 7) ? input : gradient;
+  const size_t dims = weight.size() - 2;
+  int64_t positions = input.size() == weight.size() ? input[0] : 1;
+  for (size_t d = from.size() - dims; d < from.size(); ++d) positions *= from[d];
+  int64_t gradients = 2;
+  if (arguments.size() > 10 && arguments[10].isBoolList()) {
+    const auto wanted = arguments[10].toBoolList();
+    gradients = (wanted.get(0) ? 1 : 0) + (wanted.get(1) ? 1 : 0);
+  }
+  return product_cost(gradients * positions * product(weight));
 }
 
 OperatorCost elementwise_cost(Arguments arguments) {
@@ -172,6 +200,10 @@ OperatorCost recurrent_cost(Arguments arguments) {
   return product_cost(input[0] * input[1] * weights);
 }
 
+OperatorCost recurrent_backward_cost(Arguments arguments) {
+  return product_cost(2 * recurrent_cost(arguments).macs);
+}
+
 using Formula = OperatorCost (*)(Arguments);
 
 const std::unordered_map<std::string_view, Formula>& formulas() {
@@ -188,6 +220,22 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
         {"aten::layer_norm", layer_norm_cost},
         {"aten::group_norm", layer_norm_cost},
     };
+    // What backward calls, and what is called where a backend is chosen already.
+    for (const char* name :
+         {"aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
+          "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention_for_cpu",
+          "aten::_scaled_dot_product_fused_attention_overrideable"}) {
+      out->emplace(name, attention_cost);
+    }
+    for (const char* name : {"aten::_scaled_dot_product_flash_attention_backward",
+                             "aten::_scaled_dot_product_efficient_attention_backward",
+                             "aten::_scaled_dot_product_cudnn_attention_backward",
+                             "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+                             "aten::_scaled_dot_product_fused_attention_overrideable_backward"}) {
+      out->emplace(name, attention_backward_cost);
+    }
+    out->emplace("aten::convolution_backward", convolution_backward_cost);
+    out->emplace("aten::_cudnn_rnn_backward", recurrent_backward_cost);
     for (const char* name : {"aten::matmul", "aten::mm", "aten::bmm"}) out->emplace(name, matmul_cost);
     for (const char* name : {"aten::conv1d", "aten::conv2d", "aten::conv3d"})
       out->emplace(name, plain_convolution_cost);
@@ -232,6 +280,13 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
 }
 
 }  // namespace
+
+c10::ArrayRef<const c10::IValue> own_arguments(const at::RecordFunction& call) {
+  const auto shown = call.inputs();
+  const auto schema = call.operator_schema();
+  const size_t own = schema ? schema->arguments().size() : shown.size();
+  return own < shown.size() ? shown.slice(shown.size() - own) : shown;
+}
 
 std::optional<OperatorCost> operator_cost(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
   const auto formula = formulas().find(name);

@@ -4,9 +4,13 @@
 #include <ATen/record_function.h>
 
 #include <memory>
+#include <string>
 #include <unordered_set>
 
 namespace dslaunch::runtime {
+
+// Backward of a custom autograd function is named by its C++ class: FusedLinearBackward, like PyTorch's own.
+std::string readable_name(std::string name);
 
 // Listener: has `std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&)` and `void end(const
 // at::RecordFunction&, at::ObserverContext*)`, which must not throw. At most one listener of a type at a time. With

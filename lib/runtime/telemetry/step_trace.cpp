@@ -42,15 +42,6 @@ const char* category_of(const at::RecordFunction& call) {
   }
 }
 
-// Backward of a custom autograd function is named by its C++ class: FusedLinearBackward, like PyTorch's own.
-std::string readable(std::string name) {
-  constexpr std::string_view kClass = "torch::autograd::CppNode<";
-  const size_t begin = name.find(kClass), end = name.rfind('>');
-  if (begin == std::string::npos || end == std::string::npos) return name;
-  const size_t last_part = name.rfind("::", end) + 2;
-  return name.substr(0, begin) + name.substr(last_part, end - last_part) + "Backward";
-}
-
 template <class Key>
 int lane_of(std::map<Key, int>& lanes, const Key& key, int first) {
   return lanes.emplace(key, first + static_cast<int>(lanes.size())).first->second;
@@ -118,7 +109,7 @@ void StepTrace::issued(const std::shared_ptr<const CollectiveRecord>& record) {
 }
 
 std::string StepTrace::name_of_call(const at::RecordFunction& call) const {
-  if (call.scope() != at::RecordScope::TORCHSCRIPT_FUNCTION) return readable(call.name());
+  if (call.scope() != at::RecordScope::TORCHSCRIPT_FUNCTION) return readable_name(call.name());
   const auto arguments = call.inputs();
   if (arguments.empty() || !arguments[0].isObject()) return call.name();
   const auto found = path_of_.find(&arguments[0].toObjectRef());

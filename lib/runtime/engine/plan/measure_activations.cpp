@@ -1,75 +1,18 @@
 #include "runtime/engine/plan/measure_activations.hpp"
 
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
-#include <mutex>
-#include <unordered_map>
 
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
+#include "runtime/telemetry/counting_allocator.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
 
 namespace dslaunch::runtime::engine::plan {
 namespace {
-
-struct Allocated {
-  int64_t now = 0, peak = 0;
-};
-
-// PyTorch's CPU allocator does not count what it gives out; this one does, in its place. Any thread.
-class CountingAllocator final : public c10::Allocator {
- public:
-  // For the rest of the process: tensors of the allocator may outlive any scope.
-  static CountingAllocator& install() {
-    static CountingAllocator allocator;
-    c10::SetCPUAllocator(&allocator, /*priority=*/1);
-    return allocator;
-  }
-
-  c10::DataPtr allocate(size_t bytes) override {
-    void* data = plain_.raw_allocate(bytes);
-    if (data != nullptr) {
-      const std::lock_guard lock(mutex_);
-      sizes_[data] = bytes;
-      allocated_.now += static_cast<int64_t>(bytes);
-      allocated_.peak = std::max(allocated_.peak, allocated_.now);
-    }
-    return {data, data, &release, at::kCPU};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
-
-  Allocated read() const {
-    const std::lock_guard lock(mutex_);
-    return allocated_;
-  }
-  void reset_peak() {
-    const std::lock_guard lock(mutex_);
-    allocated_.peak = allocated_.now;
-  }
-
- private:
-  static void release(void* data) {
-    if (data == nullptr) return;
-    auto& self = static_cast<CountingAllocator&>(*c10::GetCPUAllocator());
-    {
-      const std::lock_guard lock(self.mutex_);
-      const auto known = self.sizes_.find(data);
-      self.allocated_.now -= static_cast<int64_t>(known->second);
-      self.sizes_.erase(known);
-    }
-    self.plain_.raw_deallocate(data);
-  }
-
-  c10::Allocator& plain_ = *c10::GetDefaultCPUAllocator();
-  mutable std::mutex mutex_;
-  std::unordered_map<void*, size_t> sizes_;
-  Allocated allocated_;
-};
 
 // Reads the allocator of the device at the phases of a step.
 class Watch final : public StepObserver {

@@ -1,9 +1,15 @@
 #include <ATen/ATen.h>
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <map>
 
 #include "runtime/telemetry/flops_report.hpp"
 #include "runtime/telemetry/operator_flops.hpp"
+#include "runtime/telemetry/operator_times.hpp"
+#include "runtime/telemetry/step_flops.hpp"
 
 using namespace dslaunch::runtime;
 using Catch::Matchers::Contains;
@@ -92,6 +98,79 @@ TEST_CASE("convolutions go by stride, padding, dilation and groups", "[runtime][
                                         ints({1, 1}),
                                         1};
   CHECK(cost("aten::_convolution", traced) == both(2 * 25 * 4 * 6 * 9, 2 * 100 * 6));
+}
+
+TEST_CASE("backward operators cost the products that they compute", "[runtime][telemetry][flops]") {
+  const auto q = tensor({2, 4, 10, 8}), k = tensor({2, 4, 12, 8}), v = tensor({2, 4, 12, 6});
+  const int64_t scores = 2 * 4 * 10 * 12;
+  // Scores again, their gradient from the values, and the gradients of query, key and value.
+  CHECK(cost("aten::_scaled_dot_product_flash_attention_backward", {tensor({2, 4, 10, 6}), q, k, v}) ==
+        both(scores * (8 + 6 + 8 + 8 + 6)));
+  CHECK(cost("aten::_scaled_dot_product_flash_attention", {q, k, v}) == both(scores * (8 + 6)));
+  const auto backward = [](bool transposed, std::array<bool, 3> wanted) {
+    c10::List<bool> mask;
+    for (const bool each : wanted) mask.push_back(each);
+    const auto input = tensor(transposed ? std::vector<int64_t>{2, 6, 5, 5} : std::vector<int64_t>{2, 4, 9, 9});
+    const auto gradient = tensor(transposed ? std::vector<int64_t>{2, 4, 9, 9} : std::vector<int64_t>{2, 6, 5, 5});
+    return cost("aten::convolution_backward", {gradient, input, tensor({6, 4, 3, 3}), kNone, ints({2, 2}), ints({1, 1}),
+                                               ints({1, 1}), transposed, ints({0, 0}), 1, mask});
+  };
+  for (const bool transposed : {false, true}) {
+    CHECK(backward(transposed, {true, true, true}) == both(2 * (2 * 25 * 6 * 4 * 9)));
+    CHECK(backward(transposed, {false, true, false}) == both(2 * 25 * 6 * 4 * 9));
+  }
+}
+
+TEST_CASE("the arithmetic of a step is that of its operators, forward and backward apart",
+          "[runtime][telemetry][flops]") {
+  const auto trained = [](std::vector<int64_t> shape) { return at::ones(shape).requires_grad_(); };
+  const auto counted = [](const std::function<at::Tensor()>& forward) {
+    StepFlops flops;
+    const at::Tensor loss = forward().sum();
+    CHECK(flops.read().backward == 0);
+    loss.backward();
+    flops.begin_update();
+    at::mm(at::ones({2, 3}), at::ones({3, 5}));
+    return flops.read();
+  };
+  const auto linear = counted([&] { return at::linear(trained({7, 4}), trained({6, 4}), trained({6})); });
+  CHECK(linear.forward == 7 * 4 * 6);
+  CHECK(linear.backward == 2 * 7 * 4 * 6);
+  CHECK(linear.update == 2 * 3 * 5);
+  CHECK(linear.total() == 3 * 7 * 4 * 6 + 30);
+  // Nobody asks for the gradient of the input.
+  CHECK(counted([&] { return at::linear(at::ones({7, 4}), trained({6, 4})); }).backward == 7 * 4 * 6);
+  const auto convolution = counted([&] { return at::conv2d(trained({2, 4, 9, 9}), trained({6, 4, 3, 3})); });
+  CHECK(convolution.forward == 2 * 49 * 6 * 4 * 9);
+  CHECK(convolution.backward == 2 * convolution.forward);
+  const auto attention = counted([&] {
+    return at::scaled_dot_product_attention(trained({2, 4, 16, 8}), trained({2, 4, 16, 8}), trained({2, 4, 16, 8}));
+  });
+  CHECK(attention.forward == 2 * (2 * 4 * 16 * 16 * 8));
+  CHECK(attention.backward == 5 * (2 * 4 * 16 * 16 * 8));
+  StepFlops again;  // what ran before is not in it
+  CHECK(again.read().total() == 0);
+}
+
+TEST_CASE("an operator's own time leaves out what it calls", "[runtime][telemetry]") {
+  OperatorTimes times;
+  const auto x = at::ones({64, 64}).requires_grad_();
+  const auto begin = std::chrono::steady_clock::now();
+  at::linear(x, at::ones({64, 64})).sum().backward();
+  at::linear(x, at::ones({64, 64}));
+  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - begin;
+  std::map<std::string, WorkTime> found;
+  double total = 0;
+  for (const auto& work : times.take()) {
+    found[work.name] = work;
+    total += work.milliseconds;
+    CHECK(work.milliseconds >= 0);
+  }
+  CHECK(found.at("aten::linear").num_calls == 2);
+  CHECK(found.at("SumBackward0").num_calls == 1);
+  CHECK(found.count("aten::mm") == 1);
+  CHECK(total <= elapsed.count());
+  CHECK(times.take().empty());
 }
 
 TEST_CASE("norms, activations and pools cost some operations an element", "[runtime][telemetry][flops]") {
