@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/model/carried_values.hpp"
+#include "runtime/model/graph_report.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -58,6 +59,8 @@ class RunnableModel {
   // carried tensors that require a gradient, and leaves the gradients of `carried` in their grad().
   // Throws UserError(65) with the shapes when the model rejects its inputs.
   virtual StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) = 0;
+  // After set_device().
+  virtual GraphReport report_graphs() const = 0;
   // Of a model that is not cut.
   ForwardResult forward(const std::vector<at::Tensor>& inputs) { return run_stage(inputs, {}).result; }
 };

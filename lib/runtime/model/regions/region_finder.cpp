@@ -171,6 +171,14 @@ class BlockFusion {
     return count + fuse(segment, block_->return_node());
   }
 
+  void add_left(std::unordered_map<const Node*, std::string_view>& to) {
+    for (Node* node : block_->nodes()) {
+      for (Block* inner : node->blocks()) BlockFusion(inner, written_).add_left(to);
+      if (!is_region_operator(node)) continue;
+      to[node] = is_candidate(node) ? "stands alone between others" : "its memory is written to in place";
+    }
+  }
+
  private:
   // In the place of a list, what is in it.
   static std::vector<Value*> real_inputs(Node* node) {
@@ -384,6 +392,13 @@ int fuse_graph(const std::shared_ptr<Graph>& graph) {
 int fuse_regions(Block* block) {
   WrittenValues written(block);
   return BlockFusion(block, written).run();
+}
+
+std::unordered_map<const Node*, std::string_view> operators_left(Block* block) {
+  std::unordered_map<const Node*, std::string_view> out;
+  WrittenValues written(block);
+  BlockFusion(block, written).add_left(out);
+  return out;
 }
 
 int fuse_regions(const torch::jit::Module& model) {

@@ -4,6 +4,9 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <string_view>
+#include <unordered_map>
+
 namespace dslaunch::runtime::model::regions {
 
 // Of all forwards of the model, of intercepted units as well. First inlines calls of methods and functions, except for
@@ -13,5 +16,9 @@ int fuse_regions(const torch::jit::Module& model);
 
 // The same in one block and its inner blocks, without inlining.
 int fuse_regions(torch::jit::Block* block);
+
+// The operators of a block, inner ones included, that a region may contain and none does, with the reason; after
+// fuse_regions().
+std::unordered_map<const torch::jit::Node*, std::string_view> operators_left(torch::jit::Block* block);
 
 }  // namespace dslaunch::runtime::model::regions

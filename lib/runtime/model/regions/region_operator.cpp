@@ -16,6 +16,7 @@
 
 #include "base/log.hpp"
 #include "runtime/generated_kernels/compiler.hpp"
+#include "runtime/model/regions/lowering.hpp"
 #include "runtime/model/regions/region_program.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -79,6 +80,23 @@ bool has_compiler() {
   return found;
 }
 
+struct ProgramEntries {
+  std::mutex mutex;
+  bool is_collected = false;                 // guarded
+  std::vector<ProgramLog::Entry> collected;  // guarded
+};
+
+ProgramEntries& program_entries() {
+  static ProgramEntries entries;
+  return entries;
+}
+
+void collect(ProgramLog::Entry entry) {
+  auto& entries = program_entries();
+  const std::lock_guard lock(entries.mutex);
+  if (entries.is_collected) entries.collected.push_back(std::move(entry));
+}
+
 class FusedRegion {
  public:
   explicit FusedRegion(std::shared_ptr<torch::jit::Graph> graph)
@@ -104,13 +122,24 @@ class FusedRegion {
     if (const auto found = programs_.find(*description); found != programs_.end()) return found->second.get();
     const bool is_on_gpu = std::any_of(
         inputs.begin(), inputs.end(), [](const auto& input) { return input.isTensor() && input.toTensor().is_cuda(); });
-    if (programs_.size() >= kMaxPrograms || (is_on_gpu && !has_compiler())) return nullptr;
+    if (is_on_gpu && !has_compiler()) {
+      collect({num_operators(), 0, "kernels cannot be compiled here"});
+      return nullptr;
+    }
+    if (programs_.size() >= kMaxPrograms) return nullptr;
     auto made = RegionProgram::make(*graph_, inputs);
     if (!made.ok()) log::debug("a group of operators stays as it is: {}", made.error());
+    collect({num_operators(), made.ok() ? (*made)->num_regions() : 0, made.ok() ? "" : made.error()});
     auto& place = programs_[*description];
     if (made.ok()) place = *std::move(made);
     if (place != nullptr) log::debug("{}", place->describe());
     return place.get();
+  }
+
+  size_t num_operators() const {
+    const auto nodes = graph_->nodes();
+    return static_cast<size_t>(
+        std::count_if(nodes.begin(), nodes.end(), [](const auto* node) { return is_region_operator(node); }));
   }
 
   const std::shared_ptr<torch::jit::Graph> graph_;
@@ -129,6 +158,25 @@ const torch::jit::RegisterOperators kRegistration({torch::jit::Operator("dslaunc
                                                                         c10::AliasAnalysisKind::CONSERVATIVE)});
 
 }  // namespace
+
+ProgramLog::ProgramLog() {
+  auto& entries = program_entries();
+  const std::lock_guard lock(entries.mutex);
+  entries.is_collected = true;
+  entries.collected.clear();
+}
+
+ProgramLog::~ProgramLog() {
+  auto& entries = program_entries();
+  const std::lock_guard lock(entries.mutex);
+  entries.is_collected = false;
+}
+
+std::vector<ProgramLog::Entry> ProgramLog::take() {
+  auto& entries = program_entries();
+  const std::lock_guard lock(entries.mutex);
+  return std::exchange(entries.collected, {});
+}
 
 torch::jit::Node* create_fused_region(torch::jit::Graph& graph, at::ArrayRef<torch::jit::Value*> inputs,
                                       std::shared_ptr<torch::jit::Graph> subgraph) {

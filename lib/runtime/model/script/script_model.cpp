@@ -13,6 +13,7 @@
 #include "runtime/model/script/forward_advice.hpp"
 #include "runtime/model/script/forward_result.hpp"
 #include "runtime/model/script/graph_passes.hpp"
+#include "runtime/model/script/graph_survey.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/script/stage_values.hpp"
 #include "runtime/model/script_error.hpp"
@@ -77,6 +78,10 @@ StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const 
   rewrites::drop_history(traced_state_);
   if (stage_.is_last) return {{}, unpack_result(output)};
   return {unpack_carried(output, stage_.carried_out), {}};
+}
+
+GraphReport ScriptModel::report_graphs() const {
+  return script::report_graphs(module_, pass_options_, device_);
 }
 
 void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,

@@ -35,6 +35,7 @@ class ScriptModel : public RunnableModel {
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
   void train(bool training) override;
   StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) override;
+  GraphReport report_graphs() const override;
 
  private:
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,

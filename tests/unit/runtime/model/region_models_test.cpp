@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "region_nodes.hpp"
 #include "runtime/model/recomputation_options.hpp"
+#include "runtime/model/regions/region_operator.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch::runtime;
@@ -94,4 +96,62 @@ TEST_CASE("region models: a job on CPUs has none, nor has one that switched them
     run.gathered->forget();
     run.check_step({rows()});  // the bits of PyTorch
   }
+}
+
+TEST_CASE("region models: the report names regions by unit, and what stands outside of them with the reason") {
+  ModelRun run(make_model(), {"Block"}, false, {.kernels = {.layer_norm = false}, .regions_on_cpu = true});
+  run.model->runnable->set_device(at::kCPU, at::kFloat);
+  const auto report = run.model->runnable->report_graphs();
+  std::vector<std::string> modules;
+  for (const auto& region : report.regions) modules.push_back(region.module);
+  CHECK(modules == std::vector<std::string>{"one", "one", "two", "two", ""});
+  CHECK(report.regions[1].operators == std::vector<std::string>{"aten::silu", "aten::mul", "aten::add"});
+  CHECK(report.regions[4].operators == std::vector<std::string>{"aten::tanh", "aten::mul"});
+  CHECK(report.left.size() == 1);
+  CHECK(report.left.at({"aten::mul", "stands alone between others"}) == 1);
+  CHECK(report.replaced == std::map<std::string, int64_t>{{"dslaunch::matmul", 2}});
+  CHECK(report.switched_off == std::vector<std::string>{"chunked_cross_entropy", "fused_layer_norm"});
+  CHECK(report.why_no_regions.empty());
+}
+
+TEST_CASE("region models: memory that is written to in place keeps an operator out") {
+  ModelRun run(make_net(R"(
+def forward(self, x):
+    y = x * self.scale
+    y.add_(1.0)
+    return torch.exp(y).sum()
+)",
+                        {}),
+               {}, false, {.regions_on_cpu = true});
+  run.model->runnable->set_device(at::kCPU, at::kFloat);
+  const auto report = run.model->runnable->report_graphs();
+  CHECK(report.regions.empty());
+  CHECK(report.left.at({"aten::mul", "its memory is written to in place"}) == 1);
+}
+
+TEST_CASE("region models: without regions the report says why") {
+  for (const bool is_wanted : {false, true}) {
+    ModelRun run(make_model(), {"Block"}, false, {.kernels = {.fused_regions = is_wanted}});
+    run.model->runnable->set_device(at::kCPU, at::kFloat);
+    const auto report = run.model->runnable->report_graphs();
+    CHECK(report.regions.empty());
+    CHECK(report.left.empty());
+    CHECK(report.why_no_regions == (is_wanted ? "on CPUs operators run one by one" : "kernels.fused_regions is false"));
+  }
+}
+
+TEST_CASE("region models: what groups became is collected where somebody asks") {
+  ModelRun run(make_model(), {"Block"}, false, {.regions_on_cpu = true});
+  run.model->runnable->set_device(at::kCPU, at::kFloat);
+  regions::ProgramLog log;
+  run.forward({rows()});
+  const auto entries = log.take();
+  CHECK(entries.size() == 3);  // both blocks are of one class
+  for (const auto& entry : entries) {
+    CHECK(entry.num_regions == 1);
+    CHECK(entry.num_operators >= 2);
+    CHECK(entry.why_none.empty());
+  }
+  run.forward({rows()});
+  CHECK(log.take().empty());  // of the same shapes
 }
