@@ -1,4 +1,5 @@
-// `dslaunch bench io`: the settings of "aio" that are the fastest on this machine. `bench adam` is in adam_bench.cpp.
+// `dslaunch bench io`: the settings of "aio" that are the fastest on this machine. `bench adam` is in adam_bench.cpp;
+// `bench step` runs in dsworker.
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -20,6 +21,7 @@
 #include "file_io/storage.hpp"
 #include "file_io/sweep.hpp"
 #include "fio_rate.hpp"
+#include "launch/plan/model_file.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -172,6 +174,10 @@ std::string bench_adam(const BenchOptions& options) {
 int bench_command(const Arguments& arguments) {
   const auto options = read_bench_options(arguments);
   if (!options) return 0;
+  if (options->subject == BenchSubject::kStep) {
+    launch::check_model_file(options->model);
+    return become_worker(options->worker_words);
+  }
   const bool is_io = options->subject == BenchSubject::kIo;
   std::fputs((is_io ? bench_io(*options) : bench_adam(*options)).c_str(), stdout);
   return 0;

@@ -3,12 +3,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "arguments.hpp"
 
 namespace dslaunch::launcher {
 
-enum class BenchSubject { kIo, kAdam };
+enum class BenchSubject { kIo, kAdam, kStep };
 
 struct BenchOptions {
   BenchSubject subject = BenchSubject::kIo;
@@ -16,6 +17,8 @@ struct BenchOptions {
   int64_t num_parameters = int64_t{1} << 25;  // kAdam
   int seconds = 20;
   bool json = false;
+  std::string model;                      // kStep
+  std::vector<std::string> worker_words;  // kStep: dsworker's command line
 };
 
 // Throws UserError(64) for invalid options. Empty: help was requested and printed.

@@ -16,6 +16,7 @@ const char* command_list() {
          "  dslaunch plan MODEL.pt | --largest | --params N   the memory that a job needs, and what fits\n"
          "  dslaunch bench io [--dir DIR]                     how fast files are read and written; the best 'aio'\n"
          "  dslaunch bench adam                               how fast the CPU updates offloaded state\n"
+         "  dslaunch bench step MODEL.pt --config FILE        what a training step of a model does with its time\n"
          "  dslaunch hosts [options]                          what a hostfile resolves to\n"
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  your jobs, also those started with --detach\n"
          "  dslaunch resume [JOB]                             continue a run where it stopped\n"

@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {"infer", "continue a text with the weights of a checkpoint", infer_command},
     {"consolidate", "whole weights from a checkpoint", consolidate_command},
     {"import", "a checkpoint of DeepSpeed as one of ours", import_command},
+    {"bench", "training steps measured on one rank", bench_command},
     {"plan", "what a model and a config need in memory", plan_command},
 };
 

@@ -11,6 +11,7 @@ int train_command(const std::vector<std::string>& arguments);
 int infer_command(const std::vector<std::string>& arguments);
 int consolidate_command(const std::vector<std::string>& arguments);
 int import_command(const std::vector<std::string>& arguments);
+int bench_command(const std::vector<std::string>& arguments);
 int plan_command(const std::vector<std::string>& arguments);
 
 // Executes the command that `words`, argv without the program's name, begin with, or prints help.

@@ -144,6 +144,31 @@ class GpuRuns(unittest.TestCase):
         for want, got in zip(exact, rounded):
             self.assertLess(abs(want["loss"] - got["loss"]) / want["loss"], 2e-2, json.dumps(got))
 
+    def test_bench_step_shows_kernels_regions_and_capture(self):
+        config = self.env.config(base_config("gpt", bf16={"enabled": True}, graph_harvesting=True))
+        outcome = harness.run([harness.program("dslaunch"), "bench", "step", self.env.model("gpt"), "--data",
+                               self.env.data("gpt"), "--config", config, "--against", "torch", "--json"])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        report = json.loads(outcome.out)
+        own, torchscript = report["dslaunch"], report["eager_torchscript"]
+        self.assertTrue(own["captured"], own["why_not_captured"])
+        self.assertFalse(torchscript["captured"])
+        self.assertEqual(torchscript["fused_regions"], [])
+        self.assertEqual(torchscript["replaced_operators"], {})
+        self.assertGreater(len(own["fused_regions"]), 0)
+        self.assertGreater(own["region_kernels"], 0)
+        self.assertEqual(own["flops_per_step"]["forward"], torchscript["flops_per_step"]["forward"])
+        for side in (own, torchscript):
+            profile = side["profile"]
+            self.assertEqual(profile["of"], "kernels")
+            self.assertGreater(len(profile["work"]), 5)
+            self.assertGreater(profile["wall_ms"], 0.9 * profile["busy_ms"])
+            self.assertEqual(profile["work"], sorted(profile["work"], key=lambda row: -row["ms"]))
+            self.assertGreaterEqual(side["peak_reserved_bytes"], side["peak_allocated_bytes"])
+        self.assertTrue(any("region" in row["name"] for row in own["profile"]["work"]))
+        self.assertFalse(any("region" in row["name"] for row in torchscript["profile"]["work"]))
+        self.assertGreater(report["matrix_product_flops_per_second"], 1e13)
+
     def test_fp16_scales_skips_and_resumes(self):
         """The scale starts far too high: the first steps are skipped on the device, one step before the host knows. Rates
         and bias correction count the applied steps, and a resumed run is the uninterrupted one bit by bit."""

@@ -354,6 +354,36 @@ class Flops(harness.TrainingTest):
                     self.assertIn("Profile Summary at step 2:", text)
                     self.assertIn("time (ms) | fwd: ", text)  # the profiler brings the times with it
 
+    def test_bench_step_counts_backward_as_pytorch_does(self):
+        """And leaves nothing behind."""
+        batch, width, seq, blocks = deepspeed_monitors.MICRO_BATCH, 32, 12, 2
+        for kind in ("gpt", "convnet"):
+            with self.subTest(model=kind):
+                model, inputs = deepspeed_monitors.eager_models()[kind]
+                with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+                    loss = model(*inputs).sum()
+                    forward = counter.get_total_flops()
+                    loss.backward()
+                    backward = counter.get_total_flops() - forward
+                if kind == "gpt":  # a fused attention keeps no scores and computes them again
+                    backward += blocks * 2 * batch * seq * seq * width
+                config = self.env.config(harness.base_config(kind, train_batch_size=2 * batch,
+                                                              gradient_accumulation_steps=2))
+                folder = self.env.path("bench_" + kind)
+                os.mkdir(folder)
+                outcome = harness.run(
+                    [harness.program("dslaunch"), "bench", "step", self.env.model(kind), "--data", self.env.data(kind),
+                     "--config", config, "--device", "cpu", "--steps", "2", "--against", "torch", "--json"], cwd=folder)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assertEqual(os.listdir(folder), [])
+                report = json.loads(outcome.out)
+                for side in ("dslaunch", "eager_torchscript"):
+                    self.assertEqual(report[side]["flops_per_step"],
+                                     {"forward": 2 * forward, "backward": 2 * backward, "update": 0}, side)
+                    self.assertEqual(len(report[side]["step_ms"]), 2)
+                self.assertEqual(report["eager_torchscript"]["replaced_operators"], {})
+                self.assertGreater(report["matrix_product_flops_per_second"], 0)
+
     def test_report_goes_to_a_file_and_tells_modules_apart(self):
         path = self.env.path("deep", "flops.txt")
         _, text = self.profile("gpt", output_file=path)

@@ -43,7 +43,7 @@ void KernelRecorder::start() {
     torch::autograd::profiler::enableProfiler(config, activities);
     is_recording_ = true;
   } catch (const c10::Error& error) {
-    log::warning("the trace has no kernels: LibTorch's profiler did not start: {}", error.what_without_backtrace());
+    log::warning("no kernels are recorded: LibTorch's profiler did not start: {}", error.what_without_backtrace());
   }
 }
 
@@ -62,10 +62,10 @@ std::vector<DeviceSpan> KernelRecorder::stop(std::chrono::sys_time<std::chrono::
       }
     }
   } catch (const c10::Error& error) {
-    log::warning("the trace has no kernels: LibTorch's profiler failed: {}", error.what_without_backtrace());
+    log::warning("no kernels are recorded: LibTorch's profiler failed: {}", error.what_without_backtrace());
     return {};
   }
-  if (spans.empty()) log::warning("the trace has no kernels: LibTorch's profiler recorded none (is CUPTI permitted?)");
+  if (spans.empty()) log::warning("no kernels are recorded: LibTorch's profiler recorded none (is CUPTI permitted?)");
   std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin_us < b.begin_us; });
   return spans;
 }

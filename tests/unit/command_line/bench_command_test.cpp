@@ -1,4 +1,5 @@
-// `dslaunch bench io`: what it prints, what it asks fio for, and where it refuses to measure.
+// `dslaunch bench io`: what it prints, what it asks fio for, and where it refuses to measure. `bench step`: what a
+// whole measurement answers.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -9,9 +10,12 @@
 #include "apps/launcher/bench_report.hpp"
 #include "apps/launcher/commands.hpp"
 #include "apps/launcher/fio_rate.hpp"
+#include "apps/worker/commands.hpp"
 #include "config/load.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
+#include "support/job_files.hpp"
+#include "support/mixed_net.hpp"
 #include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 
@@ -114,4 +118,33 @@ TEST_CASE("bench io measures a directory and leaves nothing in it", "[launcher][
   CHECK(document["best"]["write_bytes_per_second"] > 0);
   CHECK(document["fio"].is_null());
   CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("bench step reports a model's steps, here beside eager TorchScript", "[worker][bench]") {
+  const test::JobFiles job(test::make_mixed_net());
+  const std::string config = job.folder.write("ds.json", job.config(test::json::object()).dump());
+  const auto answer = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"bench", job.model, "--device", "cpu", "--steps", "2"});
+    const test::CapturedOutput out(1);
+    const int code = worker::dispatch(words);  // whose errors CHECK would take
+    CHECK(code == 0);
+    return out.text();
+  };
+  const auto document = nlohmann::json::parse(answer({"--config", config, "--against", "torch", "--json"}));
+  CHECK(document["num_parameters"] == 125);
+  CHECK(document["compute_dtype"] == "fp32");
+  CHECK(document["micro_batch"] == test::JobFiles::kTrainBatch);
+  CHECK(document["matrix_product_flops_per_second"] > 0);
+  CHECK(document["dslaunch"]["step_ms"].size() == 2);
+  CHECK(document["eager_torchscript"]["replaced_operators"].empty());
+  CHECK_THAT(answer({"--config", config, "--set", "bf16.enabled=true"}),
+             Catch::Contains("\nbf16, ZeRO 0, micro batch 12 x 1 accumulation step, on cpu\n") &&
+                 Catch::Contains("\ncaptured    no: graph_harvesting is off\n"));
+  job.folder.write("no_data.json", "{}");
+  CHECK_THAT(
+      message_of(ExitCode::kBadInput, "",
+                 [&] {
+                   answer({"--config", job.folder / "no_data.json"});
+                 }),
+      Catch::StartsWith("bench step needs data: pass --data PATH, or set \"data\": {\"train\": PATH} in the config"));
 }

@@ -44,6 +44,7 @@ bool CapturedPass::enable(const Result<>& own) {
     if (result.ok()) continue;
     if (world_.rank() == 0) log::warning("graph_harvesting has no effect: {}", result.error());
     graph_.reset();
+    captured_ = result;
     return false;
   }
   return true;
@@ -77,7 +78,7 @@ void CapturedPass::capture(const std::vector<setup::MicroBatch>& batches, int64_
     parameters_.abandon_pass();
   }
   parameters_.release_gradients();
-  enable(captured);
+  if (enable(captured)) captured_ = {};
 }
 
 // In the order in which capture() returns them.

@@ -27,6 +27,8 @@ class CapturedPass {
   bool enable(const Result<>& own);
   // As GradientPass::compute(), of step `step`; `next` fetches the step's micro batches.
   void compute(const std::function<setup::MicroBatch()>& next, int64_t step);
+  // Whether steps are replayed; the failure says why not.
+  const Result<>& captured() const { return captured_; }
 
  private:
   void capture(const std::vector<setup::MicroBatch>& batches, int64_t step);
@@ -38,6 +40,7 @@ class CapturedPass {
   comm::Communicator& world_;
   const at::Device device_;
   std::optional<StepGraph> graph_;  // empty: steps are not captured
+  Result<> captured_ = Failure{"no step has been captured yet"};
 };
 
 // Whether a run of this configuration allows capture; `is_observed`: phase by phase.

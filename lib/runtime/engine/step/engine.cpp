@@ -223,7 +223,9 @@ std::unique_ptr<CapturedPass> Engine::make_captured_pass() {
   Result<> capturable = check_capturable(config_, options_.device, options_.phases.is_observed());
   if (capturable.ok()) capturable = forward_loss_.check_capturable();
   auto captured = std::make_unique<CapturedPass>(*pass_, *parameters_, streams_, groups_.world, options_.device);
-  return captured->enable(capturable) ? std::move(captured) : nullptr;
+  if (captured->enable(capturable)) return captured;
+  not_captured_ = captured->captured();
+  return nullptr;
 }
 
 std::unique_ptr<StepVerdict> Engine::make_verdict() {

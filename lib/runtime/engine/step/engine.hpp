@@ -129,6 +129,8 @@ class Engine {
                const ReadState& read, const std::function<void()>& barrier);
   // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;
+  // Whether steps are replayed from a CUDA graph ("graph_harvesting"); the failure says why not.
+  const Result<>& captured() const { return captured_pass_ ? captured_pass_->captured() : not_captured_; }
   // From the next step on; must outlive the last step.
   void observe(EngineObserver& observer) { observers_.push_back(&observer); }
   // Time since the last step (an evaluation, a save) is excluded from the next step's time.
@@ -172,6 +174,7 @@ class Engine {
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   std::unique_ptr<GradientPass> pass_;
   std::unique_ptr<CapturedPass> captured_pass_;  // null: steps are not captured
+  Result<> not_captured_ = Failure{"graph_harvesting is off"};
   std::unique_ptr<StepVerdict> verdict_;
   std::unique_ptr<offload::HostUpdates> host_updates_;  // null: nothing is offloaded
   std::unique_ptr<ShardUpdate> update_;

@@ -20,6 +20,15 @@ using torch::jit::Value;
 
 constexpr int kMaxDepth = 64;  // of calls
 
+// Not a view, which costs nothing.
+bool computes_tensor(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr || !std::string_view(node->kind().toQualString()).starts_with("aten::")) return false;
+  const auto& results = schema->returns();
+  return !results.empty() && results[0].alias_info() == nullptr &&
+         node->output(0)->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
 class Survey {
  public:
   explicit Survey(GraphReport& report) : report_(report) {}
@@ -59,6 +68,8 @@ class Survey {
         report_.replaced[name] += 1;
       } else if (const auto found = left.find(node); found != left.end()) {
         report_.left[{name, std::string(found->second)}] += 1;
+      } else if (computes_tensor(node)) {
+        report_.left[{name, kNoKindOfRegions}] += 1;
       }
     }
   }

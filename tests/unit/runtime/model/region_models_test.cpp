@@ -107,8 +107,9 @@ TEST_CASE("region models: the report names regions by unit, and what stands outs
   CHECK(modules == std::vector<std::string>{"one", "one", "two", "two", ""});
   CHECK(report.regions[1].operators == std::vector<std::string>{"aten::silu", "aten::mul", "aten::add"});
   CHECK(report.regions[4].operators == std::vector<std::string>{"aten::tanh", "aten::mul"});
-  CHECK(report.left.size() == 1);
+  CHECK(report.left.size() == 2);
   CHECK(report.left.at({"aten::mul", "stands alone between others"}) == 1);
+  CHECK(report.left.at({"aten::sum", "of a kind that no region contains"}) == 1);  // over all dims
   CHECK(report.replaced == std::map<std::string, int64_t>{{"dslaunch::matmul", 2}});
   CHECK(report.switched_off == std::vector<std::string>{"chunked_cross_entropy", "fused_layer_norm"});
   CHECK(report.why_no_regions.empty());
