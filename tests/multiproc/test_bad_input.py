@@ -3,12 +3,14 @@
 left behind, and a bounded time. Then the deaths of ranks and the ways to start ranks by hand. What is decided while words,
 configs and files are read has one case of each kind here, and its list in tests/unit (config/bad_config_test.cpp,
 command_line/*_words_test.cpp, command_line/input_slips_test.cpp, runtime/data/bad_data_test.cpp)."""
+import fcntl
 import json
 import os
 import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -566,6 +568,43 @@ class Offloaded(BadInputTest):
                                               "nvme_path", "No space left")
                 self.assertNotIn("step 1 ", outcome.text)
                 self.assertEqual(os.listdir(mount), [])
+
+
+    def test_a_disk_that_fails_during_a_step(self):
+        """An image of ext4 that is shut down as after an error of its disk. It has the files of one rank; the error that the
+        others get from it is not shown again."""
+        image, folder = self.file("disk.img", ""), tempfile.mkdtemp(prefix="dsl-disk-")
+        self.addCleanup(shutil.rmtree, folder)
+        for rank in range(3):
+            os.mkdir(os.path.join(folder, str(rank)))
+        mount = os.path.join(folder, "1")
+        os.truncate(image, 32 << 20)
+        made = None
+        for command in (["mkfs.ext4", "-q", "-F", image], ["mount", "-o", "loop", image, mount]):
+            made = shutil.which(command[0]) and subprocess.run(command, capture_output=True, text=True)
+            if not made or made.returncode:
+                self.skipTest(f"cannot mount an image here (needs root): {command[0]}: {made.stderr.strip() if made else 'absent'}")
+        self.addCleanup(subprocess.run, ["umount", "-l", mount])
+        in_files = {"device": "nvme", "nvme_path": folder + "/$RANK"}
+        zero = {"stage": 3, "stage3_param_persistence_threshold": 0, "offload_optimizer": in_files,
+                "offload_param": {**in_files, "max_in_cpu": 0}}
+        config = base_config("mlp", zero_optimization=zero, checkpoint={"at_end": False})
+        command = self.start(config=config, world=3, steps=1_000_000)
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=harness.environment())
+        lines = []
+        for line in job.stdout:
+            is_first_step = " step " in line and not any(" step " in before for before in lines)
+            lines.append(line)
+            if is_first_step:
+                directory = os.open(mount, os.O_RDONLY)
+                fcntl.ioctl(directory, 0x8004587d, struct.pack("I", 2))  # EXT4_IOC_SHUTDOWN, without writing the log
+                os.close(directory)
+        text = "".join(lines)
+        self.assertEqual(job.wait(timeout=60), 74, text)
+        errors = [line for line in lines if "error: " in line and not line.startswith("  | ")]  # not of the summary at the end
+        self.assertEqual(len(errors), 1, text)
+        self.assertRegex(errors[0], r"(read|write) \d+ bytes at offset \d+ of the unnamed file in '\S+': Input/output error")
+        self.assertFalse([word for word in FORBIDDEN if word in text], text)
 
 
 class Infer(BadInputTest):

@@ -11,6 +11,48 @@ namespace {
 constexpr size_t kMaxWaiting = 256;
 constexpr size_t kMaxWaitingBytes = 256U << 10;
 
+constexpr std::string_view kError = "error: ";
+
+// What "error: rank 3 on h: TEXT during all_gather ..." repeats of another rank's "error: TEXT"; empty for other lines.
+std::string_view repeated_by(std::string_view line) {
+  constexpr std::string_view kRank = "error: rank ", kHost = " on ";
+  if (!line.starts_with(kRank)) return {};
+  const auto digits = std::min(line.find_first_not_of("0123456789", kRank.size()), line.size());
+  const auto text = line.find(": ", digits);
+  if (digits == kRank.size() || !line.substr(digits).starts_with(kHost) || text == line.npos) return {};
+  return line.substr(text + 2);
+}
+
+bool repeats(std::string_view line, std::string_view error) {
+  error = error.substr(std::min(kError.size(), error.size()));
+  while (!error.empty() && (error.back() == '\n' || error.back() == '\r')) error.remove_suffix(1);
+  return !error.empty() && repeated_by(line).starts_with(error);
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// But for how many digits a number has, and which.
+bool equal_without_numbers(std::string_view a, std::string_view b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      while (i < a.size() && is_digit(a[i])) ++i;
+      while (j < b.size() && is_digit(b[j])) ++j;
+    } else if (a[i++] != b[j++]) {
+      return false;
+    }
+  }
+  return i == a.size() && j == b.size();
+}
+
+// Of two errors: what makes them one on the terminal.
+bool is_same_error(std::string_view a, std::string_view b) {
+  if (!a.starts_with(kError) || !b.starts_with(kError)) return false;
+  return equal_without_numbers(a, b) || repeats(a, b) || repeats(b, a);
+}
+
 }  // namespace
 
 std::string rank_ranges(const std::vector<int>& ranks) {
@@ -28,19 +70,28 @@ std::string rank_ranges(const std::vector<int>& ranks) {
 void LineDeduplicator::add(int rank, Stream stream, std::string_view line, Time now) {
   Group* group = group_for(rank, stream, line);
   if (group == nullptr) {
-    const auto window = line.starts_with("error: ") ? kErrorWindow : kWindow;
-    group = &waiting_.emplace_back(Group{stream, std::string(line), {}, now + window});
+    const auto window = line.starts_with(kError) ? kErrorWindow : kWindow;
+    group = &waiting_.emplace_back(Group{stream, std::string(line), {}, now + window, rank});
     waiting_bytes_ += line.size();
+  }
+  if (repeats(group->line, line)) {
+    waiting_bytes_ += line.size();
+    waiting_bytes_ -= group->line.size();
+    group->line = line;
+    group->first = rank;
+  } else if (group->line != line && !repeats(line, group->line)) {
+    group->numbers_differ = true;
   }
   group->ranks.insert(std::lower_bound(group->ranks.begin(), group->ranks.end(), rank), rank);
 }
 
-// An equal line behind all lines that this rank already has waiting: joining it reorders nothing.
+// An equal line, or error, behind all lines that this rank already has waiting: joining it reorders nothing.
 LineDeduplicator::Group* LineDeduplicator::group_for(int rank, Stream stream, std::string_view line) {
   Group* first = nullptr;
   for (auto group = waiting_.rbegin(); group != waiting_.rend(); ++group) {
     if (std::binary_search(group->ranks.begin(), group->ranks.end(), rank)) break;
-    if (group->stream == stream && group->line == line) first = &*group;
+    const bool is_same = group->line == line || is_same_error(group->line, line);
+    if (group->stream == stream && is_same) first = &*group;
   }
   return first;
 }
@@ -83,7 +134,9 @@ LineDeduplicator::Shown LineDeduplicator::show(Group group) const {
   bool alone = group.ranks.size() == 1;
   std::string front =
       alone ? prefixes_[static_cast<size_t>(group.ranks[0])] : fmt::format("[ranks {}] ", rank_ranges(group.ranks));
-  return {group.stream, front + std::move(group.line)};
+  if (!group.numbers_differ) return {group.stream, front + std::move(group.line)};
+  while (!group.line.empty() && (group.line.back() == '\n' || group.line.back() == '\r')) group.line.pop_back();
+  return {group.stream, fmt::format("{}{} (numbers of rank {})\n", front, group.line, group.first)};
 }
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,7 @@
 // Merges a line that several ranks write at about the same time into one for the terminal: "[ranks 0-7] text". A line
-// waits briefly for equal lines of other ranks; each rank's lines keep their order. Pure: time is an argument.
+// waits briefly for equal lines of other ranks; each rank's lines keep their order. Errors that differ in numbers
+// alone, as in the offset that a failing disk refused, are merged, too: one of them is shown, and whose numbers it has.
+// So are the errors of ranks that repeat the error of the rank that failed. Pure: time is an argument.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -48,7 +50,9 @@ class LineDeduplicator {
     Stream stream;
     std::string line;
     std::vector<int> ranks;
-    Time until;  // it waits no longer
+    Time until;                   // it waits no longer
+    int first = 0;                // the rank whose line it is
+    bool numbers_differ = false;  // of the others
   };
   Group* group_for(int rank, Stream stream, std::string_view line);
   bool is_complete(const Group& group) const;

@@ -1,5 +1,6 @@
 #include "launch/terminal/line_deduplicator.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
@@ -58,6 +59,40 @@ TEST_CASE("an error waits longer", "[launch][line_deduplicator]") {
   CHECK(dir.take(kStart + LineDeduplicator::kErrorWindow - 1ms).empty());
   dir.add(1, Stream::kErr, "error: no such model\n", kStart + LineDeduplicator::kErrorWindow - 1ms);
   CHECK(texts(dir.take(kStart + LineDeduplicator::kErrorWindow - 1ms)) == Texts{"[ranks 0-1] error: no such model\n"});
+}
+
+TEST_CASE("errors that differ in numbers alone are shown once", "[launch][line_deduplicator]") {
+  LineDeduplicator dir = folder_for(3);
+  dir.add(1, Stream::kErr, "error: write 4096 bytes at offset 65536: Input/output error\n", kStart);
+  dir.add(0, Stream::kErr, "error: write 512 bytes at offset 7: Input/output error\n", kStart);
+  dir.add(2, Stream::kErr, "error: read 512 bytes at offset 7: Input/output error\n", kStart);
+  CHECK(texts(dir.take_all()) ==
+        Texts{"[ranks 0-1] error: write 4096 bytes at offset 65536: Input/output error (numbers of rank 1)\n",
+              "h:2| error: read 512 bytes at offset 7: Input/output error\n"});
+  // Other lines are not: their numbers are what they are for. Nor is a number that only one of them has.
+  dir.add(0, Stream::kErr, "rank 0 is ready\n", kStart);
+  dir.add(1, Stream::kErr, "rank 1 is ready\n", kStart);
+  dir.add(0, Stream::kErr, "error: disk 10\n", kStart);
+  dir.add(1, Stream::kErr, "error: disk \n", kStart);
+  dir.add(2, Stream::kErr, "error: disk 1 0\n", kStart);
+  CHECK(dir.take_all().size() == 5);
+}
+
+TEST_CASE("an error that other ranks repeat is shown once, as the rank that failed wrote it",
+          "[launch][line_deduplicator]") {
+  const std::string error = "error: read 512 bytes: Input/output error\n";
+  const std::string repeated =
+      "error: rank 1 on h: read 512 bytes: Input/output error during all_gather of 64 float32 in group 'world'\n";
+  std::vector<int> order{0, 1, 2};
+  do {
+    LineDeduplicator dir = folder_for(3);
+    for (const int rank : order) dir.add(rank, Stream::kErr, rank == 1 ? error : repeated, kStart);
+    CHECK(texts(dir.take_all()) == Texts{"[ranks 0-2] " + error});
+  } while (std::next_permutation(order.begin(), order.end()));
+  LineDeduplicator dir = folder_for(2);
+  dir.add(0, Stream::kErr, repeated, kStart);
+  dir.add(1, Stream::kErr, "error: write 512 bytes: Input/output error\n", kStart);
+  CHECK(dir.take_all().size() == 2);
 }
 
 TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]") {
