@@ -78,6 +78,7 @@ SlotLayout plan_slots(size_t num_units, const std::vector<FlatGroup>& groups, co
     UnitLayout& unit = out.units[i];
     if (unit.groups.empty()) continue;
     unit.slot = i < first_kept ? next++ % num_slots : num_slots + num_kept++;
+    if (i >= first_kept) out.kept_numel += unit.numel;
   }
   const int root_slot = num_slots + num_kept;
   if (!out.units.empty()) out.units[0].slot = root_slot;

@@ -23,6 +23,7 @@ struct UnitLayout {
 struct SlotLayout {
   std::vector<UnitLayout> units;    // by unit
   std::vector<int64_t> slot_bytes;  // by slot: the ring, those of single units, the root's
+  int64_t kept_numel = 0;           // elements of the units that stay gathered from forward to backward
 };
 
 SlotLayout plan_slots(size_t num_units, const std::vector<FlatGroup>& groups, const ShardingOptions& options);

@@ -5,6 +5,7 @@
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/sharding/hierarchical_gather.hpp"
+#include "runtime/sharding/slot_layout.hpp"
 #include "runtime/sharding/state_layout.hpp"
 
 namespace dslaunch::runtime::engine::plan {
@@ -40,6 +41,28 @@ void add_held(const PlannedModel& model, const StateLayout& layout, const step::
   for (const auto& buffer : model.buffers) add(buffer.name, buffer.numel, buffer.dtype);
 }
 
+// What decides where everything lies.
+struct PlannedSharding {
+  step::EngineOptions options;
+  optim::OptimizerGroups optimizer_groups;
+  int64_t num_moments = 0;
+  ShardingOptions sharding;
+  StateLayout layout;
+};
+
+PlannedSharding plan_sharding(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank) {
+  PlannedSharding out;
+  out.options = {
+      .device = rank.device, .dtypes = dtypes_of(model, config, rank.device), .for_evaluation = rank.for_evaluation};
+  out.optimizer_groups = optim::plan_optimizer_groups(config.optimizer, model.table);
+  out.num_moments =
+      step::count_offloaded_moments(model.table, config, out.optimizer_groups, out.options.for_evaluation);
+  out.sharding = step::choose_sharding(model.table, config, out.options, rank.num_data_ranks, out.num_moments);
+  out.sharding.optimizer_groups = out.optimizer_groups.of_parameter;
+  out.layout = plan_state_layout(model.table, out.sharding, rank.num_data_ranks);
+  return out;
+}
+
 }  // namespace
 
 PlannedModel planned_model(const model::Model& model) {
@@ -52,15 +75,8 @@ PlannedModel planned_model(const model::Model& model) {
 
 RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank) {
   const ParameterTable& table = model.table;
-  const step::EngineOptions options{
-      .device = rank.device, .dtypes = dtypes_of(model, config, rank.device), .for_evaluation = rank.for_evaluation};
-  const auto optimizer_groups = optim::plan_optimizer_groups(config.optimizer, table);
-  const int64_t num_moments = step::count_offloaded_moments(table, config, optimizer_groups, options.for_evaluation);
-  auto sharding = step::choose_sharding(table, config, options, rank.num_data_ranks, num_moments);
-  sharding.optimizer_groups = optimizer_groups.of_parameter;
+  const auto [options, optimizer_groups, num_moments, sharding, layout] = plan_sharding(model, config, rank);
   hpz_group(rank.rank, rank.num_data_ranks, config.zero.hpz_partition_size);  // throws for ranks that do not divide
-
-  const StateLayout layout = plan_state_layout(table, sharding, rank.num_data_ranks);
   const auto optimizer = optim::make_flat_optimizer(optimizer_groups, {&table, &layout.groups});
   RankOfState of{.rank = rank.rank, .num_data_ranks = rank.num_data_ranks};
   of.secondary_ranks = config.zero.hpz_partition_size;
@@ -72,6 +88,15 @@ RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config,
   memory.add(Tier::kHost, Use::kBuckets, buffers.host_bytes);
   memory.add(rank.device.is_cpu() ? Tier::kHost : Tier::kPageLocked, Use::kBuckets, buffers.page_locked_bytes);
   return memory;
+}
+
+double share_kept_gathered(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank) {
+  if (config.zero.stage < 3) return 0;
+  const PlannedSharding planned = plan_sharding(model, config, rank);
+  const SlotLayout slots = plan_slots(model.table.units.size(), planned.layout.groups, planned.sharding);
+  int64_t gathered = 0;
+  for (const UnitLayout& unit : slots.units) gathered += unit.numel;
+  return gathered == 0 ? 0 : static_cast<double>(slots.kept_numel) / static_cast<double>(gathered);
 }
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -39,4 +39,8 @@ struct PlannedRank {
 // model that do not belong together, 78 for a zero_hpz_partition_size that does not divide the ranks.
 memory_plan::RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank);
 
+// Of what stage 3 gathers for a forward, the share that stays gathered for the backward after it
+// (stage3_max_reuse_distance); 0 where nothing is gathered.
+double share_kept_gathered(const PlannedModel& model, const config::JobConfig& config, const PlannedRank& rank);
+
 }  // namespace dslaunch::runtime::engine::plan

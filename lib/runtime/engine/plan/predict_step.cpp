@@ -1,6 +1,10 @@
 #include "runtime/engine/plan/predict_step.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <string_view>
 
 namespace dslaunch::runtime::engine::plan {
 namespace {
@@ -15,7 +19,34 @@ double seconds(double amount, double rate) {
   return amount == 0 ? 0 : amount / rate;
 }
 
+// "layers.3.attn" of "layers.3.attn.qkv.weight"; empty for a parameter outside of attention.
+std::string attention_module(const std::string& name) {
+  const auto is_word = [](std::string_view part) {
+    return part.find("attn") != part.npos || part.find("attention") != part.npos;
+  };
+  for (size_t begin = 0, end = 0; end != name.npos; begin = end + 1) {
+    end = name.find('.', begin);
+    if (end == name.npos) break;  // the parameter itself
+    if (is_word(std::string_view(name).substr(begin, end - begin))) return name.substr(0, end);
+  }
+  return {};
+}
+
 }  // namespace
+
+// The widest matrix is that of the queries or of the output, whose shorter side is the width; keys and values may have
+// fewer heads.
+int64_t count_attention_width(const ParameterTable& table) {
+  std::map<std::string, int64_t> widths;
+  for (const auto& parameter : table.parameters) {
+    const std::string module = attention_module(parameter.name);
+    if (module.empty() || parameter.shape.size() != 2) continue;
+    int64_t& width = widths[module];
+    width = std::max(width, std::min(parameter.shape[0], parameter.shape[1]));
+  }
+  return std::accumulate(widths.begin(), widths.end(), int64_t{0},
+                         [](int64_t sum, const auto& each) { return sum + each.second; });
+}
 
 StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates) {
   const config::Zero& zero = config.zero;
@@ -25,17 +56,21 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   StepTimes out;
 
   const double positions = accumulation * static_cast<double>(config.batch.micro_batch * work.positions_per_sample);
-  const double pass = 2 * static_cast<double>(work.num_parameters) * positions;  // FLOPs of a forward
+  // Multiply-adds of a position: with each parameter, and with each key and value in each layer.
+  const double products = static_cast<double>(work.num_parameters) +
+                          2 * static_cast<double>(work.attention_width * work.positions_per_sample);
+  const double pass = 2 * products * positions;  // FLOPs of a forward
   const double forward = seconds(pass, rates.flops);
   const double backward = seconds((config.recomputation.enabled ? 3 : 2) * pass, rates.flops);
   out.compute = forward + backward;
 
   // A collective over all parameters, each way.
   const double once = ranks > 1 ? seconds((ranks - 1) / ranks * size * trained, rates.network_bytes) : 0;
-  const double gathers = zero.stage == 3 ? accumulation * once : 0;  // of forward, and again of backward
+  const double gathers = zero.stage == 3 ? accumulation * once : 0;  // of forward
+  const double gathered_again = 1 - work.share_kept;                 // for backward
   const double reductions = zero.stage >= 2 ? accumulation * once : once;
   const double publication = zero.stage < 3 ? once : 0;
-  out.communication = 2 * gathers + reductions + publication;
+  out.communication = (1 + gathered_again) * gathers + reductions + publication;
 
   const bool offloads_state = zero.offload_optimizer.device != OffloadDevice::kNone;
   const bool offloads_parameters = zero.stage == 3 && zero.offload_param.device != OffloadDevice::kNone;
@@ -59,7 +94,7 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   const double up = seconds(share * own * size, rates.link_bytes);
   double parameters = offloads_parameters ? seconds(accumulation * own * size, rates.link_bytes) : 0;  // of one pass
   parameters = std::max(parameters, seconds(accumulation * stored, file_of_rank));
-  out.transfers = down + up + 2 * parameters;
+  out.transfers = down + up + (1 + gathered_again) * parameters;
 
   const bool overlaps = zero.overlap_comm, reduces_at_once = zero.stage >= 2;
   const double exposed = overlaps ? 0 : out.communication;
@@ -69,8 +104,8 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   // Of one micro batch. The first forward overlaps what is left of the update before it, the last backward the
   // reduction of a sum.
   const double one_forward = std::max({forward, hidden(gathers), parameters}) / accumulation;
-  const double one_backward = std::max({backward, hidden(gathers + (reduces_at_once ? reductions : 0)), parameters,
-                                        reduces_at_once ? down : 0}) /
+  const double one_backward = std::max({backward, hidden(gathered_again * gathers + (reduces_at_once ? reductions : 0)),
+                                        gathered_again * parameters, reduces_at_once ? down : 0}) /
                               accumulation;
   const double first_forward = std::max({one_forward, hidden(publication), is_delayed ? 0 : host_update});
   const double last_backward = reduces_at_once ? one_backward : std::max({one_backward, hidden(reductions), down});

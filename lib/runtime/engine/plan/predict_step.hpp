@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "config/job_config.hpp"
+#include "runtime/state/parameter_table.hpp"
 
 namespace dslaunch::runtime::engine::plan {
 
@@ -22,7 +23,12 @@ struct StepWork {
   int64_t positions_per_sample = 1;
   int64_t compute_size = 4;  // bytes of an element of the compute type
   int num_data_ranks = 1, ranks_of_host = 1;
+  double share_kept = 0;        // of what stage 3 gathers for a forward: what its backward finds gathered
+  int64_t attention_width = 0;  // summed over the layers that have attention; their keys are the sample's positions
 };
+
+// The width of attention, summed over the modules of a model that are named after it ("attn", "attention").
+int64_t count_attention_width(const ParameterTable& table);
 
 struct StepTimes {  // seconds
   double compute = 0;
@@ -32,8 +38,9 @@ struct StepTimes {  // seconds
   double step = 0;           // with what overlaps
 };
 
-// Compute: 6 FLOPs for a parameter and a position, 8 with recomputation. Communication: what each stage of ZeRO moves
-// (docs/zero.md). An update moves 28 bytes a parameter.
+// Compute: 6 FLOPs for a parameter and a position, 8 with recomputation, and attention with all keys, as FLOPs are
+// reported: kernels that leave out what causal attention does not need take about as long for it. Communication: what
+// each stage of ZeRO moves (docs/zero.md). An update moves 28 bytes a parameter.
 StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates);
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -26,7 +26,10 @@ bool uses_files(const PlannedSetting& setting) {
 class Search {
  public:
   explicit Search(const SuggestInputs& inputs)
-      : inputs_(inputs), own_(load_job(inputs.job).config), own_estimate_(estimate(own_)) {}
+      : inputs_(inputs),
+        own_(load_job(inputs.job).config),
+        own_estimate_(estimate(own_)),
+        attention_width_(count_attention_width(inputs.model.table)) {}
 
   std::vector<Candidate> run() {
     std::vector<Candidate> out;
@@ -80,7 +83,10 @@ class Search {
     out.peak =
         memory_plan::peak_of(out.setting.memory, report.capacity, out.activations, config.batch.accumulation > 1);
     out.fit = fit_of(out.peak, report.capacity);
-    out.times = predict_step(config, work(config), inputs_.rates);
+    StepWork work = work_of(config);
+    work.share_kept =
+        share_kept_gathered(inputs_.model, config, {.device = report.device, .num_data_ranks = report.num_data_ranks});
+    out.times = predict_step(config, work, inputs_.rates);
     return out;
   }
 
@@ -103,15 +109,19 @@ class Search {
     return precision::choose_precision(config.precision, config.keep_batch_norm, inputs_.report.device).compute_dtype;
   }
 
-  StepWork work(const config::JobConfig& config) const {
-    return {inputs_.model.table.num_elements(), inputs_.model.table.num_trainable(),
-            inputs_.positions_per_sample,       static_cast<int64_t>(c10::elementSize(dtype(config))),
-            inputs_.report.num_data_ranks,      inputs_.report.ranks_of_node};
+  StepWork work_of(const config::JobConfig& config) const {
+    return {.num_parameters = inputs_.model.table.num_elements(),
+            .num_trained = inputs_.model.table.num_trainable(),
+            .positions_per_sample = inputs_.positions_per_sample,
+            .compute_size = static_cast<int64_t>(c10::elementSize(dtype(config))),
+            .num_data_ranks = inputs_.report.num_data_ranks,
+            .ranks_of_host = inputs_.report.ranks_of_node,
+            .attention_width = attention_width_};
   }
 
   const SuggestInputs& inputs_;
   const config::JobConfig own_;
-  const int64_t own_estimate_;
+  const int64_t own_estimate_, attention_width_;
 };
 
 std::string describe(const Candidate& candidate) {

@@ -86,6 +86,54 @@ TEST_CASE("the time of a step is a sum of bounds", "[runtime][engine][plan]") {
   CHECK(times.step == Approx(2 + 4 + 0.5));  // hidden in part
 }
 
+TEST_CASE("units that stay gathered for backward are gathered and brought once", "[runtime][engine][plan]") {
+  const Rates rates{.flops = 1e15, .device_bytes = 28e9, .link_bytes = 1e9, .host_bytes = 56e9, .network_bytes = 1e9};
+  StepWork work{.num_parameters = 1'000'000'000, .num_trained = 1'000'000'000, .compute_size = 2, .num_data_ranks = 2};
+  config::JobConfig config;
+  config.batch = {2, 1, 1};
+  config.zero.stage = 3;
+  CHECK(predict_step(config, work, rates).communication == Approx(3));
+  work.share_kept = 0.25;
+  StepTimes times = predict_step(config, work, rates);
+  CHECK(times.communication == Approx(1 + 0.75 + 1));
+  CHECK(times.step == Approx(1 + 0.75 + 1 + 0.5).epsilon(0.01));
+  work.num_data_ranks = 1;
+  config.zero.offload_param.device = OffloadDevice::kHost;
+  CHECK(predict_step(config, work, rates).transfers == Approx(2 * 1.75));
+  // Of a model: those that max_reuse_distance keeps; all but the first two units and the root, or none.
+  const PlannedModel model = gpt_model({256, 8, 1000, 64});
+  const auto share = [&](int64_t distance) {
+    config.zero.max_reuse_distance = distance;
+    return share_kept_gathered(model, config, {.num_data_ranks = 2});
+  };
+  CHECK(share(0) == 0);
+  CHECK(share(1'000'000) == Approx((256e3 + 788'736) / static_cast<double>(model.table.num_elements())).epsilon(0.02));
+  CHECK(share(1'000'000'000) > 0.9);
+  config.zero.stage = 2;
+  CHECK(share(1'000'000'000) == 0);
+}
+
+TEST_CASE("attention counts as multiply-adds with every key and value", "[runtime][engine][plan]") {
+  CHECK(count_attention_width(gpt_model({256, 8}).table) == 8 * 256);
+  ParameterTable table;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    table.parameters.push_back({name, std::move(shape), 1, at::kFloat, true, 0, {}});
+  };
+  add("h.0.attn.c_attn.weight", {64, 192});
+  add("h.0.attn.c_proj.weight", {64, 64});
+  add("layer.1.self_attn.k_proj.weight", {16, 128});
+  add("layer.1.self_attn.q_proj.weight", {128, 128});
+  add("layer.1.self_attn.q_norm.weight", {128});
+  add("layer.1.mlp.up.weight", {512, 128});
+  add("attention_scale", {1, 1});
+  CHECK(count_attention_width(table) == 64 + 128);
+  const Rates rates{.flops = 1e12, .device_bytes = 1e15};
+  config::JobConfig config;
+  config.batch = {6, 3, 2};
+  const StepWork work{.num_parameters = 1000, .num_trained = 1000, .positions_per_sample = 10, .attention_width = 50};
+  CHECK(predict_step(config, work, rates).compute == Approx(3 * 2 * 60 * (1000 + 2 * 50 * 10) / 1e12));
+}
+
 TEST_CASE("with room for everything nothing is given up", "[runtime][engine][plan]") {
   const auto inputs = inputs_of(1024 * kGiB, 1024 * kGiB, 1, "32");
   const auto suggestion = suggest(inputs);
