@@ -402,7 +402,7 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
 }
 
 std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments) {
-  std::string operand, checkpoint, prompt;
+  std::string operand, checkpoint, prompt, directory;
   std::optional<int64_t> num_tokens, context;
   std::optional<double> temperature;
   std::optional<uint64_t> seed;
@@ -419,6 +419,8 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   line.value("--seed", seed, "of the sampling (0)", "N");
   line.value("--context", context,
              "how many of the last bytes the model sees; default: as many as it takes, up to 4096", "N");
+  line.value("--nvme_path", directory,
+             "parameters rest in a file there, and are read as the model runs: for models larger than memory", "DIR");
   const auto refuse_model = [&](const std::vector<std::string>&) {
     const auto operands = line.app().get_option("CKPT")->results();
     std::error_code ignored;
@@ -445,6 +447,7 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   if (temperature) pass("--temperature", fmt::format("{}", *temperature));
   if (seed) pass("--seed", std::to_string(*seed));
   if (context) pass("--context", std::to_string(*context));
+  if (!directory.empty()) pass("--nvme_path", directory);
   return words;
 }
 

@@ -10,7 +10,7 @@
 namespace dslaunch::worker {
 
 int infer_command(const std::vector<std::string>& arguments) {
-  std::string path;
+  std::string path, directory;
   runtime::engine::inference::GenerateOptions generate;
   CommandLine line("infer", "infer --checkpoint CKPT --prompt TEXT [options]",
                    "infer --checkpoint runs/a --prompt 'Once upon a time'");
@@ -21,9 +21,10 @@ int infer_command(const std::vector<std::string>& arguments) {
   line.value("--seed", generate.seed, "of the sampling (0)", "N");
   line.value_from(1, "--context", generate.context,
                   "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
+  line.text("--nvme_path", directory, "parameters rest in a file there, and are read as the model runs", "DIR");
   if (!line.parse(arguments)) return 0;
 
-  auto checkpoint = runtime::engine::inference::load_checkpoint_model(path);
+  auto checkpoint = runtime::engine::inference::load_checkpoint_model(path, directory);
   bool has_begun = false;  // the prompt waits for the first byte: an error then has its own line
   runtime::engine::inference::generate(checkpoint->model(), generate, [&](char byte) {
     if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);

@@ -664,6 +664,13 @@ class Infer(BadInputTest):
         self.assertEqual((given.code, given.out.strip()), (0, "hiBBBB"), str(given))
         self.assertEqual((found.code, found.out), (given.code, given.out), str(found))
 
+    def test_parameters_in_files(self):
+        folder = tempfile.mkdtemp(dir=self.env.folder)
+        held, streamed = run(self.command("--num_tokens", "9")), run(self.command("--num_tokens", "9", "--nvme_path", folder))
+        self.assertEqual((streamed.code, streamed.out), (0, held.out), str(streamed))
+        self.assertEqual(os.listdir(folder), [])
+        self.assert_refused(self.command("--nvme_path", folder + "/absent"), 73, folder + "/absent", "No such file", "--nvme_path DIR")
+
     def test_an_error_has_no_other_output(self):
         outcome = self.assert_refused(self.command(vocabulary=64), 65, "out of range")
         self.assertEqual(outcome.out, "")

@@ -22,8 +22,9 @@ file_io::StripedFileOptions file_options(const PagedFileOptions& options, int64_
 file_io::StripedFile open_file(const PagedFileOptions& options, int64_t bytes) try {
   return file_io::StripedFile(file_options(options, bytes));
 } catch (const SystemError& error) {
-  throw Error(error.code(), fmt::format("{}. It is for {}; another directory: --set {}=DIR, or --nvme_path DIR",
-                                        error.what(), options.content, options.directory_key));
+  const std::string key = options.directory_key.empty() ? "" : fmt::format("--set {}=DIR, or ", options.directory_key);
+  throw Error(error.code(), fmt::format("{}. It is for {}; another directory: {}--nvme_path DIR", error.what(),
+                                        options.content, key));
 }
 
 file_io::EngineOptions engine_options(const PagedFileOptions& options, std::vector<std::span<std::byte>> buffers) {

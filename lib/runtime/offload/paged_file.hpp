@@ -24,7 +24,7 @@ int64_t page_before(int64_t offset);
 
 struct PagedFileOptions {
   std::vector<std::string> directories;
-  std::string directory_key;                          // of the config, for messages
+  std::string directory_key;                          // of the config, for messages; empty: --nvme_path alone
   std::string content = "offloaded optimizer state";  // for messages
   int64_t block_size = 1 << 20;
   int queue_depth = 8;

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/engine/inference/streamed_parameters.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/write_buffer.hpp"
 
@@ -17,34 +18,16 @@ std::string require_skeleton(CheckpointReader& reader) {
                   fmt::format("checkpoint '{}' has no model.pt, so there is no model to run", reader.path()));
 }
 
-// Holds whole parameters, read once: there is nothing to all-gather and nothing to reduce.
-class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
+// Read once, and held whole.
+class HeldParameters final : public UnitParameters {
  public:
-  explicit LoadedCheckpoint(const std::string& path)
-      : reader_(path), model_(model::script::load_script_model(require_skeleton(reader_), {})) {
-    const auto& table = model_->facts.table;
-    for (size_t i = 0; i < table.parameters.size(); ++i) {
-      const auto& parameter = table.parameters[i];
-      const bool frozen = reader_.has(parameter.name, "frozen");
-      at::Tensor value = at::empty(parameter.shape, parameter.dtype);
-      reader_.read_into(parameter.name, frozen ? "frozen" : "master", 0, value);
-      if (!parameter.trainable) model_->tensors.set_frozen_value(static_cast<int>(i), value);
-      values_.push_back(std::move(value));
-    }
-    for (auto& [name, value] : model_->tensors.buffers()) {
-      if (!reader_.has(name, "buffer")) continue;
-      const at::Tensor saved = at::empty(reader_.find(name)->shape, value.options());
-      reader_.read_into(name, "buffer", 0, saved);
-      write_buffer(value, saved);
-    }
-    model_->runnable->set_unit_parameters(this);
-  }
+  explicit HeldParameters(const ParameterTable& table) : table_(table), values_(table.parameters.size()) {}
 
-  model::Model& model() override { return *model_; }
-
+  void set(size_t parameter, at::Tensor value) { values_[parameter] = std::move(value); }
   UnitValues acquire(int unit, UnitCall) override {
     UnitValues out;
-    for (int parameter : model_->facts.table.units[unit].parameters) out.parameters.push_back(values_[parameter]);
+    const UnitInfo& info = table_.units[static_cast<size_t>(unit)];
+    for (const int parameter : info.parameters) out.parameters.push_back(values_[static_cast<size_t>(parameter)]);
     return out;
   }
   void release(int) override {}
@@ -52,15 +35,84 @@ class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
   void take_gradients(int, std::vector<at::Tensor>) override {}
 
  private:
+  const ParameterTable& table_;
+  std::vector<at::Tensor> values_;
+};
+
+class LoadedCheckpoint final : public CheckpointModel {
+ public:
+  LoadedCheckpoint(const std::string& path, const std::string& directory)
+      : reader_(path), model_(model::script::load_script_model(require_skeleton(reader_), {})) {
+    if (directory.empty()) {
+      hold_parameters();
+    } else {
+      stream_parameters(directory);
+    }
+    for (auto& [name, value] : model_->tensors.buffers()) {
+      if (!reader_.has(name, "buffer")) continue;
+      const at::Tensor saved = at::empty(reader_.find(name)->shape, value.options());
+      reader_.read_into(name, "buffer", 0, saved);
+      write_buffer(value, saved);
+    }
+    model_->runnable->set_unit_parameters(parameters_.get());
+  }
+
+  model::Model& model() override { return *model_; }
+
+ private:
+  const ParameterTable& table() const { return model_->facts.table; }
+
+  void read(size_t parameter, int64_t begin, const at::Tensor& out) {
+    const std::string& name = table().parameters[parameter].name;
+    reader_.read_into(name, reader_.has(name, "frozen") ? "frozen" : "master", begin, out);
+  }
+  at::Tensor read_whole(size_t parameter) {
+    const ParameterInfo& info = table().parameters[parameter];
+    at::Tensor value = at::empty(info.shape, info.dtype);
+    read(parameter, 0, value);
+    return value;
+  }
+
+  void hold_parameters() {
+    auto held = std::make_unique<HeldParameters>(table());
+    for (size_t i = 0; i < table().parameters.size(); ++i) {
+      at::Tensor value = read_whole(i);
+      if (!table().parameters[i].trainable) model_->tensors.set_frozen_value(static_cast<int>(i), value);
+      held->set(i, std::move(value));
+    }
+    parameters_ = std::move(held);
+  }
+
+  // But for frozen parameters that units do not get: the model holds them.
+  void stream_parameters(const std::string& directory) {
+    std::vector<bool> is_of_unit(table().parameters.size());
+    for (const UnitInfo& unit : table().units) {
+      for (const auto* members : {&unit.parameters, &unit.frozen}) {
+        for (const int parameter : *members) is_of_unit[static_cast<size_t>(parameter)] = true;
+      }
+    }
+    for (size_t i = 0; i < is_of_unit.size(); ++i) {
+      if (!is_of_unit[i]) model_->tensors.set_frozen_value(static_cast<int>(i), read_whole(i));
+    }
+    offload::ParameterFileOptions options;
+    options.directories = {directory};
+    options.content = "the parameters";
+    parameters_ = std::make_unique<StreamedParameters>(table(), options,
+                                                       [&](int parameter, int64_t begin, const at::Tensor& out) {
+                                                         read(static_cast<size_t>(parameter), begin, out);
+                                                         reader_.drop_pages();
+                                                       });
+  }
+
   CheckpointReader reader_;
   std::unique_ptr<model::Model> model_;
-  std::vector<at::Tensor> values_;
+  std::unique_ptr<UnitParameters> parameters_;
 };
 
 }  // namespace
 
-std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path) {
-  return std::make_unique<LoadedCheckpoint>(path);
+std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path, const std::string& directory) {
+  return std::make_unique<LoadedCheckpoint>(path, directory);
 }
 
 }  // namespace dslaunch::runtime::engine::inference

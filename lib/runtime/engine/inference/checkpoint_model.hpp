@@ -14,6 +14,8 @@ class CheckpointModel {
 };
 
 // `path`: a checkpoint, or a directory of checkpoints (the newest is taken). On the host, in the model's own dtypes.
-std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path);
+// `directory`: where the parameters rest, in a file without a name, and units read them as they run; empty: they are in
+// memory. Throws SystemError and Error as offload::ParameterFile does.
+std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path, const std::string& directory = {});
 
 }  // namespace dslaunch::runtime::engine::inference

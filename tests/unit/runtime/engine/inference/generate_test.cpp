@@ -136,6 +136,9 @@ TEST_CASE("a checkpoint's own model runs with its weights and buffers", "[runtim
   CHECK(loaded->model().facts.table.num_elements() == 256 * 256 + 256);
   // One step has counted one call (12 samples, 2 ranks: one micro batch each), which makes 'A' the most likely byte.
   CHECK(continued(loaded->model(), {.prompt = "x", .num_tokens = 3, .temperature = 0, .context = 4}) == "AAA");
+  const test::TempDir files_of_parameters;
+  const auto streamed = load_checkpoint_model(run.run_dir + "/checkpoints", files_of_parameters.path());
+  CHECK(continued(streamed->model(), {.prompt = "x", .num_tokens = 3, .temperature = 0, .context = 4}) == "AAA");
   std::filesystem::remove(run.run_dir + "/checkpoints/step_00000001/model.pt");
   expect_error(ExitCode::kBadInput, {"model.pt"}, [&] { load_checkpoint_model(run.run_dir + "/checkpoints"); });
 }
