@@ -177,7 +177,7 @@ constexpr std::pair<const char*, unsigned> kOptions[] = {
     {"--host_bandwidth", kOfModel},
     {"--network_bandwidth", kOfModel},
     {"--file_bandwidth", kOfModel},
-    {"--stages", kOfModel},
+    {"--stages", kOfModel | kOfLargest},
     {"--data", kOfModel},
     {"--inputs", kOfModel},
     {"--labels", kOfModel},

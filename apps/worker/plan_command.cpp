@@ -117,9 +117,6 @@ std::string plan_largest(const PlanOptions& options) {
     command_line::usage_error("--largest needs --gpu_memory SIZE: this machine has no GPU");
   }
   const auto loaded = plan::load_job(job);
-  if (loaded.config.pipeline.stages > 1) {
-    command_line::usage_error("--largest plans data ranks only: leave pipeline.stages out, or plan a model file");
-  }
   report.num_data_ranks = loaded.data_ranks;
   const auto found = plan::find_largest_gpts(report, job);
   return options.json ? largest_json(report, found) : largest_text(report, found);

@@ -9,6 +9,9 @@
 #include "base/format.hpp"
 #include "base/quantity.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
+#include "runtime/model/stages/partition.hpp"
+#include "runtime/pipeline/schedule.hpp"
+#include "runtime/pipeline/timeline.hpp"
 #include "runtime/precision/precision_choice.hpp"
 
 namespace dslaunch::runtime::engine::plan {
@@ -74,23 +77,38 @@ class GptTable {
   int current_ = 0;  // unit
 };
 
+// Of the whole model's table, to that of a stage, whose first unit is the root.
+void add_unit(const ParameterTable& from, int unit, ParameterTable& to) {
+  const UnitInfo& info = from.units[static_cast<size_t>(unit)];
+  if (unit > 0) to.units.push_back({info.name, {}});
+  const int number = unit > 0 ? static_cast<int>(to.units.size()) - 1 : 0;
+  for (const int index : info.parameters) {
+    to.units[static_cast<size_t>(number)].parameters.push_back(static_cast<int>(to.parameters.size()));
+    to.parameters.push_back(from.parameters[static_cast<size_t>(index)]);
+    to.parameters.back().unit = number;
+  }
+}
+
 // The plan of one width for one setting.
 class Attempt {
  public:
   Attempt(const PlanReport& report, const PlannedSetting& setting) : report_(report), setting_(setting) {}
 
-  LargestGpt plan(int64_t hidden) const {
+  // Empty: a model of this width has fewer layers than the pipeline has stages.
+  std::optional<LargestGpt> plan(int64_t hidden) const {
     LargestGpt out{setting_, gpt_of_width(hidden), 0, {}, {}};
-    const PlannedModel model = gpt_model(*out.shape);
-    out.num_parameters = model.table.num_elements();
-    out.setting.memory =
-        plan_rank(model, setting_.config, {.device = report_.device, .num_data_ranks = report_.num_data_ranks});
-    const auto dtype =
-        precision::choose_precision(setting_.config.precision, setting_.config.keep_batch_norm, report_.device)
-            .compute_dtype;
-    const int64_t positions = setting_.config.batch.micro_batch * out.shape->positions;
-    out.activations = report_.activations ? report_.activations->bytes
-                                          : estimate_activations(model.table, setting_.config, positions, dtype);
+    const auto stages = gpt_stages(*out.shape, static_cast<int>(setting_.config.pipeline.stages));
+    if (stages.empty()) return std::nullopt;
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      out.num_parameters += stages[stage].table.num_elements();
+      const auto memory = plan_rank(stages[stage], setting_.config,
+                                    {.device = report_.device, .num_data_ranks = report_.num_data_ranks});
+      const int64_t kept = activations(stages[stage].table, static_cast<int>(stage), out.shape->positions);
+      const auto need = [](const RankMemory& of, int64_t kept_bytes) { return of.total(Tier::kDevice) + kept_bytes; };
+      if (out.activations && need(memory, kept) <= need(out.setting.memory, *out.activations)) continue;
+      out.setting.memory = memory;
+      out.activations = kept;
+    }
     return out;
   }
   Peak peak(const LargestGpt& of) const {
@@ -104,20 +122,37 @@ class Attempt {
   }
 
  private:
+  // Of all micro batches that the stage keeps at a time.
+  int64_t activations(const ParameterTable& table, int stage, int64_t positions) const {
+    if (report_.activations) return report_.activations->bytes;
+    config::JobConfig config = setting_.config;
+    const auto dtype =
+        precision::choose_precision(config.precision, config.keep_batch_norm, report_.device).compute_dtype;
+    const auto plan = pipeline::plan_schedule(config.pipeline.schedule, static_cast<int>(config.pipeline.stages), stage,
+                                              static_cast<int>(config.batch.accumulation));
+    config.pipeline.stages = 1;  // the table is that of the stage
+    return pipeline::peak_memory(plan).live_activations *
+           estimate_activations(table, config, config.batch.micro_batch * positions, dtype);
+  }
+
   const PlanReport& report_;
   const PlannedSetting& setting_;
 };
 
 LargestGpt find_largest(const PlanReport& report, const PlannedSetting& setting) {
   const Attempt attempt(report, setting);
-  int64_t fits = 0, exceeds = kMaxWidth / kWidthStep + 1;  // in steps of the width
+  // In steps of the width. Below the first one models have fewer layers than stages.
+  int64_t first = 1;
+  while (first <= kMaxWidth / kWidthStep && !attempt.plan(first * kWidthStep)) ++first;
+  int64_t fits = first - 1, exceeds = kMaxWidth / kWidthStep + 1;
   while (exceeds - fits > 1) {
     const int64_t middle = fits + (exceeds - fits) / 2;
-    (attempt.fits(attempt.plan(middle * kWidthStep)) ? fits : exceeds) = middle;
+    (attempt.fits(*attempt.plan(middle * kWidthStep)) ? fits : exceeds) = middle;
   }
   LargestGpt found{setting, {}, 0, {}, {}};
-  if (fits > 0) found = attempt.plan(fits * kWidthStep);
-  if (exceeds * kWidthStep <= kMaxWidth) found.limit = attempt.limit(attempt.plan(exceeds * kWidthStep));
+  if (fits >= first) found = *attempt.plan(fits * kWidthStep);
+  if (exceeds * kWidthStep <= kMaxWidth) found.limit = attempt.limit(*attempt.plan(exceeds * kWidthStep));
+  if (first > kMaxWidth / kWidthStep) found.limit = "stages";
   return found;
 }
 
@@ -141,6 +176,10 @@ std::string model_size(int64_t num_parameters) {
 std::string row_text(const PlanReport& report, const LargestGpt& row) {
   std::string text = fmt::format("{} {:>4}  {:<9}  {:<10}", row.setting.is_own ? '*' : ' ', row.setting.stage,
                                  text_of(row.setting.optimizer), text_of(row.setting.parameters));
+  if (!row.shape && row.limit == "stages") return text + "  none: no model has as many layers\n";
+  if (!row.shape && row.setting.config.pipeline.stages > 1) {
+    return text + fmt::format("  none: not even the smallest with a layer for each stage fits ({})\n", row.limit);
+  }
   if (!row.shape) return text + fmt::format("  none: not even a width of {} fits ({})\n", kWidthStep, row.limit);
   const Peak peak = peak_of_largest(report, row);
   text += fmt::format("  {:>10}  {:>7}  {:>6}", model_size(row.num_parameters), with_separators(row.shape->hidden),
@@ -188,6 +227,42 @@ PlannedModel gpt_model(const GptShape& shape) {
   return {GptTable(shape).take(), {}};
 }
 
+std::vector<PlannedModel> gpt_stages(const GptShape& shape, int num_stages) {
+  const PlannedModel whole = gpt_model(shape);
+  const ParameterTable& table = whole.table;
+  const auto numel_of = [&](int unit) {
+    int64_t sum = 0;
+    for (const int index : table.units[static_cast<size_t>(unit)].parameters)
+      sum += table.parameters[static_cast<size_t>(index)].numel;
+    return sum;
+  };
+  // Layers: the two embeddings, each block, the output layer with the norm before it, which is the root's.
+  const int num_units = static_cast<int>(table.units.size());
+  std::vector<std::vector<int>> layers{{1, 2}};
+  for (int unit = 3; unit < num_units - 1; ++unit) layers.push_back({unit});
+  layers.push_back({0, num_units - 1});
+  model::stages::PartitionProblem problem;
+  for (const auto& units : layers) {
+    int64_t numel = 0;
+    for (const int unit : units) numel += numel_of(unit);
+    problem.costs.push_back(static_cast<double>(numel));
+    problem.can_cut.push_back(true);
+    problem.cut_bytes.push_back(1);  // all alike
+    problem.num_trainable.push_back(numel);
+  }
+  const auto cuts = model::stages::partition_layers(problem, static_cast<size_t>(num_stages));
+  if (!cuts) return {};
+  std::vector<PlannedModel> out;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (layer == 0 || std::find(cuts->begin(), cuts->end(), layer) != cuts->end()) {
+      out.emplace_back();
+      out.back().table.units.push_back({"", {}});
+    }
+    for (const int unit : layers[layer]) add_unit(table, unit, out.back().table);
+  }
+  return out;
+}
+
 std::vector<LargestGpt> find_largest_gpts(const PlanReport& report, const JobSource& job) {
   std::vector<LargestGpt> out;
   for (const auto& setting : list_settings(job)) out.push_back(find_largest(report, setting));
@@ -207,9 +282,19 @@ std::string largest_text(const PlanReport& report, const std::vector<LargestGpt>
       fmt::format("{}{}", report.device.is_cpu() ? "CPU rank" : "GPU", report.ranks_of_node == 1 ? "" : "s"),
       report.capacity.gpu_bytes ? fmt::format("GPU memory {}, ", gibibytes(*report.capacity.gpu_bytes)) : "",
       report.capacity.host_bytes ? gibibytes(*report.capacity.host_bytes) : "not known");
-  text += report.activations
-              ? fmt::format("GiB; activations of a rank given: {}\n\n", gibibytes(report.activations->bytes))
-              : fmt::format("GiB; activations of a micro batch of {} estimated from the shapes\n\n", batch.micro_batch);
+  const int64_t stages = found.front().setting.config.pipeline.stages;
+  if (stages > 1) {
+    text += fmt::format(
+        "data ranks {}, pipeline stages {} (cut by parameters; the one that needs the most memory is shown), ",
+        report.num_data_ranks, stages);
+    text += fmt::format("micro batches of a step {}\n", batch.accumulation);
+  }
+  if (report.activations) {
+    text += fmt::format("GiB; activations of a rank given: {}\n\n", gibibytes(report.activations->bytes));
+  } else {
+    text += fmt::format("GiB; activations of {} of {} estimated from the shapes\n\n",
+                        stages > 1 ? "the micro batches that a stage keeps," : "a micro batch", batch.micro_batch);
+  }
   text += fmt::format(
       "  ZeRO  optimizer  parameters   of model   hidden  blocks{}  activations  per host  file/rank  "
       "limit\n",
@@ -223,6 +308,7 @@ std::string largest_json(const PlanReport& report, const std::vector<LargestGpt>
   const GptShape any;
   Json document{{"num_hosts", report.num_nodes},
                 {"ranks_per_host", report.ranks_of_node},
+                {"pipeline_stages", found.front().setting.config.pipeline.stages},
                 {"device", report.device.is_cpu() ? "cpu" : "cuda"},
                 {"gpu_memory", optional(report.capacity.gpu_bytes)},
                 {"host_memory", optional(report.capacity.host_bytes)},

@@ -19,12 +19,15 @@ struct GptShape {
 GptShape gpt_of_width(int64_t hidden);
 // As a model file of this shape would be read.
 PlannedModel gpt_model(const GptShape& shape);
+// The stages of a pipeline, cut by parameters between blocks; the embeddings are with the first one. Empty: it has
+// fewer layers than stages.
+std::vector<PlannedModel> gpt_stages(const GptShape& shape, int num_stages);
 
 struct LargestGpt {
-  PlannedSetting setting;         // with the memory of the model
+  PlannedSetting setting;         // with the memory of the model, or of the stage that needs the most of its device
   std::optional<GptShape> shape;  // empty: not even the smallest one fits
   int64_t num_parameters = 0;
-  std::optional<int64_t> activations;  // bytes of a micro batch, as estimated or given
+  std::optional<int64_t> activations;  // bytes of the micro batches that a rank keeps, as estimated or given
   std::string limit;                   // what the next larger one exceeds: "GPU", "host"
 };
 
