@@ -74,6 +74,7 @@ class Runner:
         with open(path, "w") as file:
             json.dump({"train_micro_batch_size_per_gpu": MICRO[preset], "gradient_accumulation_steps": 1,
                        "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True},
+                       "graph_harvesting": False,
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
                        **({} if preset in WITH_WEIGHTS else {"init": {"seed": 0, "std": 0.02}}), "train": {"steps": steps},
                        "checkpoint": {"at_end": False}, "data": {"shuffle": False}}, file)

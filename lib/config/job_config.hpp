@@ -324,7 +324,7 @@ struct JobConfig {
   std::vector<std::string> units;  // class names or module paths; empty: "auto"
   std::optional<Init> init;
   bool deterministic = false;
-  bool graph_harvesting = false;
+  std::optional<bool> graph_harvesting;  // empty: "auto", as measured
   Pipeline pipeline;
   Kernels kernels;
   LossAverage loss_average = LossAverage::kMicroBatches;

@@ -35,9 +35,11 @@ constexpr KeySpec kRows[] = {
                                                "how much of that division happens before the reduction")
         .above(0)
         .max(1e30),
-    key<&JobConfig::graph_harvesting>(
+    key_as<AutoBool, &JobConfig::graph_harvesting>(
         "graph_harvesting",
-        "on GPUs: capture forward, backward and reductions of a step as one CUDA graph, and replay it"),
+        "on GPUs: capture forward, backward and reductions of a step as one CUDA graph, and replay it; auto: where the "
+        "first steps show that the device waits for the host")
+        .unset("\"auto\""),
     rule_key("dataloader_drop_last", kBool, "null",
              "DeepSpeed's name for data.drop_last, which takes precedence when both are given"),
     rule_key("vocabulary_size", kInt, "null", "only checked: a multiple of 8 is faster").min(1),

@@ -82,6 +82,17 @@ struct MemberType<std::optional<T>> {
   static Value to_value(const std::optional<T>& member) { return member ? MemberType<T>::to_value(*member) : Value(); }
 };
 
+// A bool that may be "auto": empty.
+struct AutoBool {
+  static constexpr Kind kKind = Kind::kBool;
+  static std::optional<bool> from(const Value& value) {
+    return value.is_text("auto") ? std::nullopt : std::optional(value.boolean);
+  }
+  static Value to_value(const std::optional<bool>& member) {
+    return member ? Value::of_bool(*member) : Value::of_string("auto");
+  }
+};
+
 // One text of an enumeration's table. Several texts may stand for one value: the first is written.
 template <class E>
 struct EnumName {

@@ -192,11 +192,12 @@ void note_ineffective(Settings& settings) {
                   "'zero_optimization.sub_group_size' has no effect without offload_optimizer: an update on the GPU "
                   "works on all of a rank's state at once");
   }
-  if (any && settings.boolean("graph_harvesting")) {
+  if (!any) return;
+  if (settings.boolean("graph_harvesting")) {
     settings.note("graph_harvesting",
                   "'graph_harvesting' has no effect with offloading: such steps are not captured as a CUDA graph");
-    settings.solve("graph_harvesting", Value::of_bool(false));
   }
+  settings.solve("graph_harvesting", Value::of_bool(false));
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ ALL = 2 if gpu_harness.IS_SHARED else torch.cuda.device_count()
 WORLDS = sorted({1, ALL})
 RECORDED = "captured as a graph"
 LAUNCH_BY_LAUNCH = "graph_harvesting has no effect: "
+HOST_IS_SLOWER = "graph_harvesting: the device waits for the host, which takes "
+DEVICE_IS_SLOWER = ": steps are not captured"
 NUMBERS = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow", "eval_loss")
 # Some units are gathered again for backward, the last ones stay gathered.
 ZERO3 = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 20000,
@@ -63,6 +65,21 @@ class Skew(threading.Thread):
             self.num_holds += 1
         except ProcessLookupError:
             pass
+
+
+class Wide(torch.nn.Module):
+    """Few kernels of milliseconds."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(64, 4096)
+        self.blocks = torch.nn.ModuleList([torch.nn.Linear(4096, 4096) for _ in range(8)])
+
+    def forward(self, inputs, labels):
+        values = self.first(inputs)
+        for block in self.blocks:
+            values = block(values).relu()
+        return (values.mean(1) - labels).square().mean()
 
 
 class StepGraph(unittest.TestCase):
@@ -209,6 +226,35 @@ class StepGraph(unittest.TestCase):
         config = base_config("gpt", activation_checkpointing={"enabled": True, "cpu_checkpointing": True})
         _, text, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, 1, 6, True)
         self.assertIn(LAUNCH_BY_LAUNCH + "activation_checkpointing.cpu_checkpointing", text)
+
+    def test_by_default_steps_are_captured_where_the_device_waits(self):
+        for world in WORLDS:
+            config = base_config("gpt", zero_optimization={"stage": 1})
+            with self.subTest(world=world):
+                plain, _, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, world, 12, False)
+                rows, text, _ = self.run_job(self.env.model("gpt"), self.env.data("gpt"), config, world, 12, "auto")
+                self.assertEqual(text.count(HOST_IS_SLOWER), 1, text)
+                self.assertIn("step 7: " + RECORDED, text)
+                self.assertEqual(plain, rows)
+
+    def test_by_default_steps_are_not_captured_where_the_host_waits(self):
+        model, data = self.env.path("wide.pt"), self.env.path("wide.safetensors")
+        torch.jit.script(Wide()).save(model)
+        tensor_file.write(data, {"inputs": torch.randn(2048, 64), "labels": torch.randn(2048)})
+        config = {"train_micro_batch_size_per_gpu": 2048, "optimizer": {"type": "SGD", "params": {"lr": 1e-3}}}
+        _, text, _ = self.run_job(model, data, config, 1, 8, "auto")
+        self.assertEqual(text.count(DEVICE_IS_SLOWER), 1, text)
+        self.assertNotIn(RECORDED, text)
+
+    def test_by_default_a_model_with_host_work_says_why_capture_would_pay(self):
+        for name, reason in (("buffers", "sets its attribute"), ("skip_by_value", "captur")):
+            model, data = self.case(name)
+            with self.subTest(name=name):
+                _, text, _ = self.run_job(model, data, base_config("mlp"), ALL, 10, "auto")
+                line = [line for line in text.splitlines() if HOST_IS_SLOWER in line]
+                self.assertEqual(len(line), 1, text)
+                self.assertIn("cannot be captured as a CUDA graph: ", line[0])
+                self.assertIn(reason, line[0])
 
     def test_verify_compares_replayed_steps(self):
         config = base_config("gpt", zero_optimization=ZERO3)

@@ -288,7 +288,7 @@ TEST_CASE("what has no effect with offloading, or without it, has one line", "[c
   REQUIRE(result.ok());
   CHECK(has_note(result, c.note));
   CHECK(num_notes(result, "has no effect") == 1);
-  CHECK_FALSE(result.config.graph_harvesting);
+  CHECK(result.config.graph_harvesting != true);
 }
 
 TEST_CASE("what has an effect has no such line", "[config][offload]") {
@@ -310,7 +310,19 @@ TEST_CASE("what has an effect has no such line", "[config][offload]") {
     REQUIRE(result.ok());
     CHECK(num_notes(result, "no effect") == 0);
   }
-  CHECK(good(job("stage: 2", "graph_harvesting: true")).graph_harvesting);
+  CHECK(good(job("stage: 2", "graph_harvesting: true")).graph_harvesting == true);
+}
+
+TEST_CASE("graph_harvesting is measured by default, and off with offloading without a word", "[config][offload]") {
+  CHECK_FALSE(good("{}").graph_harvesting.has_value());
+  CHECK_FALSE(good("{graph_harvesting: \"auto\"}").graph_harvesting.has_value());
+  CHECK(good("{graph_harvesting: false}").graph_harvesting == false);
+  CHECK(good("{graph_harvesting: true}").graph_harvesting == true);
+  CHECK_FALSE(load("{graph_harvesting: \"sometimes\"}").ok());
+  auto offloaded = load(job("stage: 2, " + kHost, "graph_harvesting: \"auto\""));
+  REQUIRE(offloaded.ok());
+  CHECK(offloaded.config.graph_harvesting == false);
+  CHECK(num_notes(offloaded, "graph_harvesting") == 0);
 }
 
 TEST_CASE("thread_count is the published name of intra_op_parallelism, which wins", "[config][offload]") {

@@ -4,8 +4,8 @@
 
 namespace dslaunch::runtime::engine::step {
 
-std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device) {
-  return comm::cuda_module().table<GraphFunctions>(kGraphFunctionsSymbol).make(device);
+std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device, const DeviceGraph* shares) {
+  return comm::cuda_module().table<GraphFunctions>(kGraphFunctionsSymbol).make(device, shares);
 }
 
 }  // namespace dslaunch::runtime::engine::step

@@ -23,13 +23,14 @@ class DeviceGraph {
 
 // What the CUDA module provides to this room.
 struct GraphFunctions {
-  std::unique_ptr<DeviceGraph> (*make)(c10::Device device);
+  std::unique_ptr<DeviceGraph> (*make)(c10::Device device, const DeviceGraph* shares);
 };
 
 // The name of the module's function `extern "C" const GraphFunctions* f()`.
 inline constexpr const char* kGraphFunctionsSymbol = "dslaunch_cuda_graph_functions";
 
-// Throws UserError 69 when there is no CUDA module to load.
-std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device);
+// `shares`: a graph of this device that may write to the new one's memory when it is replayed, and the reverse; may be
+// null. Throws UserError 69 when there is no CUDA module to load.
+std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device, const DeviceGraph* shares = nullptr);
 
 }  // namespace dslaunch::runtime::engine::step

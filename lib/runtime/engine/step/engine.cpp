@@ -94,7 +94,7 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   host_updates_ = make_host_updates();
   update_ = std::make_unique<ShardUpdate>(*optimizer_, loss_scaling_, rates_, config.fp32_master, host_updates_.get());
   update_->round_masters(parameters_->state());
-  if (config_.graph_harvesting && !options_.for_evaluation) captured_pass_ = make_captured_pass();
+  if (config_.graph_harvesting != false && !options_.for_evaluation) captured_pass_ = make_captured_pass();
 }
 
 int64_t Engine::count_update_numel(const ShardingOptions& sharding, int64_t num_moments) const {
@@ -220,11 +220,22 @@ std::vector<pipeline::Action> Engine::plan_actions() const {
 }
 
 std::unique_ptr<CapturedPass> Engine::make_captured_pass() {
-  Result<> capturable = check_capturable(config_, options_.device, options_.phases.is_observed());
-  if (capturable.ok()) capturable = forward_loss_.check_capturable();
-  auto captured = std::make_unique<CapturedPass>(*pass_, *parameters_, streams_, groups_.world, options_.device);
-  if (captured->enable(capturable)) return captured;
-  not_captured_ = captured->captured();
+  const bool measures = !config_.graph_harvesting.has_value(), is_observed = options_.phases.is_observed();
+  if (measures && !is_measurable(config_, options_.device, is_observed)) {
+    not_captured_ = check_capturable(config_, options_.device, is_observed);
+    return nullptr;
+  }
+  CapturedPass::Options captured{.device = options_.device, .shapes_vary = options_.batch_shapes_vary};
+  captured.capturable = check_capturable(config_, options_.device, is_observed);
+  if (captured.capturable.ok()) captured.capturable = forward_loss_.check_capturable();
+  if (measures) {
+    issue_clock_ = std::make_unique<IssueClock>(options_.device);
+    times_.add(*issue_clock_);
+    captured.clock = issue_clock_.get();
+  }
+  auto pass = std::make_unique<CapturedPass>(*pass_, *parameters_, streams_, groups_.world, std::move(captured));
+  if (measures || pass->check_ranks()) return pass;
+  not_captured_ = pass->captured();
   return nullptr;
 }
 

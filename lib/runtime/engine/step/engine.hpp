@@ -46,6 +46,7 @@ struct EngineOptions {
   std::function<void(const std::string& activity)> activity;
   PipelineClock* pipeline_clock = nullptr;  // may be null; it observes `phases`
   StepPhases phases;                        // notified of the current phase of each step
+  bool batch_shapes_vary = false;           // from step to step; see CapturedPass::Options
   bool for_evaluation = false;              // no training steps: moments are not allocated
   int ranks_of_host = 1;                    // of this job
   int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
@@ -173,6 +174,7 @@ class Engine {
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   std::unique_ptr<GradientPass> pass_;
+  std::unique_ptr<IssueClock> issue_clock_;      // null: whether capture pays is not measured
   std::unique_ptr<CapturedPass> captured_pass_;  // null: steps are not captured
   Result<> not_captured_ = Failure{"graph_harvesting is off"};
   std::unique_ptr<StepVerdict> verdict_;

@@ -18,7 +18,8 @@ namespace {
 
 class CudaGraph final : public DeviceGraph {
  public:
-  explicit CudaGraph(c10::Device device) : device_(device), pool_(at::cuda::graph_pool_handle()) {}
+  CudaGraph(c10::Device device, const CudaGraph* shares)
+      : device_(device), pool_(shares != nullptr ? shares->pool_ : at::cuda::graph_pool_handle()) {}
 
   void capture(const std::function<void()>& work) override {
     const c10::cuda::CUDAGuard guard(device_);
@@ -78,7 +79,9 @@ class CudaGraph final : public DeviceGraph {
 };
 
 constexpr GraphFunctions kFunctions{
-    .make = [](c10::Device device) -> std::unique_ptr<DeviceGraph> { return std::make_unique<CudaGraph>(device); }};
+    .make = [](c10::Device device, const DeviceGraph* shares) -> std::unique_ptr<DeviceGraph> {
+      return std::make_unique<CudaGraph>(device, static_cast<const CudaGraph*>(shares));
+    }};
 
 }  // namespace
 }  // namespace dslaunch::runtime::engine::step
