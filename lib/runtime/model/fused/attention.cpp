@@ -4,15 +4,16 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/fused/attention_mask.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
 
 using constants::MaskKind;
 
-bool is_capturing(const at::Tensor& tensor) {
-  return tensor.is_cuda() && layer_functions().is_capturing(tensor.device());
+void fit_form(const at::Tensor& query, AttentionOptions& options) {
+  options.mask = without_repetitions(*options.mask);
+  if (query.is_cuda()) options.mask = fit_mask(*options.mask, query.scalar_type());
 }
 
 void simplify_mask(const at::Tensor& query, const at::Tensor& key, AttentionOptions& options,
@@ -20,10 +21,10 @@ void simplify_mask(const at::Tensor& query, const at::Tensor& key, AttentionOpti
   if (!options.mask || !options.mask->defined() || options.is_causal) return;
   const at::Tensor& mask = *options.mask;
   const MaskKind kind = masks.kind_of(mask, !is_capturing(query));
-  if (kind == MaskKind::kOther) return;
+  if (kind == MaskKind::kOther) return fit_form(query, options);
   // A mask with one row stands for several.
   const bool is_square = mask.size(-2) == query.size(-2) && mask.size(-1) == key.size(-2);
-  if (kind == MaskKind::kCausal && !is_square) return;
+  if (kind == MaskKind::kCausal && !is_square) return fit_form(query, options);
   options.is_causal = kind == MaskKind::kCausal;
   options.mask.reset();
 }

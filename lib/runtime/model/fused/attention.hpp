@@ -22,7 +22,8 @@ struct AttentionOptions {
 
 // As scaled_dot_product_attention. `masks`: the model's known masks; null: masks are taken as they are. A known mask
 // that is causal becomes is_causal, and one that allows everything is left out: fused kernels without a mask are
-// faster, and compute the same up to the order of additions. Heads are repeated only where PyTorch has no fused kernel
+// faster, and compute the same up to the order of additions. Another mask gets a form that fused kernels take
+// (attention_mask.hpp). Heads are repeated only where PyTorch has no fused kernel
 // that takes them in groups.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, AttentionOptions options,
                      constants::KnownMasks* masks);

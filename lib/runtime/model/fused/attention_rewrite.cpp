@@ -15,6 +15,7 @@
 #include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/constants/constant_operators.hpp"
 #include "runtime/model/fused/attention.hpp"
+#include "runtime/model/fused/attention_mask.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -31,6 +32,7 @@ struct MasksHolder : torch::CustomClassHolder {
 
 const auto kAttention = c10::Symbol::fromQualString("dslaunch::attention");
 const auto kPlainAttention = c10::Symbol::fromQualString("aten::scaled_dot_product_attention");
+const auto kCombination = c10::Symbol::fromQualString("dslaunch::combine_masks");
 const auto kMasks = c10::Symbol::attr("masks");  // of such a node; absent: masks are taken as they are
 
 torch::jit::Operation attention_operation(const Node* node) {
@@ -53,10 +55,20 @@ torch::jit::Operation attention_operation(const Node* node) {
   };
 }
 
-const torch::jit::RegisterOperators kRegistration({torch::jit::Operator(
-    "dslaunch::attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, "
-    "float? scale, bool enable_gqa, int repeats) -> Tensor",
-    attention_operation, c10::AliasAnalysisKind::FROM_SCHEMA)});
+torch::jit::Operation combination_operation(const Node* node) {
+  auto masks = c10::static_intrusive_pointer_cast<MasksHolder>(node->ival(kMasks).toCapsule())->masks;
+  return [masks = std::move(masks)](torch::jit::Stack& stack) {
+    const at::Tensor other = torch::jit::pop(stack).toTensor(), one = torch::jit::pop(stack).toTensor();
+    torch::jit::push(stack, combine_masks(one, other, *masks));
+  };
+}
+
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float "
+                          "dropout_p, bool is_causal, float? scale, bool enable_gqa, int repeats) -> Tensor",
+                          attention_operation, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::combine_masks(Tensor(a) one, Tensor(a) other) -> Tensor(a)",
+                          combination_operation, c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 bool is_attention(const Node* node) {
   return node->kind() == kAttention || (node->kind() == kPlainAttention && node->inputs().size() + 1 == kNumInputs);
@@ -73,6 +85,33 @@ Node* replace_by_ours(Node* node) {
   node->replaceAllUsesWith(ours);
   node->destroy();
   return ours;
+}
+
+bool is_combination(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  if (kind != "aten::__and__" && kind != "aten::bitwise_and") return false;
+  const auto is_tensor = [](const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); };
+  return node->inputs().size() == 2 && is_tensor(node->input(0)) && is_tensor(node->input(1));
+}
+
+// Whether a node may write to a tensor in place, or calls code that cannot be looked at.
+bool may_write(const Node* node) {
+  if (node->kind() == c10::prim::CallMethod) return node->input(0)->type()->kind() != c10::TypeKind::ClassType;
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr) return false;  // control flow, or a call of a function, whose nodes are visited
+  return std::any_of(schema->arguments().begin(), schema->arguments().end(), [](const auto& argument) {
+    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  });
+}
+
+void combine_by_ours(Node* node, const c10::intrusive_ptr<MasksHolder>& masks) {
+  Node* ours = node->owningGraph()->create(kCombination, node->inputs(), /*num_outputs=*/1);
+  ours->ival_(kMasks, c10::IValue::make_capsule(masks));
+  ours->setSourceRange(node->sourceRange());
+  ours->output()->copyMetadata(node->output());
+  ours->insertBefore(node);
+  node->replaceAllUsesWith(ours);
+  node->destroy();
 }
 
 std::optional<int64_t> number(const Value* value) {
@@ -220,8 +259,14 @@ bool group_heads(Node* node) {
 
 void simplify_attention_masks(const torch::jit::Module& model, const std::shared_ptr<constants::KnownMasks>& masks) {
   const auto holder = c10::make_intrusive<MasksHolder>(masks);
+  bool any_writes = false;
+  analysis::for_every_node(model, [&](Node* node) { any_writes |= may_write(node); });
   analysis::for_every_node(model, [&](Node* node) {
-    if (is_attention(node)) replace_by_ours(node)->ival_(kMasks, c10::IValue::make_capsule(holder));
+    if (is_attention(node)) {
+      replace_by_ours(node)->ival_(kMasks, c10::IValue::make_capsule(holder));
+    } else if (!any_writes && is_combination(node)) {  // the result may share memory with an operand
+      combine_by_ours(node, holder);
+    }
   });
 }
 

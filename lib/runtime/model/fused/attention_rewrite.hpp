@@ -8,7 +8,8 @@
 
 namespace dslaunch::runtime::model::fused {
 
-// Attention recognizes the masks among `masks`.
+// Attention recognizes the masks among `masks`, and so does what combines masks (`&`): a padding mask that the model
+// combines with one that allows everything stays as small as it is.
 void simplify_attention_masks(const torch::jit::Module& model, const std::shared_ptr<constants::KnownMasks>& masks);
 
 // Keys and values whose heads the model repeats (expand and reshape, repeat_interleave) go to attention before the

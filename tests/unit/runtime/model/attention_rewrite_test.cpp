@@ -6,9 +6,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <limits>
 
 #include "graph_fixtures.hpp"
+#include "runtime/model/fused/attention_mask.hpp"
 
 using namespace dslaunch::test;
 using namespace dslaunch::runtime::model;
@@ -147,6 +149,66 @@ TEST_CASE("a padding mask from the inputs keeps its meaning", "[model][attention
   allowed[1].slice(0, 5, 7).fill_(false);
   const auto found = check(forward, heads(4, 4), {allowed});
   CHECK(found.calls[0][kMask].isTensor());
+}
+
+TEST_CASE("a padding mask that is all of the mask stays as small as it is", "[model][attention_masks]") {
+  // As transformers makes it: combined with one that allows everything, and expanded.
+  const std::string forward = R"(
+    def forward(self, q, k, v, allowed):
+        n = q.size(2)
+        rows = torch.arange(n).unsqueeze(1)
+        mask = ((rows >= -1) & (rows >= 0)) & allowed.unsqueeze(1).unsqueeze(1)
+        return torch.scaled_dot_product_attention(q, k, v, mask.expand(q.size(0), 1, n, n), 0.0, False)
+  )";
+  auto allowed = at::ones({2, 7}, at::kBool);
+  allowed[1].slice(0, 5, 7).fill_(false);
+  const auto found = check(forward, heads(4, 4), {allowed});
+  CHECK(found.calls[0][kMask].toTensor().sizes() == at::IntArrayRef({2, 1, 1, 7}));
+}
+
+TEST_CASE("a mask that is written to after it was combined is a tensor of its own", "[model][attention_masks]") {
+  const std::string forward = R"(
+    def forward(self, q, k, v, allowed):
+        n = q.size(2)
+        mask = (torch.arange(n).unsqueeze(1) >= 0) & allowed.unsqueeze(1).unsqueeze(1)
+        mask[:, :, 0, 0] = True
+        out = torch.scaled_dot_product_attention(q, k, v, mask, 0.0, False)
+        return out * allowed.sum()
+  )";
+  auto allowed = at::ones({2, 7}, at::kBool);
+  allowed[1].slice(0, 0, 2).fill_(false);
+  const auto found = check(forward, heads(4, 4), {allowed});
+  CHECK(found.calls[0][kMask].toTensor().size(2) == 7);
+  CHECK_FALSE(allowed[1][0].item<bool>());
+}
+
+TEST_CASE("masks in another type keep what they forbid, and finite numbers finite", "[model][attention_masks]") {
+  const double lowest = std::numeric_limits<float>::lowest(), never = -std::numeric_limits<double>::infinity();
+  const at::Tensor mask = at::tensor({0.0F, 1.5F, static_cast<float>(lowest), static_cast<float>(never)});
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor fitted = fused::fit_mask(mask, type);
+    REQUIRE(fitted.scalar_type() == type);
+    CHECK(fitted[0].item<float>() == 0);
+    CHECK(fitted[1].item<float>() == 1.5F);
+    CHECK(std::isfinite(fitted[2].item<float>()));
+    CHECK(fitted[2].item<float>() <= -65504.0F);
+    CHECK(fitted[3].item<double>() == never);
+  }
+  CHECK(fused::fit_mask(mask, at::kFloat).is_same(mask));
+  CHECK(fused::fit_mask(mask.to(at::kBFloat16), at::kFloat).scalar_type() == at::kFloat);
+  CHECK(fused::fit_mask(at::ones({3, 3}, at::kBool), at::kHalf).scalar_type() == at::kBool);
+}
+
+TEST_CASE("a mask's keys are next to each other, and its repeated rows are one", "[model][attention_masks]") {
+  const at::Tensor bias = at::randn({5, 7, 3}).permute({2, 0, 1}).unsqueeze(0);
+  const at::Tensor fitted = fused::fit_mask(bias, at::kFloat);
+  CHECK(fitted.stride(-1) == 1);
+  CHECK(at::equal(fitted, bias));
+  const at::Tensor row = at::rand({2, 1, 1, 7});
+  CHECK(fused::without_repetitions(row.expand({2, 4, 5, 7})).sizes() == row.sizes());
+  CHECK(fused::without_repetitions(bias).is_same(bias));
+  // One number for all keys stays: kernels want keys next to each other.
+  CHECK(fused::without_repetitions(at::rand({2, 1, 5, 1}).expand({2, 1, 5, 7})).size(-1) == 7);
 }
 
 TEST_CASE("a kept mask that was written to is looked at again", "[model][attention_masks]") {

@@ -1,0 +1,58 @@
+#include "runtime/model/fused/attention_mask.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include <limits>
+#include <utility>
+
+#include "runtime/model/fused/layer_functions.hpp"
+
+namespace dslaunch::runtime::model::fused {
+namespace {
+
+using constants::MaskKind;
+
+double largest(at::ScalarType type) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "largest", [] {
+    return static_cast<double>(std::numeric_limits<scalar_t>::max());
+  });
+}
+
+}  // namespace
+
+bool is_capturing(const at::Tensor& tensor) {
+  return tensor.is_cuda() && layer_functions().is_capturing(tensor.device());
+}
+
+at::Tensor combine_masks(const at::Tensor& one, const at::Tensor& other, constants::KnownMasks& masks) {
+  if (one.scalar_type() == at::kBool && other.scalar_type() == at::kBool && one.device() == other.device()) {
+    for (const auto& [known, rest] : {std::pair(&one, &other), std::pair(&other, &one)}) {
+      if (masks.kind_of(*known, !is_capturing(one)) == MaskKind::kFull) return rest->expand(at::infer_size(one.sizes(), other.sizes()));
+    }
+  }
+  return at::__and__(one, other);
+}
+
+at::Tensor without_repetitions(const at::Tensor& mask) {
+  at::Tensor out = mask;
+  for (int64_t dim = 0; dim + 1 < mask.dim(); ++dim) {
+    if (mask.stride(dim) == 0 && mask.size(dim) > 1) out = out.narrow(dim, 0, 1);
+  }
+  return out;
+}
+
+at::Tensor in_type(const at::Tensor& mask, at::ScalarType type) {
+  const double limit = largest(type);
+  if (limit >= largest(mask.scalar_type())) return mask.to(type);
+  return at::where(mask.isinf(), mask, mask.clamp(-limit, limit)).to(type);
+}
+
+at::Tensor fit_mask(const at::Tensor& mask, at::ScalarType query_type) {
+  const bool is_additive = at::isFloatingType(mask.scalar_type()) && at::isFloatingType(query_type);
+  at::Tensor out = is_additive && mask.scalar_type() != query_type ? in_type(mask, query_type) : mask;
+  const bool is_apart = out.dim() > 0 && out.size(-1) > 1 && out.stride(-1) != 1;
+  return is_apart ? out.contiguous() : out;
+}
+
+}  // namespace dslaunch::runtime::model::fused
