@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "support/cuda_device.hpp"
@@ -97,4 +98,63 @@ TEST_CASE("a mask that is not known, and says what no option does, is applied", 
         return at::scaled_dot_product_attention(query, repeated(key), repeated(value), mask);
       },
       65, 64);
+}
+
+TEST_CASE("a padding mask of one row for all queries changes attention by roundings alone", "[gpu][attention]") {
+  if (!has_device()) return;
+  for (const int64_t positions : {33, 64, 257}) {
+    at::Tensor row = at::ones({2, 1, 1, positions}, at::TensorOptions().dtype(at::kBool).device(at::kCUDA));
+    row[1].slice(2, positions / 2, positions).fill_(false);
+    const at::Tensor mask = row.expand({2, 1, positions, positions});
+    KnownMasks masks;
+    dslaunch::runtime::model::fused::ConvertedMasks converted;
+    compare(
+        [&](const auto& query, const auto& key, const auto& value) {
+          return attention(query, key, value, {.mask = mask, .repeats = kQueryHeads / kHeads, .converted = &converted},
+                           &masks);
+        },
+        [&](const auto& query, const auto& key, const auto& value) {
+          return at::scaled_dot_product_attention(query, repeated(key), repeated(value), mask.contiguous());
+        },
+        positions, 64);
+  }
+}
+
+TEST_CASE("a causal padding mask that is converted once changes attention by roundings alone", "[gpu][attention]") {
+  if (!has_device()) return;
+  at::Tensor mask = causal(65).clone();
+  mask[1].slice(2, 40, 65).fill_(false);
+  KnownMasks masks;
+  dslaunch::runtime::model::fused::ConvertedMasks converted;
+  compare(
+      [&](const auto& query, const auto& key, const auto& value) {
+        const auto attend = [&] {
+          return attention(query, key, value, {.mask = mask, .repeats = kQueryHeads / kHeads, .converted = &converted},
+                           &masks);
+        };
+        attend();  // the second call finds the converted mask
+        return attend();
+      },
+      [&](const auto& query, const auto& key, const auto& value) {
+        return at::scaled_dot_product_attention(query, repeated(key), repeated(value), mask);
+      },
+      65, 64);
+}
+
+TEST_CASE("a mask of fp32 numbers in any layout is applied in 16 bits", "[gpu][attention]") {
+  if (!has_device()) return;
+  const double lowest = std::numeric_limits<float>::lowest();
+  const at::Tensor additive =
+      at::zeros({64, 64}, at::TensorOptions().device(at::kCUDA)).masked_fill(causal(64)[0][0].logical_not(), lowest);
+  // Its keys are not next to each other.
+  const at::Tensor mask = additive.t().contiguous().t().expand({2, 1, 64, 64});
+  compare(
+      [&](const auto& query, const auto& key, const auto& value) {
+        KnownMasks masks;
+        return attention(query, key, value, {.mask = mask, .repeats = kQueryHeads / kHeads}, &masks);
+      },
+      [&](const auto& query, const auto& key, const auto& value) {
+        return at::scaled_dot_product_attention(query, repeated(key), repeated(value), mask.to(query.scalar_type()));
+      },
+      64, 64);
 }

@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
-#include "runtime/model/fused/attention_mask.hpp"
+#include <limits>
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -13,7 +13,13 @@ using constants::MaskKind;
 
 void fit_form(const at::Tensor& query, AttentionOptions& options) {
   options.mask = without_repetitions(*options.mask);
-  if (query.is_cuda()) options.mask = fit_mask(*options.mask, query.scalar_type());
+  if (!query.is_cuda()) return;
+  const auto type = query.scalar_type();
+  const auto fit = [type](const at::Tensor& mask) { return fit_mask(mask, type); };
+  const bool converts =
+      options.converted != nullptr && options.mask->scalar_type() != type && options.mask->scalar_type() != at::kBool;
+  options.mask =
+      converts ? options.converted->get(*options.mask, -1 - static_cast<int64_t>(type), fit) : fit(*options.mask);
 }
 
 void simplify_mask(const at::Tensor& query, const at::Tensor& key, AttentionOptions& options,
@@ -36,11 +42,31 @@ at::Tensor as_autocast(const at::Tensor& tensor) {
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
 }
 
+sdp::SDPBackend choose_kernel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                              const AttentionOptions& options, bool enable_gqa) {
+  return static_cast<sdp::SDPBackend>(at::_fused_sdp_choice(query, key, value, options.mask, options.dropout,
+                                                            options.is_causal, options.scale, enable_gqa));
+}
+
 bool has_fused_kernel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                       const AttentionOptions& options) {
-  const auto choice = at::_fused_sdp_choice(query, key, value, options.mask, options.dropout, options.is_causal,
-                                            options.scale, /*enable_gqa=*/true);
-  return choice != static_cast<int64_t>(sdp::SDPBackend::math);
+  return choose_kernel(query, key, value, options, /*enable_gqa=*/true) != sdp::SDPBackend::math;
+}
+
+// A boolean mask as PyTorch converts it for the kernel that it chooses. Its cuDNN kernel gets a finite number.
+std::optional<at::Tensor> mask_for_kernel(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                          const AttentionOptions& options, bool enable_gqa) {
+  const auto& mask = options.mask;
+  const bool is_boolean = mask && mask->defined() && mask->scalar_type() == at::kBool;
+  if (!is_boolean || options.converted == nullptr || !query.is_cuda()) return mask;
+  const auto kernel = choose_kernel(query, key, value, options, enable_gqa);
+  const bool is_cudnn = kernel == sdp::SDPBackend::cudnn_attention;
+  if (!is_cudnn && kernel != sdp::SDPBackend::efficient_attention) return mask;
+  constexpr double kForbiddenForCudnn = -65504.0;
+  const double forbidden = is_cudnn ? kForbiddenForCudnn : -std::numeric_limits<double>::infinity();
+  const auto type = query.scalar_type();
+  return options.converted->get(*mask, 2 * static_cast<int64_t>(type) + (is_cudnn ? 1 : 0),
+                                [&](const at::Tensor& of) { return as_numbers(of, type, forbidden); });
 }
 
 // A head serves a group of query heads: [batch, heads, positions, width].
@@ -70,8 +96,9 @@ at::Tensor attention(const at::Tensor& given_query, const at::Tensor& given_key,
   const at::Tensor query = as_autocast(given_query), key = as_autocast(given_key), value = as_autocast(given_value);
   if (masks != nullptr) simplify_mask(query, key, options, *masks);
   const auto attend = [&](const at::Tensor& keys, const at::Tensor& values, bool enable_gqa) {
-    return at::scaled_dot_product_attention(query, keys, values, options.mask, options.dropout, options.is_causal,
-                                            options.scale, enable_gqa);
+    return at::scaled_dot_product_attention(query, keys, values,
+                                            mask_for_kernel(query, keys, values, options, enable_gqa), options.dropout,
+                                            options.is_causal, options.scale, enable_gqa);
   };
   const int64_t times = times_of(query, key, options);
   if (times == 1) return attend(key, value, options.enable_gqa);

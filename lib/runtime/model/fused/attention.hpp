@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/model/constants/known_masks.hpp"
+#include "runtime/model/fused/attention_mask.hpp"
 
 namespace dslaunch::runtime::model::fused {
 
@@ -18,6 +19,7 @@ struct AttentionOptions {
   std::optional<double> scale;
   bool enable_gqa = false;  // key and value have fewer heads than the query: a head serves a group of query heads
   int64_t repeats = 1;      // key and value are repeated along dim 1 first, each entry this many times in a row
+  ConvertedMasks* converted = nullptr;  // of the model, for CUDA; null: PyTorch converts masks in every call
 };
 
 // As scaled_dot_product_attention. `masks`: the model's known masks; null: masks are taken as they are. A known mask

@@ -14,9 +14,8 @@ namespace {
 using constants::MaskKind;
 
 double largest(at::ScalarType type) {
-  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "largest", [] {
-    return static_cast<double>(std::numeric_limits<scalar_t>::max());
-  });
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "largest",
+                                         [] { return static_cast<double>(std::numeric_limits<scalar_t>::max()); });
 }
 
 }  // namespace
@@ -28,7 +27,8 @@ bool is_capturing(const at::Tensor& tensor) {
 at::Tensor combine_masks(const at::Tensor& one, const at::Tensor& other, constants::KnownMasks& masks) {
   if (one.scalar_type() == at::kBool && other.scalar_type() == at::kBool && one.device() == other.device()) {
     for (const auto& [known, rest] : {std::pair(&one, &other), std::pair(&other, &one)}) {
-      if (masks.kind_of(*known, !is_capturing(one)) == MaskKind::kFull) return rest->expand(at::infer_size(one.sizes(), other.sizes()));
+      if (masks.kind_of(*known, !is_capturing(one)) == MaskKind::kFull)
+        return rest->expand(at::infer_size(one.sizes(), other.sizes()));
     }
   }
   return at::__and__(one, other);
@@ -53,6 +53,32 @@ at::Tensor fit_mask(const at::Tensor& mask, at::ScalarType query_type) {
   at::Tensor out = is_additive && mask.scalar_type() != query_type ? in_type(mask, query_type) : mask;
   const bool is_apart = out.dim() > 0 && out.size(-1) > 1 && out.stride(-1) != 1;
   return is_apart ? out.contiguous() : out;
+}
+
+at::Tensor as_numbers(const at::Tensor& mask, at::ScalarType type, double forbidden) {
+  const auto options = mask.options().dtype(type);
+  return at::where(mask, at::zeros({}, options), at::full({}, forbidden, options));
+}
+
+bool ConvertedMasks::is_of(const Kept& kept, const at::Tensor& mask, int64_t kind) {
+  return !kept.source.expired() && kept.source._unsafe_get_target() == mask.storage().unsafeGetStorageImpl() &&
+         kept.version == static_cast<uint32_t>(mask._version()) && kept.kind == kind &&
+         kept.offset == mask.storage_offset() && mask.sizes() == at::IntArrayRef(kept.sizes) &&
+         mask.strides() == at::IntArrayRef(kept.strides) && kept.is_captured == is_capturing(mask);
+}
+
+at::Tensor ConvertedMasks::get(const at::Tensor& mask, int64_t kind,
+                               const std::function<at::Tensor(const at::Tensor&)>& convert) {
+  if (!mask.has_storage() || mask.requires_grad()) return convert(mask);
+  const std::lock_guard lock(mutex_);
+  for (const Kept& kept : kept_) {
+    if (is_of(kept, mask, kind)) return kept.converted;
+  }
+  std::erase_if(kept_, [](const Kept& kept) { return kept.source.expired(); });
+  if (kept_.size() == kMaxKept) kept_.pop_back();
+  kept_.push_front({mask.storage().getWeakStorageImpl(), static_cast<uint32_t>(mask._version()), mask.storage_offset(),
+                    kind, mask.sizes().vec(), mask.strides().vec(), is_capturing(mask), convert(mask)});
+  return kept_.front().converted;
 }
 
 }  // namespace dslaunch::runtime::model::fused

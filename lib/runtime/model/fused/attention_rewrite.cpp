@@ -28,6 +28,7 @@ constexpr size_t kKey = 1, kValue = 2, kEnableGqa = 7, kRepeats = 8, kNumInputs 
 struct MasksHolder : torch::CustomClassHolder {
   explicit MasksHolder(std::shared_ptr<constants::KnownMasks> held) : masks(std::move(held)) {}
   const std::shared_ptr<constants::KnownMasks> masks;
+  ConvertedMasks converted;
 };
 
 const auto kAttention = c10::Symbol::fromQualString("dslaunch::attention");
@@ -36,11 +37,11 @@ const auto kCombination = c10::Symbol::fromQualString("dslaunch::combine_masks")
 const auto kMasks = c10::Symbol::attr("masks");  // of such a node; absent: masks are taken as they are
 
 torch::jit::Operation attention_operation(const Node* node) {
-  std::shared_ptr<constants::KnownMasks> masks;
+  c10::intrusive_ptr<MasksHolder> holder;
   if (node->hasAttribute(kMasks)) {
-    masks = c10::static_intrusive_pointer_cast<MasksHolder>(node->ival(kMasks).toCapsule())->masks;
+    holder = c10::static_intrusive_pointer_cast<MasksHolder>(node->ival(kMasks).toCapsule());
   }
-  return [masks](torch::jit::Stack& stack) {
+  return [holder](torch::jit::Stack& stack) {
     const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kNumInputs); };
     at::Tensor out = attention(at(0).toTensor(), at(kKey).toTensor(), at(kValue).toTensor(),
                                {.mask = at(3).toOptional<at::Tensor>(),
@@ -48,8 +49,9 @@ torch::jit::Operation attention_operation(const Node* node) {
                                 .is_causal = at(5).toBool(),
                                 .scale = at(6).toOptional<double>(),
                                 .enable_gqa = at(kEnableGqa).toBool(),
-                                .repeats = at(kRepeats).toInt()},
-                               masks.get());
+                                .repeats = at(kRepeats).toInt(),
+                                .converted = holder ? &holder->converted : nullptr},
+                               holder ? holder->masks.get() : nullptr);
     torch::jit::drop(stack, kNumInputs);
     torch::jit::push(stack, std::move(out));
   };
@@ -67,8 +69,8 @@ const torch::jit::RegisterOperators kRegistration(
     {torch::jit::Operator("dslaunch::attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float "
                           "dropout_p, bool is_causal, float? scale, bool enable_gqa, int repeats) -> Tensor",
                           attention_operation, c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::combine_masks(Tensor(a) one, Tensor(a) other) -> Tensor(a)",
-                          combination_operation, c10::AliasAnalysisKind::FROM_SCHEMA)});
+     torch::jit::Operator("dslaunch::combine_masks(Tensor(a) one, Tensor(a) other) -> Tensor(a)", combination_operation,
+                          c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 bool is_attention(const Node* node) {
   return node->kind() == kAttention || (node->kind() == kPlainAttention && node->inputs().size() + 1 == kNumInputs);

@@ -211,6 +211,30 @@ TEST_CASE("a mask's keys are next to each other, and its repeated rows are one",
   CHECK(fused::without_repetitions(at::rand({2, 1, 5, 1}).expand({2, 1, 5, 7})).size(-1) == 7);
 }
 
+TEST_CASE("layers share a converted mask until its values change", "[model][attention_masks]") {
+  fused::ConvertedMasks masks;
+  int num_conversions = 0;
+  const auto convert = [&](const at::Tensor& mask) {
+    num_conversions += 1;
+    return fused::as_numbers(mask, at::kBFloat16, -1.0);
+  };
+  at::Tensor mask = at::ones({3, 3}, at::kBool).tril();
+  const at::Tensor first = masks.get(mask, 0, convert);
+  CHECK(at::equal(first.to(at::kFloat), mask.to(at::kFloat) - 1));
+  CHECK(masks.get(mask.detach(), 0, convert).is_same(first));
+  CHECK(num_conversions == 1);
+  CHECK_FALSE(masks.get(mask, 1, convert).is_same(first));      // another kind
+  CHECK_FALSE(masks.get(mask.t(), 0, convert).is_same(first));  // another view
+  mask.fill_(true);
+  CHECK(masks.get(mask, 0, convert).sum().item<float>() == 0);
+  CHECK(num_conversions == 4);
+  mask = at::zeros({3, 3}, at::kBool);  // maybe at the same address
+  CHECK(masks.get(mask, 0, convert).sum().item<float>() == -9);
+  const at::Tensor learned = at::zeros({3}).requires_grad_();
+  const auto cast = [](const at::Tensor& numbers) { return numbers.to(at::kDouble); };
+  CHECK_FALSE(masks.get(learned, 0, cast).is_same(masks.get(learned, 0, cast)));
+}
+
 TEST_CASE("a kept mask that was written to is looked at again", "[model][attention_masks]") {
   constants::KnownMasks masks;
   at::Tensor mask = at::ones({4, 4}, at::kBool);
