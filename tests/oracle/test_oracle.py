@@ -19,7 +19,8 @@ from pooled import PooledTest  # noqa: E402
 from harness import base_config  # noqa: E402
 
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
-STEPS = 30
+STEPS = 15  # the data end after 7 and 14 steps
+HALF = 10  # where a run stops that is resumed: between the ends of the data, after a warm-up
 
 
 def zero(stage, **changes):
@@ -117,9 +118,9 @@ class Programs(PooledTest, OracleTest):
     def test_resume_from_a_named_checkpoint_in_a_new_directory(self):
         config = base_config("mlp", zero_optimization={"stage": 1})
         whole, _ = self.run_of("mlp", "script", config, 2)
-        _, folder = self.train("mlp", config, 2, steps=20)
+        _, folder = self.train("mlp", config, 2, steps=HALF)
         rows, _ = self.train("mlp", config, 2, extra=["--resume", os.path.join(folder, "checkpoints")])
-        self.assert_same(whole[20:], rows)
+        self.assert_same(whole[HALF:], rows)
 
 
 class ZeroPlusPlus(PooledTest, OracleTest):
@@ -199,7 +200,8 @@ class Recipes(PooledTest, OracleTest):
     def test_muon(self):
         """Its iteration rounds to bf16 after every product, so that a last bit of a gradient becomes 2^-8 of an update, and
         training spreads that. How far is asked of the oracle itself: it runs again from weights changed by a last bit."""
-        config = base_config("gpt", optimizer={"type": "Muon", "params": {"lr": 5e-3, "weight_decay": 0.01}})
+        config = base_config("gpt", optimizer={"type": "Muon", "params": {"lr": 8e-3, "weight_decay": 0.01}})
+        del config["scheduler"]  # it learns from the first step on
         oracle = self.oracle("gpt", "script", config, 1)
         nudged = one_process.train(self.nudged(self.env.model("gpt")), self.env.data("gpt"), config, STEPS)
         for world, stage in ((1, 0), (2, 1), (3, 1), (2, 3)):
@@ -238,21 +240,21 @@ class Recipes(PooledTest, OracleTest):
 
     def test_schedules(self):
         schedules = [
-            {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-4, "warmup_max_lr": 4e-3, "warmup_num_steps": 20}},
-            {"type": "WarmupDecayLR", "params": {"total_num_steps": 40, "warmup_num_steps": 10, "warmup_max_lr": 3e-3}},
-            {"type": "WarmupDecayLR", "params": {"total_num_steps": 50, "warmup_num_steps": 1,
+            {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-4, "warmup_max_lr": 4e-3, "warmup_num_steps": 8}},
+            {"type": "WarmupDecayLR", "params": {"total_num_steps": 16, "warmup_num_steps": 4, "warmup_max_lr": 3e-3}},
+            {"type": "WarmupDecayLR", "params": {"total_num_steps": 20, "warmup_num_steps": 1,
                                                  "warmup_max_lr": 3e-3, "warmup_type": "linear"}},
-            {"type": "WarmupCosineLR", "params": {"total_num_steps": 50, "warmup_num_steps": 10,
+            {"type": "WarmupCosineLR", "params": {"total_num_steps": 20, "warmup_num_steps": 4,
                                                   "warmup_min_ratio": 0.1, "cos_min_ratio": 0.01}},
-            {"type": "WarmupCosineLR", "params": {"total_num_steps": 40, "warmup_num_steps": 5, "warmup_type": "linear"}},
-            {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-4, "lr_range_test_step_size": 7,
+            {"type": "WarmupCosineLR", "params": {"total_num_steps": 16, "warmup_num_steps": 3, "warmup_type": "linear"}},
+            {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-4, "lr_range_test_step_size": 3,
                                                "lr_range_test_step_rate": 3.0, "lr_range_test_staircase": True}},
-            {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 5e-3, "cycle_first_step_size": 12,
-                                            "cycle_second_step_size": 20, "decay_step_size": 4, "decay_lr_rate": 0.5}},
+            {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 5e-3, "cycle_first_step_size": 5,
+                                            "cycle_second_step_size": 8, "decay_step_size": 2, "decay_lr_rate": 0.5}},
         ]
         for schedule in schedules:
             with self.subTest(schedule=schedule):
-                self.check("mlp", base_config("mlp", scheduler=schedule), steps=50)
+                self.check("mlp", base_config("mlp", scheduler=schedule), steps=20)
 
     def test_without_clipping(self):
         self.check("gpt", base_config("gpt", gradient_clipping=0.0))
@@ -337,7 +339,9 @@ class EquivalentRuns(PooledTest, OracleTest):
         model = self.env.model("gpt", "script", "--empty")
         runs = {}
         for world, stage in ((1, 0), (2, 1), (3, 1), (3, 0)):
-            config = base_config("gpt", init={"seed": 5, "std": 0.02}, zero_optimization=zero(stage))
+            config = base_config("gpt", init={"seed": 5, "std": 0.02}, zero_optimization=zero(stage),
+                                 optimizer={"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.01}})
+            del config["scheduler"]  # it learns from the first step on
             runs[world, stage], _ = self.env.train(model, self.env.data("gpt"), config, world, STEPS)
         self.assertAlmostEqual(runs[1, 0][0]["loss"], math.log(64), delta=0.1)
         self.assertLess(runs[1, 0][-1]["loss"], 3.5)
@@ -346,12 +350,12 @@ class EquivalentRuns(PooledTest, OracleTest):
 
 
 class Resume(PooledTest, OracleTest):
-    """A run that was stopped at step 20 and resumed is the uninterrupted one."""
+    """A run that was stopped and resumed is the uninterrupted one."""
 
     def stopped_and_resumed(self, kind, config, world, other_config=None, other_world=None):
         model, data = self.env.model(kind), self.env.data(kind)
-        half, folder = self.env.train(model, data, config, world, 20)
-        self.assertEqual([row["step"] for row in half], list(range(1, 21)))
+        half, folder = self.env.train(model, data, config, world, HALF)
+        self.assertEqual([row["step"] for row in half], list(range(1, HALF + 1)))
         rows, _ = self.env.train(model, data, other_config or config, other_world or world, STEPS, folder,
                                   ["--resume", "auto"])
         return rows
@@ -382,7 +386,7 @@ class Resume(PooledTest, OracleTest):
         config = base_config("convnet")
         whole, folder = self.run_of("convnet", "script", config, 2)
         model, data = self.env.model("convnet"), self.env.data("convnet")
-        _, other = self.env.train(model, data, config, 2, 20)
+        _, other = self.env.train(model, data, config, 2, HALF)
         rows, _ = self.env.train(model, data, config, 2, STEPS, other, ["--resume", "auto"])
         self.assert_same(whole, rows)
         first, second = (one_process.tensor_file.read(self.env.consolidate(where, name + ".safetensors"))
@@ -398,7 +402,7 @@ class Resume(PooledTest, OracleTest):
                 configs = [base_config("gpt", zero_optimization=zero(stage)) for _, stage in (first, then)]
                 whole, _ = self.run_of("gpt", "script", configs[0], first[0])
                 rows = self.stopped_and_resumed("gpt", configs[0], first[0], configs[1], then[0])
-                self.assert_same(whole[:20], rows[:20])
+                self.assert_same(whole[:HALF], rows[:HALF])
                 self.assert_close(whole, rows, what=f"{first} then {then}")
 
     def test_resume_auto_without_a_checkpoint_starts_from_scratch(self):
@@ -410,17 +414,17 @@ class Resume(PooledTest, OracleTest):
 
 
 class Consolidated(PooledTest, OracleTest):
-    """Whole weights from a sharded checkpoint of step 20 give PyTorch the loss that the run has at step 21."""
+    """Whole weights from a sharded checkpoint give PyTorch the loss that the run has at its next step."""
 
     def check_weights(self, kind, world, stage, form="script", changes=None):
         config = base_config(kind, zero_optimization={"stage": stage}, **(changes or {}))
         model, data = self.env.model(kind, form), self.env.data(kind)
         whole, _ = self.run_of(kind, form, config, world)
-        _, folder = self.env.train(model, data, config, world, 20)
+        _, folder = self.env.train(model, data, config, world, HALF)
         shares = world if kind == "convnet" else 1
 
         def loss_of(weights):
-            return one_process.loss_at(weights, data, config, 21, shares)
+            return one_process.loss_at(weights, data, config, HALF + 1, shares)
 
         def loss_with(state):
             weights = torch.jit.load(model)
@@ -436,7 +440,7 @@ class Consolidated(PooledTest, OracleTest):
             "safetensors": loss_with(one_process.tensor_file.read(self.env.consolidate(folder, tag + ".safetensors"))),
         }
         for name, loss in losses.items():
-            self.assertLessEqual(abs(loss - whole[20]["loss"]) / whole[20]["loss"], BOUND, f"{tag} {name}: {losses}")
+            self.assertLessEqual(abs(loss - whole[HALF]["loss"]) / whole[HALF]["loss"], BOUND, f"{tag} {name}: {losses}")
 
     def test_gpt(self):
         self.check_weights("gpt", 3, 1)
@@ -450,11 +454,11 @@ class Consolidated(PooledTest, OracleTest):
     def test_an_empty_model_that_was_trained_is_a_whole_model(self):
         config = base_config("gpt", init={"seed": 5, "std": 0.02})
         model, data = self.env.model("gpt", "script", "--empty"), self.env.data("gpt")
-        rows, folder = self.env.train(model, data, config, 2, 20)
+        rows, folder = self.env.train(model, data, config, 2, HALF)
         weights = torch.jit.load(self.env.consolidate(folder, "filled.pt"))
-        more, _ = self.env.train(model, data, config, 2, 21, folder, ["--resume", "auto"])
-        loss = one_process.loss_at(weights, data, config, 21)
-        self.assertLessEqual(abs(loss - more[20]["loss"]) / loss, BOUND)
+        more, _ = self.env.train(model, data, config, 2, HALF + 1, folder, ["--resume", "auto"])
+        loss = one_process.loss_at(weights, data, config, HALF + 1)
+        self.assertLessEqual(abs(loss - more[HALF]["loss"]) / loss, BOUND)
 
 
 if __name__ == "__main__":

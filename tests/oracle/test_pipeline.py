@@ -26,7 +26,7 @@ from pooled import PooledTest  # noqa: E402
 from test_oracle import OracleTest  # noqa: E402
 from harness import base_config  # noqa: E402
 
-STEPS = 20
+STEPS = 11  # of data that end after 5 steps: the last one has the samples of the first
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
 # (stages, data ranks): each model has one of them.
 MESHES = {"gpt2": (2, 1), "llama": (3, 1), "bert": (2, 2), "gpt_neox": (3, 1), "qwen2": (2, 2), "mistral": (3, 1),
@@ -192,7 +192,7 @@ class Checkpoints(PooledTest, OracleTest):
         return rows, folder
 
     def test_any_stages_load_any_other_s(self):
-        walk = [(2, 2, 1, 3), (1, 1, 0, 6), (3, 1, 1, 9), (2, 2, 0, 12), (1, 2, 2, 15), (2, 1, 1, 18)]
+        walk = [(2, 2, 1, 2), (1, 1, 0, 4), (3, 1, 1, 6), (2, 2, 0, 8), (1, 2, 2, 10), (2, 1, 1, 12)]
         for kind in ("gpt", "mlp"):
             config = base_config(kind, gradient_accumulation_steps=3)
             rows, _ = self.through(kind, walk, config)
