@@ -25,6 +25,7 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "support/python"),
                 os.path.join(os.path.dirname(TESTS), "bench")]
 
+import light_torch  # noqa: E402,F401
 import torch  # noqa: E402
 
 import bench_report as report  # noqa: E402

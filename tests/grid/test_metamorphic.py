@@ -11,6 +11,7 @@ import unittest
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "support/python")]
 
+import light_torch  # noqa: E402,F401
 import torch  # noqa: E402
 
 import checkpoint_state  # noqa: E402

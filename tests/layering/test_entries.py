@@ -36,9 +36,11 @@ class Entries(unittest.TestCase):
     def test_classes_share_entries(self):
         classes = {"a": ["One", "Two", "Slow", "Four"], "b": ["One"]}
         self.assertEqual(test_classes.entries(classes, ["a:Two", "a:*"], ["a.Slow"]),
-                         {"a.Two": ("a", ["Two"]), "a": ("a", ["One", "Four"]), "a.Slow": ("a", ["Slow"]), "b.One": ("b", ["One"])})
+                         {"a.Two": {"a": ["Two"]}, "a": {"a": ["One", "Four"]}, "a.Slow": {"a": ["Slow"]}, "b.One": {"b": ["One"]}})
+        self.assertEqual(test_classes.entries(classes, ["a:Two", "a,b:*"], ["a.Slow"]),
+                         {"a.Two": {"a": ["Two"]}, "a-b": {"a": ["One", "Four"], "b": ["One"]}, "a.Slow": {"a": ["Slow"]}})
         self.assertEqual(list(test_classes.entries(classes, ["a:One+Four"], [])), ["a.One-Four", "a.Two", "a.Slow", "b.One"])
-        for group in ("a:Three", "c:*", "a:"):
+        for group in ("a:Three", "c:*", "a,c:*", "a:"):
             with self.assertRaises(ValueError):
                 test_classes.entries(classes, [group], [])
 
@@ -48,9 +50,12 @@ class Entries(unittest.TestCase):
         commands = [test["command"] for test in json.loads(listing)["tests"] if "command" in test]
         listed = collections.Counter()
         for command in commands:
-            for i, word in enumerate(command):
+            file = None
+            for word in command:
                 if os.path.dirname(word) in FOLDERS:
-                    listed.update((os.path.basename(word), name) for name in command[i + 1:] if not name.startswith("-"))
+                    file = os.path.basename(word)
+                elif file and not word.startswith("-"):
+                    listed[file, word] += 1
         found = collections.Counter()
         for path in sorted(path for folder in FOLDERS for path in glob.glob(f"{folder}/test_*.py")):
             module = importlib.import_module(os.path.basename(path)[:-3])

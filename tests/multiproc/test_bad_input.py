@@ -17,9 +17,9 @@ import tempfile
 import time
 import unittest
 
-import torch
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch  # noqa: E402
 import tensor_file  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
 import pace  # noqa: E402

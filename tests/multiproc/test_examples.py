@@ -9,9 +9,9 @@ import sys
 import tempfile
 import unittest
 
-import torch
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch  # noqa: E402
 import harness  # noqa: E402
 import model_packages  # noqa: E402
 

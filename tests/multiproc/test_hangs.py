@@ -11,10 +11,10 @@ import sys
 import time
 import unittest
 
-import torch
-from torch import nn
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
 from harness import BATCH, TrainingTest, base_config  # noqa: E402

@@ -5,9 +5,9 @@ import os
 import sys
 import unittest
 
-import torch
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
 from harness import base_config, run  # noqa: E402

@@ -23,6 +23,7 @@ TESTS = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(TESTS, "grid"), os.path.join(TESTS, "support/python"),
                 os.path.join(os.path.dirname(TESTS), "bench")]
 
+import light_torch  # noqa: E402,F401
 import torch  # noqa: E402
 
 import checkpoint_state  # noqa: E402

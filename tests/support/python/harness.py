@@ -14,10 +14,10 @@ import tempfile
 import time
 import unittest
 
+import light_torch  # noqa: F401
 import torch
 
 import tensor_file
-import without_compiler  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BATCH = 36  # divides by worlds 1, 2, 3, 4 times accumulation 1 and 3

@@ -3,7 +3,7 @@
 (cmake/PythonTests.cmake). tests/layering/test_entries.py compares that with what unittest itself finds.
 
     test_classes.py FILE... [--together GROUP...] [--alone FILE.CLASS...]
-        prints a line for each entry: its name, the file without test_ and .py, the classes"""
+        prints a line for each entry: its name, and each of its files with the classes"""
 import argparse
 import ast
 import os
@@ -35,18 +35,27 @@ def classes_with_tests(source):
 
 
 def entries(classes, together, alone):
-    """{name: (file, its classes)}, where `classes` has those of every file. Groups are FILE:CLASS+CLASS, or FILE:* for all
-    that are left of a file but those that are to be alone (FILE.CLASS)."""
+    """{name: {file: its classes}}, where `classes` has those of every file. Groups are FILE:CLASS+CLASS, or FILE,FILE:* for
+    all that are left of files but those that are to be alone (FILE.CLASS)."""
     left, found = {file: list(names) for file, names in classes.items()}, {}
-    for group in together:
-        file, _, words = group.partition(":")
-        taken = words.split("+") if words != "*" else [name for name in left.get(file, []) if f"{file}.{name}" not in alone]
+
+    def take(group, file, taken):
         missing = [name for name in taken if name not in left.get(file, [])]
         if missing or not taken:
             raise ValueError(f"TOGETHER {group}: test_{file}.py has no class {' or '.join(missing)} that is left")
-        found[file if words == "*" else f"{file}.{'-'.join(taken)}"] = file, taken
         left[file] = [name for name in left[file] if name not in taken]
-    return found | {f"{file}.{name}": (file, [name]) for file, names in left.items() for name in names}
+        return taken
+
+    for group in together:
+        head, _, words = group.partition(":")
+        if words == "*":
+            files = head.split(",")
+            found["-".join(files)] = {file: take(group, file, [name for name in left.get(file, [])
+                                                               if f"{file}.{name}" not in alone]) for file in files}
+        else:
+            taken = words.split("+")
+            found[f"{head}.{'-'.join(taken)}"] = {head: take(group, head, taken)}
+    return found | {f"{file}.{name}": {file: [name]} for file, names in left.items() for name in names}
 
 
 def main():
@@ -60,8 +69,8 @@ def main():
         with open(path, encoding="utf-8") as file:
             classes[os.path.basename(path)[len("test_"):-len(".py")]] = classes_with_tests(file.read())
     try:
-        for name, (file, members) in entries(classes, args.together, args.alone).items():
-            print(name, file, *members)
+        for name, members in entries(classes, args.together, args.alone).items():
+            print(name, *(word for file, names in members.items() for word in (f"test_{file}.py", *names)))
     except ValueError as error:
         sys.exit(str(error))
 
