@@ -21,6 +21,7 @@ import comparison  # noqa: E402
 import plain_pytorch  # noqa: E402
 import run_grid  # noqa: E402
 import selection  # noqa: E402
+import pooled  # noqa: E402
 from pool import Pool  # noqa: E402
 
 
@@ -202,11 +203,10 @@ class Mutations(unittest.TestCase):
 class Pools(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.files, cls.shared = run_grid.GridFiles(), Pool(2)
+        cls.files, cls.shared = run_grid.GridFiles(), pooled.pool(2)
 
     @classmethod
     def tearDownClass(cls):
-        cls.shared.close()
         cls.files.close()
 
     def run_in(self, pool, deadline=60, steps=2, **changes):

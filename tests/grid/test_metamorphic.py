@@ -22,7 +22,7 @@ import run_grid  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
 from dimensions import STEPS  # noqa: E402
-from pool import Pool  # noqa: E402
+from pooled import pool  # noqa: E402
 
 BATCH = dimensions.batch_of(1)
 
@@ -38,18 +38,11 @@ def runs_here(case):
 class Metamorphic(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.files, cls.pools = run_grid.GridFiles(), {}
+        cls.files = run_grid.GridFiles()
 
     @classmethod
     def tearDownClass(cls):
-        for pool in cls.pools.values():
-            pool.close()
         cls.files.close()
-
-    def pool(self, world):
-        if world not in self.pools:
-            self.pools[world] = Pool(world)
-        return self.pools[world]
 
     def train(self, case, run_dir=None, steps=STEPS, data=None, resume="", changes=None):
         """Final state and rows of a run, or of its continuation in `run_dir`."""
@@ -57,7 +50,7 @@ class Metamorphic(unittest.TestCase):
         config = dimensions.merged(self.files.config(case), changes or {})
         if data is not None:
             config["data"]["train"] = data
-        ending = self.pool(case.world).run(self.files.model(case.model), config, folder, steps, resume)
+        ending = pool(case.world).run(self.files.model(case.model), config, folder, steps, resume)
         self.assertEqual(ending.code, 0, f"{case}: {ending.message}")
         state, _ = checkpoint_state.read(checkpoint_state.newest(folder))
         rows = harness.read_metrics(folder)

@@ -17,7 +17,8 @@ import model_packages  # noqa: E402
 
 
 class Examples(unittest.TestCase):
-    def walk(self, name):
+    def walk(self, name, steps=None):
+        """`steps`: instead of those in the README, which are for people to watch."""
         folder = tempfile.mkdtemp(prefix="dsl-example-")
         self.addCleanup(shutil.rmtree, folder, True)
         shutil.copytree(os.path.join(harness.ROOT, "tools"), os.path.join(folder, "tools"))
@@ -26,9 +27,13 @@ class Examples(unittest.TestCase):
         with open(os.path.join(here, "README.md")) as file:
             blocks = re.findall(r"```bash\n(.*?)```", file.read(), re.S)
         self.assertTrue(blocks)
+        script = "".join(blocks)
+        if steps:
+            script, count = re.subn(r"--steps \d+", f"--steps {steps}", script)
+            self.assertGreater(count, 0)
         path = os.pathsep.join([os.path.dirname(sys.executable), os.path.dirname(harness.program("dslaunch")),
                                 os.environ["PATH"]])
-        outcome = harness.run(["bash", "-exc", "".join(blocks)], timeout=120, env=harness.environment(PATH=path), cwd=here)
+        outcome = harness.run(["bash", "-exc", script], timeout=120, env=harness.environment(PATH=path), cwd=here)
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertNotIn("Traceback", outcome.text)
         return outcome
@@ -43,18 +48,18 @@ class Examples(unittest.TestCase):
         self.assertIn("did you mean", self.walk("images").text)
 
     def test_cifar(self):
-        text = self.walk("cifar").text
+        text = self.walk("cifar", steps=3).text
         for mesh in ("1 data x 2 stages", "2 data x 2 stages"):
             self.assertEqual(text.count(f"({mesh})"), 1, text)
 
     def test_alexnet(self):
-        text = self.walk("alexnet").text
+        text = self.walk("alexnet", steps=3).text
         for mesh, times in (("1 data x 2 stages", 2), ("1 data x 4 stages", 1)):
             self.assertEqual(text.count(f"({mesh})"), times, text)
 
     @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
     def test_gpt2(self):
-        text = self.walk("gpt2").text
+        text = self.walk("gpt2", steps=3).text
         self.assertIn("tied: 'model.transformer.wte.weight' is held by stages 0, 1", text)
         self.assertIn("receives 1 tensor", text)
 

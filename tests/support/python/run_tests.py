@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs classes of tests of several files in one process, which then share the start of PyTorch and pools of ranks.
+"""Runs the tests of several files in one process, which then share the start of PyTorch and pools of ranks.
 
-    run_tests.py FILE CLASS... [FILE CLASS...]..."""
+    run_tests.py FILE [CLASS...] [FILE [CLASS...]]...      without classes: all of a file"""
 import importlib
 import os
 import sys
@@ -10,16 +10,22 @@ import unittest
 import light_torch  # noqa: F401
 
 
+def module_of(path):
+    folder, name = os.path.split(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name[:-len(".py")])
+
+
 def load(words):
-    suite, module = unittest.TestSuite(), None
-    for word in words:
+    loader, suite = unittest.defaultTestLoader, unittest.TestSuite()
+    for word, following in zip(words, [*words[1:], ".py"]):
         if word.endswith(".py"):
-            folder, name = os.path.split(os.path.abspath(word))
-            if folder not in sys.path:
-                sys.path.insert(0, folder)
-            module = importlib.import_module(name[:-len(".py")])
+            module = module_of(word)
+            if following.endswith(".py"):
+                suite.addTests(loader.loadTestsFromModule(module))
         else:
-            suite.addTests(unittest.defaultTestLoader.loadTestsFromName(word, module))
+            suite.addTests(loader.loadTestsFromName(word, module))
     return suite
 
 
