@@ -155,7 +155,7 @@ TEST_CASE("a push wakes one waiter, in order of arrival", "[rendezvous][torch_ke
 }
 
 TEST_CASE("a small request cannot ask for a huge answer, nor fill the memory", "[rendezvous][torch_key_space]") {
-  World world;
+  World world{200u << 20};
   world.ask(set("v", std::string(48u << 20, 'v')));
   CHECK(world.ask(multi_get({"v", "v"})).size() == 16 + (96u << 20));
   CHECK_THROWS_AS(world.ask(multi_get({"v", "v", "v", "v", "v"})), wire::WireError);
@@ -163,6 +163,7 @@ TEST_CASE("a small request cannot ask for a huge answer, nor fill the memory", "
     for (int i = 0; i < 100; ++i) world.ask(push("q", std::string(48u << 20, 'v')));
   };
   CHECK_THROWS_AS(fill(), wire::WireError);
+  CHECK(world.ask(queue_length("q")) == number(3));
 }
 
 TEST_CASE("what the store spends on each entry counts, so that empty values do not fill the memory",

@@ -114,7 +114,7 @@ struct TimedStage {
 
 // The bubble of one step, with as few disturbances by other programs as in the best of several.
 double measure_bubble(ScheduleKind kind) {
-  constexpr int kSteps = 6;  // the first one also sends layouts
+  constexpr int kSteps = 3;  // the first one also sends layouts
   std::vector<std::vector<Clock::time_point>> begins(kStages), ends(kStages);
   std::vector<at::Tensor> gradients(kStages);
   test::run_mesh({1, kStages, 1}, [&](const comm::Groups& groups) {
@@ -146,7 +146,7 @@ double measure_bubble(ScheduleKind kind) {
 // Other programs only lengthen a step, so the shortest of all is closest to what the executor itself adds. On a busy
 // machine it takes longer until one is undisturbed.
 double measure_bubble(ScheduleKind kind, double enough) {
-  constexpr int kMaxRounds = 12;
+  constexpr int kMaxRounds = 30;
   double least = 1;
   for (int round = 0; round < kMaxRounds && least >= enough; ++round) least = std::min(least, measure_bubble(kind));
   return least;
