@@ -89,9 +89,13 @@ plan::Activations measure(const PlanOptions& options, config::JobConfig config, 
   const at::Device device = open_device(planned.is_cpu() ? "cpu" : "auto", alone);
   const auto store = rendezvous::connect_store(alone, Deadline::after(std::chrono::minutes(1)));
   const auto world = comm::make_communicator({.device = device.is_cuda() ? device.index() : -1}, *store);
-  const auto measured = plan::measure_activations(options.model, std::move(config), device, *world);
-  return {plan::activation_bytes(measured),
-          fmt::format("measured on {}", device.is_cpu() ? "the CPU of this machine" : "its GPU")};
+  const auto bytes = [&](bool in_chunks) {
+    config.kernels.chunked_cross_entropy = in_chunks;
+    return plan::activation_bytes(plan::measure_activations(options.model, config, device, *world));
+  };
+  // On CPUs logits exist whole.
+  if (device.is_cpu()) return {bytes(false), "measured on the CPU of this machine"};
+  return {bytes(true), "measured on its GPU", bytes(false)};
 }
 
 plan::PlanReport plan_model(const PlanOptions& options) {

@@ -90,7 +90,11 @@ std::string head_text(const PlanReport& report) {
   if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
   text += known("host memory", report.capacity.host_bytes, "--host_memory SIZE") + "; ";
   if (report.activations) {
-    text += fmt::format("activations {} ({})\n", gibibytes(report.activations->bytes), report.activations->origin);
+    text += fmt::format("activations {} ({})", gibibytes(report.activations->bytes), report.activations->origin);
+    if (const auto whole = report.activations->bytes_with_whole_logits) {
+      text += fmt::format(", {} where logits exist whole (stage 3)", gibibytes(*whole));
+    }
+    text += '\n';
   } else {
     text += "activations come on top: not measured (--measure, or --activations SIZE)\n";
   }
@@ -154,9 +158,15 @@ std::string text_of(config::OffloadDevice device) {
   return name_of(config::kOffloadDevices, device);
 }
 
+int64_t activation_bytes(const std::optional<Activations>& activations, const config::JobConfig& config) {
+  if (!activations) return 0;
+  return config.kernels.chunked_cross_entropy ? activations->bytes
+                                              : activations->bytes_with_whole_logits.value_or(activations->bytes);
+}
+
 Peak peak_of(const PlannedSetting& setting, const PlanReport& report) {
-  const int64_t activations = report.activations ? report.activations->bytes : 0;
-  return memory_plan::peak_of(setting.memory, report.capacity, activations, setting.config.batch.accumulation > 1);
+  return memory_plan::peak_of(setting.memory, report.capacity, activation_bytes(report.activations, setting.config),
+                              setting.config.batch.accumulation > 1);
 }
 
 std::string describe_excess(const Peak& peak, const Capacity& capacity) {
@@ -204,6 +214,8 @@ std::string report_json(const PlanReport& report) {
                 {"settings", Json::array()}};
   if (report.activations) {
     document["activations"] = {{"bytes", report.activations->bytes}, {"origin", report.activations->origin}};
+    const auto whole = report.activations->bytes_with_whole_logits;
+    document["activations"]["bytes_with_whole_logits"] = whole.value_or(report.activations->bytes);
   }
   for (const auto& setting : report.settings) document["settings"].push_back(setting_json(setting, report));
   return dump_json(document, 2) + "\n";

@@ -14,6 +14,9 @@ namespace dslaunch::runtime::engine::plan {
 struct Activations {
   int64_t bytes = 0;
   std::string origin;  // "measured on cpu", "given"
+  // Where the head's logits exist whole (kernels.chunked_cross_entropy false, as by default at stage 3); empty: the
+  // same.
+  std::optional<int64_t> bytes_with_whole_logits = {};
 };
 
 struct PlanReport {
@@ -29,6 +32,9 @@ struct PlanReport {
 
 std::string report_text(const PlanReport& report);
 std::string report_json(const PlanReport& report);
+
+// Of a setting; 0 without any.
+int64_t activation_bytes(const std::optional<Activations>& activations, const config::JobConfig& config);
 
 memory_plan::Peak peak_of(const PlannedSetting& setting, const PlanReport& report);
 

@@ -98,7 +98,7 @@ class Search {
   int64_t activations(const config::JobConfig& config) const {
     const int64_t estimated = estimate(config);
     if (!inputs_.report.activations) return estimated;
-    const auto known = static_cast<double>(inputs_.report.activations->bytes);
+    const auto known = static_cast<double>(activation_bytes(inputs_.report.activations, config));
     if (own_estimate_ > 0)
       return static_cast<int64_t>(known * static_cast<double>(estimated) / static_cast<double>(own_estimate_));
     return static_cast<int64_t>(known * static_cast<double>(config.batch.micro_batch) /
