@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
@@ -102,10 +103,16 @@ void CapturedPass::run(const std::vector<setup::MicroBatch>& batches, int64_t st
   take_results(graphs_[slot]->replay(batches));
 }
 
-// NCCL wants all ranks to replay graphs that were captured together.
+// NCCL wants all ranks to replay graphs that were captured together. A rank whose shapes changed alone would launch a
+// step that others replay.
 ShapeKey CapturedPass::agree_on_shapes(const std::vector<setup::MicroBatch>& batches) {
   ShapeKey own = shapes_of(batches);
-  if (!options_.shapes_vary || world_.size() == 1) return own;
+  if (world_.size() == 1) return own;
+  if (!options_.shapes_vary) {
+    if (!only_shapes_) only_shapes_ = own;
+    DSL_CHECK(own == *only_shapes_, "the batches of all steps have the same shapes");
+    return own;
+  }
   return gather_values(world_, options_.device, hash_of(own));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.hpp"
@@ -69,6 +70,7 @@ class CapturedPass {
   CaptureDecision decision_;         // with `clock`
   bool is_reported_ = false;
   Result<> captured_ = Failure{"no step has been captured yet"};
+  std::optional<ShapeKey> only_shapes_;  // of several ranks whose shapes do not vary
   ShapeBuckets buckets_;
   std::vector<std::unique_ptr<StepGraph>> graphs_;  // by slot of the buckets
 };

@@ -217,3 +217,9 @@ TEST_CASE("shapes that cannot be captured leave the graphs of others in use", "[
   CHECK(run({steps}, {options})[0] == "L.L.L.C.R.L.L.R.L.R.");
   CHECK(errors.text().find("steps of further shapes are not captured") != std::string::npos);
 }
+
+TEST_CASE("shapes that change although they must not end the run instead of a hang", "[engine][captured_pass]") {
+  std::vector<Step> steps = same_shape(5);
+  steps.push_back({3, 1});
+  CHECK_THROWS_WITH(run({steps, steps}, {{}, {}}), Catch::Contains("the same shapes"));
+}
