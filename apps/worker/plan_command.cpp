@@ -193,14 +193,11 @@ std::string suggest_setting(const PlanOptions& options) {
   plan::SuggestInputs inputs;
   inputs.job = job_of(options);
   const auto loaded = plan::load_job(inputs.job);
-  if (loaded.config.pipeline.stages > 1) {
-    command_line::usage_error("--suggest chooses among data-parallel settings: leave pipeline.stages out");
-  }
   inputs.report = report_of(options);
   inputs.report.num_data_ranks = loaded.data_ranks;
   inputs.rates = rates_of(options, loaded.config, inputs.report);
   inputs.positions_per_sample = positions_of_sample(options.model, loaded.config, inputs.report.device);
-  inputs.model = read_models(options.model, loaded.config, inputs.report.device).front();
+  inputs.stages = read_models(options.model, loaded.config, inputs.report.device);
   if (options.measure) inputs.report.activations = measure(options, loaded.config, inputs.report.device);
   const auto suggestion = plan::suggest(inputs);
   write_config(options.suggest, plan::config_text(suggestion.chosen, inputs.job));

@@ -107,9 +107,15 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   const double one_backward = std::max({backward, hidden(gathered_again * gathers + (reduces_at_once ? reductions : 0)),
                                         gathered_again * parameters, reduces_at_once ? down : 0}) /
                               accumulation;
+  // While a pipeline fills and drains: the forwards and backwards of one micro batch in each other stage. zb-h1 fills
+  // that of the backwards with gradients of weights.
+  const bool splits_backward = config.pipeline.schedule == config::PipelineSchedule::kZbH1;
+  const double bubble =
+      static_cast<double>(config.pipeline.stages - 1) * (one_forward + (splits_backward ? 0 : one_backward));
   const double first_forward = std::max({one_forward, hidden(publication), is_delayed ? 0 : host_update});
   const double last_backward = reduces_at_once ? one_backward : std::max({one_backward, hidden(reductions), down});
-  out.step = first_forward + (accumulation - 1) * (one_forward + one_backward) + last_backward + exposed + on_device;
+  out.step =
+      first_forward + (accumulation - 1) * (one_forward + one_backward) + last_backward + bubble + exposed + on_device;
   if (is_delayed) out.step = std::max(out.step, host_update);
   if (offloads_state || offloads_parameters) {
     // What the bounds hide of an update, a run does not hide whole: offload is never predicted to be the faster choice.

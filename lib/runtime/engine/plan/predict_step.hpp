@@ -18,6 +18,7 @@ struct Rates {
   double file_bytes = 0;     // of the host's files, for all its ranks together
 };
 
+// Of a rank: of its stage of a pipeline.
 struct StepWork {
   int64_t num_parameters = 0, num_trained = 0;
   int64_t positions_per_sample = 1;
@@ -40,7 +41,8 @@ struct StepTimes {  // seconds
 
 // Compute: 6 FLOPs for a parameter and a position, 8 with recomputation, and attention with all keys, as FLOPs are
 // reported: kernels that leave out what causal attention does not need take about as long for it. Communication: what
-// each stage of ZeRO moves (docs/zero.md). An update moves 28 bytes a parameter.
+// each stage of ZeRO moves (docs/zero.md). A pipeline's bubble is that of its schedule with stages that take as long as
+// this one; its transfers are not counted. An update moves 28 bytes a parameter.
 StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates);
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -9,6 +9,8 @@
 #include "base/format.hpp"
 #include "config/report.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
+#include "runtime/pipeline/schedule.hpp"
+#include "runtime/pipeline/timeline.hpp"
 #include "runtime/precision/precision_choice.hpp"
 
 namespace dslaunch::runtime::engine::plan {
@@ -26,10 +28,7 @@ bool uses_files(const PlannedSetting& setting) {
 class Search {
  public:
   explicit Search(const SuggestInputs& inputs)
-      : inputs_(inputs),
-        own_(load_job(inputs.job).config),
-        own_estimate_(estimate(own_)),
-        attention_width_(count_attention_width(inputs.model.table)) {}
+      : inputs_(inputs), own_(load_job(inputs.job).config), own_estimate_(largest_estimate(own_)) {}
 
   std::vector<Candidate> run() {
     std::vector<Candidate> out;
@@ -77,26 +76,46 @@ class Search {
     Candidate out;
     out.setting = std::move(setting);
     const config::JobConfig& config = out.setting.config;
-    out.setting.memory =
-        plan_rank(inputs_.model, config, {.device = report.device, .num_data_ranks = report.num_data_ranks});
-    out.activations = activations(config);
+    const PlannedRank rank{.device = report.device, .num_data_ranks = report.num_data_ranks};
+    int64_t most = -1;
+    for (size_t stage = 0; stage < inputs_.stages.size(); ++stage) {
+      const PlannedModel& model = inputs_.stages[stage];
+      auto memory = plan_rank(model, config, rank);
+      const int64_t kept = activations(config, stage);
+      if (const int64_t need = memory.total(memory_plan::Tier::kDevice) + kept; need > most) {
+        most = need;
+        out.setting.memory = memory;
+        out.activations = kept;
+      }
+      StepWork work = work_of(model, config);
+      work.share_kept = share_kept_gathered(model, config, rank);
+      const StepTimes times = predict_step(config, work, inputs_.rates);
+      if (times.step > out.times.step) out.times = times;
+    }
     out.peak =
         memory_plan::peak_of(out.setting.memory, report.capacity, out.activations, config.batch.accumulation > 1);
     out.fit = fit_of(out.peak, report.capacity);
-    StepWork work = work_of(config);
-    work.share_kept =
-        share_kept_gathered(inputs_.model, config, {.device = report.device, .num_data_ranks = report.num_data_ranks});
-    out.times = predict_step(config, work, inputs_.rates);
     return out;
   }
 
-  int64_t estimate(const config::JobConfig& config) const {
-    return estimate_activations(inputs_.model.table, config, config.batch.micro_batch * inputs_.positions_per_sample,
-                                dtype(config));
+  // Of the micro batches that the stage keeps at a time.
+  int64_t estimate(config::JobConfig config, size_t stage) const {
+    const auto schedule = pipeline::plan_schedule(config.pipeline.schedule, static_cast<int>(inputs_.stages.size()),
+                                                  static_cast<int>(stage), static_cast<int>(config.batch.accumulation));
+    config.pipeline.stages = 1;  // the table is that of the stage
+    return pipeline::peak_memory(schedule).live_activations *
+           estimate_activations(inputs_.stages[stage].table, config,
+                                config.batch.micro_batch * inputs_.positions_per_sample, dtype(config));
   }
 
-  int64_t activations(const config::JobConfig& config) const {
-    const int64_t estimated = estimate(config);
+  int64_t largest_estimate(const config::JobConfig& config) const {
+    int64_t largest = 0;
+    for (size_t stage = 0; stage < inputs_.stages.size(); ++stage) largest = std::max(largest, estimate(config, stage));
+    return largest;
+  }
+
+  int64_t activations(const config::JobConfig& config, size_t stage) const {
+    const int64_t estimated = estimate(config, stage);
     if (!inputs_.report.activations) return estimated;
     const auto known = static_cast<double>(activation_bytes(inputs_.report.activations, config));
     if (own_estimate_ > 0)
@@ -109,19 +128,19 @@ class Search {
     return precision::choose_precision(config.precision, config.keep_batch_norm, inputs_.report.device).compute_dtype;
   }
 
-  StepWork work_of(const config::JobConfig& config) const {
-    return {.num_parameters = inputs_.model.table.num_elements(),
-            .num_trained = inputs_.model.table.num_trainable(),
+  StepWork work_of(const PlannedModel& model, const config::JobConfig& config) const {
+    return {.num_parameters = model.table.num_elements(),
+            .num_trained = model.table.num_trainable(),
             .positions_per_sample = inputs_.positions_per_sample,
             .compute_size = static_cast<int64_t>(c10::elementSize(dtype(config))),
             .num_data_ranks = inputs_.report.num_data_ranks,
             .ranks_of_host = inputs_.report.ranks_of_node,
-            .attention_width = attention_width_};
+            .attention_width = count_attention_width(model.table)};
   }
 
   const SuggestInputs& inputs_;
   const config::JobConfig own_;
-  const int64_t own_estimate_, attention_width_;
+  const int64_t own_estimate_;
 };
 
 std::string describe(const Candidate& candidate) {
@@ -216,10 +235,11 @@ std::string config_text(const Candidate& candidate, const JobSource& job) {
 std::string suggestion_text(const Suggestion& suggestion, const SuggestInputs& inputs, const std::string& written_to) {
   const auto& capacity = inputs.report.capacity;
   const Candidate& chosen = suggestion.chosen;
-  std::string text =
-      fmt::format("suggested, of {} settings with {} samples a step on {} data rank{}: {}\n", suggestion.num_candidates,
-                  chosen.setting.config.batch.train_batch, inputs.report.num_data_ranks,
-                  inputs.report.num_data_ranks == 1 ? "" : "s", describe(chosen));
+  std::string text = fmt::format(
+      "suggested, of {} settings with {} samples a step on {} data rank{}{}: {}\n", suggestion.num_candidates,
+      chosen.setting.config.batch.train_batch, inputs.report.num_data_ranks,
+      inputs.report.num_data_ranks == 1 ? "" : "s",
+      inputs.stages.size() > 1 ? fmt::format(" x {} pipeline stages", inputs.stages.size()) : "", describe(chosen));
   text += fmt::format("  predicted step {}\n  peak {}, of it {} activations\n", times_text(chosen.times),
                       peak_text(chosen, capacity), gibibytes(chosen.activations));
   if (suggestion.own && !chosen.setting.is_own) {

@@ -29,7 +29,7 @@ const Rates kRates{.flops = 400e12,
 
 SuggestInputs inputs_of(int64_t gpu_bytes, int64_t host_bytes, int gpus, const std::string& train_batch) {
   SuggestInputs out;
-  out.model = gpt_model({2048, 24, 50304, 1024});
+  out.stages = {gpt_model({2048, 24, 50304, 1024})};
   out.job = {"",
              {{"bf16.enabled", "true", "test"},
               {"train_batch_size", train_batch, "test"},
@@ -134,6 +134,37 @@ TEST_CASE("attention counts as multiply-adds with every key and value", "[runtim
   CHECK(predict_step(config, work, rates).compute == Approx(3 * 2 * 60 * (1000 + 2 * 50 * 10) / 1e12));
 }
 
+TEST_CASE("a pipeline waits while it fills and drains", "[runtime][engine][plan]") {
+  const Rates rates{.flops = 1e12, .device_bytes = 1e15};
+  const StepWork work{.num_parameters = 1'000'000'000, .num_trained = 1'000'000'000};
+  config::JobConfig config;
+  config.batch = {8, 1, 8};
+  config.pipeline.stages = 4;
+  // A forward of a micro batch takes 2 ms, a backward 4; three of each more than the eight of the step.
+  CHECK(predict_step(config, work, rates).step == Approx(11 * 6e-3).epsilon(0.001));
+  config.pipeline.schedule = config::PipelineSchedule::kZbH1;
+  CHECK(predict_step(config, work, rates).step == Approx(8 * 6e-3 + 3 * 2e-3).epsilon(0.001));
+}
+
+TEST_CASE("a pipeline's setting has room for each stage", "[runtime][engine][plan]") {
+  auto inputs = inputs_of(24 * kGiB, 128 * kGiB, 4, "32");
+  inputs.stages = gpt_stages({2048, 24, 50304, 1024}, 4);
+  inputs.job.overrides.push_back({"pipeline.stages", "4", "test"});
+  inputs.report.num_data_ranks = 1;
+  const auto suggestion = suggest(inputs);
+  const auto& config = suggestion.chosen.setting.config;
+  const auto text = suggestion_text(suggestion, inputs, "out.json");
+  CHECK_THAT(text, Contains("on 1 data rank x 4 pipeline stages: ZeRO"));
+  INFO(text);
+  CHECK(config.batch.micro_batch * config.batch.accumulation == 32);
+  CHECK(config.batch.accumulation > 1);  // one micro batch would leave three stages without work
+  CHECK(suggestion.chosen.fit == memory_plan::Fit::kYes);
+  for (const auto& stage : inputs.stages) {
+    const auto memory = plan_rank(stage, config, {.device = at::kCUDA});
+    CHECK(memory.total(memory_plan::Tier::kDevice) < 24 * kGiB);
+  }
+}
+
 TEST_CASE("with room for everything nothing is given up", "[runtime][engine][plan]") {
   const auto inputs = inputs_of(1024 * kGiB, 1024 * kGiB, 1, "32");
   const auto suggestion = suggest(inputs);
@@ -168,7 +199,7 @@ TEST_CASE("the fastest setting that fits is suggested, with the next better one"
   CHECK(written.config.zero.stage == suggestion.chosen.setting.stage);
   CHECK(written.config.zero.offload_optimizer.device == suggestion.chosen.setting.optimizer);
   CHECK(written.config.recomputation.enabled == config.recomputation.enabled);
-  CHECK(plan_rank(inputs.model, written.config, {.device = at::kCUDA, .num_data_ranks = gpus}) ==
+  CHECK(plan_rank(inputs.stages[0], written.config, {.device = at::kCUDA, .num_data_ranks = gpus}) ==
         suggestion.chosen.setting.memory);
 }
 
@@ -197,7 +228,7 @@ TEST_CASE("a suggested config trains", "[runtime][engine][plan]") {
   SuggestInputs inputs;
   inputs.job = {job.folder / "ds.json", {}, 2};
   const auto config = load_job(inputs.job).config;
-  inputs.model = planned_model(*engine::setup::load_model(job.model, config, at::kCPU));
+  inputs.stages = {planned_model(*engine::setup::load_model(job.model, config, at::kCPU))};
   inputs.report.ranks_of_node = inputs.report.num_data_ranks = 2;
   inputs.report.capacity = {{}, host_bytes, 2, false};
   inputs.rates = kRates;
