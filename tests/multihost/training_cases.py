@@ -19,33 +19,25 @@ WORKER = os.path.join(os.path.dirname(DSLAUNCH), "dsworker")
 class Torch(HostCase):
     """PyTorch meets at the port that the agent of node rank 0 holds."""
 
-    GLOO = ("import os, torch, torch.distributed as dist\n"
-            "dist.init_process_group('gloo')\n"
-            "total = torch.tensor([float(dist.get_rank() + 1)])\n"
-            "dist.all_reduce(total)\n"
-            "print('sum', total.item(), dist.get_world_size(), flush=True)\n"
-            "dist.destroy_process_group()\n")
+    SCRIPT = ("import os, torch, torch.distributed as dist\n"
+              "rank, port = int(os.environ['RANK']), int(os.environ['MASTER_PORT'])\n"
+              "store = dist.TCPStore(os.environ['MASTER_ADDR'], port, is_master=False)\n"
+              "store.set(f'from {rank}', str(rank))\n"
+              "print([store.get(f'from {other}').decode() for other in range(3)], flush=True)\n"
+              "dist.init_process_group('gloo')\n"
+              "total = torch.tensor([float(dist.get_rank() + 1)])\n"
+              "dist.all_reduce(total)\n"
+              "print('sum', total.item(), dist.get_world_size(), flush=True)\n"
+              "dist.destroy_process_group()\n")
 
     @long_running
-    def test_a_plain_gloo_script_on_two_hosts(self):
-        script = self.write("gloo.py", self.GLOO)
+    def test_a_script_with_its_own_store_and_gloo_on_two_hosts(self):
+        script = self.write("script.py", self.SCRIPT)
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=2\nnode2 slots=1\n"),
                               "--env", "GLOO_SOCKET_IFNAME=eth0", "--", model_fixture.TORCH_PYTHON, script)
         self.expect(outcome, 0)
+        self.assertEqual(outcome.out.count("['0', '1', '2']"), 3, str(outcome))
         self.assertEqual(outcome.out.count("sum 6.0 3"), 3, str(outcome))
-
-    @long_running
-    def test_a_script_with_its_own_store(self):
-        script = self.write("store.py", "import os, torch.distributed as dist\n"
-                            "rank = int(os.environ['RANK'])\n"
-                            "port = int(os.environ['MASTER_PORT'])\n"
-                            "store = dist.TCPStore(os.environ['MASTER_ADDR'], port, is_master=False)\n"
-                            "store.set(f'from {rank}', str(rank))\n"
-                            "print([store.get(f'from {other}').decode() for other in range(2)], flush=True)\n")
-        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=1\nnode3 slots=1\n"), "--",
-                              model_fixture.TORCH_PYTHON, script)
-        self.expect(outcome, 0)
-        self.assertEqual(outcome.out.count("['0', '1']"), 2, str(outcome))
 
 
 @unittest.skipUnless(model_fixture.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")

@@ -19,6 +19,7 @@ except ImportError:
     sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SUPPORT = os.path.join(os.path.dirname(HERE), "support/python")
 BIN = os.environ["DSLAUNCH_BIN"]
 LIMIT_S = 120
 
@@ -67,15 +68,6 @@ class TorchStore(unittest.TestCase):
         self.assertGreater(len(expected), 90)
         self.assertEqual(got, expected)
 
-    def test_values_beyond_torchs_own_limit(self):
-        script = ("import os, torch.distributed as d\n"
-                  "s = d.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,"
-                  " wait_for_workers=False)\n"
-                  "v = 'abcdefgh' * (8 << 20)\n"
-                  "s.set('k', v)\n"
-                  "print('SAME', s.get('k') == v.encode())\n")
-        self.assertEqual(marked(self, self.dslaunch("--", sys.executable, "-c", script), "SAME"), "True")
-
     def test_plain_scripts_run_as_under_torchrun(self):
         script = os.path.join(HERE, "torch_gloo_script.py")
         expected = marked(self, run(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
@@ -87,14 +79,16 @@ class TorchStore(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(marked(self, self.dslaunch(*options, "--", sys.executable, script), "SEEN"), expected)
 
-    def test_the_port_is_held_before_any_rank_connects(self):
+    def test_the_port_is_held_before_any_rank_connects_and_takes_values_beyond_torchs_own_limit(self):
         # Rank 0 asks only once rank 1 has shown, through the store, that it needs no rank 0 to be there.
-        script = ("import os, torch.distributed as d\n"
+        script = ("import light_torch, os, torch.distributed as d\n"
                   "r = int(os.environ['RANK'])\n"
                   "s = d.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,"
                   " wait_for_workers=False)\n"
-                  "s.set('from1', 'here') if r == 1 else print('GOT', s.get('from1').decode())\n")
-        self.assertEqual(marked(self, self.dslaunch("--num_gpus", "2", "--", sys.executable, "-c", script), "GOT"), "here")
+                  "v = 'abcdefgh' * (8 << 20)\n"
+                  "s.set('from1', v) if r == 1 else print('SAME', s.get('from1') == v.encode())\n")
+        outcome = self.dslaunch("--num_gpus", "2", "--env", f"PYTHONPATH={SUPPORT}", "--", sys.executable, "-c", script)
+        self.assertEqual(marked(self, outcome, "SAME"), "True")
 
     def test_dsworker_uses_the_same_port(self):
         probe = os.path.join(BIN, "rendezvous_probe")

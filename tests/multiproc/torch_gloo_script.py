@@ -1,8 +1,11 @@
 """A plain torch.distributed script as users have them: nothing in it knows of dslaunch. Prints what rank 0 saw."""
 import os
+import sys
 
-import torch
-import torch.distributed as dist
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()

@@ -4,9 +4,11 @@ import signal
 import sys
 import time
 
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 
 class Stuck(Dataset):

@@ -11,7 +11,9 @@ import struct
 import sys
 import threading
 
-import torch.distributed as dist
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import light_torch  # noqa: E402,F401
+import torch.distributed as dist  # noqa: E402
 
 
 def milliseconds(count):

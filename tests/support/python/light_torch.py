@@ -1,7 +1,7 @@
 """PyTorch as tests use it, in two thirds of its time to load; to be imported before torch.
 
 torch/__init__ ends with what computes sizes for its compiler (torch._meta_registrations), and torch.optim imports the
-compiler (torch._dynamo), only to call two of its functions. Whoever asks for anything else of them, as transformers does,
+compiler (torch._dynamo), only to call functions that then do nothing. Whoever asks for anything else of them, as transformers does,
 gets the real ones. Loading makes half a million objects that stay: the collector of garbage need not look at them."""
 import gc
 import importlib
@@ -44,4 +44,5 @@ if sizes:
     gc.enable()
 if "torch._dynamo" not in sys.modules:
     torch._dynamo = LoadedWhenAsked("torch._dynamo", after=sizes, graph_break=lambda *_, **__: None,
-                                    disable=lambda function, *_, **__: function)
+                                    disable=lambda function, *_, **__: function,
+                                    trace_rules=types.SimpleNamespace(clear_lru_cache=lambda: None))  # torch.distributed
