@@ -38,6 +38,15 @@ def full(worlds):
 
 def fast(worlds):
     """The same rows for every choice of worlds: a world's rows do not depend on which others are run."""
+    rows = list(of_every_model())
+    for world in filter(worlds.__contains__, WORLDS):
+        rows += missing(world, [row for row in rows if row.world == world])
+    rows += pipelines()
+    return [row for row in rows if row.world in worlds]
+
+
+@functools.cache
+def of_every_model():
     choices = list(itertools.product(ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS, VARIANTS))
     seen, rows = collections.Counter(), []
     for model, world in ((model, world) for number, model in enumerate(MODELS) for world in worlds_of(number)):
@@ -47,10 +56,7 @@ def fast(worlds):
         best = max(groups, key=lambda group: newest([seen[pair] for pair in pairs(group)]))
         rows.append(best)
         seen.update(pairs(best))
-    for world in filter(worlds.__contains__, WORLDS):
-        rows += missing(world, [row for row in rows if row.world == world])
-    rows += pipelines()
-    return [row for row in rows if row.world in worlds]
+    return rows
 
 
 def newest(times):
@@ -70,6 +76,7 @@ def meshes_and_models():
             for model, num_layers in PIPELINE_MODELS.items() if num_layers >= pipe]
 
 
+@functools.cache
 def pipelines():
     """Of the fast set: the rest of each row such that most new pairs of values meet."""
     choices = list(itertools.product(ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS, PIPELINE_VARIANTS))
@@ -104,14 +111,15 @@ def settings(group):
     and every optimizer in every precision with and without accumulation."""
     found = {(group.accumulation, group.precision, group.optimizer)}
     of_their_own = {"world", "model"}
-    for (i, a), (j, b) in pairs(group):
+    for i, a, j, b in pairs(group):
         names = {Group._fields[i], Group._fields[j]}
         if not names & of_their_own and names != {"optimizer", "variant"}:
-            found.add(((i, a), (j, b)))
+            found.add((i, a, j, b))
     return found
 
 
 @functools.cache
 def pairs(group, num_dimensions=7):
-    """Without the number of stages, which is 1 in all rows but those of pipelines."""
-    return list(itertools.combinations(enumerate(group[:num_dimensions]), 2))
+    """(dimension, value, dimension, value) of each. Without the number of stages, which is 1 in all rows but those of
+    pipelines."""
+    return [(*one, *other) for one, other in itertools.combinations(enumerate(group[:num_dimensions]), 2)]

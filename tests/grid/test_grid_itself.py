@@ -145,7 +145,7 @@ class Selection(unittest.TestCase):
             number = {"PRECISIONS": 3, "OPTIMIZERS": 5, "VARIANTS": 6}  # places in a group
             for a in getattr(dimensions, first):
                 for b in getattr(dimensions, second):
-                    self.assertIn(((number[first], a), (number[second], b)), met)
+                    self.assertIn((number[first], a, number[second], b), met)
 
     def test_the_fast_set_holds_more_than_a_thousand_cases_and_each_pair_of_settings_in_every_world(self):
         rows = selection.fast(dimensions.WORLDS)
