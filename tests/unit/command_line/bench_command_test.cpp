@@ -11,6 +11,8 @@
 #include "apps/launcher/commands.hpp"
 #include "apps/launcher/fio_rate.hpp"
 #include "apps/worker/commands.hpp"
+#include "base/log.hpp"
+#include "base/scope_exit.hpp"
 #include "config/load.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
@@ -121,6 +123,7 @@ TEST_CASE("bench io measures a directory and leaves nothing in it", "[launcher][
 }
 
 TEST_CASE("bench step reports a model's steps, here beside eager TorchScript", "[worker][bench]") {
+  const ScopeExit restore([level = log::level()] { log::set_level(level); });  // JobFiles lowers it
   const test::JobFiles job(test::make_mixed_net());
   const std::string config = job.folder.write("ds.json", job.config(test::json::object()).dump());
   const auto answer = [&](std::vector<std::string> words) {
@@ -139,7 +142,7 @@ TEST_CASE("bench step reports a model's steps, here beside eager TorchScript", "
   CHECK(document["eager_torchscript"]["replaced_operators"].empty());
   CHECK_THAT(answer({"--config", config, "--set", "bf16.enabled=true"}),
              Catch::Contains("\nbf16, ZeRO 0, micro batch 12 x 1 accumulation step, on cpu\n") &&
-                 Catch::Contains("\ncaptured    no: graph_harvesting is off\n"));
+                 Catch::Contains("\ncaptured    no: it needs a GPU\n"));
   job.folder.write("no_data.json", "{}");
   CHECK_THAT(
       message_of(ExitCode::kBadInput, "",
