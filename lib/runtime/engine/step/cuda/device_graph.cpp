@@ -19,14 +19,16 @@ namespace {
 class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(c10::Device device, const CudaGraph* shares)
-      : device_(device), pool_(shares != nullptr ? shares->pool_ : at::cuda::graph_pool_handle()) {}
+      : device_(device),
+        pool_(shares != nullptr ? shares->pool_ : at::cuda::graph_pool_handle()),
+        stream_(shares != nullptr ? shares->stream_
+                                  : c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
 
   void capture(const std::function<void()>& work) override {
     const c10::cuda::CUDAGuard guard(device_);
     // Memory cached by earlier steps without a graph would stay allocated beside the graph's own pool.
     c10::cuda::CUDACachingAllocator::emptyCache();
-    const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
-    const c10::cuda::CUDAStreamGuard on_stream(stream);
+    const c10::cuda::CUDAStreamGuard on_stream(stream_);
     const auto& random = generator_state(device_);
     graph_.emplace(/*keep_graph=*/true);  // instantiated by a separate call
     // Thread-local capture: other threads may query events and allocate memory meanwhile.
@@ -39,9 +41,9 @@ class CudaGraph final : public DeviceGraph {
       graph_->instantiate();
       // The generator's seed and offset are on the device, and capture_begin() has set them on this stream: a replay on
       // another stream sets them again and must run after that.
-      stream.synchronize();
+      stream_.synchronize();
     } catch (...) {
-      if (!is_ended) abort_capture(stream);
+      if (!is_ended) abort_capture(stream_);
       graph_.reset();
       if (!is_ended) c10::cuda::CUDACachingAllocator::releasePool(device_.index(), pool_);
       // LibTorch's generator would still consider itself in a capture.
@@ -75,6 +77,7 @@ class CudaGraph final : public DeviceGraph {
 
   const c10::Device device_;
   const c10::MempoolId_t pool_;
+  const c10::cuda::CUDAStream stream_;  // one for all that share memory: cuBLAS has 32 MiB of workspace for each stream
   std::optional<at::cuda::CUDAGraph> graph_;
 };
 
