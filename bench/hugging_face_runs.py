@@ -3,6 +3,7 @@ this folder."""
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from array import array
