@@ -13,7 +13,7 @@ namespace dslaunch::worker {
 
 // `requested_device`: "auto" | "cpu" | "cuda". With CUDA: loads the CUDA module and takes device local_rank, or device
 // 0 if the launcher made only one visible. `ended` is told each part of it when it is done. Throws UserError(69) when
-// there is no CUDA module, driver or device.
+// the CUDA module, a driver or a device is missing.
 at::Device open_device(const std::string& requested_device, const rendezvous::LaunchEnv& env,
                        const std::function<void(const char*)>& ended = {});
 

@@ -50,7 +50,7 @@ class LineDeduplicator {
     Stream stream;
     std::string line;
     std::vector<int> ranks;
-    Time until;                   // it waits no longer
+    Time until;                   // the end of its wait
     int first = 0;                // the rank whose line it is
     bool numbers_differ = false;  // of the others
   };
