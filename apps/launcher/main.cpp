@@ -23,8 +23,8 @@ int report(ExitCode code, const std::string& message) {
 // command ends by SIGPIPE as `cat` does, whatever its parent did with SIGPIPE.
 int with_output_written(int code) {
   const OutputState state = standard_output_state();
-  if (code != 0 || state == OutputState::kWritten) return code;
   if (state == OutputState::kReaderClosed) exit_as_sigpipe();
+  if (code != 0 || state == OutputState::kWritten) return code;
   return report(ExitCode::kIoError, "cannot write all output to standard output: is its disk full?");
 }
 
