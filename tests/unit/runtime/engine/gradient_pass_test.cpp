@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "support/one_weight.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace dslaunch;
@@ -22,22 +23,9 @@ std::vector<pipeline::Action> plan_pass(int num_micro_batches) {
   return pipeline::plan_schedule(pipeline::ScheduleKind::k1F1B, /*num_stages=*/1, /*stage=*/0, num_micro_batches);
 }
 
-ParameterTable one_weight() {
-  ParameterTable table;
-  table.parameters.push_back({"w", {2}, 2, at::kFloat, true, 0, {}});
-  table.units = {{"", {0}}};
-  return table;
-}
-
-ShardingOptions replicated() {
-  ShardingOptions options;
-  options.compute_dtypes = {at::kFloat};
-  return options;
-}
-
 // A model of one weight in place of a traced one: the loss is the sum of weight * input, so the input is the gradient.
 struct Fake {
-  ParameterTable table = one_weight();
+  ParameterTable table = test::one_weight();
   StepStreams streams{at::kCPU, false};
   FlatParameters parameters;
   precision::LossScaling loss_scaling;
@@ -46,7 +34,7 @@ struct Fake {
   std::vector<std::string> order;
 
   explicit Fake(comm::Communicator& group, const config::LossScale& scale = {})
-      : parameters(table, replicated(), streams, group, group), loss_scaling(scale, at::kCPU) {
+      : parameters(table, test::replicated(), streams, group, group), loss_scaling(scale, at::kCPU) {
     parameters.load([](int, int64_t, at::Tensor out) { out.fill_(1); });
   }
 

@@ -13,6 +13,7 @@
 
 #include "support/captured_output.hpp"
 #include "support/mesh_threads.hpp"
+#include "support/one_weight.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -43,19 +44,6 @@ class FakeGraph final : public DeviceGraph {
   std::function<void()> work_;
 };
 
-ParameterTable one_weight() {
-  ParameterTable table;
-  table.parameters.push_back({"w", {2}, 2, at::kFloat, true, 0, {}});
-  table.units = {{"", {0}}};
-  return table;
-}
-
-ShardingOptions replicated() {
-  ShardingOptions options;
-  options.compute_dtypes = {at::kFloat};
-  return options;
-}
-
 // A model of one weight of two elements: the loss is the sum of weight * input over the rows of the input, so the
 // gradient is the sum of the rows.
 class Rank {
@@ -67,7 +55,7 @@ class Rank {
   };
 
   Rank(comm::Communicator& world, Options options)
-      : parameters_(table_, replicated(), streams_, world, world),
+      : parameters_(table_, test::replicated(), streams_, world, world),
         loss_scaling_({}, at::kCPU),
         pass_(
             {.actions = pipeline::plan_schedule(pipeline::ScheduleKind::k1F1B, 1, 0, 1)},
@@ -111,7 +99,7 @@ class Rank {
     return loss;
   }
 
-  ParameterTable table_ = one_weight();
+  ParameterTable table_ = test::one_weight();
   StepStreams streams_{at::kCPU, false};
   FlatParameters parameters_;
   precision::LossScaling loss_scaling_;
@@ -185,7 +173,7 @@ TEST_CASE("a capture that fails on one rank is launched on all, now and later", 
   failing.capture_fails = [] { return true; };
   test::CapturedOutput errors(2);
   const auto logs = run({same_shape(6), same_shape(6)}, {{}, failing});
-  CHECK(logs[0] == "L.L.L.CL.L.");  // captured in vain
+  CHECK(logs[0] == "L.L.L.CL.L.");  // a capture that failed
   CHECK(logs[1] == "L.L.L.L.L.L.");
   CHECK(errors.text().find("has no effect: operation not permitted") != std::string::npos);
 }

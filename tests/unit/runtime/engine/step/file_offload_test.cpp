@@ -111,6 +111,31 @@ json parameters_in_files(const std::string& directory, const json& more = json::
   return in_files(directory, test::with({{"max_in_cpu", 0}, {"buffer_size", 2048}, {"buffer_count", 3}}, more));
 }
 
+struct DiskFault {
+  bool is_write = false;
+  int error = 0;  // errno
+};
+
+// The disk works for one step and then fails.
+void expect_failed_step(const test::JobFiles& job, const json& config, const test::TempDir& swap, DiskFault fault) {
+  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
+    std::atomic<bool> is_broken{false};
+    test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
+                         return is_broken && block.is_write == fault.is_write ? std::optional<int64_t>(-fault.error)
+                                                                              : std::nullopt;
+                       }));
+    rank.step();
+    rank.owned_state();  // the update has been written
+    is_broken = true;
+    const std::vector<std::string> words{fault.is_write ? "write" : "read", "at offset", swap.path(),
+                                         describe_errno(fault.error)};
+    test::expect_error(ExitCode::kIoError, words, [&] {
+      rank.step();
+      rank.owned_state();
+    });
+  });
+}
+
 }  // namespace
 
 TEST_CASE("state in files changes no bit of a run", "[runtime][engine][offload]") {
@@ -159,20 +184,7 @@ TEST_CASE("a disk that fails in the middle of a step ends the run", "[runtime][e
   const int error = GENERATE(EIO, ENOSPC);
   const json keys{{"pipeline_read", true}, {"pipeline_write", true}};
   const auto config = job.config(zero(2, {{"offload_optimizer", in_files(swap.path(), keys)}}));
-  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
-    std::atomic<bool> is_broken{false};
-    test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
-                         return is_broken && block.is_write == is_write ? std::optional<int64_t>(-error) : std::nullopt;
-                       }));
-    rank.step();
-    rank.owned_state();  // the update has been written
-    is_broken = true;
-    const std::vector<std::string> words{is_write ? "write" : "read", "at offset", swap.path(), describe_errno(error)};
-    test::expect_error(ExitCode::kIoError, words, [&] {
-      rank.step();
-      rank.owned_state();
-    });
-  });
+  expect_failed_step(job, config, swap, {is_write, error});
 }
 
 TEST_CASE("state that a failed update has left is never saved", "[runtime][engine][offload]") {
@@ -385,20 +397,7 @@ TEST_CASE("a failing disk under parameters ends the run with its offset", "[runt
   const int error = GENERATE(EIO, ENOSPC);
   const auto config = job.config(
       zero(3, {{"offload_optimizer", {{"device", "cpu"}}}, {"offload_param", parameters_in_files(swap.path())}}));
-  test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
-    std::atomic<bool> is_broken{false};
-    test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
-                         return is_broken && block.is_write == is_write ? std::optional<int64_t>(-error) : std::nullopt;
-                       }));
-    rank.step();
-    rank.owned_state();
-    is_broken = true;
-    const std::vector<std::string> words{is_write ? "write" : "read", "at offset", swap.path(), describe_errno(error)};
-    test::expect_error(ExitCode::kIoError, words, [&] {
-      rank.step();
-      rank.owned_state();
-    });
-  });
+  expect_failed_step(job, config, swap, {is_write, error});
 }
 
 TEST_CASE("short reads and writes of parameters are continued", "[runtime][engine][offload]") {
