@@ -12,11 +12,7 @@ std::optional<BenchOptions> read_bench_options(const std::vector<std::string>& a
   CommandLine line("bench", "bench MODEL.pt [options]", "bench model.pt --config ds.json --data train.safetensors");
   line.operand("MODEL.pt", options.model, "what torch.jit.save wrote");
   line.text("--config", options.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
-  line.app()
-      .add_option("--set", options.sets, "wins over the config, e.g. bf16.enabled=true; repeatable")
-      ->type_name("KEY=VALUE")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
+  add_set_option(line, options.sets, "bf16.enabled=true");
   add_run_flags(line, config::FlagGroup::kData, options.flags);
   line.text("--device", options.device, "auto: a GPU if there are any, else CPU", "auto|cpu|cuda");
   line.value_from(1, "--steps", options.steps, "timed steps (20; on CPUs 5)", "N");

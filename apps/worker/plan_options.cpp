@@ -25,11 +25,7 @@ std::optional<PlanOptions> read_plan_options(const std::vector<std::string>& arg
   CommandLine line("plan", "plan MODEL.pt [options]", "plan model.pt --config ds.json --num_gpus 8 --gpu_memory 80GiB");
   line.app().add_option("MODEL.pt", options.model, "what torch.jit.save wrote");
   line.text("--config", options.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
-  line.app()
-      .add_option("--set", options.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable")
-      ->type_name("KEY=VALUE")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
+  add_set_option(line, options.sets, "optimizer.params.lr=1e-4");
   add_run_flags(line, config::FlagGroup::kParallel, options.flags);
   add_run_flags(line, config::FlagGroup::kData, options.flags);
   line.text("--device", options.device, "auto: GPUs if there is one or --gpu_memory is given, else CPU ranks",

@@ -1,5 +1,6 @@
 #include "train_options.hpp"
 
+#include "base/format.hpp"
 #include "command_line.hpp"
 
 namespace dslaunch::worker {
@@ -26,11 +27,7 @@ void add_run_flag(CommandLine& line, const config::RunFlag& flag, config::RunFla
 void add_run_options(CommandLine& line, TrainOptions& to) {
   line.operand("MODEL.pt", to.model, "what torch.jit.save wrote");
   line.text("--config", to.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
-  line.app()
-      .add_option("--set", to.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable")
-      ->type_name("KEY=VALUE")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
+  add_set_option(line, to.sets, "optimizer.params.lr=1e-4");
   line.text("--run_dir", to.run_dir, "directory for results (" + to.run_dir + ")", "DIR");
   for (const auto& flag : config::run_flags()) add_run_flag(line, flag, to.flags);
   line.text("--begin_from", to.begin_from, "with --resume auto, where this job saved nothing: what to resume from",
@@ -48,6 +45,14 @@ void add_rank_options(CommandLine& line, TrainOptions& to) {
 }
 
 }  // namespace
+
+void add_set_option(CommandLine& line, std::vector<std::string>& sets, const char* example) {
+  line.app()
+      .add_option("--set", sets, fmt::format("wins over the config, e.g. {}; repeatable", example))
+      ->type_name("KEY=VALUE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
 
 void add_run_flags(CommandLine& line, config::FlagGroup group, config::RunFlags& flags) {
   for (const auto& flag : config::run_flags()) {

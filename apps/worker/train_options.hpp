@@ -21,6 +21,8 @@ struct TrainOptions {
 };
 
 class CommandLine;
+// --set, with an `example` of KEY=VALUE. `sets` must outlive the command line.
+void add_set_option(CommandLine& line, std::vector<std::string>& sets, const char* example);
 // Declares the flags of one group; those that are given are set in `flags`, which must outlive the command line.
 void add_run_flags(CommandLine& line, config::FlagGroup group, config::RunFlags& flags);
 
