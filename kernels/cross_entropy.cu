@@ -1,5 +1,9 @@
 #undef NDEBUG  // a label out of range ends the job in release builds too, as PyTorch's does
+#include <cuda_pipeline_primitives.h>
+
+#include <algorithm>
 #include <cassert>
+#include <cstring>
 
 #include "kernels/block_pair_sum.cuh"
 #include "kernels/cross_entropy.h"
@@ -10,19 +14,29 @@ namespace dslaunch::kernels {
 namespace {
 
 constexpr int kTotalThreads = 1024;
-constexpr int kCachedRowThreads = 1024;
+constexpr int kLongRowThreads = 1024;
+constexpr size_t kLongRow = 16384;  // classes from which a row keeps all those threads busy
 constexpr float kInfinity = __builtin_huge_valf();
 
-// For 16-bit types the error of the fast exponential is far below the rounding of the logits themselves. It flushes
-// denormals, which __expf takes several instructions to keep.
+// exp(x - shift) for many x. For 16-bit types the error of the fast exponential is far below the rounding of the logits
+// themselves. It flushes denormals, which __expf takes several instructions to keep.
 template <ElementType kType>
-__device__ inline float exponential(float value) {
-  if constexpr (kType == ElementType::kFloat32) return expf(value);
-  constexpr float kLog2OfE = 1.4426950408889634F;
-  float out;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value * kLog2OfE));
-  return out;
-}
+class ShiftedExponential {
+ public:
+  __device__ explicit ShiftedExponential(float shift)
+      : shift_(kType == ElementType::kFloat32 ? shift : shift * kLog2OfE) {}
+  __device__ float operator()(float x) const {
+    if constexpr (kType == ElementType::kFloat32) return expf(x - shift_);
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(fmaf(x, kLog2OfE, -shift_)));
+    return out;
+  }
+
+ private:
+  static constexpr float kLog2OfE = 1.4426950408889634F;
+
+  float shift_;
+};
 
 // Groups of eight elements that a thread has in flight at once.
 constexpr int kEights = 2;
@@ -62,8 +76,9 @@ struct RunningSum {
 
   template <ElementType kType>
   __device__ void join(const RunningSum& other) {
-    const float both = fmaxf(largest, other.largest), from = reference(both);
-    sum = sum * exponential<kType>(largest - from) + other.sum * exponential<kType>(other.largest - from);
+    const float both = fmaxf(largest, other.largest);
+    const ShiftedExponential<kType> exponential(reference(both));
+    sum = sum * exponential(largest) + other.sum * exponential(other.largest);
     largest = both;
   }
   template <ElementType kType>
@@ -74,14 +89,14 @@ struct RunningSum {
 #pragma unroll
       for (int k = 0; k < kEach; ++k) most = fmaxf(most, values[v][k]);
     }
-    const float from = reference(most);
+    const ShiftedExponential<kType> exponential(reference(most));
     float more = 0.0F;
 #pragma unroll
     for (int v = 0; v < kEights; ++v) {
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) more += exponential<kType>(values[v][k] - from);
+      for (int k = 0; k < kEach; ++k) more += exponential(values[v][k]);
     }
-    sum = sum * exponential<kType>(largest - from) + more;
+    sum = sum * exponential(largest) + more;
     largest = most;
   }
 };
@@ -144,24 +159,28 @@ __device__ inline void write_gradient(const char* row, size_t classes, int64_t l
   if (!aligned) span.head = classes, span.num_eights = 0;
   const char* eights = row + span.head * kElementBytes<kType>;
   char* out_eights = out + span.head * kElementBytes<kType>;
-  const auto value_at = [&](float logit, size_t c) {
-    const float probability = exponential<kType>(logit - log_sum);
-    return (static_cast<int64_t>(c) == label ? probability - 1.0F : probability) * factor;
-  };
+  const ShiftedExponential<kType> probability(log_sum);
+  const size_t label_place = static_cast<size_t>(label) - span.head;  // among the eights; it may lie outside them
 #pragma unroll 4
   for (size_t eight = threadIdx.x; eight < span.num_eights; eight += blockDim.x) {
-    const size_t i = eight * kEach;
     float values[kEach] = {};
     if (counts) {
-      load8_wide<kType>(eights, i, values);
+      load8_wide<kType>(eights, eight * kEach, values);
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) values[k] = value_at(values[k], span.head + i + k);
+      for (int k = 0; k < kEach; ++k) values[k] = probability(values[k]);
+      if (eight == label_place / kEach) {
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) values[k] -= label_place % kEach == k ? 1.0F : 0.0F;
+      }
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) values[k] *= factor;
     }
-    store8_wide<kType>(out_eights, i, values);
+    store8_wide<kType>(out_eights, eight * kEach, values);
   }
   for (size_t k = threadIdx.x; k < span.num_outside(); k += blockDim.x) {
     const size_t c = span.outside(k);
-    store_element<kType>(out, c, counts ? value_at(load_element<kType>(row, c), c) : 0.0F);
+    const float one = static_cast<int64_t>(c) == label ? 1.0F : 0.0F;
+    store_element<kType>(out, c, counts ? (probability(load_element<kType>(row, c)) - one) * factor : 0.0F);
   }
 }
 
@@ -223,25 +242,74 @@ __global__ void cross_entropy_gradient_kernel(const CrossEntropyArguments a, con
                         *weight * *upstream, const_cast<char*>(row_of<kType>(gradient, index, a.stride)), aligned);
 }
 
-// The second reading of a row comes from the L2 cache, as long as the rows of all blocks fit there.
+// The loss of the row at `from`, which only its block reads, and its gradient, written to `to`, which may be the same.
 template <ElementType kType>
-__global__ void __launch_bounds__(kCachedRowThreads)
-    cross_entropy_to_gradient_kernel(const CrossEntropyArguments a, const float* weight, float* losses, float* log_sums,
-                                     void* logits) {
-  const size_t index = blockIdx.x;
-  const int64_t label = label_of(a, index);
-  char* row = const_cast<char*>(row_of<kType>(logits, index, a.stride));
+__device__ inline void row_to_gradient(const CrossEntropyArguments& a, size_t index, int64_t label, float factor,
+                                       const char* from, char* to, float* losses, float* log_sums) {
   float log_sum = 0.0F;
   if (label >= 0) {
     // Before the block's threads have met for the sum: after that others overwrite the logit.
-    const float of_label = load_element<kType>(row, static_cast<size_t>(label));
-    log_sum = log_sum_of<kType>(row, a.classes);
+    const float of_label = load_element<kType>(from, static_cast<size_t>(label));
+    log_sum = log_sum_of<kType>(from, a.classes);
     if (threadIdx.x == 0) losses[index] = log_sum - of_label;
   } else if (threadIdx.x == 0) {
     losses[index] = 0.0F;
   }
   if (threadIdx.x == 0) log_sums[index] = log_sum;
-  write_gradient<kType>(row, a.classes, label, log_sum, *weight, row, /*aligned=*/true);
+  write_gradient<kType>(from, a.classes, label, log_sum, factor, to, /*aligned=*/true);
+}
+
+// The second reading of a row comes from the L2 cache, as long as the rows of all blocks fit there.
+template <ElementType kType>
+__global__ void __launch_bounds__(kLongRowThreads)
+    cross_entropy_to_gradient_kernel(const CrossEntropyArguments a, const float* weight, float* losses, float* log_sums,
+                                     void* logits) {
+  const size_t index = blockIdx.x;
+  char* row = const_cast<char*>(row_of<kType>(logits, index, a.stride));
+  row_to_gradient<kType>(a, index, label_of(a, index), *weight, row, row, losses, log_sums);
+}
+
+// Begins to copy a row into shared memory; both are 16-byte aligned.
+template <ElementType kType>
+__device__ inline void begin_copy(char* to, const char* row, size_t classes) {
+  const RowSpan<kType> span(row, classes);
+  for (size_t eight = threadIdx.x; eight < span.num_eights; eight += blockDim.x) {
+    const size_t at = eight * kEach * kElementBytes<kType>;
+#pragma unroll
+    for (size_t part = 0; part < kEach * kElementBytes<kType>; part += 16) {
+      __pipeline_memcpy_async(to + at + part, row + at + part, 16);
+    }
+  }
+  for (size_t k = threadIdx.x; k < span.num_outside(); k += blockDim.x) {
+    const size_t at = span.outside(k) * kElementBytes<kType>;
+    memcpy(to + at, row + at, kElementBytes<kType>);
+  }
+}
+
+// The same for long rows: while a block works on a row in shared memory its next row is copied there, so that each is
+// read from memory once, and memory is busy all the time.
+template <ElementType kType>
+__global__ void __launch_bounds__(kLongRowThreads, 1)
+    cross_entropy_to_gradient_staged_kernel(const CrossEntropyArguments a, const float* weight, float* losses,
+                                            float* log_sums, void* logits, size_t staged_bytes) {
+  extern __shared__ uint4 staged_rows[];
+  char* const staged = reinterpret_cast<char*>(staged_rows);
+  const float factor = *weight;
+  const auto begin = [&](size_t index, size_t place) {
+    if (index < a.rows && label_of(a, index) >= 0) {
+      begin_copy<kType>(staged + place * staged_bytes, row_of<kType>(logits, index, a.stride), a.classes);
+    }
+    __pipeline_commit();
+  };
+  begin(blockIdx.x, 0);
+  for (size_t index = blockIdx.x, place = 0; index < a.rows; index += gridDim.x, place ^= 1) {
+    begin(index + gridDim.x, place ^ 1);
+    __pipeline_wait_prior(1);
+    __syncthreads();  // every thread's part of the row is there
+    row_to_gradient<kType>(a, index, label_of(a, index), factor, staged + place * staged_bytes,
+                           const_cast<char*>(row_of<kType>(logits, index, a.stride)), losses, log_sums);
+    __syncthreads();  // it has been read
+  }
 }
 
 // Threads of a row's block: few classes do not keep many threads busy.
@@ -251,7 +319,50 @@ unsigned row_threads(size_t classes) {
 
 // Two blocks of long rows on a multiprocessor: rows of 100 kB on all of an H100 take half of its L2 cache.
 unsigned cached_row_threads(size_t classes) {
-  return classes <= 16384 ? row_threads(classes) : kCachedRowThreads;
+  return classes <= kLongRow ? row_threads(classes) : kLongRowThreads;
+}
+
+struct Device {
+  int multiprocessors = 0, block_shared_bytes = 0;
+};
+
+cudaError_t get_device(Device& out) {
+  int device = 0;
+  cudaError_t result = cudaGetDevice(&device);
+  if (result == cudaSuccess) {
+    result = cudaDeviceGetAttribute(&out.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (result == cudaSuccess) {
+    result = cudaDeviceGetAttribute(&out.block_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  return result;
+}
+
+// Of a row in shared memory.
+template <ElementType kType>
+size_t staged_bytes_of(size_t classes) {
+  return (classes * kElementBytes<kType> + 15) / 16 * 16;
+}
+
+template <ElementType kType>
+bool can_stage(const CrossEntropyArguments& a, const void* logits, const Device& device) {
+  constexpr size_t kReserved = 1024;  // what the kernel's variables take, and more
+  return a.classes > kLongRow && on_16_bytes(logits) && a.stride * kElementBytes<kType> % 16 == 0 &&
+         2 * staged_bytes_of<kType>(a.classes) + kReserved <= static_cast<size_t>(device.block_shared_bytes);
+}
+
+template <ElementType kType>
+cudaError_t launch_staged(const CrossEntropyArguments& a, const float* weight, float* losses, float* log_sums,
+                          void* logits, const Device& device, cudaStream_t stream) {
+  const auto kernel = cross_entropy_to_gradient_staged_kernel<kType>;
+  const size_t row_bytes = staged_bytes_of<kType>(a.classes);
+  const cudaError_t result =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(2 * row_bytes));
+  if (result != cudaSuccess) return result;
+  const size_t blocks = std::min(a.rows, static_cast<size_t>(device.multiprocessors));
+  kernel<<<static_cast<unsigned>(blocks), kLongRowThreads, 2 * row_bytes, stream>>>(a, weight, losses, log_sums, logits,
+                                                                                  row_bytes);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -285,7 +396,13 @@ cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& a, const 
 cudaError_t launch_cross_entropy_to_gradient(const CrossEntropyArguments& a, const float* weight, float* losses,
                                              float* log_sums, void* logits, cudaStream_t stream) {
   if (a.rows == 0 || a.classes == 0) return cudaSuccess;
+  Device device;
+  const cudaError_t result = get_device(device);
+  if (result != cudaSuccess) return result;
   return with_type(a.type, [&](auto type) {
+    if (can_stage<type>(a, logits, device)) {
+      return launch_staged<type>(a, weight, losses, log_sums, logits, device, stream);
+    }
     cross_entropy_to_gradient_kernel<type><<<static_cast<unsigned>(a.rows), cached_row_threads(a.classes), 0, stream>>>(
         a, weight, losses, log_sums, logits);
     return cudaGetLastError();

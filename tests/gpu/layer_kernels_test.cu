@@ -250,6 +250,9 @@ void test_layer_kernels() {
         test_cross_entropy({rows, classes, type, 0, 1});
       }
     }
+    for (const size_t classes : {17000, 17001}) {  // more rows than multiprocessors
+      test_cross_entropy({300, classes, type, 0, 0, 17016 - classes});
+    }
     for (const size_t columns : {8, 24, 256, 768, 2048, 2056, 4096, 5120, 8192}) {
       for (const size_t rows : {1, 3, 777}) test_layer_norm(rows, columns, type);
     }
