@@ -361,7 +361,7 @@ cudaError_t launch_staged(const CrossEntropyArguments& a, const float* weight, f
   if (result != cudaSuccess) return result;
   const size_t blocks = std::min(a.rows, static_cast<size_t>(device.multiprocessors));
   kernel<<<static_cast<unsigned>(blocks), kLongRowThreads, 2 * row_bytes, stream>>>(a, weight, losses, log_sums, logits,
-                                                                                  row_bytes);
+                                                                                    row_bytes);
   return cudaGetLastError();
 }
 

@@ -16,13 +16,6 @@ using torch::autograd::variable_list;
 using units::as_rows;
 using units::WeightLayout;
 
-at::Tensor column_sums(const at::Tensor& rows) {
-  if (at::GradMode::is_enabled()) return rows.sum(0);  // second-order gradients are wanted
-  at::Tensor sums = at::empty({rows.size(1)}, rows.options());
-  layer_functions().column_sums(rows.contiguous(), sums);
-  return sums;
-}
-
 // As PyTorch's operators compute it where weights require gradients. They would not fold the dims of `input` here,
 // where the transposed weight has no history.
 at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -73,7 +66,7 @@ class Product : public torch::autograd::Function<Product> {
       gradients[1] = weight_gradient({input, rows, layout}, weight, context->saved_data["writes_gradient"].toBool());
     }
     if (has_bias && context->needs_input_grad(2)) {
-      gradients[2] = context->saved_data["sums_bias"].toBool() ? column_sums(rows) : rows.sum(0);
+      gradients[2] = context->saved_data["sums_bias"].toBool() ? sum_columns(rows) : rows.sum(0);
     }
     return gradients;
   }

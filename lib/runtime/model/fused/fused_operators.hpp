@@ -59,4 +59,8 @@ at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, Produ
 at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
                        const at::Scalar& beta = 1, const at::Scalar& alpha = 1, ProductOptions options = {});
 
+// `out`, a product to which `bias` [columns] was added without its history: the gradient of `out` is summed over its
+// rows into that of the bias. `out` has any dims whose last ones hold the columns.
+at::Tensor with_bias(const at::Tensor& out, const at::Tensor& bias);
+
 }  // namespace dslaunch::runtime::model::fused

@@ -55,4 +55,7 @@ inline constexpr const char* kLayerFunctionsSymbol = "dslaunch_cuda_layer_functi
 // Any thread. Throws UserError 69 when there is no CUDA module to load.
 const LayerFunctions& layer_functions();
 
+// rows [rows, columns] -> [columns]; LayerFunctions::column_sums() unless second-order gradients are wanted.
+at::Tensor sum_columns(const at::Tensor& rows);
+
 }  // namespace dslaunch::runtime::model::fused

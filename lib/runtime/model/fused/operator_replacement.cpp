@@ -64,6 +64,14 @@ void addmm_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
+void with_bias_operator(Stack& stack) {
+  constexpr size_t kCount = 2;
+  at::Tensor out =
+      with_bias(torch::jit::peek(stack, 0, kCount).toTensor(), torch::jit::peek(stack, 1, kCount).toTensor());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
 constexpr char kLayerNorm[] = "dslaunch::layer_norm";
 constexpr char kLinear[] = "dslaunch::linear";
 constexpr char kMatmul[] = "dslaunch::matmul";
@@ -82,7 +90,9 @@ const torch::jit::RegisterOperators kRegistration(
                           matmul_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, bool "
                           "sums_bias, bool writes_gradient) -> Tensor",
-                          addmm_operator, c10::AliasAnalysisKind::FROM_SCHEMA)});
+                          addmm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::with_bias(Tensor(a) out, Tensor bias) -> Tensor(a)", with_bias_operator,
+                          c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more = {}) {
   Node* fused = node->owningGraph()->create(c10::Symbol::fromQualString(kind), node->inputs(), /*num_outputs=*/1);

@@ -131,6 +131,7 @@ std::string expression(const Instruction& node, const std::vector<std::string>& 
       return fmt::format("rounded<{}>({})", type_name(node.dtype), x[0]);
     case Op::kDetach:
     case Op::kSpread:
+    case Op::kShareGradient:
       return x[0];
     case Op::kAdd:
       return x[0] + " + " + x[1];

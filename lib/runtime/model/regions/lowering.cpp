@@ -218,6 +218,12 @@ Made layer_norm(const Arguments& of) {
   return out;
 }
 
+Made with_bias(const Arguments& of) {
+  const auto x = of.operand(0), bias = of.operand(1);
+  const bool fits = x && bias && of.tensor(1).dim() == 1 && of.columns(0) == of.columns(1);
+  return fits ? Made(of.build.binary(Op::kShareGradient, *x, *bias)) : std::nullopt;
+}
+
 Made slice(const Arguments& of) {
   const auto x = of.operand(0);
   if (!x) return std::nullopt;
@@ -296,6 +302,7 @@ const std::unordered_map<std::string_view, Lowering>& lowerings() {
       {"aten::softmax", softmax},
       {"aten::layer_norm", layer_norm},
       {"dslaunch::layer_norm", layer_norm},
+      {"dslaunch::with_bias", with_bias},
       {"aten::slice", slice},
       {"aten::cat", cat},
       {"aten::dropout", dropout},

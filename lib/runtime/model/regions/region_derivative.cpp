@@ -100,6 +100,8 @@ class Derivation {
     const Instruction& node = forward_.node(id);
     if (node.op == Op::kInput) {
       copy = source({From::kInput, static_cast<size_t>(node.index)}, at::kFloat, node.width);
+    } else if (node.op == Op::kShareGradient) {
+      copy = value(node.operands[0]);
     } else if (const auto output = output_of_[static_cast<size_t>(id)]; output && may_be_read(node)) {
       copy = source({From::kOutput, *output}, forward_.outputs[*output].dtype, node.width);
     } else {
@@ -208,6 +210,7 @@ class Derivation {
         const auto stored = dtypes_[static_cast<size_t>(node.operands[0])];
         return to(0, stored && is_floating(*stored) ? build_.cast(g, *stored) : g);
       }
+      case Op::kShareGradient:
       case Op::kAdd:
         to(0, g);
         return to(1, g);

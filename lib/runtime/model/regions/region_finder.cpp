@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "runtime/model/regions/bias_gradients.hpp"
 #include "runtime/model/regions/lowering.hpp"
 #include "runtime/model/regions/partition.hpp"
 #include "runtime/model/regions/region_operator.hpp"
@@ -390,8 +391,11 @@ int fuse_graph(const std::shared_ptr<Graph>& graph) {
 }  // namespace
 
 int fuse_regions(Block* block) {
+  part_bias_gradients(block);
   WrittenValues written(block);
-  return BlockFusion(block, written).run();
+  const int count = BlockFusion(block, written).run();
+  rejoin_bias_gradients(block);
+  return count;
 }
 
 std::unordered_map<const Node*, std::string_view> operators_left(Block* block) {

@@ -10,11 +10,12 @@
 namespace dslaunch::runtime::model::regions {
 namespace {
 
-constexpr std::array kNames{"input", "constant", "neg",     "abs",     "exp", "log",   "sqrt", "rsqrt", "reciprocal",
-                            "sin",   "cos",      "tanh",    "sigmoid", "erf", "not",   "pow",  "cast",  "detach",
-                            "add",   "sub",      "mul",     "div",     "max", "min",   "lt",   "le",    "eq",
-                            "where", "row_sum",  "row_max", "slice",   "cat", "spread"};
-static_assert(kNames.size() == static_cast<size_t>(Op::kSpread) + 1);
+constexpr std::array kNames{
+    "input", "constant", "neg",     "abs",           "exp", "log", "sqrt", "rsqrt",  "reciprocal", "sin",
+    "cos",   "tanh",     "sigmoid", "erf",           "not", "pow", "cast", "detach", "add",        "sub",
+    "mul",   "div",      "max",     "min",           "lt",  "le",  "eq",   "where",  "row_sum",    "row_max",
+    "slice", "cat",      "spread",  "share_gradient"};
+static_assert(kNames.size() == static_cast<size_t>(Op::kShareGradient) + 1);
 
 }  // namespace
 

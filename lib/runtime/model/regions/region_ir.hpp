@@ -45,10 +45,11 @@ enum class Op : uint8_t {
   kEqual,   // 1 or 0
   kSelect,  // operand 0 ? operand 1 : operand 2
   kRowSum,
-  kRowMax,  // over the operand's columns; width 1
-  kSlice,   // `width` columns from column `index` on; the operand is wider
-  kConcat,  // the columns of its operands one after another
-  kSpread,  // width 1 -> `width` equal columns
+  kRowMax,         // over the operand's columns; width 1
+  kSlice,          // `width` columns from column `index` on; the operand is wider
+  kConcat,         // the columns of its operands one after another
+  kSpread,         // width 1 -> `width` equal columns
+  kShareGradient,  // operand 0, whose gradient is that of operand 1, too
 };
 
 // An index into Region::nodes. Operands come before their users.

@@ -112,6 +112,8 @@ class Reference {
         }
         return at::cat(parts, -1);
       }
+      case Op::kShareGradient:
+        return operand(0);
       case Op::kSpread: {
         auto sizes = operand(0).sizes().vec();
         sizes.back() = node.width;

@@ -231,6 +231,56 @@ TEST_CASE("region finder: one operator alone stays") {
   CHECK(fuse_regions(model) == 0);
 }
 
+TEST_CASE("region finder: the gradient of a bias before an activation comes from the activation's region") {
+  const auto of_regions = [](const Module& model) {
+    int out = 0;
+    for (const Node* node : model.get_method("forward").graph()->block()->nodes()) {
+      if (node->kind().toQualString() != std::string(regions::kFusedRegion)) continue;
+      out += count(node->g(torch::jit::attr::Subgraph)->block(), "dslaunch::with_bias");
+    }
+    return out;
+  };
+  for (const std::string each : {"torch.gelu(torch.linear(x, w.t(), b))", "torch.relu(torch.addmm(b, x[0], w))",
+                                 "torch.pow(torch.addmm(b, x.view(-1, 5), w).view(2, 3, 8), 3.0) * 0.3",
+                                 "torch.silu(torch.linear(x, w.t(), b)) * torch.linear(x, w.t())"}) {
+    INFO(each);
+    at::manual_seed(3);
+    const auto source = "def forward(self, x, w, b):\n    return " + each + "\n";
+    const auto inputs = inputs_of({{2, 3, 5}, {5, 8}, {8}}, at::kDouble);
+    check_same(source, inputs, 1, 1e-12);
+    auto fused = module_of(source);
+    fuse_regions(fused);
+    CHECK(of_regions(fused) == 1);
+    const at::NoGradGuard none;
+    CHECK(at::allclose(fused.forward({inputs[0], inputs[1], inputs[2]}).toTensor(),
+                       module_of(source).forward({inputs[0], inputs[1], inputs[2]}).toTensor()));
+  }
+  for (const std::string each :
+       {"torch.linear(x, w.t(), b) + 1.0", "torch.addmm(b, x[0], w, beta=2)",
+        "torch.gelu(torch.linear(x, w.t(), b)) + torch.linear(x, w.t(), b).matmul(w.t())[0, 0, 0]",
+        "torch.matmul(torch.linear(x, w.t(), b), w.t())"}) {
+    INFO(each);
+    at::manual_seed(3);
+    const auto source = "def forward(self, x, w, b):\n    return " + each + "\n";
+    auto fused = module_of(source);
+    fuse_regions(fused);
+    const auto graph = fused.get_method("forward").graph();
+    CHECK(count(graph->block(), "dslaunch::with_bias") == 0);
+    CHECK(count(graph->block(), "aten::detach") == of_regions(fused));
+    check_same(source, inputs_of({{2, 3, 5}, {5, 8}, {8}}, at::kDouble), of_regions(fused), 1e-12);
+  }
+}
+
+TEST_CASE("region finder: a bias whose columns a view divides is summed without a region") {
+  at::manual_seed(3);
+  const char* source =
+      "def forward(self, x, w, b):\n    return torch.gelu(torch.linear(x, w.t(), b).view(2, 3, 2, 4))\n";
+  auto plain = module_of(source), fused = module_of(source);
+  CHECK(fuse_regions(fused) == 1);
+  const auto inputs = inputs_of({{2, 3, 5}, {5, 8}, {8}}, at::kDouble);
+  check_equal(results(fused, inputs), results(plain, inputs), 1e-12);
+}
+
 TEST_CASE("region finder: an operator between two others separates them") {
   const char* source = R"(
 def forward(self, x, w):

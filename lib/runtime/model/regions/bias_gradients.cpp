@@ -1,0 +1,116 @@
+#include "runtime/model/regions/bias_gradients.hpp"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::runtime::model::regions {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr char kWithBias[] = "dslaunch::with_bias";
+
+std::string_view kind_of(const Node* node) {
+  return node->kind().toQualString();
+}
+
+bool is_one(const Value* value) {
+  const auto number = torch::jit::toIValue(value);
+  return number && ((number->isInt() && number->toInt() == 1) || (number->isDouble() && number->toDouble() == 1));
+}
+
+// The number of a product's input that is its bias.
+std::optional<size_t> bias_of(const Node* node) {
+  const auto kind = kind_of(node);
+  const bool is_linear = kind == "aten::linear" || kind == "dslaunch::linear";
+  const bool is_addmm = kind == "aten::addmm" || kind == "dslaunch::addmm";
+  if (is_addmm && (node->inputs().size() < 5 || !is_one(node->input(3)) || !is_one(node->input(4)))) return {};
+  if (!is_linear && !is_addmm) return {};
+  const size_t number = is_linear ? 2 : 0;
+  return node->input(number)->type()->isSubtypeOf(*c10::TensorType::get()) ? std::optional(number) : std::nullopt;
+}
+
+bool is_view(const Node* node) {
+  const auto kind = kind_of(node);
+  return kind == "aten::view" || kind == "aten::reshape" || kind == "aten::_unsafe_view";
+}
+
+// An operator whose gradient takes a kernel anyway. A sum's is its output's gradient itself.
+bool is_activation(const Node* node) {
+  static const std::set<std::string_view> kinds{"aten::gelu",    "aten::silu", "aten::relu", "aten::tanh",
+                                                "aten::sigmoid", "aten::mul",  "aten::pow"};
+  return kinds.count(kind_of(node)) > 0;
+}
+
+// The product's result, or the view of it that everybody reads.
+Value* read_value(Node* product) {
+  Value* value = product->output();
+  while (value->uses().size() == 1 && is_view(value->uses()[0].user) && value->uses()[0].offset == 0) {
+    value = value->uses()[0].user->output();
+  }
+  return value;
+}
+
+// Sizes are read, too, and sums of an activation's polynomial.
+bool is_read_by_activations(const Value* value) {
+  const auto is = [](const auto& test) { return [&test](const auto& use) { return test(use.user); }; };
+  const auto may_read = [](const Node* node) {
+    const auto kind = kind_of(node);
+    return is_activation(node) || kind == "aten::add" || kind == "aten::size" || kind == "prim::dtype";
+  };
+  return std::all_of(value->uses().begin(), value->uses().end(), is(may_read)) &&
+         std::any_of(value->uses().begin(), value->uses().end(), is(is_activation));
+}
+
+void part(Node* product, size_t bias_number) {
+  Value* const read = read_value(product);
+  if (!is_read_by_activations(read)) return;
+  auto& graph = *product->owningGraph();
+  Value* const bias = product->input(bias_number);
+  Node* without_history = graph.create(c10::aten::detach, {bias});
+  without_history->insertBefore(product);
+  product->replaceInput(bias_number, without_history->output());
+  Node* with_bias = graph.create(c10::Symbol::fromQualString(kWithBias), {read, bias});
+  with_bias->setSourceRange(product->sourceRange());
+  with_bias->output()->copyMetadata(read);
+  with_bias->insertAfter(read->node());
+  read->replaceAllUsesAfterNodeWith(with_bias, with_bias->output());
+}
+
+void rejoin(Node* with_bias) {
+  Node* product = with_bias->input(0)->node();
+  while (is_view(product)) product = product->input(0)->node();
+  const size_t number = bias_of(product).value();
+  Node* without_history = product->input(number)->node();
+  product->replaceInput(number, with_bias->input(1));
+  without_history->destroy();
+  with_bias->output()->replaceAllUsesWith(with_bias->input(0));
+  with_bias->destroy();
+}
+
+}  // namespace
+
+void part_bias_gradients(Block* block) {
+  const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
+  for (Node* node : nodes) {
+    for (Block* inner : node->blocks()) part_bias_gradients(inner);
+    if (const auto number = bias_of(node)) part(node, *number);
+  }
+}
+
+void rejoin_bias_gradients(Block* block) {
+  const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
+  for (Node* node : nodes) {
+    for (Block* inner : node->blocks()) rejoin_bias_gradients(inner);
+    if (kind_of(node) == kWithBias) rejoin(node);
+  }
+}
+
+}  // namespace dslaunch::runtime::model::regions
