@@ -18,23 +18,32 @@ constexpr int kLongRowThreads = 1024;
 constexpr size_t kLongRow = 16384;  // classes from which a row keeps all those threads busy
 constexpr float kInfinity = __builtin_huge_valf();
 
-// exp(x - shift) for many x. For 16-bit types the error of the fast exponential is far below the rounding of the logits
-// themselves. It flushes denormals, which __expf takes several instructions to keep.
+constexpr float kLog2OfE = 1.4426950408889634F;
+
+// It flushes denormals, which __expf takes several instructions to keep.
+__device__ inline float power_of_two(float exponent) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(exponent));
+  return out;
+}
+
+// For 16-bit types the error of the fast exponential is far below the rounding of the logits themselves.
+template <ElementType kType>
+__device__ inline float exponential(float value) {
+  return kType == ElementType::kFloat32 ? expf(value) : power_of_two(value * kLog2OfE);
+}
+
+// exponential(x - shift) for many x in fewer instructions, with the rounding of the shift in all of them.
 template <ElementType kType>
 class ShiftedExponential {
  public:
   __device__ explicit ShiftedExponential(float shift)
       : shift_(kType == ElementType::kFloat32 ? shift : shift * kLog2OfE) {}
   __device__ float operator()(float x) const {
-    if constexpr (kType == ElementType::kFloat32) return expf(x - shift_);
-    float out;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(fmaf(x, kLog2OfE, -shift_)));
-    return out;
+    return kType == ElementType::kFloat32 ? expf(x - shift_) : power_of_two(fmaf(x, kLog2OfE, -shift_));
   }
 
  private:
-  static constexpr float kLog2OfE = 1.4426950408889634F;
-
   float shift_;
 };
 
@@ -76,10 +85,20 @@ struct RunningSum {
 
   template <ElementType kType>
   __device__ void join(const RunningSum& other) {
-    const float both = fmaxf(largest, other.largest);
-    const ShiftedExponential<kType> exponential(reference(both));
-    sum = sum * exponential(largest) + other.sum * exponential(other.largest);
+    const float both = fmaxf(largest, other.largest), from = reference(both);
+    sum = sum * exponential<kType>(largest - from) + other.sum * exponential<kType>(other.largest - from);
     largest = both;
+  }
+  // The same in the lanes of a warp, with one exponential each.
+  template <ElementType kType>
+  __device__ void join_warp() {
+    float most = largest;
+    for (int distance = 16; distance > 0; distance /= 2) {
+      most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, distance));
+    }
+    sum *= exponential<kType>(largest - reference(most));
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
+    largest = most;
   }
   template <ElementType kType>
   __device__ void add(const float (&values)[kEights][kEach]) {
@@ -89,14 +108,15 @@ struct RunningSum {
 #pragma unroll
       for (int k = 0; k < kEach; ++k) most = fmaxf(most, values[v][k]);
     }
-    const ShiftedExponential<kType> exponential(reference(most));
+    const float from = reference(most);
+    const ShiftedExponential<kType> shifted(from);
     float more = 0.0F;
 #pragma unroll
     for (int v = 0; v < kEights; ++v) {
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) more += exponential(values[v][k]);
+      for (int k = 0; k < kEach; ++k) more += shifted(values[v][k]);
     }
-    sum = sum * exponential(largest) + more;
+    sum = sum * exponential<kType>(largest - from) + more;
     largest = most;
   }
 };
@@ -104,18 +124,13 @@ struct RunningSum {
 template <ElementType kType>
 __device__ inline RunningSum joined_block(RunningSum value) {
   __shared__ RunningSum warps[32];
-  for (int distance = 16; distance > 0; distance /= 2) {
-    RunningSum other;
-    other.largest = __shfl_xor_sync(0xFFFFFFFFU, value.largest, distance);
-    other.sum = __shfl_xor_sync(0xFFFFFFFFU, value.sum, distance);
-    value.join<kType>(other);
-  }
-  const unsigned num_warps = blockDim.x / 32;
+  value.join_warp<kType>();
+  const unsigned num_warps = blockDim.x / 32, lane = threadIdx.x % 32;
   if (num_warps == 1) return value;
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  if (lane == 0) warps[threadIdx.x / 32] = value;
   __syncthreads();
-  value = warps[0];
-  for (unsigned warp = 1; warp < num_warps; ++warp) value.join<kType>(warps[warp]);
+  value = lane < num_warps ? warps[lane] : RunningSum();
+  value.join_warp<kType>();
   return value;
 }
 

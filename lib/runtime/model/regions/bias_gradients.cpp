@@ -2,7 +2,6 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <algorithm>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -42,11 +41,18 @@ bool is_view(const Node* node) {
   return kind == "aten::view" || kind == "aten::reshape" || kind == "aten::_unsafe_view";
 }
 
-// An operator whose gradient takes a kernel anyway. A sum's is its output's gradient itself.
-bool is_activation(const Node* node) {
-  static const std::set<std::string_view> kinds{"aten::gelu",    "aten::silu", "aten::relu", "aten::tanh",
-                                                "aten::sigmoid", "aten::mul",  "aten::pow"};
+// An operator whose gradient takes a kernel anyway.
+bool is_activation_or_norm(const Node* node) {
+  static const std::set<std::string_view> kinds{"aten::gelu", "aten::silu",       "aten::relu",
+                                                "aten::tanh", "aten::sigmoid",    "aten::mul",
+                                                "aten::pow",  "aten::layer_norm", "dslaunch::layer_norm"};
   return kinds.count(kind_of(node)) > 0;
+}
+
+// One whose gradient is its output's gradient itself.
+bool is_sum(const Node* node) {
+  const auto kind = kind_of(node);
+  return kind == "aten::add" || kind == "aten::dropout";
 }
 
 // The product's result, or the view of it that everybody reads.
@@ -58,20 +64,26 @@ Value* read_value(Node* product) {
   return value;
 }
 
-// Sizes are read, too, and sums of an activation's polynomial.
-bool is_read_by_activations(const Value* value) {
-  const auto is = [](const auto& test) { return [&test](const auto& use) { return test(use.user); }; };
-  const auto may_read = [](const Node* node) {
-    const auto kind = kind_of(node);
-    return is_activation(node) || kind == "aten::add" || kind == "aten::size" || kind == "prim::dtype";
-  };
-  return std::all_of(value->uses().begin(), value->uses().end(), is(may_read)) &&
-         std::any_of(value->uses().begin(), value->uses().end(), is(is_activation));
+// Whether a region will compute the gradient of the value: an activation reads it, or a norm, or sums that one of those
+// reads, and nothing else but its size.
+bool has_gradient_of_region(const Value* value, int depth = 0) {
+  constexpr int kMaxSums = 3;  // dropout and the residual's addition, an addition in a polynomial
+  bool found = false;
+  for (const auto& use : value->uses()) {
+    const auto kind = kind_of(use.user);
+    const bool is_read_by_sum = is_sum(use.user) && depth < kMaxSums;
+    const bool is_read =
+        is_activation_or_norm(use.user) || is_read_by_sum || kind == "aten::size" || kind == "prim::dtype";
+    if (!is_read && depth == 0) return false;
+    found = found || is_activation_or_norm(use.user) ||
+            (is_read_by_sum && has_gradient_of_region(use.user->output(), depth + 1));
+  }
+  return found;
 }
 
 void part(Node* product, size_t bias_number) {
   Value* const read = read_value(product);
-  if (!is_read_by_activations(read)) return;
+  if (!has_gradient_of_region(read)) return;
   auto& graph = *product->owningGraph();
   Value* const bias = product->input(bias_number);
   Node* without_history = graph.create(c10::aten::detach, {bias});

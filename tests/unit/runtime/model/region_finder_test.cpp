@@ -242,7 +242,8 @@ TEST_CASE("region finder: the gradient of a bias before an activation comes from
   };
   for (const std::string each : {"torch.gelu(torch.linear(x, w.t(), b))", "torch.relu(torch.addmm(b, x[0], w))",
                                  "torch.pow(torch.addmm(b, x.view(-1, 5), w).view(2, 3, 8), 3.0) * 0.3",
-                                 "torch.silu(torch.linear(x, w.t(), b)) * torch.linear(x, w.t())"}) {
+                                 "torch.silu(torch.linear(x, w.t(), b)) * torch.linear(x, w.t())",
+                                 "torch.layer_norm(torch.dropout(torch.linear(x, w.t(), b), 0.0, True) + b, [8])"}) {
     INFO(each);
     at::manual_seed(3);
     const auto source = "def forward(self, x, w, b):\n    return " + each + "\n";
