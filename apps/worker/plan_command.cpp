@@ -51,7 +51,7 @@ runtime::memory_plan::Capacity capacity_of(const PlanOptions& options) {
   return out;
 }
 
-// A model, or each stage of its pipeline; without times of layers, stages are cut by parameters.
+// Without times of layers, stages are cut by parameters.
 std::vector<plan::PlannedModel> read_models(const std::string& path, const config::JobConfig& config,
                                             at::Device device) {
   std::vector<plan::PlannedModel> out;
@@ -62,6 +62,17 @@ std::vector<plan::PlannedModel> read_models(const std::string& path, const confi
   return out;
 }
 
+// As the settings of a job load them.
+plan::PlannedStages read_stages(const std::string& path, config::JobConfig config, at::Device device) {
+  const auto read = [&](bool in_chunks) {
+    config.kernels.chunked_cross_entropy = in_chunks;
+    return read_models(path, config, device);
+  };
+  // On CPUs logits exist whole.
+  if (device.is_cpu()) return {read(false)};
+  return {read(true), read(false)};
+}
+
 plan::PlanReport report_of(const PlanOptions& options) {
   plan::PlanReport report;
   report.model = options.model;
@@ -69,7 +80,7 @@ plan::PlanReport report_of(const PlanOptions& options) {
   report.device = report.capacity.has_gpus ? at::kCUDA : at::kCPU;
   report.num_nodes = options.num_nodes;
   report.ranks_of_node = options.num_gpus;
-  if (options.activations) report.activations = {*options.activations, "given"};
+  if (options.activations) report.activations = {runtime::memory_plan::points_of(*options.activations), "given"};
   return report;
 }
 
@@ -89,13 +100,12 @@ plan::Activations measure(const PlanOptions& options, config::JobConfig config, 
   const at::Device device = open_device(planned.is_cpu() ? "cpu" : "auto", alone);
   const auto store = rendezvous::connect_store(alone, Deadline::after(std::chrono::minutes(1)));
   const auto world = comm::make_communicator({.device = device.is_cuda() ? device.index() : -1}, *store);
-  const auto bytes = [&](bool in_chunks) {
+  const auto points = [&](bool in_chunks) {
     config.kernels.chunked_cross_entropy = in_chunks;
-    return plan::activation_bytes(plan::measure_activations(options.model, config, device, *world));
+    return plan::measure_activations(options.model, config, device, *world);
   };
-  // On CPUs logits exist whole.
-  if (device.is_cpu()) return {bytes(false), "measured on the CPU of this machine"};
-  return {bytes(true), "measured on its GPU", bytes(false)};
+  if (device.is_cpu()) return {points(false), "measured on the CPU of this machine"};
+  return {points(true), "measured on its GPU", points(false)};
 }
 
 plan::PlanReport plan_model(const PlanOptions& options) {
@@ -103,13 +113,13 @@ plan::PlanReport plan_model(const PlanOptions& options) {
   const auto loaded = plan::load_job(job);
   plan::PlanReport report = report_of(options);
   report.num_data_ranks = loaded.data_ranks;
-  const auto models = read_models(options.model, loaded.config, report.device);
-  for (const auto& model : models) {
+  const auto stages = read_stages(options.model, loaded.config, report.device);
+  for (const auto& model : stages.of(loaded.config)) {
     report.num_parameters += model.table.num_elements();
     report.num_trained += model.table.num_trainable();
     report.num_units += model.table.units.size();
   }
-  report.settings = plan::plan_settings(models, job, report.device);
+  report.settings = plan::plan_settings(stages, job, report.device);
   if (options.measure) report.activations = measure(options, loaded.config, report.device);
   return report;
 }
@@ -197,7 +207,7 @@ std::string suggest_setting(const PlanOptions& options) {
   inputs.report.num_data_ranks = loaded.data_ranks;
   inputs.rates = rates_of(options, loaded.config, inputs.report);
   inputs.positions_per_sample = positions_of_sample(options.model, loaded.config, inputs.report.device);
-  inputs.stages = read_models(options.model, loaded.config, inputs.report.device);
+  inputs.stages = read_stages(options.model, loaded.config, inputs.report.device);
   if (options.measure) inputs.report.activations = measure(options, loaded.config, inputs.report.device);
   const auto suggestion = plan::suggest(inputs);
   write_config(options.suggest, plan::config_text(suggestion.chosen, inputs.job));

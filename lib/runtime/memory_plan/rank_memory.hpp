@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace dslaunch::runtime::memory_plan {
 
@@ -17,10 +19,12 @@ enum class Use : uint8_t {
   kGradients,   // from backward to the update
   kMasters,     // where the parameter is not its own
   kMoments,
-  kSlots,    // stage 3: gathered units; copies of hpZ
-  kBuckets,  // what reductions and copies between tiers go through
+  kSlots,            // stage 3: gathered units; copies of hpZ
+  kBuckets,          // what reductions and copies between tiers go through
+  kBackwardBuckets,  // the same, but from the first gradient of a step to its update only
+  kUpdateCopies,     // of parameters, while the device updates them for the host
 };
-inline constexpr size_t kNumUses = 6;
+inline constexpr size_t kNumUses = 8;
 
 class RankMemory {
  public:
@@ -52,9 +56,19 @@ struct Peak {
   int64_t host_bytes = 0;  // of all ranks of a host
 };
 
-// `activation_bytes`: of all micro batches that a rank keeps at a time. Gradients take memory as backward frees
-// activations, unless they stay from one accumulation step to the next (`accumulates`).
-Peak peak_of(const RankMemory& memory, const Capacity& capacity, int64_t activation_bytes, bool accumulates);
+// A time between the beginning of a forward and the end of its backward.
+struct StepPoint {
+  int64_t activation_bytes = 0;  // of all micro batches that a rank keeps at a time, gradients of activations included
+  double gradient_share = 0;     // of the gradients' bytes, those that exist by then
+  bool operator==(const StepPoint&) const = default;
+};
+// Where only the most is known: gradients take memory as backward frees activations.
+std::vector<StepPoint> points_of(int64_t activation_bytes);
+int64_t most_activations(std::span<const StepPoint> points);
+
+// `points`: of a step of one micro batch. All gradients are there at each of them where they stay from one accumulation
+// step to the next (`accumulates`). The update follows, with all gradients and without activations.
+Peak peak_of(const RankMemory& memory, const Capacity& capacity, std::span<const StepPoint> points, bool accumulates);
 
 enum class Fit : uint8_t { kYes, kNo, kUnknown };
 // kUnknown: nothing that is known is exceeded, and something is not known.

@@ -76,7 +76,7 @@ class Count {
       add_gradients(i);
     }
     add_slots(num_units);
-    add_buckets();
+    add_buckets(num_units);
     return memory_;
   }
 
@@ -108,6 +108,10 @@ class Count {
     const bool is_elsewhere = layout_.is_stored[index] || (is_on_host(group) && !options_.device.is_cpu());
     const bool has_copy = is_offloaded || group.dtype != at::kFloat || is_elsewhere;
     if (has_copy) memory_.add(tier, Use::kMasters, own.size() * size_of(at::kFloat));
+    // Masters of the device are rounded to a copy there, which goes to the host; to files they go span by span.
+    const bool is_rounded_to_copy = is_elsewhere && !layout_.is_stored[index] && !is_offloaded;
+    if (is_rounded_to_copy && group.dtype != at::kFloat)
+      memory_.add(Tier::kDevice, Use::kUpdateCopies, own.size() * size_of(group.dtype));
     for (const auto& span : plan_spans(group, static_cast<int>(index), own, options_.optimizer_groups)) {
       const int64_t moments = of_.moments_of ? of_.moments_of(span.optimizer_group) : 0;
       memory_.add(tier, Use::kMoments, moments * span.numel() * size_of(at::kFloat));
@@ -148,22 +152,45 @@ class Count {
     }
   }
 
-  void add_buckets() {
+  void add_buckets(size_t num_units) {
     if (options_.stage >= 2) {
       memory_.add(Tier::kDevice, Use::kBuckets, kNumGradientBuckets * bucket_bytes(layout_.trained(), options_));
     }
     if (options_.for_evaluation) return;
-    int64_t largest_bucket = 0, largest_wire = 0;
+    int64_t largest_wire = 0;
     for (size_t i = 0; i < layout_.num_trained; ++i) {
       const FlatGroup& group = layout_.groups[i];
       const auto wire = wire_dtype(group, options_);
       const auto sum = keeps_sums() ? options_.accumulation_dtype : bucket_dtype(group, options_, of_.num_data_ranks);
       const bool converts = options_.stage < 2 && of_.num_data_ranks > 1 && wire != sum;
       if (converts) largest_wire = std::max(largest_wire, group.padded_numel * size_of(wire));
-      if (drops_reduced(i)) largest_bucket = std::max(largest_bucket, group.padded_numel * size_of(sum));
       if (options_.loco) memory_.add(Tier::kDevice, Use::kBuckets, group.padded_numel * size_of(at::kFloat));
     }
-    memory_.add(Tier::kDevice, Use::kBuckets, kNumGradientBuckets * largest_bucket + largest_wire);
+    memory_.add(Tier::kDevice, Use::kBackwardBuckets, dropped_bucket_bytes(num_units) + largest_wire);
+  }
+
+  // The most that buffers which are dropped when they are reduced take at a time: those of a unit, whose backward
+  // writes to all of them, and the one before them in the order of reductions, which may still be under way. Those of
+  // a root with units come one by one.
+  int64_t dropped_bucket_bytes(size_t num_units) const {
+    int64_t most = 0, before = 0;
+    for (size_t end = layout_.num_trained; end > 0;) {
+      const int unit = layout_.groups[end - 1].unit;
+      const bool is_written_to = unit != 0 || num_units == 1;
+      const int64_t last = dropped_bytes(end - 1);
+      int64_t together = 0;
+      do {
+        together += dropped_bytes(--end);
+      } while (is_written_to && end > 0 && layout_.groups[end - 1].unit == unit);
+      most = std::max(most, before + together);
+      before = last;
+    }
+    return most;
+  }
+  int64_t dropped_bytes(size_t index) const {
+    const FlatGroup& group = layout_.groups[index];
+    const auto dtype = bucket_dtype(group, options_, of_.num_data_ranks);
+    return drops_reduced(index) ? group.padded_numel * size_of(dtype) : 0;
   }
 
   // A single rank's own slice is all of the bucket and stays in it, if it is in fp32.

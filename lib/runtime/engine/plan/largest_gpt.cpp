@@ -112,7 +112,7 @@ class Attempt {
     return out;
   }
   Peak peak(const LargestGpt& of) const {
-    return memory_plan::peak_of(of.setting.memory, report_.capacity, of.activations.value_or(0),
+    return memory_plan::peak_of(of.setting.memory, report_.capacity, memory_plan::points_of(of.activations.value_or(0)),
                                 setting_.config.batch.accumulation > 1);
   }
   bool fits(const LargestGpt& of) const { return fit_of(peak(of), report_.capacity) != Fit::kNo; }
@@ -124,7 +124,7 @@ class Attempt {
  private:
   // Of all micro batches that the stage keeps at a time.
   int64_t activations(const ParameterTable& table, int stage, int64_t positions) const {
-    if (report_.activations) return report_.activations->bytes;
+    if (report_.activations) return most_activations(report_.activations->points);
     config::JobConfig config = setting_.config;
     const auto dtype =
         precision::choose_precision(config.precision, config.keep_batch_norm, report_.device).compute_dtype;
@@ -161,7 +161,7 @@ double in_gib(int64_t bytes) {
 }
 
 Peak peak_of_largest(const PlanReport& report, const LargestGpt& of) {
-  return memory_plan::peak_of(of.setting.memory, report.capacity, of.activations.value_or(0),
+  return memory_plan::peak_of(of.setting.memory, report.capacity, memory_plan::points_of(of.activations.value_or(0)),
                               of.setting.config.batch.accumulation > 1);
 }
 
@@ -290,7 +290,8 @@ std::string largest_text(const PlanReport& report, const std::vector<LargestGpt>
     text += fmt::format("micro batches of a step {}\n", batch.accumulation);
   }
   if (report.activations) {
-    text += fmt::format("GiB; activations of a rank given: {}\n\n", gibibytes(report.activations->bytes));
+    text += fmt::format("GiB; activations of a rank given: {}\n\n",
+                        gibibytes(most_activations(report.activations->points)));
   } else {
     text += fmt::format("GiB; activations of {} of {} estimated from the shapes\n\n",
                         stages > 1 ? "the micro batches that a stage keeps," : "a micro batch", batch.micro_batch);

@@ -3,44 +3,84 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
+#include "runtime/state/unit_parameters.hpp"
 #include "runtime/telemetry/counting_allocator.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
 
 namespace dslaunch::runtime::engine::plan {
 namespace {
 
-// Reads the allocator of the device at the phases of a step.
-class Watch final : public StepObserver {
+using memory_plan::StepPoint;
+
+// Reads the allocator of the device at the phases of a step and whenever backward allocates gradients of parameters,
+// which are not activations. Between the model and its parameters; on the engine's thread and, in backward, autograd's.
+class Watch final : public StepObserver, public UnitParameters {
  public:
   explicit Watch(at::Device device)
       : device_(device), of_host_(device.is_cpu() ? &CountingAllocator::install() : nullptr) {}
 
+  void wrap(UnitParameters& parameters) { parameters_ = &parameters; }
+
   void begin_step(int64_t) override {
-    before_ = read().now;
+    if (!before_) before_ = read().now;
+    gradients_ = 0;
     reset_peak();
   }
   void end_phase(StepPhase phase) override {
-    const Allocated allocated = read();
-    if (phase == StepPhase::kForward) {
-      result.saved_bytes = allocated.now - before_;
-      result.forward_peak = std::max(result.forward_peak, allocated.peak - before_);
-    }
-    if (phase == StepPhase::kBackward) {
-      result.backward_peak = std::max(result.backward_peak, allocated.peak - before_);
-      result.gradient_bytes = allocated.now - before_;
-    }
-    reset_peak();
+    if (phase == StepPhase::kForward || phase == StepPhase::kBackward) note();
   }
   void end_step() override {}
 
-  MeasuredActivations result;
+  UnitValues acquire(int unit, UnitCall call) override { return parameters_->acquire(unit, call); }
+  void release(int unit) override { parameters_->release(unit); }
+  void prepare_backward(int unit) override { parameters_->prepare_backward(unit); }
+  std::optional<GradientDestination> gradient_destination(int unit, size_t parameter, at::ScalarType factors) override {
+    std::optional<GradientDestination> out;
+    watch_gradients([&] { out = parameters_->gradient_destination(unit, parameter, factors); });
+    return out;
+  }
+  // This holds the gradients until it is known how much their buffers take.
+  void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
+    watch_gradients([&] { parameters_->take_gradients(unit, gradients); });
+  }
+
+  std::vector<StepPoint> points() const {
+    std::vector<StepPoint> out;
+    for (const auto& [activations, gradients] : noted_) {
+      const bool has_any = most_gradients_ > 0;
+      out.push_back({activations, has_any ? static_cast<double>(gradients) / static_cast<double>(most_gradients_) : 0});
+    }
+    return out;
+  }
 
  private:
+  struct Noted {  // bytes
+    int64_t activations = 0, gradients = 0;
+  };
+
+  template <class Call>
+  void watch_gradients(const Call& call) {
+    note();
+    const int64_t before = read().now;
+    call();
+    gradients_ += read().now - before;
+    most_gradients_ = std::max(most_gradients_, gradients_);
+    note();
+  }
+  // The most since the last time.
+  void note() {
+    const int64_t activations = read().peak - *before_ - gradients_;
+    const bool is_same = !noted_.empty() && noted_.back().gradients == gradients_;
+    if (!is_same) noted_.push_back({0, gradients_});
+    noted_.back().activations = std::max(noted_.back().activations, activations);
+    reset_peak();
+  }
   Allocated read() const {
     if (of_host_ != nullptr) return of_host_->read();
     const DeviceMemory memory = read_device_memory(device_);
@@ -53,7 +93,10 @@ class Watch final : public StepObserver {
 
   const at::Device device_;
   CountingAllocator* const of_host_;  // null on a device
-  int64_t before_ = 0;
+  UnitParameters* parameters_ = nullptr;
+  std::optional<int64_t> before_;  // the first step
+  int64_t gradients_ = 0, most_gradients_ = 0;
+  std::vector<Noted> noted_;
 };
 
 // The same forward and backward with the least state around it.
@@ -70,12 +113,8 @@ config::JobConfig plainest(config::JobConfig config) {
 
 }  // namespace
 
-int64_t activation_bytes(const MeasuredActivations& measured) {
-  return std::max(measured.forward_peak, measured.backward_peak - measured.gradient_bytes);
-}
-
-MeasuredActivations measure_activations(const std::string& model_path, config::JobConfig config, at::Device device,
-                                        comm::Communicator& alone) {
+std::vector<StepPoint> measure_activations(const std::string& model_path, config::JobConfig config, at::Device device,
+                                           comm::Communicator& alone) {
   config = plainest(std::move(config));
   const auto model = setup::load_model(model_path, config, device);
   setup::require_trainable(model->facts, model_path);
@@ -93,13 +132,15 @@ MeasuredActivations measure_activations(const std::string& model_path, config::J
   step::EngineOptions options{.device = device, .dtypes = {precision, buffers}, .total_steps = 2};
   options.phases.add(watch);
   step::Engine engine(*model, config, options, groups, setup::initial_values(*model, config.init, model_path));
+  watch.wrap(engine.unit_parameters());
+  model->runnable->set_unit_parameters(&watch);
   BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
   const auto next = [&] { return setup::on_device(loader.next(), device); };
-  // TorchScript runs a graph for the first time as it stands, then as it has optimized it. The peaks are those of both,
-  // as in a run; what is saved is that of the second.
+  // TorchScript runs a graph for the first time as it stands, then as it has optimized it: the points are those of
+  // both, as in a run.
   for (int step = 0; step < 2; ++step) engine.train_step(next, /*stop_requested=*/false);
   engine.finish();
-  return watch.result;
+  return watch.points();
 }
 
 }  // namespace dslaunch::runtime::engine::plan

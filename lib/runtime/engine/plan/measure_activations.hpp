@@ -3,30 +3,24 @@
 #pragma once
 #include <c10/core/Device.h>
 
-#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
+#include "runtime/memory_plan/rank_memory.hpp"
 
 namespace dslaunch::runtime::engine::plan {
 
-struct MeasuredActivations {
-  int64_t saved_bytes = 0;     // at the end of forward: what backward needs
-  int64_t forward_peak = 0;    // the most during forward, saved ones included
-  int64_t backward_peak = 0;   // the most during backward, with the fp32 gradients that it leaves
-  int64_t gradient_bytes = 0;  // those gradients
-};
-
-// What a rank needs for activations beside its state. Backward begins with all that forward has saved, and the gradient
-// of the loss's input beside it, often the most of a step. All gradients are taken off its peak: those that it did not
-// have at that time are missing here.
-int64_t activation_bytes(const MeasuredActivations& measured);
-
+// What a rank needs beside its state at the times of a step: the most of forward, then in backward the most between one
+// gradient buffer's allocation and the next, and what is left of them when it ends. Backward begins with all that
+// forward has saved and the gradient of the loss's input beside it, often the most of a step, and without gradients of
+// parameters. Memory that the first step takes for good (workspaces of libraries) is in all that follows.
+//
 // `alone`: a communicator of size 1 on the device. The config's data, loss, precision, recomputation and micro batch
 // count; "auto" precision is that of the device. On the host CPU tensors are counted as PyTorch's allocator gives them
 // out. Throws UserError as a run does for a model, data or a config that do not belong together, and OutOfMemoryError.
-MeasuredActivations measure_activations(const std::string& model_path, config::JobConfig config, at::Device device,
-                                        comm::Communicator& alone);
+std::vector<memory_plan::StepPoint> measure_activations(const std::string& model_path, config::JobConfig config,
+                                                        at::Device device, comm::Communicator& alone);
 
 }  // namespace dslaunch::runtime::engine::plan

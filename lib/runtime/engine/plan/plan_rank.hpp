@@ -28,6 +28,20 @@ struct PlannedModel {
 };
 PlannedModel planned_model(const model::Model& model);
 
+// The stages of a pipeline, one model each; without a pipeline the whole model.
+struct PlannedStages {
+  std::vector<PlannedModel> with_chunked_heads;
+  // Where kernels.chunked_cross_entropy is off, as by default at stage 3: an untied head is a unit of its own there,
+  // not a part of the root. Empty: the same.
+  std::vector<PlannedModel> with_whole_logits = {};
+
+  // As a run with this config loads them.
+  const std::vector<PlannedModel>& of(const config::JobConfig& config) const {
+    const bool is_chunked = config.kernels.chunked_cross_entropy || with_whole_logits.empty();
+    return is_chunked ? with_chunked_heads : with_whole_logits;
+  }
+};
+
 struct PlannedRank {
   at::Device device = at::kCPU;  // its type counts; it need not exist
   int rank = 0, num_data_ranks = 1;

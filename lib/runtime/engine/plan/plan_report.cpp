@@ -54,6 +54,11 @@ int64_t optimizer_bytes(const RankMemory& memory, Tier tier) {
   return memory.of(tier, Use::kMasters) + memory.of(tier, Use::kMoments);
 }
 
+// Those of all times of a step.
+int64_t bucket_bytes(const RankMemory& memory, Tier tier) {
+  return memory.of(tier, Use::kBuckets) + memory.of(tier, Use::kBackwardBuckets) + memory.of(tier, Use::kUpdateCopies);
+}
+
 std::string fit_text(const PlannedSetting& setting, const PlanReport& report) {
   const Peak peak = peak_of(setting, report);
   switch (fit_of(peak, report.capacity)) {
@@ -90,9 +95,11 @@ std::string head_text(const PlanReport& report) {
   if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
   text += known("host memory", report.capacity.host_bytes, "--host_memory SIZE") + "; ";
   if (report.activations) {
-    text += fmt::format("activations {} ({})", gibibytes(report.activations->bytes), report.activations->origin);
-    if (const auto whole = report.activations->bytes_with_whole_logits) {
-      text += fmt::format(", {} where logits exist whole (stage 3)", gibibytes(*whole));
+    const Activations& activations = *report.activations;
+    text += fmt::format("activations {} ({})", gibibytes(most_activations(activations.points)), activations.origin);
+    if (!activations.with_whole_logits.empty()) {
+      text += fmt::format(", {} where logits exist whole (stage 3)",
+                          gibibytes(most_activations(activations.with_whole_logits)));
     }
     text += '\n';
   } else {
@@ -109,7 +116,7 @@ std::string row_text(const PlannedSetting& setting, const PlanReport& report) {
                                  text_of(setting.optimizer), text_of(setting.parameters));
   text += fmt::format("  {:>10.2f}  {:>9.2f}  {:>9.2f}  {:>7.2f}  {:>7.2f}", on_device(Use::kParameters),
                       on_device(Use::kGradients), in_gib(optimizer_bytes(memory, Tier::kDevice)),
-                      on_device(Use::kSlots), on_device(Use::kBuckets));
+                      on_device(Use::kSlots), in_gib(bucket_bytes(memory, Tier::kDevice)));
   if (report.capacity.has_gpus) text += fmt::format("  {:>8.2f}", in_gib(peak.gpu_bytes));
   text += fmt::format("  {:>8.2f}  {:>8.2f}  {:>8.2f}  {:>8.2f}", in_gib(memory.total(Tier::kPageLocked)),
                       in_gib(memory.total(Tier::kHost)), in_gib(memory.total(Tier::kFile)), in_gib(peak.host_bytes));
@@ -122,7 +129,7 @@ Json tier_json(const RankMemory& memory, Tier tier) {
           {"masters", memory.of(tier, Use::kMasters)},
           {"moments", memory.of(tier, Use::kMoments)},
           {"slots", memory.of(tier, Use::kSlots)},
-          {"buckets", memory.of(tier, Use::kBuckets)},
+          {"buckets", bucket_bytes(memory, tier)},
           {"total", memory.total(tier)}};
 }
 
@@ -158,14 +165,15 @@ std::string text_of(config::OffloadDevice device) {
   return name_of(config::kOffloadDevices, device);
 }
 
-int64_t activation_bytes(const std::optional<Activations>& activations, const config::JobConfig& config) {
-  if (!activations) return 0;
-  return config.kernels.chunked_cross_entropy ? activations->bytes
-                                              : activations->bytes_with_whole_logits.value_or(activations->bytes);
+std::span<const memory_plan::StepPoint> activation_points(const std::optional<Activations>& activations,
+                                                          const config::JobConfig& config) {
+  if (!activations) return {};
+  const bool is_chunked = config.kernels.chunked_cross_entropy || activations->with_whole_logits.empty();
+  return is_chunked ? activations->points : activations->with_whole_logits;
 }
 
 Peak peak_of(const PlannedSetting& setting, const PlanReport& report) {
-  return memory_plan::peak_of(setting.memory, report.capacity, activation_bytes(report.activations, setting.config),
+  return memory_plan::peak_of(setting.memory, report.capacity, activation_points(report.activations, setting.config),
                               setting.config.batch.accumulation > 1);
 }
 
@@ -213,9 +221,11 @@ std::string report_json(const PlanReport& report) {
                 {"activations", nullptr},
                 {"settings", Json::array()}};
   if (report.activations) {
-    document["activations"] = {{"bytes", report.activations->bytes}, {"origin", report.activations->origin}};
-    const auto whole = report.activations->bytes_with_whole_logits;
-    document["activations"]["bytes_with_whole_logits"] = whole.value_or(report.activations->bytes);
+    const Activations& activations = *report.activations;
+    const auto& whole = activations.with_whole_logits.empty() ? activations.points : activations.with_whole_logits;
+    document["activations"] = {{"bytes", most_activations(activations.points)},
+                               {"origin", activations.origin},
+                               {"bytes_with_whole_logits", most_activations(whole)}};
   }
   for (const auto& setting : report.settings) document["settings"].push_back(setting_json(setting, report));
   return dump_json(document, 2) + "\n";

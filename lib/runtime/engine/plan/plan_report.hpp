@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,11 @@ namespace dslaunch::runtime::engine::plan {
 
 // Of one micro batch on one rank.
 struct Activations {
-  int64_t bytes = 0;
+  std::vector<memory_plan::StepPoint> points;
   std::string origin;  // "measured on cpu", "given"
   // Where the head's logits exist whole (kernels.chunked_cross_entropy false, as by default at stage 3); empty: the
   // same.
-  std::optional<int64_t> bytes_with_whole_logits = {};
+  std::vector<memory_plan::StepPoint> with_whole_logits = {};
 };
 
 struct PlanReport {
@@ -33,8 +34,9 @@ struct PlanReport {
 std::string report_text(const PlanReport& report);
 std::string report_json(const PlanReport& report);
 
-// Of a setting; 0 without any.
-int64_t activation_bytes(const std::optional<Activations>& activations, const config::JobConfig& config);
+// Of a setting; empty without any.
+std::span<const memory_plan::StepPoint> activation_points(const std::optional<Activations>& activations,
+                                                          const config::JobConfig& config);
 
 memory_plan::Peak peak_of(const PlannedSetting& setting, const PlanReport& report);
 

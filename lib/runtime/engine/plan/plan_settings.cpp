@@ -111,12 +111,11 @@ RankMemory plan_largest_stage(const std::vector<PlannedModel>& stages, const con
   return largest;
 }
 
-std::vector<PlannedSetting> plan_settings(const std::vector<PlannedModel>& stages, const JobSource& job,
-                                          at::Device device) {
+std::vector<PlannedSetting> plan_settings(const PlannedStages& stages, const JobSource& job, at::Device device) {
   auto settings = list_settings(job);
   for (auto& setting : settings) {
     const int data_ranks = job.world_size / static_cast<int>(setting.config.pipeline.stages);
-    setting.memory = plan_largest_stage(stages, setting.config, device, data_ranks);
+    setting.memory = plan_largest_stage(stages.of(setting.config), setting.config, device, data_ranks);
   }
   return settings;
 }

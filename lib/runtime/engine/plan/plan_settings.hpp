@@ -24,11 +24,10 @@ struct PlannedSetting {
   std::vector<config::Override> overrides = {};  // that make the job's config this one
 };
 
-// `stages`: of the pipeline, one model each; a setting has the memory of the stage that needs the most on its device.
+// A setting has the memory of the stage that needs the most on its device.
 // The own setting is always among the result; others only where the config accepts them. Throws UserError as the
 // config's reader and plan_rank() do.
-std::vector<PlannedSetting> plan_settings(const std::vector<PlannedModel>& stages, const JobSource& job,
-                                          at::Device device);
+std::vector<PlannedSetting> plan_settings(const PlannedStages& stages, const JobSource& job, at::Device device);
 
 // Without a model: the settings as such, `memory` empty.
 std::vector<PlannedSetting> list_settings(const JobSource& job);

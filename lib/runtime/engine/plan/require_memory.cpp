@@ -32,9 +32,10 @@ std::string parts_text(const RankMemory& memory) {
     return bytes == 0 ? std::string() : fmt::format(", {} {}", name, gibibytes(bytes));
   };
   const auto of = [&](Use use) { return memory.of(Tier::kDevice, use); };
-  const std::string text = part("parameters", of(Use::kParameters)) + part("gradients", of(Use::kGradients)) +
-                           part("optimizer state", of(Use::kMasters) + of(Use::kMoments)) +
-                           part("buffers", of(Use::kSlots) + of(Use::kBuckets));
+  const std::string text =
+      part("parameters", of(Use::kParameters)) + part("gradients", of(Use::kGradients)) +
+      part("optimizer state", of(Use::kMasters) + of(Use::kMoments)) +
+      part("buffers", of(Use::kSlots) + of(Use::kBuckets) + of(Use::kBackwardBuckets) + of(Use::kUpdateCopies));
   return text.empty() ? text : text.substr(2);
 }
 
@@ -64,10 +65,10 @@ std::string require_memory(const PlannedModel& model, const config::JobConfig& c
   const int64_t offloaded = memory.total(Tier::kPageLocked) + memory.total(Tier::kHost);
   if (capacity.host_bytes && offloaded * capacity.ranks_of_host > *capacity.host_bytes) return {};  // its own check
   const bool accumulates = config.batch.accumulation > 1;
-  const Peak of_state = peak_of(memory, capacity, /*activation_bytes=*/0, accumulates);
+  const Peak of_state = peak_of(memory, capacity, /*points=*/{}, accumulates);
   if (is_exceeded(of_state, capacity)) refuse(memory, of_state, capacity, config.zero.stage, rank.for_evaluation);
   if (rank.for_evaluation) return {};
-  const Peak estimated = peak_of(memory, capacity, estimated_activations, accumulates);
+  const Peak estimated = peak_of(memory, capacity, memory_plan::points_of(estimated_activations), accumulates);
   if (!is_exceeded(estimated, capacity)) return {};
   return fmt::format(
       "the run may not fit: with an estimate of {} for the activations of a micro batch of {} it {}. A "

@@ -78,50 +78,57 @@ class Search {
     const config::JobConfig& config = out.setting.config;
     const PlannedRank rank{.device = report.device, .num_data_ranks = report.num_data_ranks};
     int64_t most = -1;
-    for (size_t stage = 0; stage < inputs_.stages.size(); ++stage) {
-      const PlannedModel& model = inputs_.stages[stage];
-      auto memory = plan_rank(model, config, rank);
-      const int64_t kept = activations(config, stage);
-      if (const int64_t need = memory.total(memory_plan::Tier::kDevice) + kept; need > most) {
+    const auto& stages = inputs_.stages.of(config);
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      const PlannedModel& model = stages[stage];
+      const auto memory = plan_rank(model, config, rank);
+      const auto points = activations(config, stage);
+      const auto peak = memory_plan::peak_of(memory, report.capacity, points, config.batch.accumulation > 1);
+      if (const int64_t need = peak.gpu_bytes + peak.host_bytes; need > most) {
         most = need;
         out.setting.memory = memory;
-        out.activations = kept;
+        out.activations = most_activations(points);
+        out.peak = peak;
       }
       StepWork work = work_of(model, config);
       work.share_kept = share_kept_gathered(model, config, rank);
       const StepTimes times = predict_step(config, work, inputs_.rates);
       if (times.step > out.times.step) out.times = times;
     }
-    out.peak =
-        memory_plan::peak_of(out.setting.memory, report.capacity, out.activations, config.batch.accumulation > 1);
     out.fit = fit_of(out.peak, report.capacity);
     return out;
   }
 
   // Of the micro batches that the stage keeps at a time.
   int64_t estimate(config::JobConfig config, size_t stage) const {
-    const auto schedule = pipeline::plan_schedule(config.pipeline.schedule, static_cast<int>(inputs_.stages.size()),
+    const auto& stages = inputs_.stages.of(config);
+    const auto schedule = pipeline::plan_schedule(config.pipeline.schedule, static_cast<int>(stages.size()),
                                                   static_cast<int>(stage), static_cast<int>(config.batch.accumulation));
     config.pipeline.stages = 1;  // the table is that of the stage
     return pipeline::peak_memory(schedule).live_activations *
-           estimate_activations(inputs_.stages[stage].table, config,
-                                config.batch.micro_batch * inputs_.positions_per_sample, dtype(config));
+           estimate_activations(stages[stage].table, config, config.batch.micro_batch * inputs_.positions_per_sample,
+                                dtype(config));
   }
 
   int64_t largest_estimate(const config::JobConfig& config) const {
     int64_t largest = 0;
-    for (size_t stage = 0; stage < inputs_.stages.size(); ++stage) largest = std::max(largest, estimate(config, stage));
+    for (size_t stage = 0; stage < inputs_.stages.of(config).size(); ++stage)
+      largest = std::max(largest, estimate(config, stage));
     return largest;
   }
 
-  int64_t activations(const config::JobConfig& config, size_t stage) const {
+  std::vector<memory_plan::StepPoint> activations(const config::JobConfig& config, size_t stage) const {
     const int64_t estimated = estimate(config, stage);
-    if (!inputs_.report.activations) return estimated;
-    const auto known = static_cast<double>(activation_bytes(inputs_.report.activations, config));
-    if (own_estimate_ > 0)
-      return static_cast<int64_t>(known * static_cast<double>(estimated) / static_cast<double>(own_estimate_));
-    return static_cast<int64_t>(known * static_cast<double>(config.batch.micro_batch) /
-                                static_cast<double>(own_.batch.micro_batch));
+    if (!inputs_.report.activations) return memory_plan::points_of(estimated);
+    const double scale =
+        own_estimate_ > 0 ? static_cast<double>(estimated) / static_cast<double>(own_estimate_)
+                          : static_cast<double>(config.batch.micro_batch) / static_cast<double>(own_.batch.micro_batch);
+    const auto known = activation_points(inputs_.report.activations, config);
+    std::vector<memory_plan::StepPoint> out(known.begin(), known.end());
+    for (auto& point : out) {
+      point.activation_bytes = static_cast<int64_t>(scale * static_cast<double>(point.activation_bytes));
+    }
+    return out;
   }
 
   at::ScalarType dtype(const config::JobConfig& config) const {
@@ -235,11 +242,12 @@ std::string config_text(const Candidate& candidate, const JobSource& job) {
 std::string suggestion_text(const Suggestion& suggestion, const SuggestInputs& inputs, const std::string& written_to) {
   const auto& capacity = inputs.report.capacity;
   const Candidate& chosen = suggestion.chosen;
-  std::string text = fmt::format(
-      "suggested, of {} settings with {} samples a step on {} data rank{}{}: {}\n", suggestion.num_candidates,
-      chosen.setting.config.batch.train_batch, inputs.report.num_data_ranks,
-      inputs.report.num_data_ranks == 1 ? "" : "s",
-      inputs.stages.size() > 1 ? fmt::format(" x {} pipeline stages", inputs.stages.size()) : "", describe(chosen));
+  const auto num_stages = chosen.setting.config.pipeline.stages;
+  std::string text =
+      fmt::format("suggested, of {} settings with {} samples a step on {} data rank{}{}: {}\n",
+                  suggestion.num_candidates, chosen.setting.config.batch.train_batch, inputs.report.num_data_ranks,
+                  inputs.report.num_data_ranks == 1 ? "" : "s",
+                  num_stages > 1 ? fmt::format(" x {} pipeline stages", num_stages) : "", describe(chosen));
   text += fmt::format("  predicted step {}\n  peak {}, of it {} activations\n", times_text(chosen.times),
                       peak_text(chosen, capacity), gibibytes(chosen.activations));
   if (suggestion.own && !chosen.setting.is_own) {

@@ -13,7 +13,7 @@ namespace dslaunch::runtime::engine::plan {
 
 struct Candidate {
   PlannedSetting setting;   // with its micro batch, accumulation and recomputation; memory: of the largest stage
-  int64_t activations = 0;  // bytes of the micro batches that this stage keeps at a time
+  int64_t activations = 0;  // bytes of the micro batches that this stage keeps at a time, at their most
   memory_plan::Peak peak;
   memory_plan::Fit fit = memory_plan::Fit::kUnknown;
   StepTimes times;
@@ -27,7 +27,7 @@ struct Suggestion {
 };
 
 struct SuggestInputs {
-  std::vector<PlannedModel> stages;  // of the pipeline; a model without one is its only stage
+  PlannedStages stages;
   JobSource job;
   PlanReport report;  // capacity, ranks, device and, if known, the activations of the own setting; the rest is ignored
   Rates rates;        // file_bytes 0: nothing is suggested to rest in files

@@ -58,14 +58,14 @@ TEST_CASE("the largest GPT fits, and the next one does not", "[runtime][engine][
     INFO(row.setting.stage << " " << text_of(row.setting.optimizer) << " " << text_of(row.setting.parameters));
     REQUIRE(row.shape);
     PlanReport fitting = report;
-    fitting.activations = {*row.activations, "estimated"};
+    fitting.activations = {memory_plan::points_of(*row.activations), "estimated"};
     CHECK(fit_of(peak_of(row.setting, fitting), report.capacity) == memory_plan::Fit::kYes);
     const GptShape next = gpt_of_width(row.shape->hidden + 128);
     PlannedSetting larger = row.setting;
     larger.memory = plan_rank(gpt_model(next), larger.config, {.device = at::kCUDA, .num_data_ranks = 8});
     PlanReport exceeding = report;
-    exceeding.activations = {*row.activations * (next.hidden * next.blocks) / (row.shape->hidden * row.shape->blocks),
-                             "estimated"};
+    const int64_t more = *row.activations * (next.hidden * next.blocks) / (row.shape->hidden * row.shape->blocks);
+    exceeding.activations = {memory_plan::points_of(more), "estimated"};
     CHECK(fit_of(peak_of(larger, exceeding), report.capacity) == memory_plan::Fit::kNo);
   }
   // 16 bytes of state for each parameter and a copy of it: 80 GiB hold less than 4.8e9; eight times as much sharded.
@@ -149,7 +149,7 @@ TEST_CASE("the largest GPT of a pipeline has room for its first stage", "[runtim
   CHECK(static_cast<double>(*own->activations) == Approx(of_blocks(1)).epsilon(0.1));
   for (const auto& row : found) CHECK(row.setting.stage <= 1);
   CHECK_THAT(largest_text(report, found), Contains("data ranks 2, pipeline stages 4 (cut by parameters"));
-  report.activations = {kGiB, "given"};
+  report.activations = {memory_plan::points_of(kGiB), "given"};
   CHECK(*find_largest_gpts(report, job).front().activations == kGiB);
 }
 

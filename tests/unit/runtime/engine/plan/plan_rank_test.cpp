@@ -1,18 +1,15 @@
-// A plan against what an engine really allocates, counted by an allocator of the test's own while threads train as
-// ranks. What rests in host memory apart from the allocator (offload) is counted as the storages of the state.
+// A plan against what an engine really allocates, counted while threads train as ranks. What rests in host memory apart
+// from PyTorch's allocator (offload) is counted as the storages of the state.
 #include "runtime/engine/plan/plan_rank.hpp"
-
-#include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <barrier>
 #include <catch2/catch.hpp>
-#include <map>
 #include <mutex>
 #include <set>
 
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/sharding/state_layout.hpp"
+#include "runtime/telemetry/counting_allocator.hpp"
 #include "support/job_files.hpp"
 #include "support/job_rank.hpp"
 #include "support/mesh_threads.hpp"
@@ -27,53 +24,10 @@ using test::json;
 
 namespace {
 
-// Bytes of all CPU tensors that live, as they were asked for.
-class CountingAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr inner = c10::GetDefaultCPUAllocator()->allocate(bytes);
-    free_ = inner.get_deleter();
-    void* data = inner.release_context();
-    const std::lock_guard lock(mutex_);
-    if (data != nullptr) live_ += static_cast<int64_t>(sizes_[data] = bytes);
-    return {data, data, &release, at::kCPU};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  static int64_t live() {
-    const std::lock_guard lock(mutex_);
-    return live_;
-  }
-
- private:
-  static void release(void* data) {
-    if (data == nullptr) return;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto known = sizes_.find(data);
-      live_ -= static_cast<int64_t>(known->second);
-      sizes_.erase(known);
-    }
-    free_(data);
-  }
-
-  static inline std::mutex mutex_;
-  static inline std::map<void*, size_t> sizes_;
-  static inline int64_t live_ = 0;
-  static inline c10::DeleterFnPtr free_ = nullptr;
-};
-
-// Counts until it goes.
-class Counting {
- public:
-  Counting() { c10::SetCPUAllocator(&allocator_, /*priority=*/10); }
-  ~Counting() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/10); }
-  Counting(const Counting&) = delete;
-  Counting& operator=(const Counting&) = delete;
-
- private:
-  static inline CountingAllocator allocator_;
-};
+// Of all CPU tensors that live.
+int64_t live_bytes() {
+  return CountingAllocator::install().read().now;
+}
 
 int64_t bytes_of_storages(const std::vector<at::Tensor>& tensors) {
   std::set<const void*> seen;
@@ -107,7 +61,7 @@ class Watch final : public step::EngineObserver {
       moments.insert(moments.end(), arrays.moments.begin(), arrays.moments.end());
     }
     ranks_.arrive_and_wait();  // the count is of all ranks
-    live = CountingAllocator::live();
+    live = live_bytes();
     ranks_.arrive_and_wait();
   }
 
@@ -119,7 +73,7 @@ class Watch final : public step::EngineObserver {
 };
 
 // Bytes of all ranks.
-struct Allocated {
+struct StepMemory {
   int64_t built = 0;                                // by the engines' construction
   int64_t in_step = 0;                              // beyond that, before the update of the first step
   int64_t masters = 0, gradients = 0, moments = 0;  // offloaded
@@ -172,16 +126,15 @@ void add(RankMemory& sum, const RankMemory& memory) {
   }
 }
 
-Allocated train_two_steps(const std::string& model, const json& config, int ranks) {
-  Allocated out;
+StepMemory train_two_steps(const std::string& model, const json& config, int ranks) {
+  StepMemory out;
   std::mutex mutex;
   std::barrier all(ranks);
-  const Counting counting;
-  const int64_t before = CountingAllocator::live();
+  const int64_t before = live_bytes();
   test::run_mesh({.data = ranks}, [&](const comm::Groups& groups) {
     test::JobRank rank(model, config, groups);
     all.arrive_and_wait();
-    const int64_t built = CountingAllocator::live();
+    const int64_t built = live_bytes();
     all.arrive_and_wait();
     Watch watch(all);
     rank.engine->observe(watch);
@@ -211,13 +164,12 @@ void check_close(const char* what, int64_t allocated, int64_t planned, int64_t s
 void check_steps(const json& config, int ranks, const json& changes = json::object()) {
   INFO(ranks << " ranks, " << config.dump() << changes.dump());
   const test::JobFiles job(make_wide_net());
-  const Allocated allocated = train_two_steps(job.model, job.config(config, changes), ranks);
+  const StepMemory allocated = train_two_steps(job.model, job.config(config, changes), ranks);
   const RankMemory& plan = allocated.plan;
-  int64_t built = plan.total(Tier::kDevice) - plan.of(Tier::kDevice, Use::kGradients);
-  const int stage = config.contains("zero_optimization") ? config["zero_optimization"].value("stage", 0) : 0;
-  if (stage < 2) built -= plan.of(Tier::kDevice, Use::kBuckets);  // for a moment only
+  const auto on_device = [&](Use use) { return plan.of(Tier::kDevice, use); };
+  const int64_t built = plan.total(Tier::kDevice) - on_device(Use::kGradients) - on_device(Use::kBackwardBuckets);
   check_close("parameters and state", allocated.built, built, 2048 * ranks);
-  check_close("gradients", allocated.in_step, plan.of(Tier::kDevice, Use::kGradients), 4096 * ranks);
+  check_close("gradients", allocated.in_step, on_device(Use::kGradients), 4096 * ranks);
   CHECK(allocated.in_files == plan.of(Tier::kFile, Use::kMasters) + plan.of(Tier::kFile, Use::kMoments));
   CHECK(allocated.gradients_in_files == plan.of(Tier::kFile, Use::kGradients));
   CHECK(allocated.masters == plan.of(Tier::kHost, Use::kMasters));
@@ -269,7 +221,7 @@ TEST_CASE("a plan knows which parameters are in files", "[runtime][engine][plan]
   json section{{"offload_param", {{"device", "nvme"}, {"nvme_path", swap.path()}, {"max_in_cpu", kept}}}};
   if (offloads_state) section["offload_optimizer"] = {{"device", "nvme"}, {"nvme_path", swap.path()}};
   const auto config = job.config(zero(3, section), precision_of(precision));
-  const Allocated allocated = train_two_steps(job.model, config, ranks);
+  const StepMemory allocated = train_two_steps(job.model, config, ranks);
   INFO(config.dump() << ranks << " ranks");
   const int64_t element = precision == "fp32" ? 4 : 2;
   const int64_t in_files = allocated.parameters_in_files + 75 * 75 * element;  // with the frozen ones

@@ -33,7 +33,7 @@ PlanReport report_of(const JobSource& job, at::Device device, memory_plan::Capac
   capacity.ranks_of_host = job.world_size;
   capacity.has_gpus = !device.is_cpu();
   report.capacity = capacity;
-  report.settings = plan_settings({test::two_matrices()}, job, device);
+  report.settings = plan_settings({{test::two_matrices()}}, job, device);
   return report;
 }
 
@@ -117,9 +117,9 @@ TEST_CASE("a plan says what fits, and by how much it does not", "[runtime][engin
                                       Contains("no: host 1.38 over") &&
                                       Contains("GPU memory 4.00 GiB, host memory 3.00 GiB; activations come on top"));
   report.capacity.gpu_bytes = 5 * kGiB;
-  report.activations = {kGiB, "given"};  // in the place of gradients
+  report.activations = {memory_plan::points_of(kGiB), "given"};  // in the place of gradients
   CHECK(fit_of(peak_of(report.settings[1], report), report.capacity) == memory_plan::Fit::kYes);
-  report.activations = {2 * kGiB, "given"};
+  report.activations = {memory_plan::points_of(2 * kGiB), "given"};
   const auto peak = peak_of(report.settings[1], report);
   CHECK(peak.gpu_bytes == 5 * kGiB + kGiB / 2);
   CHECK(describe_excess(peak, report.capacity) == "needs 5.50 GiB on each GPU, which has 5.00 GiB");
@@ -144,9 +144,57 @@ TEST_CASE("gradients stay beside activations while micro batches are accumulated
   memory_plan::RankMemory memory;
   memory.add(memory_plan::Tier::kDevice, memory_plan::Use::kGradients, 10);
   memory.add(memory_plan::Tier::kDevice, memory_plan::Use::kParameters, 5);
-  CHECK(memory_plan::peak_of(memory, {}, 7, false).gpu_bytes == 15);
-  CHECK(memory_plan::peak_of(memory, {}, 12, false).gpu_bytes == 17);
-  CHECK(memory_plan::peak_of(memory, {}, 7, true).gpu_bytes == 22);
+  const auto peak = [&](const std::vector<memory_plan::StepPoint>& points, bool accumulates) {
+    return memory_plan::peak_of(memory, {}, points, accumulates).gpu_bytes;
+  };
+  CHECK(peak({}, false) == 15);
+  CHECK(peak(memory_plan::points_of(7), false) == 15);
+  CHECK(peak(memory_plan::points_of(12), false) == 17);
+  CHECK(peak(memory_plan::points_of(7), true) == 22);
+}
+
+TEST_CASE("what exists at the same time decides the peak of a step", "[runtime][memory_plan]") {
+  using memory_plan::Use;
+  memory_plan::RankMemory memory;
+  const auto add = [&](Use use, int64_t bytes) { memory.add(memory_plan::Tier::kDevice, use, bytes); };
+  const auto peak = [&](const std::vector<memory_plan::StepPoint>& points, bool accumulates) {
+    return memory_plan::peak_of(memory, {}, points, accumulates).gpu_bytes;
+  };
+  add(Use::kParameters, 1000);
+  add(Use::kGradients, 100);
+  const std::vector<memory_plan::StepPoint> step{{70, 0}, {80, 0.1}, {40, 0.6}, {5, 1}};
+  CHECK(peak(step, false) == 1000 + 40 + 60 + 5);  // at the end: 5 and all gradients
+  CHECK(peak({{70, 0}, {80, 0.4}, {0, 1}}, false) == 1000 + 80 + 40);
+  CHECK(peak({{70, 0}, {80, 0.4}, {0, 1}}, true) == 1000 + 80 + 100);
+  // The first buckets come with the first gradient, copies of an update after backward.
+  add(Use::kBackwardBuckets, 30);
+  CHECK(peak({{200, 0}, {150, 0.1}, {0, 1}}, false) == 1000 + 200);
+  CHECK(peak({{200, 0}, {175, 0.1}, {0, 1}}, false) == 1000 + 175 + 10 + 30);
+  CHECK(peak({}, false) == 1000 + 100 + 30);
+  add(Use::kUpdateCopies, 45);
+  CHECK(peak({}, false) == 1000 + 100 + 45);
+  CHECK(peak({{200, 0}, {175, 0.1}, {0, 1}}, false) == 1000 + 175 + 10 + 30);
+}
+
+TEST_CASE("a setting with whole logits is planned for the units that it has then", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  const auto job = job_of(dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
+  auto report = report_of(job, at::kCUDA, {});
+  PlannedModel in_root = test::two_matrices();
+  in_root.table.units = {{"", {0, 1}}};
+  for (auto& parameter : in_root.table.parameters) parameter.unit = 0;
+  report.settings = plan_settings({{in_root}, {test::two_matrices()}}, job, at::kCUDA);
+  report.activations = {memory_plan::points_of(10 * kGiB), "measured", memory_plan::points_of(30 * kGiB)};
+  for (const auto& setting : report.settings) {
+    INFO(setting.stage);
+    const auto buckets = setting.memory.of(memory_plan::Tier::kDevice, memory_plan::Use::kBuckets);
+    if (setting.stage >= 2) CHECK(buckets == (setting.stage == 3 ? kGiB / 2 : kGiB));  // two of the largest unit
+    const auto peak = peak_of(setting, report).gpu_bytes;
+    CHECK((setting.stage == 3 ? peak > 30 * kGiB : peak < 20 * kGiB));
+    CHECK(peak > 10 * kGiB);
+  }
+  report.activations->with_whole_logits.clear();
+  CHECK(peak_of(report.settings.back(), report).gpu_bytes < 20 * kGiB);
 }
 
 TEST_CASE("the JSON document of a plan", "[runtime][engine][plan]") {

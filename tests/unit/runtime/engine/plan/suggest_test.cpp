@@ -29,7 +29,7 @@ const Rates kRates{.flops = 400e12,
 
 SuggestInputs inputs_of(int64_t gpu_bytes, int64_t host_bytes, int gpus, const std::string& train_batch) {
   SuggestInputs out;
-  out.stages = {gpt_model({2048, 24, 50304, 1024})};
+  out.stages = {{gpt_model({2048, 24, 50304, 1024})}};
   out.job = {"",
              {{"bf16.enabled", "true", "test"},
               {"train_batch_size", train_batch, "test"},
@@ -148,7 +148,7 @@ TEST_CASE("a pipeline waits while it fills and drains", "[runtime][engine][plan]
 
 TEST_CASE("a pipeline's setting has room for each stage", "[runtime][engine][plan]") {
   auto inputs = inputs_of(24 * kGiB, 128 * kGiB, 4, "32");
-  inputs.stages = gpt_stages({2048, 24, 50304, 1024}, 4);
+  inputs.stages = {gpt_stages({2048, 24, 50304, 1024}, 4)};
   inputs.job.overrides.push_back({"pipeline.stages", "4", "test"});
   inputs.report.num_data_ranks = 1;
   const auto suggestion = suggest(inputs);
@@ -159,7 +159,7 @@ TEST_CASE("a pipeline's setting has room for each stage", "[runtime][engine][pla
   CHECK(config.batch.micro_batch * config.batch.accumulation == 32);
   CHECK(config.batch.accumulation > 1);  // one micro batch would leave three stages without work
   CHECK(suggestion.chosen.fit == memory_plan::Fit::kYes);
-  for (const auto& stage : inputs.stages) {
+  for (const auto& stage : inputs.stages.of(config)) {
     const auto memory = plan_rank(stage, config, {.device = at::kCUDA});
     CHECK(memory.total(memory_plan::Tier::kDevice) < 24 * kGiB);
   }
@@ -199,7 +199,7 @@ TEST_CASE("the fastest setting that fits is suggested, with the next better one"
   CHECK(written.config.zero.stage == suggestion.chosen.setting.stage);
   CHECK(written.config.zero.offload_optimizer.device == suggestion.chosen.setting.optimizer);
   CHECK(written.config.recomputation.enabled == config.recomputation.enabled);
-  CHECK(plan_rank(inputs.stages[0], written.config, {.device = at::kCUDA, .num_data_ranks = gpus}) ==
+  CHECK(plan_rank(inputs.stages.of(written.config)[0], written.config, {.device = at::kCUDA, .num_data_ranks = gpus}) ==
         suggestion.chosen.setting.memory);
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("measured activations scale the estimate", "[runtime][engine][plan]") 
   auto inputs = inputs_of(80 * kGiB, 128 * kGiB, 1, "8");
   inputs.job.overrides.push_back({"train_micro_batch_size_per_gpu", "2", "test"});
   const auto estimated = suggest(inputs).own->activations;
-  inputs.report.activations = {2 * estimated, "given"};
+  inputs.report.activations = {memory_plan::points_of(2 * estimated), "given"};
   const auto known = suggest(inputs);
   CHECK(known.own->activations == 2 * estimated);
   const double micro_batch = static_cast<double>(known.chosen.setting.config.batch.micro_batch);
@@ -228,7 +228,7 @@ TEST_CASE("a suggested config trains", "[runtime][engine][plan]") {
   SuggestInputs inputs;
   inputs.job = {job.folder / "ds.json", {}, 2};
   const auto config = load_job(inputs.job).config;
-  inputs.stages = {planned_model(*engine::setup::load_model(job.model, config, at::kCPU))};
+  inputs.stages = {{planned_model(*engine::setup::load_model(job.model, config, at::kCPU))}};
   inputs.report.ranks_of_node = inputs.report.num_data_ranks = 2;
   inputs.report.capacity = {{}, host_bytes, 2, false};
   inputs.rates = kRates;
