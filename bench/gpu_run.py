@@ -34,6 +34,14 @@ def require_gpus():
         report.fail(69, "no GPU here (nvidia-smi --list-gpus names none)")
 
 
+def environment(args, python, **changes):
+    """Of programs of --bin, with the libraries of --host-torch."""
+    env = report.environment(**changes)
+    if args.host_torch:
+        env["LD_LIBRARY_PATH"] = ":".join(report.torch_libraries(python) + [env.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+    return env
+
+
 class Runner:
     """args: bin, host_torch, and device if it is not cuda. Models and configs are made once, below `folder`. `train`: the
     parameters that are trained, a pattern; the others are frozen."""
@@ -42,10 +50,7 @@ class Runner:
         self.folder, self.python, self.device = folder, report.torch_python(), getattr(args, "device", "cuda")
         self.train = ["--train", train] if train else []
         self.dslaunch = report.program(args.bin, "dslaunch")
-        self.env = report.environment(OMP_NUM_THREADS="8")
-        if args.host_torch:
-            self.env["LD_LIBRARY_PATH"] = ":".join(report.torch_libraries(self.python)
-                                                   + [self.env.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+        self.env = environment(args, self.python, OMP_NUM_THREADS="8")
         self.models = {}
 
     def model(self, preset):
