@@ -2,10 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <future>
 #include <mutex>
+#include <numeric>
+#include <thread>
 
 #include "runtime/offload/upload_ring.hpp"
 #include "support/expect_error.hpp"
@@ -202,6 +206,50 @@ TEST_CASE("what an update is about to write is read ahead when it has been writt
   CHECK(at::equal(read(file, 1, kPage, at::kByte), numbers(kPage, 200, at::kByte)));
   CHECK(at::equal(read(file, 2, kPage, at::kByte), numbers(kPage, 50, at::kByte)));
   CHECK(at::equal(read(file, 3, kPage, at::kByte), numbers(kPage, 3, at::kByte)));
+}
+
+// As a step does with the thread of updates: a group is read when its update is known to be written, the next ones are
+// read ahead meanwhile.
+TEST_CASE("reads ahead follow the updates of another thread", "[runtime][offload]") {
+  constexpr int kGroups = 6, kRounds = 20;
+  constexpr int64_t kNumel = 3 * kPage;  // two buffers each
+  const test::TempDir dir;
+  std::vector<StoredSlice> slices;
+  for (int group = 0; group < kGroups; ++group) slices.push_back({group, at::kByte, {kNumel}});
+  auto options = options_in(dir);
+  options.queue_depth = 4;
+  ParameterFile file(options, slices, UploadRing::allocate_blocks(at::kCPU, kNumel), at::kCPU, {});
+  const auto expected = [](int group, int round) { return numbers(kNumel, 10 * group + round, at::kByte); };
+  std::vector<int> forward(kGroups), backward(kGroups);
+  std::iota(forward.begin(), forward.end(), 0);
+  std::iota(backward.rbegin(), backward.rend(), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    std::array<std::promise<void>, kGroups> updated;
+    for (const int group : forward) file.begin_update(group);
+    std::thread updates([&] {
+      UploadRing ring(at::kCPU, file.blocks());
+      for (const int group : forward) {
+        ring.next(kNumel, at::kByte).copy_(expected(group, round));
+        const auto ticket = file.begin_write({nullptr, group, 0, at::kByte}, ring.filled_pages());
+        file.wait(ticket);
+        file.end_update(group);
+        updated[static_cast<size_t>(group)].set_value();
+      }
+    });
+    int num_wrong = 0;
+    file.read_ahead(forward);
+    for (size_t i = 0; i < kGroups; ++i) {
+      updated[i].get_future().wait();
+      num_wrong += at::equal(read(file, forward[i], kNumel, at::kByte), expected(forward[i], round)) ? 0 : 1;
+      file.read_ahead(std::span(forward).subspan(i + 1));
+    }
+    file.read_ahead(backward);
+    for (const int group : backward) {
+      num_wrong += at::equal(read(file, group, kNumel, at::kByte), expected(group, round)) ? 0 : 1;
+    }
+    updates.join();
+    CHECK(num_wrong == 0);
+  }
 }
 
 TEST_CASE("a failed read of parameters is told to who needs it, and to nobody else", "[runtime][offload]") {
