@@ -49,8 +49,8 @@ torch::jit::Module make_classifier() {
 
 struct ClassifierJob : test::JobFiles {
   ClassifierJob() : JobFiles(make_classifier()) {
-    test::write_samples(folder / "classes.safetensors", {{"x", test::random_values({4 * kRows, kWidth}, 100)},
-                                                         {"y", at::arange(4 * kRows) % kClasses}});
+    test::write_samples(folder / "classes.safetensors", {{"x", test::random_values({6 * kRows, kWidth}, 100)},
+                                                         {"y", at::arange(6 * kRows) % kClasses}});
   }
   json config_of(int stage, const json& zero, const json& more) const {
     const json section = test::with({{"stage", stage}, {"stage3_param_persistence_threshold", 100}}, zero);
@@ -86,16 +86,18 @@ TEST_CASE("the planned peak is that of real steps, at every stage", "[runtime][e
                     Setting{3, {{"offload_optimizer", on_host}}}, Setting{3, {{"offload_param", on_host}}},
                     Setting{3, {{"offload_param", on_host}, {"offload_optimizer", on_host}}});
   const json precision = GENERATE(json::object(), json{{"bf16", {{"enabled", true}}}});
+  const int accumulation = GENERATE(1, 2);
   const ClassifierJob job;
-  const json config = job.config_of(setting.stage, setting.zero, precision);
+  const json batch{{"gradient_accumulation_steps", accumulation}, {"train_batch_size", accumulation * kRows}};
+  const json config = job.config_of(setting.stage, setting.zero, test::with(precision, batch));
   INFO(config.dump());
   test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
     const auto loaded = test::load_config(config, 1).config;
     const auto points = plan::measure_activations(job.model, loaded, at::kCPU, groups.world);
     const auto model = plan::planned_model(*setup::load_model(job.model, loaded, at::kCPU));
     const auto memory = plan::plan_rank(model, loaded, {.device = at::kCPU});
-    const auto planned =
-        static_cast<double>(memory_plan::peak_of(memory, {.has_gpus = true}, points, /*accumulates=*/false).gpu_bytes);
+    const auto planned = static_cast<double>(
+        memory_plan::peak_of(memory, {.has_gpus = true}, points, /*accumulates=*/accumulation > 1).gpu_bytes);
     const auto measured = static_cast<double>(measure_peak(job.model, config, groups));
     INFO("activations at their most " << most_activations(points));
     CHECK(planned / measured == Approx(1).margin(0.03));
