@@ -29,23 +29,44 @@ __device__ inline float float_of(uint32_t bits) {
                                          : __half2float(__ushort_as_half(half));
 }
 
+// Eight elements as they lie in memory: half the registers of floats in 16 bits, while they wait for their use.
+template <ElementType kType>
+struct Packed8 {
+  uint4 words[kType == ElementType::kFloat32 ? 2 : 1] = {};
+};
+
 // Elements i to i + 7; element i must be 16-byte aligned.
 template <ElementType kType>
-__device__ inline void load8_wide(const void* values, size_t i, float (&out)[kEach]) {
-  if constexpr (kType == ElementType::kFloat32) {
-    const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(values) + i);
-    const float4 a = from[0], b = from[1];
-    out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
-    out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
-  } else {
-    const uint4 v = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(values) + i);
+__device__ inline Packed8<kType> load8_packed(const void* values, size_t i) {
+  constexpr size_t kBytes = kType == ElementType::kFloat32 ? 4 : 2;
+  const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(values) + i * kBytes);
+  Packed8<kType> out;
+  out.words[0] = from[0];
+  if constexpr (kType == ElementType::kFloat32) out.words[1] = from[1];
+  return out;
+}
+
+template <ElementType kType>
+__device__ inline void unpack8(const Packed8<kType>& packed, float (&out)[kEach]) {
+#pragma unroll
+  for (int half = 0; half < static_cast<int>(sizeof(packed.words) / sizeof(uint4)); ++half) {
+    const uint4 v = packed.words[half];
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      out[2 * k] = float_of<kType>(words[k]);
-      out[2 * k + 1] = float_of<kType>(words[k] >> 16);
+      if constexpr (kType == ElementType::kFloat32) {
+        out[4 * half + k] = __uint_as_float(words[k]);
+      } else {
+        out[2 * k] = float_of<kType>(words[k]);
+        out[2 * k + 1] = float_of<kType>(words[k] >> 16);
+      }
     }
   }
+}
+
+template <ElementType kType>
+__device__ inline void load8_wide(const void* values, size_t i, float (&out)[kEach]) {
+  unpack8<kType>(load8_packed<kType>(values, i), out);
 }
 
 // Elements i to i + 7; zeros past the end. `wide`: element 0 is 16-byte aligned.

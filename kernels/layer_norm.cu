@@ -9,8 +9,8 @@ namespace {
 // A block works on rows one after the other; a thread has the same columns in all of them, kVectors times eight.
 constexpr size_t kMaxThreads = 256;
 constexpr size_t kMaxColumns = kMaxThreads * kEach * 4;
-constexpr size_t kMaxBlocks = 8192;                 // forward
-constexpr size_t kWantedThreads = size_t{1} << 17;  // backward, over all blocks: few, as each has its own sums
+constexpr size_t kMaxBlocks = 8192;       // forward
+constexpr size_t kMultiprocessors = 132;  // of an H100; elsewhere the shapes are the same
 
 template <int kVectors>
 struct Columns {
@@ -73,30 +73,72 @@ __global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(const LayerNorm
   }
 }
 
+// Threads of a multiprocessor that backward's registers leave room for. Its blocks all run at once: each has sums of
+// its own to write, and a second wave of few blocks would take as long as the first.
+template <int kVectors>
+constexpr int kResidentThreads = kVectors == 1   ? 1024
+                                 : kVectors == 2 ? 512
+                                                 : 256;
+
+// What one row of backward reads. The next row's is on its way while a row meets in its sums, where there are registers
+// for it.
+template <ElementType kType, int kVectors>
+struct GradientRow {
+  static constexpr bool kIsFetchedAhead = sizeof(Packed8<kType>) * kVectors <= 64;
+
+  __device__ void fetch(const LayerNormArguments& a, const LayerNormGradient& to, size_t row,
+                        const Columns<kVectors>& mine) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!mine.has(v)) continue;  // stays zero
+      const size_t at = row * mine.columns + mine.first(v);
+      input[v] = load8_packed<kType>(a.input, at);
+      upstream[v] = load8_packed<kType>(to.upstream, at);
+    }
+    mean = a.means[row], rstd = a.rstds[row];
+  }
+
+  Packed8<kType> input[kVectors], upstream[kVectors];
+  float mean, rstd;
+};
+
 // With g = upstream * weight and n the normalized input: rstd * (g - mean(g) - n * mean(g * n)).
 template <ElementType kType, int kVectors>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kResidentThreads<kVectors> / static_cast<int>(kMaxThreads))
     layer_norm_gradient_kernel(const LayerNormArguments a, const LayerNormGradient to) {
+  using Row = GradientRow<kType, kVectors>;
   __shared__ BlockPairSum::Storage storage;
   BlockPairSum block_sum(storage);
   const Columns<kVectors> mine(a.columns);
-  float weight[kVectors][kEach], n[kVectors][kEach], g[kVectors][kEach];
+  Packed8<kType> weight[kVectors];
   float weight_sums[kVectors][kEach] = {}, bias_sums[kVectors][kEach] = {};
-  load_columns<kType, kVectors>(a.weight, 0, mine, weight);
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (mine.has(v)) weight[v] = load8_packed<kType>(a.weight, mine.first(v));
+  }
   const float each = 1.0F / static_cast<float>(a.columns);
+  Row next;
+  if constexpr (Row::kIsFetchedAhead) next.fetch(a, to, blockIdx.x, mine);
   for (size_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-    load_columns<kType, kVectors>(a.input, row, mine, n);
-    load_columns<kType, kVectors>(to.upstream, row, mine, g);
-    const float mean = a.means[row], rstd = a.rstds[row];
+    if constexpr (!Row::kIsFetchedAhead) next.fetch(a, to, row, mine);
+    float n[kVectors][kEach], g[kVectors][kEach];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) unpack8<kType>(next.input[v], n[v]), unpack8<kType>(next.upstream[v], g[v]);
+    const float mean = next.mean, rstd = next.rstd;
+    if constexpr (Row::kIsFetchedAhead) {
+      if (row + gridDim.x < a.rows) next.fetch(a, to, row + gridDim.x, mine);
+    }
     float2 sums = make_float2(0.0F, 0.0F);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
+      float weights[kEach];
+      unpack8<kType>(weight[v], weights);
 #pragma unroll
       for (int k = 0; k < kEach; ++k) {
         n[v][k] = (n[v][k] - mean) * rstd;
         weight_sums[v][k] += g[v][k] * n[v][k];
         bias_sums[v][k] += g[v][k];
-        g[v][k] *= weight[v][k];  // 0 in columns beyond the end
+        g[v][k] *= weights[k];  // 0 in columns beyond the end
         sums.x += g[v][k];
         sums.y += g[v][k] * n[v][k];
       }
@@ -125,12 +167,15 @@ struct Shape {
   unsigned threads, blocks;
 };
 
+// The rows are spread evenly over as many blocks as run at once.
 Shape shape_of(size_t rows, size_t columns) {
   const size_t eights = columns / kEach;
   const int vectors = eights <= kMaxThreads ? 1 : eights <= 2 * kMaxThreads ? 2 : 4;
   const size_t threads = ((eights + vectors - 1) / vectors + 31) / 32 * 32;
-  const size_t wanted = kWantedThreads / threads;
-  return {vectors, static_cast<unsigned>(threads), static_cast<unsigned>(rows < wanted ? rows : wanted)};
+  const size_t resident = vectors == 1 ? kResidentThreads<1> : vectors == 2 ? kResidentThreads<2> : kResidentThreads<4>;
+  const size_t most = kMultiprocessors * (resident / threads);
+  const size_t rows_each = rows > most ? (rows + most - 1) / most : 1;
+  return {vectors, static_cast<unsigned>(threads), static_cast<unsigned>((rows + rows_each - 1) / rows_each)};
 }
 
 template <class Launch>
