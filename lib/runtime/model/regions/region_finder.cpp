@@ -1,8 +1,6 @@
 #include "runtime/model/regions/region_finder.hpp"
 
-#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
 #include <functional>
@@ -15,11 +13,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "runtime/model/analysis/inlined_forwards.hpp"
+#include "runtime/model/analysis/written_values.hpp"
 #include "runtime/model/regions/bias_gradients.hpp"
 #include "runtime/model/regions/lowering.hpp"
 #include "runtime/model/regions/partition.hpp"
 #include "runtime/model/regions/region_operator.hpp"
-#include "runtime/model/units/unit_forwards.hpp"
 
 namespace dslaunch::runtime::model::regions {
 namespace {
@@ -28,97 +27,6 @@ using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
-
-constexpr int kMaxDepth = 64;  // of calls
-
-bool has_writes(const Block* block) {
-  for (const Node* node : block->nodes()) {
-    const auto* schema = node->maybeSchema();
-    if (schema != nullptr && schema->is_mutable()) return true;
-    for (const Block* inner : node->blocks()) {
-      if (has_writes(inner)) return true;
-    }
-  }
-  return false;
-}
-
-// A call whose callee may write to its arguments.
-bool may_write(const Node* node) {
-  if (node->kind() != c10::prim::CallMethod) return node->kind() == c10::prim::CallFunction;
-  const auto type = node->input(0)->type()->cast<c10::ClassType>();
-  const auto unit = type == nullptr ? nullptr : units::unit_forward(*type);
-  return unit == nullptr || has_writes(unit->original.graph()->block());
-}
-
-// Values that may share memory, as one class each: a value that somebody writes to in place spoils all of its class.
-class WrittenValues {
- public:
-  explicit WrittenValues(const Block* block) {
-    visit(block);
-    for (const Value* value : written_) spoiled_.insert(root(value));
-  }
-
-  bool contains(const Value* value) { return spoiled_.count(root(value)) > 0; }
-
- private:
-  void visit(const Block* block) {
-    for (const Node* node : block->nodes()) {
-      for (const Block* inner : node->blocks()) {
-        visit(inner);
-        for (const Value* output : inner->outputs()) join_all(node->outputs(), output);
-        for (const Value* input : inner->inputs()) {
-          for (const Value* outer : node->inputs()) join(input, outer);
-        }
-      }
-      visit(node);
-    }
-  }
-
-  void visit(const Node* node) {
-    if (node->kind() == c10::prim::GetAttr) {
-      join(node->output(), attributes_.emplace(node->s(c10::attr::name), node->output()).first->second);
-    }
-    if (may_write(node)) written_.insert(written_.end(), node->inputs().begin(), node->inputs().end());
-    const auto* schema = node->maybeSchema();
-    if (schema == nullptr || schema->is_vararg()) {
-      // Constructors of lists and the like, and calls, whose results may be their arguments.
-      for (const Value* input : node->inputs()) join_all(node->outputs(), input);
-      return;
-    }
-    for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
-      const auto* alias = schema->arguments()[i].alias_info();
-      if (alias == nullptr) continue;
-      if (alias->isWrite()) written_.push_back(node->input(i));
-      join_all(node->outputs(), node->input(i));
-    }
-  }
-
-  void join_all(at::ArrayRef<const Value*> outputs, const Value* value) {
-    for (const Value* output : outputs) join(output, value);
-  }
-  void join(const Value* a, const Value* b) {
-    if (!holds_tensors(a) || !holds_tensors(b)) return;
-    parent_[root(a)] = root(b);
-  }
-  // A number shares no memory, and a module holds parameters, which are not written to in forward.
-  static bool holds_tensors(const Value* value) {
-    const auto kind = value->type()->kind();
-    return kind != c10::TypeKind::IntType && kind != c10::TypeKind::FloatType && kind != c10::TypeKind::BoolType &&
-           kind != c10::TypeKind::NoneType && kind != c10::TypeKind::ClassType && kind != c10::TypeKind::StringType;
-  }
-  const Value* root(const Value* value) {
-    while (true) {
-      const auto found = parent_.find(value);
-      if (found == parent_.end() || found->second == value) return value;
-      value = found->second;
-    }
-  }
-
-  std::unordered_map<std::string, const Value*> attributes_;  // by name
-  std::unordered_map<const Value*, const Value*> parent_;
-  std::vector<const Value*> written_;
-  std::unordered_set<const Value*> spoiled_;
-};
 
 bool is_glue(const Node* node) {
   return node->kind() == c10::prim::ListConstruct;
@@ -154,7 +62,7 @@ bool is_barrier(const Node* node) {
 
 class BlockFusion {
  public:
-  BlockFusion(Block* block, WrittenValues& written) : block_(block), written_(written) {}
+  BlockFusion(Block* block, analysis::WrittenValues& written) : block_(block), written_(written) {}
 
   int run() {
     int count = 0;
@@ -347,52 +255,14 @@ class BlockFusion {
   }
 
   Block* block_;
-  WrittenValues& written_;
+  analysis::WrittenValues& written_;
 };
-
-// Whether a call is one of a unit.
-bool is_unit_call(const Node* node) {
-  const auto type = node->input(0)->type()->cast<c10::ClassType>();
-  return type != nullptr && node->s(c10::attr::name) == "forward" && units::unit_forward(*type) != nullptr;
-}
-
-torch::jit::GraphFunction* callee_of(Node* node) {
-  torch::jit::Function* function = nullptr;
-  if (node->kind() == c10::prim::CallFunction) {
-    function = node->input(0)->type()->expect<c10::FunctionType>()->function();
-  } else if (node->kind() == c10::prim::CallMethod && !is_unit_call(node)) {
-    const auto type = node->input(0)->type()->cast<c10::ClassType>();
-    function = type == nullptr ? nullptr : type->findMethod(node->s(c10::attr::name));
-  }
-  if (function == nullptr || !function->isGraphFunction()) return nullptr;
-  function->ensure_defined();
-  return &torch::jit::toGraphFunction(*function);
-}
-
-void inline_calls(Block* block, int depth) {
-  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-    Node* node = *it++;
-    for (Block* inner : node->blocks()) inline_calls(inner, depth);
-    auto* callee = depth < kMaxDepth ? callee_of(node) : nullptr;
-    if (callee == nullptr) continue;
-    const auto graph = callee->graph()->copy();
-    inline_calls(graph->block(), depth + 1);
-    if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
-    torch::jit::inlineCallTo(node, callee, graph.get());
-  }
-}
-
-int fuse_graph(const std::shared_ptr<Graph>& graph) {
-  inline_calls(graph->block(), 0);
-  torch::jit::LowerSimpleTuples(graph);
-  return fuse_regions(graph->block());
-}
 
 }  // namespace
 
 int fuse_regions(Block* block) {
   part_bias_gradients(block);
-  WrittenValues written(block);
+  analysis::WrittenValues written(block);
   const int count = BlockFusion(block, written).run();
   rejoin_bias_gradients(block);
   return count;
@@ -400,26 +270,14 @@ int fuse_regions(Block* block) {
 
 std::unordered_map<const Node*, std::string_view> operators_left(Block* block) {
   std::unordered_map<const Node*, std::string_view> out;
-  WrittenValues written(block);
+  analysis::WrittenValues written(block);
   BlockFusion(block, written).add_left(out);
   return out;
 }
 
 int fuse_regions(const torch::jit::Module& model) {
   int count = 0;
-  std::unordered_set<const void*> seen;
-  std::vector<std::shared_ptr<Graph>> graphs;
-  for (const auto& module : model.modules()) {
-    if (!seen.insert(module.type().get()).second) continue;
-    if (const auto unit = units::unit_forward(*module.type())) graphs.push_back(unit->original.graph());
-  }
-  if (!units::unit_forward(*model.type())) {
-    if (auto* method = model.type()->findMethod("forward"); method != nullptr && method->isGraphFunction()) {
-      method->ensure_defined();
-      graphs.push_back(torch::jit::toGraphFunction(*method).graph());
-    }
-  }
-  for (const auto& graph : graphs) count += fuse_graph(graph);
+  for (const auto& graph : analysis::inline_forwards(model)) count += fuse_regions(graph->block());
   return count;
 }
 
