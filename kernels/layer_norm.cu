@@ -82,9 +82,10 @@ constexpr int kResidentThreads = kVectors == 1   ? 1024
 
 // What one row of backward reads. The next row's is on its way while a row meets in its sums, where there are registers
 // for it.
-template <ElementType kType, int kVectors>
+template <ElementType kType, int kVectors, bool kAdds>
 struct GradientRow {
-  static constexpr bool kIsFetchedAhead = sizeof(Packed8<kType>) * kVectors <= 64;
+  static constexpr bool kIsFetchedAhead =
+      sizeof(Packed8<kType>) * kVectors * (kAdds ? 3 : 2) <= (kVectors == 1 ? 64 : 128);
 
   __device__ void fetch(const LayerNormArguments& a, const LayerNormGradient& to, size_t row,
                         const Columns<kVectors>& mine) {
@@ -94,19 +95,21 @@ struct GradientRow {
       const size_t at = row * mine.columns + mine.first(v);
       input[v] = load8_packed<kType>(a.input, at);
       upstream[v] = load8_packed<kType>(to.upstream, at);
+      if constexpr (kAdds) residual[v] = load8_packed<kType>(to.residual, at);
     }
     mean = a.means[row], rstd = a.rstds[row];
   }
 
-  Packed8<kType> input[kVectors], upstream[kVectors];
+  Packed8<kType> input[kVectors], upstream[kVectors], residual[kVectors];
   float mean, rstd;
 };
 
-// With g = upstream * weight and n the normalized input: rstd * (g - mean(g) - n * mean(g * n)).
-template <ElementType kType, int kVectors>
+// With g = upstream * weight and n the normalized input: rstd * (g - mean(g) - n * mean(g * n)), plus the residual if
+// it adds one.
+template <ElementType kType, int kVectors, bool kAdds>
 __global__ void __launch_bounds__(kMaxThreads, kResidentThreads<kVectors> / static_cast<int>(kMaxThreads))
     layer_norm_gradient_kernel(const LayerNormArguments a, const LayerNormGradient to) {
-  using Row = GradientRow<kType, kVectors>;
+  using Row = GradientRow<kType, kVectors, kAdds>;
   __shared__ BlockPairSum::Storage storage;
   BlockPairSum block_sum(storage);
   const Columns<kVectors> mine(a.columns);
@@ -122,8 +125,13 @@ __global__ void __launch_bounds__(kMaxThreads, kResidentThreads<kVectors> / stat
   for (size_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     if constexpr (!Row::kIsFetchedAhead) next.fetch(a, to, row, mine);
     float n[kVectors][kEach], g[kVectors][kEach];
+    Packed8<kType> residual[kVectors];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) unpack8<kType>(next.input[v], n[v]), unpack8<kType>(next.upstream[v], g[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      unpack8<kType>(next.input[v], n[v]);
+      unpack8<kType>(next.upstream[v], g[v]);
+      if constexpr (kAdds) residual[v] = next.residual[v];
+    }
     const float mean = next.mean, rstd = next.rstd;
     if constexpr (Row::kIsFetchedAhead) {
       if (row + gridDim.x < a.rows) next.fetch(a, to, row + gridDim.x, mine);
@@ -150,6 +158,12 @@ __global__ void __launch_bounds__(kMaxThreads, kResidentThreads<kVectors> / stat
       if (!mine.has(v)) continue;
 #pragma unroll
       for (int k = 0; k < kEach; ++k) g[v][k] = rstd * (g[v][k] - mean_g - n[v][k] * mean_gn);
+      if constexpr (kAdds) {
+        float more[kEach];
+        unpack8<kType>(residual[v], more);
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) g[v][k] += more[k];
+      }
       store8_wide<kType>(to.input, row * a.columns + mine.first(v), g[v]);
     }
   }
@@ -216,7 +230,11 @@ cudaError_t launch_layer_norm_gradient(const LayerNormArguments& a, const LayerN
   const Shape shape = shape_of(a.rows, a.columns);
   return with_type(a.type, [&](auto type) {
     return with_vectors(shape.vectors, [&](auto vectors) {
-      layer_norm_gradient_kernel<type, vectors><<<shape.blocks, shape.threads, 0, stream>>>(a, to);
+      if (to.residual != nullptr) {
+        layer_norm_gradient_kernel<type, vectors, true><<<shape.blocks, shape.threads, 0, stream>>>(a, to);
+      } else {
+        layer_norm_gradient_kernel<type, vectors, false><<<shape.blocks, shape.threads, 0, stream>>>(a, to);
+      }
       return cudaGetLastError();
     });
   });

@@ -31,7 +31,8 @@ size_t num_layer_norm_partials(size_t rows, size_t columns);
 
 struct LayerNormGradient {
   const void* upstream = nullptr;    // [rows, columns]
-  void* input = nullptr;             // [rows, columns], output
+  const void* residual = nullptr;    // [rows, columns], added to `input` before it is rounded; null: nothing is
+  void* input = nullptr;             // [rows, columns], output; may be `residual`
   float* weight_partials = nullptr;  // [num_layer_norm_partials, columns], output: column_sums.h adds them up
   float* bias_partials = nullptr;
 };

@@ -15,6 +15,7 @@ namespace {
 
 using dslaunch::runtime::model::fused::fused_cross_entropy;
 using dslaunch::runtime::model::fused::fused_layer_norm;
+using dslaunch::runtime::model::fused::fused_layer_norm_and_input;
 using dslaunch::runtime::model::fused::fused_linear;
 using dslaunch::test::has_device;
 using Tensors = std::vector<at::Tensor>;
@@ -147,6 +148,20 @@ TEST_CASE("layer norm and its three gradients are PyTorch's", "[gpu][fused_opera
         return at::layer_norm(in[0].transpose(0, 1), {4, 16}, in[1], in[2], 1e-3);
       },
       {normal({4, 6, 16}, 2), normal({4, 16}, 3), normal({4, 16}, 4)});
+}
+
+TEST_CASE("a layer norm adds the gradient of what goes past it", "[gpu][fused_operators]") {
+  if (!has_device()) return;
+  for (const int64_t width : {8, 768, 2048, 2056, 4096, 8192, 12}) {  // the last one is PyTorch's own
+    compare(
+        [&](const Tensors& in) {
+          const auto [out, again] = fused_layer_norm_and_input(in[0], {width}, in[1], in[2], 1e-5);
+          CHECK((width == 12 || out.grad_fn() == again.grad_fn()));
+          return out.tanh() + again;
+        },
+        [&](const Tensors& in) { return at::layer_norm(in[0], {width}, in[1], in[2], 1e-5).tanh() + in[0]; },
+        {normal({3, 700, width}, 2) * 2, normal({width}, 3), normal({width}, 4)});
+  }
 }
 
 TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][fused_operators]") {

@@ -163,12 +163,13 @@ void test_cross_entropy(const CrossEntropyCase& c) {
   check_all(logits_there.download(at_once), gradient, c.type, gradient_bound, at_once + ": gradient");
 }
 
-void test_layer_norm(size_t rows, size_t columns, ElementType type) {
-  const std::string name = describe("layer norm", rows, columns, type, 0);
+void test_layer_norm(size_t rows, size_t columns, ElementType type, bool adds) {
+  const std::string name = describe(adds ? "layer norm and residual" : "layer norm", rows, columns, type, 0);
   std::vector<float> x = uniform(rows * columns, 31, -2, 4), w = uniform(columns, 32, 0.5F, 1.5F),
-                     b = uniform(columns, 33, -1, 1), up = uniform(rows * columns, 34, -1, 1), out(rows * columns, 3);
+                     b = uniform(columns, 33, -1, 1), up = uniform(rows * columns, 34, -1, 1), out(rows * columns, 3),
+                     past = uniform(adds ? rows * columns : 0, 35, -1, 1);
   TypedArray x_there(x, type, 0), w_there(w, type, 0), b_there(b, type, 0), up_there(up, type, 0),
-      out_there(out, type, 0), dx_there(out, type, 0);
+      out_there(out, type, 0), dx_there(out, type, 0), past_there(past, type, 0);
   DeviceArray<float> means(std::vector<float>(rows, 3), 0), rstds(std::vector<float>(rows, 3), 0);
   const size_t num_partials = num_layer_norm_partials(rows, columns);
   const std::vector<float> blank(num_partials * columns, 3);
@@ -180,7 +181,8 @@ void test_layer_norm(size_t rows, size_t columns, ElementType type) {
                        columns,        1e-5F,          means.data(),   rstds.data()};
   const void* arrays[] = {a.input, a.weight, a.bias};
   check(layer_norm_fits(columns, arrays, 3), name + ": fits");
-  const LayerNormGradient to{up_there.data(), dx_there.data(), w_partials.data(), b_partials.data()};
+  const LayerNormGradient to{up_there.data(), adds ? past_there.data() : nullptr, dx_there.data(), w_partials.data(),
+                             b_partials.data()};
   const auto run = [&] {
     finish(launch_layer_norm(a, out_there.data(), nullptr), name);
     finish(launch_layer_norm_gradient(a, to, nullptr), name);
@@ -208,7 +210,7 @@ void test_layer_norm(size_t rows, size_t columns, ElementType type) {
     }
     for (size_t c = 0; c < columns; ++c) {
       const double n = (in[c] - mean) * rstd, g = static_cast<double>(in_up[c]) * w[c];
-      dx.push_back(rstd * (g - mean_g - n * mean_gn));
+      dx.push_back(rstd * (g - mean_g - n * mean_gn) + (adds ? past[row * columns + c] : 0.0));
     }
   }
   check_all(out_there.download(name), y, type, 1e-5, name + ": output");
@@ -254,7 +256,9 @@ void test_layer_kernels() {
       test_cross_entropy({300, classes, type, 0, 0, 17016 - classes});
     }
     for (const size_t columns : {8, 24, 256, 768, 2048, 2056, 4096, 5120, 8192}) {
-      for (const size_t rows : {1, 3, 777}) test_layer_norm(rows, columns, type);
+      for (const size_t rows : {1, 3, 777}) {
+        for (const bool adds : {false, true}) test_layer_norm(rows, columns, type, adds);
+      }
     }
     for (const size_t columns : {1, 5, 8, 255, 256, 257, 3072}) {
       for (const size_t rows : {1, 7, 8, 9, 1000}) {
@@ -301,8 +305,11 @@ void bench_layer_kernels(double copy_gb_per_s) {
   LayerNormArguments n{logits, gradient, gradient, a.type, rows, columns, 1e-5F, losses, losses + rows};
   report("layer norm, bf16", 4 * layer, median_ms([&] { return launch_layer_norm(n, gradient, nullptr); }),
          copy_gb_per_s);
-  const LayerNormGradient to{logits, gradient, partials, partials + (size_t{1} << 23)};
+  LayerNormGradient to{logits, nullptr, gradient, partials, partials + (size_t{1} << 23)};
   report("  its gradient", 6 * layer, median_ms([&] { return launch_layer_norm_gradient(n, to, nullptr); }),
+         copy_gb_per_s);
+  to.residual = logits;
+  report("  with a residual's", 8 * layer, median_ms([&] { return launch_layer_norm_gradient(n, to, nullptr); }),
          copy_gb_per_s);
   const size_t norm_partials = num_layer_norm_partials(rows, columns);
   report("  totals of its columns", 4.0 * static_cast<double>(norm_partials * columns),

@@ -14,40 +14,91 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Of out, [rows, columns], and of the input that is handed on; undefined: nobody has asked.
+struct Upstream {
+  at::Tensor out, input;
+};
+
+struct Forward {
+  at::Tensor out;
+  RowStatistics statistics;
+};
+
+Forward run_forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  if (input.is_cpu()) {
+    auto [out, means, rstds] = at::native_layer_norm(input, weight.sizes(), weight, bias, eps);
+    return {std::move(out), {std::move(means), std::move(rstds)}};
+  }
+  const auto options = input.options().dtype(at::kFloat);
+  const int64_t rows = input.numel() / weight.numel();
+  Forward made{at::empty_like(input), {at::empty({rows}, options), at::empty({rows}, options)}};
+  layer_functions().layer_norm(input, weight, bias, eps, made.out, made.statistics);
+  return made;
+}
+
+// Dense, and where the kernel can read it.
+at::Tensor readable(const at::Tensor& gradient, int64_t columns) {
+  if (!gradient.defined()) return gradient;
+  at::Tensor rows = gradient.contiguous();
+  return layer_functions().layer_norm_fits(columns, {rows}) ? rows : rows.clone();
+}
+
+variable_list run_backward(const Upstream& upstream, const variable_list& saved) {
+  const at::Tensor &input = saved[0], &weight = saved[1], &bias = saved[2];
+  const RowStatistics statistics{saved[3], saved[4]};
+  if (input.is_cpu()) {
+    auto [of_input, of_weight, of_bias] = at::native_layer_norm_backward(
+        upstream.out, input, weight.sizes(), statistics.means, statistics.rstds, weight, bias, {true, true, true});
+    if (upstream.input.defined()) of_input = of_input + upstream.input;
+    return {std::move(of_input), std::move(of_weight), std::move(of_bias), {}};
+  }
+  const int64_t columns = weight.numel();
+  at::Tensor of_input = at::empty_like(input), of_weight = at::empty_like(weight), of_bias = at::empty_like(bias);
+  layer_functions().layer_norm_gradient(readable(upstream.out, columns), readable(upstream.input, columns), input,
+                                        weight, statistics, of_input, of_weight, of_bias);
+  return {std::move(of_input), std::move(of_weight), std::move(of_bias), {}};
+}
+
+// Second-order gradients are wanted.
+variable_list differentiable_backward(const Upstream& upstream, const variable_list& saved, double eps) {
+  const auto out = at::layer_norm(saved[0], saved[1].sizes(), saved[1], saved[2], eps);
+  variable_list wanted, gradients(4);
+  for (size_t i = 0; i < 3; ++i) {
+    if (saved[i].requires_grad()) wanted.push_back(saved[i]);
+  }
+  auto found = torch::autograd::grad({out}, wanted, {upstream.out}, true, /*create_graph=*/true);
+  for (size_t i = 0, next = 0; i < 3; ++i) {
+    if (saved[i].requires_grad()) gradients[i] = found[next++];
+  }
+  if (upstream.input.defined()) gradients[0] = gradients[0] + upstream.input;
+  return gradients;
+}
+
 class FusedLayerNorm : public torch::autograd::Function<FusedLayerNorm> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, double eps) {
-    at::Tensor out = at::empty_like(input);
-    const auto options = input.options().dtype(at::kFloat);
-    const int64_t rows = input.numel() / weight.numel();
-    const RowStatistics statistics{at::empty({rows}, options), at::empty({rows}, options)};
-    layer_functions().layer_norm(input, weight, bias, eps, out, statistics);
-    context->save_for_backward({input, weight, bias, statistics.means, statistics.rstds});
+  // With `hands_on` the input is a second result.
+  static variable_list forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                               const at::Tensor& bias, double eps, bool hands_on) {
+    auto made = run_forward(input, weight, bias, eps);
+    context->save_for_backward({input, weight, bias, made.statistics.means, made.statistics.rstds});
     context->saved_data["eps"] = eps;
-    return out;
+    context->set_materialize_grads(false);
+    return hands_on ? variable_list{std::move(made.out), input} : variable_list{std::move(made.out)};
   }
 
-  static variable_list backward(AutogradContext* context, variable_list upstream) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &input = saved[0], &weight = saved[1], &bias = saved[2];
-    if (at::GradMode::is_enabled()) {  // second-order gradients are wanted
-      const auto out = at::layer_norm(input, weight.sizes(), weight, bias, context->saved_data["eps"].toDouble());
-      variable_list wanted, gradients(4);
-      for (size_t i = 0; i < 3; ++i) {
-        if (saved[i].requires_grad()) wanted.push_back(saved[i]);
-      }
-      auto found = torch::autograd::grad({out}, wanted, {upstream[0]}, true, /*create_graph=*/true);
-      for (size_t i = 0, next = 0; i < 3; ++i) {
-        if (saved[i].requires_grad()) gradients[i] = found[next++];
-      }
+  static variable_list backward(AutogradContext* context, variable_list given) {
+    const Upstream upstream{given[0], given.size() > 1 ? given[1] : at::Tensor()};
+    variable_list gradients(5);
+    if (!upstream.out.defined()) {
+      gradients[0] = upstream.input;
       return gradients;
     }
-    at::Tensor input_gradient = at::empty_like(input), weight_gradient = at::empty_like(weight),
-               bias_gradient = at::empty_like(bias);
-    layer_functions().layer_norm_gradient(upstream[0].contiguous(), input, weight, {saved[3], saved[4]}, input_gradient,
-                                          weight_gradient, bias_gradient);
-    return {std::move(input_gradient), std::move(weight_gradient), std::move(bias_gradient), {}};
+    const auto saved = context->get_saved_variables();
+    gradients = at::GradMode::is_enabled()
+                    ? differentiable_backward(upstream, saved, context->saved_data["eps"].toDouble())
+                    : run_backward(upstream, saved);
+    gradients.resize(5);  // the last two arguments have none
+    return gradients;
   }
 };
 
@@ -63,21 +114,46 @@ bool fits(const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weig
          is_like(weight, input, shape) && is_like(bias, input, shape);
 }
 
+// Whether our kernels compute it, of rows that lie side by side.
+bool has_kernel(const at::Tensor& input, at::IntArrayRef shape, const std::optional<at::Tensor>& weight,
+                const std::optional<at::Tensor>& bias) {
+  return weight && weight->defined() && bias && bias->defined() &&
+         !at::autocast::is_autocast_enabled(input.device().type()) && fits(input, shape, *weight, *bias);
+}
+
+bool has_gpu_kernel(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
+  return layer_functions().layer_norm_fits(weight.numel(), {rows, weight, bias});
+}
+
+variable_list apply(const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,
+                    double eps, bool hands_on) {
+  // For profilers that count operators.
+  RECORD_FUNCTION("aten::layer_norm", (std::vector<c10::IValue>{input, shape, weight, bias, eps}));
+  return FusedLayerNorm::apply(input, weight, bias, eps, hands_on);
+}
+
 }  // namespace
 
 at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
                             double eps) {
-  if (input.is_cuda() && weight && weight->defined() && bias && bias->defined() &&
-      !at::autocast::is_autocast_enabled(at::kCUDA) && fits(input, normalized_shape, *weight, *bias)) {
+  if (input.is_cuda() && has_kernel(input, normalized_shape, weight, bias)) {
     const at::Tensor rows = input.contiguous();
-    if (layer_functions().layer_norm_fits(weight->numel(), {rows, *weight, *bias})) {
-      // For profilers that count operators.
-      RECORD_FUNCTION("aten::layer_norm", (std::vector<c10::IValue>{input, normalized_shape, *weight, *bias, eps}));
-      return FusedLayerNorm::apply(rows, *weight, *bias, eps);
-    }
+    if (has_gpu_kernel(rows, *weight, *bias)) return apply(rows, normalized_shape, *weight, *bias, eps, false)[0];
   }
   return at::layer_norm(input, normalized_shape, weight, bias, eps);
+}
+
+std::pair<at::Tensor, at::Tensor> fused_layer_norm_and_input(const at::Tensor& input, at::IntArrayRef normalized_shape,
+                                                             const std::optional<at::Tensor>& weight,
+                                                             const std::optional<at::Tensor>& bias, double eps) {
+  const bool trains = at::GradMode::is_enabled() && input.requires_grad();
+  if (trains && (input.is_cuda() || input.is_cpu()) && input.is_contiguous() &&
+      has_kernel(input, normalized_shape, weight, bias) && (input.is_cpu() || has_gpu_kernel(input, *weight, *bias))) {
+    auto made = apply(input, normalized_shape, *weight, *bias, eps, true);
+    return {std::move(made[0]), std::move(made[1])};
+  }
+  return {fused_layer_norm(input, normalized_shape, weight, bias, eps), input};
 }
 
 }  // namespace dslaunch::runtime::model::fused

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace dslaunch::runtime::model::fused {
 
@@ -40,6 +41,13 @@ at::Tensor chunked_cross_entropy(const at::Tensor& input, const at::Tensor& weig
 // the normalised dims have 8 to 8192 elements, a multiple of 8.
 at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps);
+
+// The same, and the input, for what reads it besides. Where fused_layer_norm() has a kernel, and on the CPU, backward
+// gets the gradients of both: the kernel adds the second one in fp32 and rounds the sum; on the CPU the gradients are
+// rounded before they are added, as by autograd. The second result shares the input's memory; nobody may write to it.
+std::pair<at::Tensor, at::Tensor> fused_layer_norm_and_input(const at::Tensor& input, at::IntArrayRef normalized_shape,
+                                                             const std::optional<at::Tensor>& weight,
+                                                             const std::optional<at::Tensor>& bias, double eps);
 
 // What the backward of a product with a weight does otherwise than PyTorch's.
 struct ProductOptions {

@@ -35,9 +35,11 @@ struct LayerFunctions {
   // input and out [..., columns], weight and bias [columns].
   void (*layer_norm)(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, double eps,
                      const at::Tensor& out, const RowStatistics& statistics);
-  void (*layer_norm_gradient)(const at::Tensor& upstream, const at::Tensor& input, const at::Tensor& weight,
-                              const RowStatistics& statistics, const at::Tensor& input_gradient,
-                              const at::Tensor& weight_gradient, const at::Tensor& bias_gradient);
+  // `residual`: like the input, or undefined; it is added to the input's gradient before that is rounded.
+  void (*layer_norm_gradient)(const at::Tensor& upstream, const at::Tensor& residual, const at::Tensor& input,
+                              const at::Tensor& weight, const RowStatistics& statistics,
+                              const at::Tensor& input_gradient, const at::Tensor& weight_gradient,
+                              const at::Tensor& bias_gradient);
   // values [rows, columns], neither 0 -> sums [columns].
   void (*column_sums)(const at::Tensor& values, const at::Tensor& sums);
   // Whether work on the current stream of this device is captured into a CUDA graph.

@@ -34,6 +34,15 @@ void layer_norm_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
+void layer_norm_and_input_operator(Stack& stack) {
+  constexpr size_t kCount = 6;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  auto [out, input] = fused_layer_norm_and_input(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
+                                                 at(3).toOptional<at::Tensor>(), at(4).toDouble());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out), std::move(input));
+}
+
 ProductOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient) {
   return {.sums_bias = sums_bias.toBool(), .writes_gradient = writes_gradient.toBool()};
 }
@@ -72,7 +81,6 @@ void with_bias_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
-constexpr char kLayerNorm[] = "dslaunch::layer_norm";
 constexpr char kLinear[] = "dslaunch::linear";
 constexpr char kMatmul[] = "dslaunch::matmul";
 constexpr char kAddmm[] = "dslaunch::addmm";
@@ -83,6 +91,9 @@ const torch::jit::RegisterOperators kRegistration(
      torch::jit::Operator("dslaunch::layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, "
                           "float eps, bool cudnn_enable) -> Tensor",
                           layer_norm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::layer_norm_and_input(Tensor(a) input, int[] normalized_shape, Tensor? weight, "
+                          "Tensor? bias, float eps, bool cudnn_enable) -> (Tensor, Tensor(a))",
+                          layer_norm_and_input_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
                           "writes_gradient) -> Tensor",
                           linear_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
@@ -168,7 +179,7 @@ void fuse_cross_entropy(Node* node) {
 }
 
 void fuse_layer_norm(Node* node) {
-  replace(node, kLayerNorm);
+  replace(node, kLayerNormOperator);
 }
 
 void sum_bias_gradient(Node* node) {

@@ -7,6 +7,9 @@
 namespace dslaunch::runtime::model::fused {
 
 inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy";
+inline constexpr char kLayerNormOperator[] = "dslaunch::layer_norm";
+// The same arguments; a second result, which is the input: see residual_gradients.hpp.
+inline constexpr char kLayerNormAndInputOperator[] = "dslaunch::layer_norm_and_input";
 
 // Whether an operator computed the value, so that it is not a parameter, transposed or not.
 bool is_computed(const torch::jit::Value* value);

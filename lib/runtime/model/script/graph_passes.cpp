@@ -8,6 +8,7 @@
 #include "runtime/model/fused/chunked_head.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/fused/residual_gradients.hpp"
 #include "runtime/model/regions/region_finder.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
@@ -74,6 +75,13 @@ void fuse_regions(PassContext& context) {
   if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
 }
 
+void add_residual_gradients(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  if (!context.options.kernels.layer_norm) return;
+  const int count = fused::add_residual_gradients(context.module);
+  if (count > 0) log::debug("graph pass residual_gradients: {} layer norms", count);
+}
+
 }  // namespace
 
 const std::vector<GraphPass>& graph_passes() {
@@ -110,8 +118,9 @@ const std::vector<GraphPass>& graph_passes() {
       {"attention_masks", &Kernels::attention_masks, kDevice, kModel,
        [](PassContext& run) { fused::simplify_attention_masks(run.module, masks_of(run)); }},
       {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, group_attention_heads},
-      // The last one: other passes do not look into regions.
+      // Other passes do not look into regions; what they leave is for the last ones.
       {"fused_regions", &Kernels::fused_regions, kDevice, kModel, fuse_regions},
+      {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, add_residual_gradients},
   };
   return passes;
 }

@@ -112,15 +112,17 @@ void add_up(const at::Tensor& partials, const at::Tensor& sums) {
                "column totals", partials);
 }
 
-void layer_norm_gradient_on_device(const at::Tensor& upstream, const at::Tensor& input, const at::Tensor& weight,
-                                   const RowStatistics& statistics, const at::Tensor& input_gradient,
-                                   const at::Tensor& weight_gradient, const at::Tensor& bias_gradient) {
+void layer_norm_gradient_on_device(const at::Tensor& upstream, const at::Tensor& residual, const at::Tensor& input,
+                                   const at::Tensor& weight, const RowStatistics& statistics,
+                                   const at::Tensor& input_gradient, const at::Tensor& weight_gradient,
+                                   const at::Tensor& bias_gradient) {
   const c10::cuda::CUDAGuard guard(input.device());
   const auto arguments = arguments_of(input, weight, statistics);
   const size_t number = kernels::num_layer_norm_partials(arguments.rows, arguments.columns);
   const at::Tensor weight_partials = partial_sums(number, weight), bias_partials = partial_sums(number, weight);
-  const kernels::LayerNormGradient to{upstream.const_data_ptr(), input_gradient.mutable_data_ptr(),
-                                      weight_partials.mutable_data_ptr<float>(),
+  const kernels::LayerNormGradient to{upstream.const_data_ptr(),
+                                      residual.defined() ? residual.const_data_ptr() : nullptr,
+                                      input_gradient.mutable_data_ptr(), weight_partials.mutable_data_ptr<float>(),
                                       bias_partials.mutable_data_ptr<float>()};
   check_launch(kernels::launch_layer_norm_gradient(arguments, to, stream_of(input)), "layer norm gradient", input);
   add_up(weight_partials, weight_gradient);
