@@ -190,10 +190,12 @@ TEST_CASE("region kernels: random regions compute what the reference computes") 
 TEST_CASE("region kernels: long rows, and many rows to sum") {
   if (!has_device()) return;
   at::manual_seed(1);
-  for (const auto& [leading, width] :
-       std::vector<std::pair<Sizes, int64_t>>{{{3}, 40000}, {{20000}, 64}, {{9001}, 33}, {{64, 33}, 2048}}) {
-    const auto made = random_region(5, leading, width, at::kFloat);
-    check_both_ways(made.region, leading, on_gpu(tensors_for(made.region, leading)));
+  for (const auto& [leading, width] : std::vector<std::pair<Sizes, int64_t>>{
+           {{3}, 40000}, {{20000}, 64}, {{9001}, 33}, {{64, 33}, 2048}, {{3001}, 768}, {{1500}, 1100}}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      const auto made = random_region(5, leading, width, dtype);
+      check_both_ways(made.region, leading, on_gpu(tensors_for(made.region, leading)));
+    }
   }
 }
 
@@ -285,7 +287,11 @@ TEST_CASE("region kernels: results have the layout of PyTorch's") {
 // model's inputs, outputs and their gradients are.
 TEST_CASE("region kernels: times", "[.bench]") {
   if (!has_device()) return;
-  for (const auto& [name, source, sizes] : examples(4096, 2048, 64)) {
+  auto all_examples = examples(4096, 2048, 64);
+  for (const auto& narrow : examples(8192, 768, 64)) {
+    if (std::string(narrow.name) != "rotary") all_examples.push_back(narrow);
+  }
+  for (const auto& [name, source, sizes] : all_examples) {
     Tensors inputs;
     for (const auto& size : sizes) {
       inputs.push_back(at::randn(size, at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16)).requires_grad_());
@@ -334,8 +340,9 @@ TEST_CASE("region kernels: times", "[.bench]") {
         for (const auto& one : inputs) bytes += one.numel() * 2;
         for (const auto& one : all[0]) bytes += one.numel() * 2;
       }
-      std::cout << name << (is_fused ? ", regions: " : ", PyTorch: ") << forward_us << " us forward (at least "
-                << bytes / forward_us / 1e3 << " GB/s), " << backward_us << " us backward\n";
+      std::cout << name << ", width " << inputs[0].size(-1) << (is_fused ? ", regions: " : ", PyTorch: ") << forward_us
+                << " us forward (at least " << bytes / forward_us / 1e3 << " GB/s), " << backward_us
+                << " us backward\n";
     }
   }
 }

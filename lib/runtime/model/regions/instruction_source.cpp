@@ -44,6 +44,18 @@ template <class W, class P> __device__ __forceinline__ void load_words(const voi
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(P) / sizeof(W)); ++i) ((W*)&to)[i] = __ldg((const W*)from + i);
 }
+// As one access, which the compiler does not always find for a struct.
+__device__ __forceinline__ void store_word(uint4 x, void* to) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w));
+}
+__device__ __forceinline__ void store_word(uint2 x, void* to) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y));
+}
+template <class W> __device__ __forceinline__ void store_word(W x, void* to) { *(W*)to = x; }
+template <class W, class P> __device__ __forceinline__ void store_words(const P& from, void* to) {
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(P) / sizeof(W)); ++i) store_word(((const W*)&from)[i], (W*)to + i);
+}
 template <class P> __device__ __forceinline__ P load(const void* from) {
   P to;
   if constexpr (sizeof(P) % 16 == 0) load_words<uint4>(from, to);
@@ -52,6 +64,13 @@ template <class P> __device__ __forceinline__ P load(const void* from) {
   else if constexpr (sizeof(P) == 2) load_words<unsigned short>(from, to);
   else load_words<unsigned char>(from, to);
   return to;
+}
+template <class P> __device__ __forceinline__ void store(const P& from, void* to) {
+  if constexpr (sizeof(P) % 16 == 0) store_words<uint4>(from, to);
+  else if constexpr (sizeof(P) == 8) store_words<uint2>(from, to);
+  else if constexpr (sizeof(P) == 4) store_words<unsigned>(from, to);
+  else if constexpr (sizeof(P) == 2) store_words<unsigned short>(from, to);
+  else store_words<unsigned char>(from, to);
 }
 )";
 

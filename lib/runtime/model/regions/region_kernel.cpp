@@ -14,8 +14,8 @@
 namespace dslaunch::runtime::model::regions {
 namespace {
 
-constexpr int64_t kMaxPartialBlocks = 528;  // a few for each multiprocessor; a function of the shape alone
-constexpr int64_t kRowsForSums = 4;         // at least, of each group of threads
+constexpr int64_t kMultiprocessors = 132;  // of an H100; elsewhere the shapes, and so the sums, are the same
+constexpr int64_t kRowsForSums = 4;        // at least, of each group of threads
 
 // Strides over [leading..., columns], 0 where the tensor has one value for all.
 std::vector<int64_t> broadcast_strides(const at::Tensor& tensor, size_t num_leading, int64_t width) {
@@ -31,6 +31,27 @@ std::vector<int64_t> broadcast_strides(const at::Tensor& tensor, size_t num_lead
 
 bool is_summed(const Region& region, size_t output) {
   return region.outputs[output].rows == Rows::kSum;
+}
+
+bool sums_rows(const Region& region) {
+  return std::any_of(region.outputs.begin(), region.outputs.end(),
+                     [](const Output& output) { return output.rows == Rows::kSum; });
+}
+
+int64_t rounded_up(int64_t count, int64_t unit) {
+  return (count + unit - 1) / unit;
+}
+
+// Blocks that loop over rows all run at once, with equally many rows as far as these can be divided.
+int64_t num_blocks(const KernelSource& source, int64_t rows, bool sums) {
+  if (source.threads_per_row == 1 && !source.loops_over_rows) {
+    return rounded_up(rows * source.chunks_per_row, int64_t{source.threads} * source.chunks_per_thread);
+  }
+  const int64_t groups = rounded_up(rows, source.rows_per_block());
+  if (!source.loops_over_rows) return groups;
+  int64_t most = std::min(groups, kMultiprocessors * source.blocks_per_multiprocessor);
+  if (sums) most = std::clamp<int64_t>(rows / (source.rows_per_block() * kRowsForSums), 1, most);
+  return rounded_up(groups, rounded_up(groups, most));
 }
 
 // The dims in the order of the memory of `like`, the farthest apart first.
@@ -181,16 +202,7 @@ bool RegionKernel::run(const std::vector<int64_t>& leading, const std::vector<at
   const Loaded* found = loaded(launch, like);
   if (found == nullptr) return false;
   const auto& source = found->source;
-  int64_t blocks = 0;
-  if (source.threads_per_row == 1 && !source.loops_over_rows) {
-    blocks = (launch.rows * source.chunks_per_row + source.threads - 1) / source.threads;
-  } else {
-    blocks = (launch.rows + source.rows_per_block() - 1) / source.rows_per_block();
-  }
-  if (source.loops_over_rows) {
-    const int64_t most = std::max<int64_t>(1, launch.rows / (source.rows_per_block() * kRowsForSums));
-    blocks = std::min({blocks, most, kMaxPartialBlocks});
-  }
+  const int64_t blocks = num_blocks(source, launch.rows, sums_rows(region_));
   if (launch.rows * source.chunks_per_row >= std::numeric_limits<int32_t>::max()) return false;
 
   std::vector<at::Tensor> partials(outputs.size());

@@ -16,7 +16,11 @@ namespace {
 
 constexpr int kWarp = 32, kMaxThreads = 1024, kElementwiseThreads = 256;
 constexpr size_t kMaxCode = 3000;     // statements; more would compile for seconds
-constexpr int kMaxCachedBytes = 256;  // of a thread's registers for inputs that several reductions read
+constexpr int kMaxKeptBytes = 256;    // of a thread's registers for what it reads of a row
+constexpr int kMaxAheadBytes = 64;    // and of the next row
+constexpr int kRegisters = 65536;     // of a multiprocessor
+constexpr int kWantedBytes = 64;      // that a thread without sums asks for before it computes
+constexpr size_t kMaxUnrolled = 400;  // statements that may stand in a kernel several times
 
 std::string indented(const std::string& text, int depth) {
   std::string out;
@@ -55,11 +59,13 @@ class Generator {
       if (type_name(output.dtype) == nullptr)
         return Failure{fmt::format("an output in {}", at::toString(output.dtype))};
     }
-    choose_cached();
+    choose_kept();
     std::string rows;
     for (int level = 1; level <= num_levels_; ++level) rows += reduction_phase(level);
     rows += output_phase();
     if (num_statements_ > kMaxCode) return Failure{fmt::format("{} statements", num_statements_)};
+    if (!shares_rows()) out_.chunks_per_thread = independent_chunks();
+    if (out_.loops_over_rows) out_.blocks_per_multiprocessor = resident_blocks();
     out_.text = text(rows);
     return out_;
   }
@@ -67,13 +73,13 @@ class Generator {
  private:
   bool shares_rows() const { return sums_rows_ || num_levels_ > 0; }
   int64_t rounds() const {  // accesses of a thread to a row
+    if (!shares_rows()) return 1;
     return (out_.chunks_per_row + out_.threads_per_row - 1) / out_.threads_per_row;
   }
 
   void share_rows() {
     const int64_t chunks = width_ / layout_.vector;
     out_.chunks_per_row = chunks;
-    out_.loops_over_rows = sums_rows_;
     if (!shares_rows()) {
       out_.threads = kElementwiseThreads;
       out_.threads_per_row = 1;
@@ -85,27 +91,63 @@ class Generator {
       while (threads < kWarp && threads < chunks) threads *= 2;
       out_.threads_per_row = threads;
       out_.threads = 4 * kWarp;
+      out_.loops_over_rows = sums_rows_;
       return;
     }
     const int64_t limit = chunks <= 1024 ? 256 : kMaxThreads;
     const int64_t each = (chunks + limit - 1) / limit;
     out_.threads_per_row = static_cast<int>(((chunks + each - 1) / each + kWarp - 1) / kWarp * kWarp);
     out_.threads = out_.threads_per_row;
+    out_.loops_over_rows = true;
   }
 
-  // Inputs that are read in several phases stay in registers, as far as they fit.
-  void choose_cached() {
-    if (num_levels_ == 0) return;
-    int64_t left = kMaxCachedBytes;
+  const Input& input_of(Id id) const { return region_.inputs[static_cast<size_t>(region_.node(id).index)]; }
+  int64_t bytes_of(Id id) const { return layout_.vector * static_cast<int64_t>(c10::elementSize(input_of(id).dtype)); }
+  // Whether each row has values of its own.
+  bool varies(Id id) const {
+    const auto& on = input_of(id).varies;
+    return std::find(on.begin(), on.end(), true) != on.end();
+  }
+
+  // What a thread reads of a row is asked for at once and stays in registers, as far as it fits. While the threads of a
+  // row meet in its sums, the next row is on its way.
+  void choose_kept() {
+    int64_t left = kMaxKeptBytes, of_rows = 0;
     for (size_t i = 0; i < region_.nodes.size(); ++i) {
       const auto& node = region_.nodes[i];
+      const Id id = static_cast<Id>(i);
       if (node.op != Op::kInput || node.width == 1) continue;
-      const auto dtype = region_.inputs[static_cast<size_t>(node.index)].dtype;
-      const int64_t bytes = rounds() * layout_.vector * static_cast<int64_t>(c10::elementSize(dtype));
+      if (shares_rows() && !out_.loops_over_rows && !varies(id)) continue;  // in the cache, and read once
+      const int64_t bytes = rounds() * bytes_of(id);
       if (bytes > left) continue;
       left -= bytes;
-      cached_.insert(static_cast<Id>(i));
+      kept_.insert(id);
+      if (varies(id)) of_rows += bytes;
     }
+    reads_ahead_ = out_.loops_over_rows && of_rows > 0 && of_rows <= kMaxAheadBytes;
+  }
+
+  // Chunks of a thread without sums.
+  int independent_chunks() const {
+    if (num_statements_ > kMaxUnrolled) return 1;
+    int64_t bytes = 0;
+    for (const Id id : kept_) bytes += bytes_of(id);
+    int chunks = 1;
+    while (chunks < 4 && 2 * chunks * bytes <= kWantedBytes) chunks *= 2;
+    return chunks;
+  }
+
+  // As many as the registers of a multiprocessor have room for, by estimate; the compiler keeps to it.
+  int resident_blocks() const {
+    // Long programs have more values at a time.
+    int64_t registers = 32 + std::clamp<int64_t>((static_cast<int64_t>(num_statements_) - 100) / 4, 0, 48);
+    for (const Id id : kept_) registers += rounds() * bytes_of(id) / 4 * (reads_ahead_ && varies(id) ? 2 : 1);
+    for (const auto& output : region_.outputs) {
+      const bool is_wide = region_.node(output.value).width > 1;
+      if (output.rows == Rows::kSum) registers += is_wide ? rounds() * layout_.vector : 1;
+    }
+    registers = std::clamp<int64_t>((registers + 7) / 8 * 8, 48, 168);
+    return std::max(1, static_cast<int>(kRegisters / registers / out_.threads));
   }
 
   // --- code of one phase ---
@@ -184,24 +226,26 @@ class Generator {
     return name;
   }
 
+  std::string place_of(Id id, const std::string& column) const {
+    const int64_t index = region_.node(id).index;
+    if (layout_.has_column_stride[static_cast<size_t>(index)]) {
+      return fmt::format("in{}[(i64){} * a.column{}]", index, column, index);
+    }
+    return fmt::format("load<Pack<{}, V>>(in{} + {})", type_name(input_of(id).dtype), index, column);
+  }
+
   std::string load(Id id, int64_t shift) {
     const int64_t index = region_.node(id).index;
     const auto dtype = type_name(region_.inputs[static_cast<size_t>(index)].dtype);
     const auto name = fresh();
-    const bool is_cached = cached_.count(id) > 0 && shift == 0 && depth_ == 0;
-    if (is_cached && loaded_.count(id) > 0) {
+    if (kept_.count(id) > 0 && shift == 0 && depth_ == 0) {
       each(name, fmt::format("widen(kept{}[k].at[e])", index));
       return name;
     }
     const bool strided = layout_.has_column_stride[static_cast<size_t>(index)];
     const std::string column = shift == 0 ? "j" : fmt::format("(j + ({}))", shift);
-    const std::string place = strided ? fmt::format("in{}[(i64){} * a.column{}]", index, column, index)
-                                      : fmt::format("load<Pack<{}, V>>(in{} + {})", dtype, index, column);
-    if (is_cached && !is_loading_done_) {
-      loaded_now_.insert(id);
-      line(strided ? fmt::format("kept{}[k].at[0] = {};", index, place) : fmt::format("kept{}[k] = {};", index, place));
-      each(name, fmt::format("widen(kept{}[k].at[e])", index));
-    } else if (strided) {
+    const std::string place = place_of(id, column);
+    if (strided) {
       each(name, fmt::format("widen({})", place));
     } else {
       line(fmt::format("const Pack<{}, V> p{} = {};", dtype, name, place));
@@ -268,14 +312,14 @@ class Generator {
         scalars_.emplace(id, name);
       }
       loops += over_columns(code_, width);
-      keep_loaded(width);
     }
-    return row_code_ + before + loops + over_row(all, level == 1);
+    return row_code_ + before + loops + over_row(all);
   }
 
   // The sums and maxima of all threads of a row, in each of them. Warps exchange theirs in shared memory, where each
-  // has a place of its own: only a further row has to wait until all have read those of the row before.
-  std::string over_row(const std::vector<Id>& reductions, bool is_first_level) {
+  // has a place of its own. With one level of reductions a further row has to wait until all have read those of the row
+  // before; with several, the other levels see to that.
+  std::string over_row(const std::vector<Id>& reductions) {
     std::string in_warps, stored, read;
     for (const Id id : reductions) {
       const bool is_sum = region_.node(id).op == Op::kRowSum;
@@ -284,26 +328,17 @@ class Generator {
       if (out_.threads_per_row <= kWarp) continue;
       const int place = num_exchanged_++;
       stored += fmt::format("  of_warp[{}][threadIdx.x / 32] = s{};\n", place, id);
-      read +=
-          fmt::format("s{} = in_warp_{}<32>(threadIdx.x % 32 < PER_ROW / 32 ? of_warp[{}][threadIdx.x % 32] : {});\n",
-                      id, operation, place, is_sum ? "0.0f" : "__int_as_float(0xff800000)");
+      read += fmt::format(
+          "s{} = in_warp_{}<WARPS>(threadIdx.x % WARPS < PER_ROW / 32 ? of_warp[{}][threadIdx.x % WARPS] : {});\n", id,
+          operation, place, is_sum ? "0.0f" : "__int_as_float(0xff800000)");
     }
     if (stored.empty()) return in_warps;
-    const char* wait = is_first_level && out_.loops_over_rows ? "__syncthreads();\n" : "";
+    const char* wait = num_levels_ == 1 ? "__syncthreads();\n" : "";
     return in_warps + wait + "if (threadIdx.x % 32 == 0) {\n" + stored + "}\n__syncthreads();\n" + read;
-  }
-
-  // Only what was loaded for all of its columns can be used again.
-  void keep_loaded(int64_t width) {
-    for (const Id id : loaded_now_) {
-      if (region_.node(id).width <= width) loaded_.insert(id);
-    }
-    loaded_now_.clear();
   }
 
   std::string output_phase() {
     begin_phase();
-    is_loading_done_ = true;
     std::map<int64_t, std::vector<size_t>> by_width;
     for (size_t i = 0; i < region_.outputs.size(); ++i) {
       by_width[region_.node(region_.outputs[i].value).width].push_back(i);
@@ -346,7 +381,7 @@ class Generator {
     line(fmt::format("Pack<{}, V> to{};", dtype, i));
     code_ += "#pragma unroll\n";
     line(fmt::format("for (int e = 0; e < V; ++e) narrow({}, to{}.at[e]);", value, i));
-    line(fmt::format("if (live) *(Pack<{}, V>*)(out{} + j) = to{};", dtype, i, i));
+    line(fmt::format("if (live) store(to{}, out{} + j);", i, i));
   }
 
   // --- the whole kernel ---
@@ -365,30 +400,68 @@ class Generator {
     return out + "};\n";
   }
 
+  // The position of `row` in the merged dims.
+  std::string row_position() const {
+    if (layout_.num_dims == 1) return "";
+    std::string out = "unsigned left = row;\n";
+    for (int d = layout_.num_dims - 1; d > 0; --d) {
+      out += fmt::format("const unsigned i{} = left % (unsigned)a.size[{}];\nleft /= (unsigned)a.size[{}];\n", d, d, d);
+    }
+    return out;
+  }
+  std::string position(int d) const {
+    if (d > 0) return fmt::format("i{}", d);
+    return layout_.num_dims > 1 ? "left" : "row";
+  }
+
+  std::string input_pointer(size_t i) const {
+    std::string out = fmt::format("const {}* const in{} = a.in{}", type_name(region_.inputs[i].dtype), i, i);
+    for (int d = 0; d < layout_.num_dims; ++d) {
+      if (region_.inputs[i].varies[static_cast<size_t>(d)]) {
+        out += fmt::format(" + (i64){} * a.in_stride{}[{}]", position(d), i, d);
+      }
+    }
+    return out + ";\n";
+  }
+
   std::string row_pointers() const {
-    std::string out;
-    if (layout_.num_dims > 1) {
-      out += "unsigned left = row;\n";
-      for (int d = layout_.num_dims - 1; d > 0; --d) {
-        out +=
-            fmt::format("const unsigned i{} = left % (unsigned)a.size[{}];\nleft /= (unsigned)a.size[{}];\n", d, d, d);
-      }
-    }
-    const auto index = [&](int d) { return d == 0 ? (layout_.num_dims > 1 ? "left" : "row") : fmt::format("i{}", d); };
-    for (size_t i = 0; i < region_.inputs.size(); ++i) {
-      out += fmt::format("const {}* const in{} = a.in{}", type_name(region_.inputs[i].dtype), i, i);
-      for (int d = 0; d < layout_.num_dims; ++d) {
-        if (region_.inputs[i].varies[static_cast<size_t>(d)]) {
-          out += fmt::format(" + (i64){} * a.in_stride{}[{}]", index(d), i, d);
-        }
-      }
-      out += ";\n";
-    }
+    std::string out = row_position();
+    for (size_t i = 0; i < region_.inputs.size(); ++i) out += input_pointer(i);
     for (size_t i = 0; i < region_.outputs.size(); ++i) {
       if (region_.outputs[i].rows == Rows::kSum) continue;
       out += fmt::format("{}* const out{} = a.out{}", type_name(region_.outputs[i].dtype), i, i);
-      for (int d = 0; d < layout_.num_dims; ++d) out += fmt::format(" + (i64){} * a.out_stride{}[{}]", index(d), i, d);
+      for (int d = 0; d < layout_.num_dims; ++d) {
+        out += fmt::format(" + (i64){} * a.out_stride{}[{}]", position(d), i, d);
+      }
       out += ";\n";
+    }
+    return out;
+  }
+
+  // Loads inputs that are kept into the arrays of this name, for the row that the expression says.
+  std::string fetch(const char* into, const std::string& row, const std::vector<Id>& inputs) const {
+    std::string out = fmt::format("const unsigned row = {};\n(void)row;\n", row) + row_position();
+    std::map<int64_t, std::string> by_width;
+    for (const Id id : inputs) {
+      const auto index = region_.node(id).index;
+      out += input_pointer(static_cast<size_t>(index));
+      by_width[region_.node(id).width] += load_of(id, into) + "\n";
+    }
+    for (const auto& [width, body] : by_width) out += over_columns(body, width);
+    return "{\n" + indented(out, 1) + "}\n";
+  }
+
+  // Of access `k`, at column `j`.
+  std::string load_of(Id id, const char* into) const {
+    const auto index = region_.node(id).index;
+    const bool strided = layout_.has_column_stride[static_cast<size_t>(index)];
+    return fmt::format("{}{}[k]{} = {};", into, index, strided ? ".at[0]" : "", place_of(id, "j"));
+  }
+
+  std::string declared(const char* name, const std::vector<Id>& inputs) const {
+    std::string out;
+    for (const Id id : inputs) {
+      out += fmt::format("Pack<{}, V> {}{}[ROUNDS];\n", type_name(input_of(id).dtype), name, region_.node(id).index);
     }
     return out;
   }
@@ -401,40 +474,75 @@ class Generator {
   std::string text(const std::string& rows) const {
     std::string out = device_functions(is_fast());
     out += fmt::format("constexpr int V = {}, DIMS = {}, PER_ROW = {}, ROUNDS = {};\n", layout_.vector,
-                       layout_.num_dims, out_.threads_per_row, shares_rows() ? rounds() : 1);
+                       layout_.num_dims, out_.threads_per_row, rounds());
     out += arguments();
-    out +=
-        fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ Arguments a) {{\n",
-                    out_.threads, kKernelName);
-    if (!shares_rows()) {
-      out += fmt::format("  const unsigned thread = blockIdx.x * {}u + threadIdx.x;\n", out_.threads);
-      out += fmt::format("  const unsigned row = thread / {}u;\n  if (row >= a.rows) return;\n", out_.chunks_per_row);
-      out += fmt::format("  const int j = (int)(thread % {}u) * V, lane = j;\n  constexpr bool live = true;\n",
-                         out_.chunks_per_row);
-      return out + "  (void)lane;\n" + indented(row_pointers() + rows, 1) + "}\n";
-    }
+    out += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ Arguments a) {{\n",
+        out_.threads, out_.loops_over_rows ? fmt::format(", {}", out_.blocks_per_multiprocessor) : std::string(),
+        kKernelName);
+    if (!shares_rows()) return out + chunk_by_chunk(rows) + "}\n";
     const int groups = out_.rows_per_block();
-    if (num_exchanged_ > 0) out += fmt::format("  __shared__ float of_warp[{}][PER_ROW / 32];\n", num_exchanged_);
+    if (num_exchanged_ > 0) {
+      int warps = 1;
+      while (warps < out_.threads_per_row / kWarp) warps *= 2;
+      out += fmt::format("  constexpr int WARPS = {};\n  __shared__ float of_warp[{}][PER_ROW / 32];\n", warps,
+                         num_exchanged_);
+    }
     out += groups == 1 ? "  const int lane = threadIdx.x, group = 0;\n"
                        : "  const int lane = threadIdx.x % PER_ROW, group = threadIdx.x / PER_ROW;\n";
     for (size_t i = 0; i < region_.outputs.size(); ++i) {
       if (region_.outputs[i].rows == Rows::kSum) out += fmt::format("  float sum{}[ROUNDS][V] = {{}};\n", i);
     }
+    std::vector<Id> of_rows, of_all_rows;
+    for (const Id id : kept_) (varies(id) || !out_.loops_over_rows ? of_rows : of_all_rows).push_back(id);
+    out += indented(declared("kept", of_all_rows), 1);
+    if (!of_all_rows.empty()) out += indented(fetch("kept", "0", of_all_rows), 1);
+    const auto row_from = [&](const std::string& first) {
+      return groups == 1 ? first : fmt::format("{} + group < a.rows ? {} + group : {}", first, first, first);
+    };
+    if (reads_ahead_) {
+      out += indented(declared("next", of_rows), 1);
+      out += indented(fetch("next", row_from(fmt::format("blockIdx.x * {}u", groups)), of_rows), 1);
+    }
     // All threads of a block take part in each round, since they meet in the reductions.
     out += fmt::format("  for (unsigned first = blockIdx.x * {}u; first < a.rows; first += gridDim.x * {}u) {{\n",
                        groups, groups);
     out += "    const bool live = first + group < a.rows;\n    const unsigned row = live ? first + group : first;\n";
-    std::string body = row_pointers();
-    for (const Id id : cached_) {
-      const auto index = region_.node(id).index;
-      body += fmt::format("Pack<{}, V> kept{}[ROUNDS];\n", type_name(region_.inputs[static_cast<size_t>(index)].dtype),
-                          index);
+    std::string body = declared("kept", of_rows);
+    if (reads_ahead_) {
+      body += "#pragma unroll\nfor (int k = 0; k < ROUNDS; ++k) {\n";
+      for (const Id id : of_rows) body += fmt::format("  kept{0}[k] = next{0}[k];\n", region_.node(id).index);
+      body += fmt::format("}}\nconst unsigned further = first + gridDim.x * {}u;\nif (further < a.rows) ", groups);
+      body += fetch("next", row_from("further"), of_rows);
+    } else if (!of_rows.empty()) {
+      body += fetch("kept", "live ? first + group : first", of_rows);
     }
-    out += indented(body + rows + row_sums_, 2) + "  }\n";
+    out += indented(body + row_pointers() + rows + row_sums_, 2) + "  }\n";
     for (size_t i = 0; i < region_.outputs.size(); ++i) {
       if (region_.outputs[i].rows == Rows::kSum) out += indented(partial_sums(i, groups), 1);
     }
     return out + "}\n";
+  }
+
+  // Without sums: each thread loads a few chunks at once, and computes them one after the other.
+  std::string chunk_by_chunk(const std::string& rows) const {
+    const int each = out_.chunks_per_thread;
+    const std::string head =
+        fmt::format("#pragma unroll\nfor (int k = 0; k < {}; ++k) {{\n", each) +
+        fmt::format("  const unsigned thread = (blockIdx.x * {}u + k) * {}u + threadIdx.x;\n", each, out_.threads) +
+        fmt::format("  const bool live = thread / {0}u < a.rows;\n  const unsigned row = live ? thread / {0}u : 0u;\n",
+                    out_.chunks_per_row) +
+        fmt::format("  const int j = (int)(thread % {}u) * V, lane = j;\n  (void)lane;\n", out_.chunks_per_row);
+    std::string out, loads;
+    for (const Id id : kept_) {
+      const auto& node = region_.node(id);
+      out += fmt::format("Pack<{}, V> kept{}[{}];\n", type_name(input_of(id).dtype), node.index, each);
+      loads += input_pointer(static_cast<size_t>(node.index));
+      if (node.width < width_) loads += fmt::format("if (j < {}) ", node.width);
+      loads += load_of(id, "kept") + "\n";
+    }
+    if (!loads.empty()) out += head + indented(row_position() + loads, 1) + "}\n";
+    return indented(out + head + indented(row_pointers() + rows, 1) + "}\n", 1);
   }
 
   std::string partial_sums(size_t i, int groups) const {
@@ -443,7 +551,7 @@ class Generator {
     if (width == 1) return fmt::format("if (lane == 0) *({}) = sum{}[0][0];\n", row, i);
     return over_columns(
         fmt::format("Pack<float, V> total;\n#pragma unroll\nfor (int e = 0; e < V; ++e) total.at[e] = sum{}[k][e];\n"
-                    "*(Pack<float, V>*)({} + j) = total;\n",
+                    "store(total, {} + j);\n",
                     i, row),
         width);
   }
@@ -455,8 +563,8 @@ class Generator {
   int64_t width_ = 1;
   int num_levels_ = 0;
   bool sums_rows_ = false;
-  std::set<Id> cached_, loaded_, loaded_now_;  // inputs
-  bool is_loading_done_ = false;               // nothing comes after this phase
+  std::set<Id> kept_;         // inputs
+  bool reads_ahead_ = false;  // the next row's
   // of the phase
   std::string row_code_, code_, row_sums_;
   std::map<Place, std::string> known_;

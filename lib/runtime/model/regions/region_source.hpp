@@ -1,8 +1,10 @@
 // The CUDA source of a region's kernel. Pure text; NVRTC compiles it without any header.
 //
-// A kernel reads each input and writes each output once. Without sums every thread computes `vector` columns of one
-// row. With sums over rows or columns, `threads_per_row` threads share a row and keep what they read in registers from
-// one reduction to the next; sums over the rows are collected in registers, one partial sum for each group of threads.
+// A kernel reads each input and writes each output once. Without sums every thread computes a few chunks, `vector`
+// columns of one row each. With sums over rows or columns, `threads_per_row` threads share a row and keep what they
+// read in registers from one reduction to the next; sums over the rows are collected in registers, one partial sum for
+// each group of threads. Where a block computes row after row it fetches the next one early, and what all rows share
+// once.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,8 +27,10 @@ struct KernelSource {
   std::string text;
   int threads = 0;  // of a block
   int threads_per_row = 0;
-  int64_t chunks_per_row = 0;    // accesses of `vector` columns
-  bool loops_over_rows = false;  // a block computes several groups of rows, because sums over rows are wanted
+  int64_t chunks_per_row = 0;         // accesses of `vector` columns
+  int chunks_per_thread = 1;          // with one thread a row and no sums
+  bool loops_over_rows = false;       // a block computes several groups of rows, one after the other
+  int blocks_per_multiprocessor = 1;  // with loops_over_rows: that run at once
 
   int rows_per_block() const { return threads / threads_per_row; }
 };

@@ -66,6 +66,44 @@ TEST_CASE("regions: accesses are as wide as cuts and joints allow") {
   CHECK(largest_vector(wide) == 4);
 }
 
+TEST_CASE("regions: a thread asks for as many chunks at once as keep memory busy") {
+  for (const auto& [num_inputs, expected] : {std::pair{1, 4}, {2, 2}, {3, 1}}) {
+    Region region{.num_leading_dims = 1};
+    Builder build(region);
+    Id sum = build.input({at::kBFloat16, 64, {true}});
+    for (int i = 1; i < num_inputs; ++i) {
+      sum = build.binary(Op::kAdd, sum, build.input({at::kBFloat16, 64, {true}}));
+    }
+    region.outputs.push_back({sum, at::kBFloat16});
+    const auto source = kernel_source(region, dense_layout(region, 8));
+    REQUIRE(source.ok());
+    CHECK(source->chunks_per_thread == expected);
+    CHECK_FALSE(source->loops_over_rows);
+  }
+}
+
+TEST_CASE("regions: where a row takes a block, blocks go from row to row and all run at once") {
+  for (const int64_t width : {512, 2048, 16384}) {
+    Region region{.num_leading_dims = 1};
+    Builder build(region);
+    const Id x = build.input({at::kBFloat16, width, {true}}), weight = build.input({at::kBFloat16, width, {false}});
+    region.outputs.push_back(
+        {build.binary(Op::kMultiply, build.binary(Op::kSubtract, x, build.row_mean(x)), weight), at::kBFloat16});
+    const auto source = kernel_source(region, dense_layout(region, 8));
+    REQUIRE(source.ok());
+    CHECK(source->loops_over_rows == (width > 512));  // else warps are enough
+    if (!source->loops_over_rows) continue;
+    CHECK(source->blocks_per_multiprocessor * source->threads <= 2048);
+    CHECK(source->blocks_per_multiprocessor * source->threads >= 768);
+    // The weight once, each row before its turn.
+    const auto loop = source->text.find("for (unsigned first");
+    CHECK(source->text.find("kept1[k] = load") < loop);
+    CHECK(source->text.find("kept1[k] = load", loop) == std::string::npos);
+    CHECK(source->text.find("next0[k] = load") < loop);
+    CHECK(source->text.find("next0[k] = load", loop) != std::string::npos);
+  }
+}
+
 TEST_CASE("regions: what has no kernel is said") {
   Region region{.num_leading_dims = 1};
   Builder build(region);
