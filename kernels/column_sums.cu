@@ -13,6 +13,20 @@ constexpr size_t kWantedBlocks = 512;
 // Totals: eight columns, a 32-byte sector of each row, and many rows at a time.
 constexpr int kTotalColumns = 8, kTotalRows = 64;
 
+// The sums of a block's warps; every thread calls it.
+__device__ inline void store_partials(const float (&sums)[kEach], size_t columns, float* partials) {
+  __shared__ float shared[kWarps][kBlockColumns];
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) shared[threadIdx.y][threadIdx.x * kEach + k] = sums[k];
+  __syncthreads();
+  const size_t in_block = threadIdx.y * kLanes + threadIdx.x, column = blockIdx.x * kBlockColumns + in_block;
+  if (column >= columns) return;
+  float sum = 0.0F;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][in_block];
+  partials[blockIdx.y * columns + column] = sum;
+}
+
 // kWide: every group of eight elements is 16-byte aligned.
 template <ElementType kType, bool kWide>
 __global__ void __launch_bounds__(kLanes* kWarps)
@@ -33,16 +47,41 @@ __global__ void __launch_bounds__(kLanes* kWarps)
       for (int k = 0; k < kEach; ++k) sums[k] += some[k];
     }
   }
-  __shared__ float shared[kWarps][kBlockColumns];
+  store_partials(sums, columns, partials);
+}
+
+// The same sums in the same order, of rows that lie in several matrices.
+template <ElementType kType>
+__global__ void __launch_bounds__(kLanes* kWarps)
+    joined_partials_kernel(const ColumnParts parts, size_t rows, size_t columns, size_t rows_each, void* joined,
+                           float* partials) {
+  const size_t first = blockIdx.x * kBlockColumns + threadIdx.x * kEach;
+  const size_t begin = blockIdx.y * rows_each, end = min(rows, begin + rows_each);
+  float sums[kEach] = {};
+  if (first < columns) {
+    int part = 0;
+    while (first >= parts.ends[part]) part += 1;
+    const size_t in_part = first - (part == 0 ? 0 : parts.ends[part - 1]), stride = parts.strides[part];
+    const void* values = parts.values[part];
+    constexpr int kAtOnce = 4;
+    for (size_t row = begin + threadIdx.y; row < end; row += kWarps * kAtOnce) {
+      Packed8<kType> some[kAtOnce];
 #pragma unroll
-  for (int k = 0; k < kEach; ++k) shared[threadIdx.y][threadIdx.x * kEach + k] = sums[k];
-  __syncthreads();
-  const size_t in_block = threadIdx.y * kLanes + threadIdx.x, column = blockIdx.x * kBlockColumns + in_block;
-  if (column >= columns) return;
-  float sum = 0.0F;
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (row + i * kWarps < end) some[i] = load8_packed<kType>(values, (row + i * kWarps) * stride + in_part);
+      }
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][in_block];
-  partials[blockIdx.y * columns + column] = sum;
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (row + i * kWarps >= end) break;
+        store8_packed<kType>(joined, (row + i * kWarps) * columns + first, some[i]);
+        float wide[kEach];
+        unpack8<kType>(some[i], wide);
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) sums[k] += wide[k];
+      }
+    }
+  }
+  store_partials(sums, columns, partials);
 }
 
 template <ElementType kType>
@@ -82,6 +121,28 @@ cudaError_t launch_column_partials(const void* values, ElementType type, size_t 
   return with_type(type, [&](auto constant) {
     const auto kernel = wide ? column_partials_kernel<constant, true> : column_partials_kernel<constant, false>;
     kernel<<<grid, block, 0, stream>>>(values, rows, columns, rows_each, partials);
+    return cudaGetLastError();
+  });
+}
+
+bool joined_columns_fit(const ColumnParts& parts, ElementType type) {
+  const size_t bytes = type == ElementType::kFloat32 ? 4 : 2;
+  size_t begin = 0;
+  for (int i = 0; i < parts.num_parts; ++i) {
+    const bool is_cut_well = parts.ends[i] > begin && (parts.ends[i] - begin) % kEach == 0;
+    if (!is_cut_well || !on_16_bytes(parts.values[i]) || parts.strides[i] * bytes % 16 != 0) return false;
+    begin = parts.ends[i];
+  }
+  return parts.num_parts > 0;
+}
+
+cudaError_t launch_joined_partials(const ColumnParts& parts, ElementType type, size_t rows, void* joined,
+                                   float* partials, cudaStream_t stream) {
+  const size_t columns = parts.ends[parts.num_parts - 1];
+  const size_t splits = num_column_partials(rows, columns), rows_each = (rows + splits - 1) / splits;
+  const dim3 grid(column_blocks(columns), static_cast<unsigned>(splits)), block(kLanes, kWarps);
+  return with_type(type, [&](auto constant) {
+    joined_partials_kernel<constant><<<grid, block, 0, stream>>>(parts, rows, columns, rows_each, joined, partials);
     return cudaGetLastError();
   });
 }

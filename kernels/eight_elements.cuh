@@ -47,6 +47,14 @@ __device__ inline Packed8<kType> load8_packed(const void* values, size_t i) {
 }
 
 template <ElementType kType>
+__device__ inline void store8_packed(void* out, size_t i, const Packed8<kType>& packed) {
+  constexpr size_t kBytes = kType == ElementType::kFloat32 ? 4 : 2;
+  auto* to = reinterpret_cast<uint4*>(static_cast<char*>(out) + i * kBytes);
+  to[0] = packed.words[0];
+  if constexpr (kType == ElementType::kFloat32) to[1] = packed.words[1];
+}
+
+template <ElementType kType>
 __device__ inline void unpack8(const Packed8<kType>& packed, float (&out)[kEach]) {
 #pragma unroll
   for (int half = 0; half < static_cast<int>(sizeof(packed.words) / sizeof(uint4)); ++half) {

@@ -19,6 +19,7 @@ using dslaunch::runtime::model::fused::fused_layer_norm_and_input;
 using dslaunch::runtime::model::fused::fused_linear;
 using dslaunch::test::has_device;
 using Tensors = std::vector<at::Tensor>;
+using Sizes = std::vector<int64_t>;
 using Operator = std::function<at::Tensor(const Tensors&)>;
 
 constexpr int64_t kIgnored = -100;
@@ -170,6 +171,33 @@ TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][fused_o
     compare([](const Tensors& in) { return fused_linear(in[0], in[1], in[2]); },
             [](const Tensors& in) { return at::linear(in[0], in[1], in[2]); },
             {normal({2, rows, 48}, 6), normal({33, 48}, 7), normal({33}, 8)});
+  }
+}
+
+TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][fused_operators]") {
+  if (!has_device()) return;
+  using dslaunch::runtime::model::fused::Cut;
+  using dslaunch::runtime::model::fused::fused_addmm_cut;
+  using dslaunch::runtime::model::fused::fused_linear_cut;
+  const auto joined = [](const Tensors& pieces) {  // gradients that lie as attention's do, and one that does not
+    return pieces[0].tanh() * pieces[1].sin() + pieces[2].slice(-1, 0, pieces[0].size(-1));
+  };
+  // Widths of 8 columns and more, and some that PyTorch puts together.
+  for (const auto& shape : std::vector<std::pair<Sizes, int64_t>>{
+           {{16, 16, 16}, 1}, {{64, 64, 128}, 777}, {{768, 768, 768}, 300}, {{12, 12, 12}, 50}, {{7, 7, 9}, 9}}) {
+    const Sizes& widths = shape.first;
+    const int64_t rows = shape.second;
+    const int64_t columns = widths[0] + widths[1] + widths[2];
+    const Cut cut{Cut::Kind::kSizes, widths, 2};
+    compare([&](const Tensors& in) { return joined(fused_linear_cut(in[0], in[1], in[2], cut)); },
+            [&](const Tensors& in) { return joined(at::linear(in[0], in[1], in[2]).split_with_sizes(widths, 2)); },
+            {normal({2, rows, 48}, 6), normal({columns, 48}, 7), normal({columns}, 8)});
+    const Cut viewed{Cut::Kind::kSizes, widths, -1, Sizes{2, rows, columns}};
+    compare([&](const Tensors& in) { return joined(fused_addmm_cut(in[2], in[0], in[1], 1, 1, viewed)); },
+            [&](const Tensors& in) {
+              return joined(at::addmm(in[2], in[0], in[1]).view({2, rows, columns}).split_with_sizes(widths, 2));
+            },
+            {normal({2 * rows, 48}, 6), normal({48, columns}, 7), normal({columns}, 8)});
   }
 }
 

@@ -237,6 +237,45 @@ void test_column_sums(size_t rows, size_t columns, ElementType type, size_t offs
   partials.download(name);
 }
 
+// Parts of a matrix, each between columns of no interest.
+void test_joined_columns(size_t rows, const std::vector<size_t>& widths, ElementType type) {
+  size_t columns = 0;
+  for (const size_t width : widths) columns += width;
+  const std::string name = describe("joined columns", rows, columns, type, widths.size());
+  std::vector<float> whole = uniform(rows * columns, 51, -1, 1), blank(columns, 3), empty(rows * columns, 3);
+  TypedArray whole_there(whole, type, 0), joined(empty, type, 0), out(blank, type, 1), expected(blank, type, 1);
+  std::vector<std::unique_ptr<TypedArray>> held;
+  ColumnParts parts;
+  size_t begin = 0;
+  for (const size_t width : widths) {
+    const size_t stride = width + 8;
+    std::vector<float> part(rows * stride, 5);
+    for (size_t i = 0; i < rows * width; ++i)
+      part[i / width * stride + i % width] = whole[i / width * columns + begin + i % width];
+    held.push_back(std::make_unique<TypedArray>(part, type, 0));
+    begin += width;
+    parts.values[parts.num_parts] = held.back()->data();
+    parts.strides[parts.num_parts] = stride;
+    parts.ends[parts.num_parts++] = begin;
+  }
+  check(joined_columns_fit(parts, type), name + ": fit");
+  const size_t num_partials = num_column_partials(rows, columns);
+  DeviceArray<float> partials(std::vector<float>(num_partials * columns, 3), 1);
+  finish(launch_column_partials(whole_there.data(), type, rows, columns, partials.data(), nullptr), name);
+  finish(launch_column_totals(partials.data(), num_partials, columns, expected.data(), type, nullptr), name);
+  finish(launch_joined_partials(parts, type, rows, joined.data(), partials.data(), nullptr), name);
+  finish(launch_column_totals(partials.data(), num_partials, columns, out.data(), type, nullptr), name);
+  check(same_bits(joined.download(name), whole), name + ": the matrix");
+  check(same_bits(out.download(name), expected.download(name)), name + ": the same sums as of the matrix");
+  partials.download(name);
+
+  parts.ends[0] -= 1;
+  check(!joined_columns_fit(parts, type), name + ": cut elsewhere");
+  parts.ends[0] += 1;
+  parts.strides[0] += 1;
+  check(!joined_columns_fit(parts, type), name + ": rows that begin elsewhere");
+}
+
 }  // namespace
 
 void test_layer_kernels() {
@@ -264,6 +303,13 @@ void test_layer_kernels() {
       for (const size_t rows : {1, 7, 8, 9, 1000}) {
         for (const size_t offset : {0, 1}) test_column_sums(rows, columns, type, offset);
       }
+    }
+  }
+  for (const auto type : kTypes) {
+    for (const size_t rows : {1, 7, 9, 1000}) {
+      test_joined_columns(rows, {8, 16, 8}, type);
+      test_joined_columns(rows, {768, 768, 768}, type);
+      test_joined_columns(rows, {256, 8, 8, 8, 8, 8, 8, 24}, type);
     }
   }
   for (const size_t columns : {0, 4, 8200}) check(!layer_norm_fits(columns, nullptr, 0), "columns that do not fit");
@@ -320,6 +366,20 @@ void bench_layer_kernels(double copy_gb_per_s) {
            return result != cudaSuccess ? result
                                         : launch_column_totals(partials, num_column_partials(rows, columns), columns,
                                                                gradient, a.type, nullptr);
+         }),
+         copy_gb_per_s);
+  ColumnParts parts;
+  parts.num_parts = 3;
+  for (size_t i = 0; i < 3; ++i) {
+    parts.values[i] = logits + i * rows * columns;
+    parts.strides[i] = columns;
+    parts.ends[i] = (i + 1) * columns;
+  }
+  report("three matrices joined, with column sums, bf16", 12 * layer, median_ms([&] {
+           const cudaError_t result = launch_joined_partials(parts, a.type, rows, gradient, partials, nullptr);
+           return result != cudaSuccess ? result
+                                        : launch_column_totals(partials, num_column_partials(rows, 3 * columns),
+                                                               3 * columns, losses, ElementType::kFloat32, nullptr);
          }),
          copy_gb_per_s);
   cudaFree(logits);

@@ -4,6 +4,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/gather_node.hpp"
@@ -39,35 +41,61 @@ at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& input, const
   return is_by_columns ? matrix.t().mm(rows.t()).t() : rows.mm(matrix).view(input.sizes());
 }
 
+// Of the gradients of an output's pieces: that of the output, and its column sums if they are wanted.
+struct Joined {
+  at::Tensor rows, sums;
+};
+
+Joined join(const variable_list& pieces, bool sums) {
+  if (pieces.size() == 1) {
+    const at::Tensor rows = as_rows(pieces[0]);
+    return {rows, sums ? sum_columns(rows) : at::Tensor()};
+  }
+  std::vector<at::Tensor> parts;
+  for (const auto& piece : pieces) parts.push_back(as_rows(piece));
+  if (sums && !at::GradMode::is_enabled()) {
+    int64_t columns = 0;
+    for (const auto& part : parts) columns += part.size(1);
+    Joined out{at::empty({parts[0].size(0), columns}, parts[0].options()), at::empty({columns}, parts[0].options())};
+    if (layer_functions().join_columns(parts, out.rows, out.sums)) return out;
+  }
+  const at::Tensor rows = at::cat(parts, 1);
+  return {rows, sums ? sum_columns(rows) : at::Tensor()};
+}
+
 class Product : public torch::autograd::Function<Product> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, bool is_out_in, ProductOptions options) {
+  // `shape`: of the output, empty: as it is computed; `widths`: of its pieces along the last dim, empty: it stays
+  // whole.
+  static variable_list forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                               const std::optional<at::Tensor>& bias, bool is_out_in, ProductOptions options,
+                               const std::vector<int64_t>& shape, const std::vector<int64_t>& widths) {
     context->save_for_backward({input, weight});
     context->saved_data["is_out_in"] = is_out_in;
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["sums_bias"] = options.sums_bias;
     context->saved_data["writes_gradient"] = options.writes_gradient;
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
-    return output_of(input, weight, bias, is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut);
+    const at::Tensor out = output_of(input, weight, bias, is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut);
+    if (widths.empty()) return {out};
+    return (shape.empty() ? out : out.view(shape)).split_with_sizes(widths, -1);
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1];
     const auto layout = context->saved_data["is_out_in"].toBool() ? WeightLayout::kOutIn : WeightLayout::kInOut;
-    const bool has_bias = context->saved_data["has_bias"].toBool();
-    const at::Tensor rows = as_rows(upstream[0]);
-    variable_list gradients(5);
+    const bool wants_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
+    const bool sums_bias = context->saved_data["sums_bias"].toBool();
+    const auto [rows, sums] = join(upstream, wants_bias && sums_bias);
+    variable_list gradients(7);
     if (context->needs_input_grad(0)) {
       gradients[0] = input_gradient(rows, input, weight, layout);
     }
     if (context->needs_input_grad(1)) {
       gradients[1] = weight_gradient({input, rows, layout}, weight, context->saved_data["writes_gradient"].toBool());
     }
-    if (has_bias && context->needs_input_grad(2)) {
-      gradients[2] = context->saved_data["sums_bias"].toBool() ? sum_columns(rows) : rows.sum(0);
-    }
+    if (wants_bias) gradients[2] = sums_bias ? sums : rows.sum(0);
     return gradients;
   }
 
@@ -121,9 +149,10 @@ bool has_bias_kernel(const at::Tensor& input, const at::Tensor* bias) {
   return bias != nullptr && bias->requires_grad() && input.is_cuda() && is_kernel_type(input.scalar_type());
 }
 
-// Undefined where PyTorch's operator computes the same, backward included.
-at::Tensor product(const at::Tensor& input, const at::Tensor& given, const at::Tensor* bias, WeightLayout layout,
-                   ProductOptions options) {
+// Empty where PyTorch's operator computes the same, backward included.
+variable_list product(const at::Tensor& input, const at::Tensor& given, const at::Tensor* bias, WeightLayout layout,
+                      ProductOptions options, const std::vector<int64_t>& shape = {},
+                      const std::vector<int64_t>& widths = {}) {
   if (!is_in_training(input, given)) return {};
   const Weight weight = weight_of(given, layout);
   if (!fits(input, weight, bias)) return {};
@@ -131,7 +160,59 @@ at::Tensor product(const at::Tensor& input, const at::Tensor& given, const at::T
   const bool takes_gradient = weight.gathered && (options.writes_gradient || weight.gathered->call->may_defer());
   if (!options.sums_bias && !takes_gradient) return {};
   return Product::apply(input, weight.tensor, bias != nullptr ? std::optional(*bias) : std::nullopt,
-                        weight.layout == WeightLayout::kOutIn, options);
+                        weight.layout == WeightLayout::kOutIn, options, shape, widths);
+}
+
+bool is_plain_sum(const at::Tensor& input, const at::Scalar& beta, const at::Scalar& alpha) {
+  return beta.equal(1) && alpha.equal(1) && input.dim() == 2;
+}
+
+at::Tensor whole(const variable_list& products) {
+  return products.empty() ? at::Tensor() : products[0];
+}
+
+// Of pieces along the last dim, which has so many columns; empty: the operators say what is wrong.
+std::vector<int64_t> widths_of(const Cut& cut, int64_t columns) {
+  if (cut.kind == Cut::Kind::kSizes) {
+    int64_t sum = 0;
+    for (const int64_t piece : cut.pieces) sum += piece;
+    const bool is_whole =
+        sum == columns && std::all_of(cut.pieces.begin(), cut.pieces.end(), [](int64_t piece) { return piece > 0; });
+    return is_whole ? cut.pieces : std::vector<int64_t>();
+  }
+  int64_t each = cut.pieces.at(0);
+  if (each <= 0) return {};
+  if (cut.kind == Cut::Kind::kChunks) each = (columns + each - 1) / each;
+  std::vector<int64_t> out;
+  for (int64_t begin = 0; begin < columns; begin += each) out.push_back(std::min(each, columns - begin));
+  return out;
+}
+
+// Empty if the cut is along another dim, or the product has no backward of ours.
+variable_list cut_product(const at::Tensor& input, const at::Tensor& weight, const at::Tensor* bias,
+                          WeightLayout layout, const Cut& cut, ProductOptions options) {
+  const bool sums_bias = input.is_cpu() ? bias != nullptr : options.sums_bias && has_bias_kernel(input, bias);
+  if (!sums_bias || weight.dim() != 2) return {};
+  const int64_t columns = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
+  const auto rank = static_cast<int64_t>(cut.shape ? cut.shape->size() : static_cast<size_t>(input.dim()));
+  if (cut.dim != -1 && cut.dim != rank - 1) return {};
+  if (cut.shape && (cut.shape->empty() || cut.shape->back() != columns)) return {};
+  const auto widths = widths_of(cut, columns);
+  if (widths.size() < 2) return {};
+  return product(input, weight, bias, layout, options, cut.shape.value_or(std::vector<int64_t>()), widths);
+}
+
+std::vector<at::Tensor> apply(const Cut& cut, const at::Tensor& output) {
+  const at::Tensor out = cut.shape ? output.view(*cut.shape) : output;
+  switch (cut.kind) {
+    case Cut::Kind::kSize:
+      return out.split(cut.pieces.at(0), cut.dim);
+    case Cut::Kind::kSizes:
+      return out.split_with_sizes(cut.pieces, cut.dim);
+    case Cut::Kind::kChunks:
+      return out.chunk(cut.pieces.at(0), cut.dim);
+  }
+  return {};
 }
 
 }  // namespace
@@ -139,20 +220,38 @@ at::Tensor product(const at::Tensor& input, const at::Tensor& given, const at::T
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                         ProductOptions options) {
   const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
-  at::Tensor out = product(input, weight, given, WeightLayout::kOutIn, options);
+  at::Tensor out = whole(product(input, weight, given, WeightLayout::kOutIn, options));
   return out.defined() ? out : at::linear(input, weight, bias);
 }
 
 at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, ProductOptions options) {
-  at::Tensor out = product(input, weight, nullptr, WeightLayout::kInOut, options);
+  at::Tensor out = whole(product(input, weight, nullptr, WeightLayout::kInOut, options));
   return out.defined() ? out : at::matmul(input, weight);
 }
 
 at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
                        const at::Scalar& beta, const at::Scalar& alpha, ProductOptions options) {
-  const bool is_plain_sum = beta.equal(1) && alpha.equal(1) && input.dim() == 2;
-  at::Tensor out = is_plain_sum ? product(input, weight, &bias, WeightLayout::kInOut, options) : at::Tensor();
+  const bool is_plain = is_plain_sum(input, beta, alpha);
+  at::Tensor out = is_plain ? whole(product(input, weight, &bias, WeightLayout::kInOut, options)) : at::Tensor();
   return out.defined() ? out : at::addmm(bias, input, weight, beta, alpha);
+}
+
+std::vector<at::Tensor> fused_linear_cut(const at::Tensor& input, const at::Tensor& weight,
+                                         const std::optional<at::Tensor>& bias, const Cut& cut,
+                                         ProductOptions options) {
+  const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
+  auto pieces = cut_product(input, weight, given, WeightLayout::kOutIn, cut, options);
+  return pieces.empty() ? apply(cut, fused_linear(input, weight, bias, options)) : pieces;
+}
+
+std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
+                                        const at::Scalar& beta, const at::Scalar& alpha, const Cut& cut,
+                                        ProductOptions options) {
+  variable_list pieces;
+  if (is_plain_sum(input, beta, alpha)) {
+    pieces = cut_product(input, weight, &bias, WeightLayout::kInOut, cut, options);
+  }
+  return pieces.empty() ? apply(cut, fused_addmm(bias, input, weight, beta, alpha, options)) : pieces;
 }
 
 }  // namespace dslaunch::runtime::model::fused

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace dslaunch::runtime::model::fused {
 
@@ -66,6 +67,24 @@ at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const
 at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, ProductOptions options = {});
 at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
                        const at::Scalar& beta = 1, const at::Scalar& alpha = 1, ProductOptions options = {});
+
+// Where the output of a product is cut: by at::split, with one size or several, or by at::chunk.
+struct Cut {
+  enum class Kind : uint8_t { kSize, kSizes, kChunks };
+  Kind kind = Kind::kSize;
+  std::vector<int64_t> pieces;  // the size, the sizes, or the number
+  int64_t dim = 0;
+  std::optional<std::vector<int64_t>> shape = {};  // of the output, by a view before it is cut
+};
+
+// fused_linear() and fused_addmm(), cut. Where the cut is along the output's columns and the gradient of the bias is
+// summed by our kernel, backward puts the gradients of the pieces together and sums them in one pass.
+std::vector<at::Tensor> fused_linear_cut(const at::Tensor& input, const at::Tensor& weight,
+                                         const std::optional<at::Tensor>& bias, const Cut& cut,
+                                         ProductOptions options = {});
+std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
+                                        const at::Scalar& beta, const at::Scalar& alpha, const Cut& cut,
+                                        ProductOptions options = {});
 
 // `out`, a product to which `bias` [columns] was added without its history: the gradient of `out` is summed over its
 // rows into that of the bias. `out` has any dims whose last ones hold the columns.

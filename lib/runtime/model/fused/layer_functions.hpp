@@ -42,6 +42,9 @@ struct LayerFunctions {
                               const at::Tensor& bias_gradient);
   // values [rows, columns], neither 0 -> sums [columns].
   void (*column_sums)(const at::Tensor& values, const at::Tensor& sums);
+  // Parts [rows, columns of the part], whose rows may lie apart -> joined [rows, columns] and column_sums() of it.
+  // False, with nothing done: parts are too many, or not cut and aligned at 16 bytes.
+  bool (*join_columns)(at::TensorList parts, const at::Tensor& joined, const at::Tensor& sums);
   // Whether work on the current stream of this device is captured into a CUDA graph.
   bool (*is_capturing)(at::Device device);
 };

@@ -81,9 +81,32 @@ void with_bias_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out));
 }
 
-constexpr char kLinear[] = "dslaunch::linear";
+// The last four arguments: shape, pieces, kind, dim.
+Cut cut_of(const c10::IValue& shape, const c10::IValue& pieces, const c10::IValue& kind, const c10::IValue& dim) {
+  Cut cut{static_cast<Cut::Kind>(kind.toInt()), pieces.toIntVector(), dim.toInt()};
+  if (!shape.isNone()) cut.shape = shape.toIntVector();
+  return cut;
+}
+
+void linear_cut_operator(Stack& stack) {
+  constexpr size_t kCount = 9;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  auto out = fused_linear_cut(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
+                              cut_of(at(5), at(6), at(7), at(8)), options_of(at(3), at(4)));
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
+void addmm_cut_operator(Stack& stack) {
+  constexpr size_t kCount = 11;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  auto out = fused_addmm_cut(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar(),
+                             cut_of(at(7), at(8), at(9), at(10)), options_of(at(5), at(6)));
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
 constexpr char kMatmul[] = "dslaunch::matmul";
-constexpr char kAddmm[] = "dslaunch::addmm";
 const torch::jit::RegisterOperators kRegistration(
     {torch::jit::Operator("dslaunch::cross_entropy(Tensor self, Tensor target, Tensor? weight, int reduction, int "
                           "ignore_index, float label_smoothing, bool in_float) -> Tensor",
@@ -102,6 +125,12 @@ const torch::jit::RegisterOperators kRegistration(
      torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, bool "
                           "sums_bias, bool writes_gradient) -> Tensor",
                           addmm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::linear_cut(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
+                          "writes_gradient, int[]? shape, int[] pieces, int kind, int dim) -> Tensor[]",
+                          linear_cut_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::addmm_cut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, bool "
+                          "sums_bias, bool writes_gradient, int[]? shape, int[] pieces, int kind, int dim) -> Tensor[]",
+                          addmm_cut_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::with_bias(Tensor(a) out, Tensor bias) -> Tensor(a)", with_bias_operator,
                           c10::AliasAnalysisKind::FROM_SCHEMA)});
 
@@ -124,7 +153,7 @@ bool is_product(const Node* node) {
 
 bool is_replaced_product(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
-  return kind == kLinear || kind == kMatmul || kind == kAddmm;
+  return kind == kLinearOperator || kind == kMatmul || kind == kAddmmOperator;
 }
 
 void replace_product(Node* node, ProductOptions options) {
@@ -132,9 +161,9 @@ void replace_product(Node* node, ProductOptions options) {
   const torch::jit::WithInsertPoint before(node);
   auto& graph = *node->owningGraph();
   replace(node,
-          kind == c10::aten::linear   ? kLinear
+          kind == c10::aten::linear   ? kLinearOperator
           : kind == c10::aten::matmul ? kMatmul
-                                      : kAddmm,
+                                      : kAddmmOperator,
           {graph.insertConstant(options.sums_bias), graph.insertConstant(options.writes_gradient)});
 }
 

@@ -7,6 +7,11 @@
 namespace dslaunch::runtime::model::fused {
 
 inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy";
+inline constexpr char kLinearOperator[] = "dslaunch::linear";
+inline constexpr char kAddmmOperator[] = "dslaunch::addmm";
+// The arguments of the two, then those of a Cut: see cut_products.hpp.
+inline constexpr char kLinearCutOperator[] = "dslaunch::linear_cut";
+inline constexpr char kAddmmCutOperator[] = "dslaunch::addmm_cut";
 inline constexpr char kLayerNormOperator[] = "dslaunch::layer_norm";
 // The same arguments; a second result, which is the input: see residual_gradients.hpp.
 inline constexpr char kLayerNormAndInputOperator[] = "dslaunch::layer_norm_and_input";

@@ -6,6 +6,7 @@
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
 #include "runtime/model/fused/attention_rewrite.hpp"
 #include "runtime/model/fused/chunked_head.hpp"
+#include "runtime/model/fused/cut_products.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/fused/residual_gradients.hpp"
@@ -75,6 +76,12 @@ void fuse_regions(PassContext& context) {
   if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
 }
 
+void cut_products(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  const int count = fused::cut_products(context.module);
+  if (count > 0) log::debug("graph pass cut_products: {} products", count);
+}
+
 void add_residual_gradients(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
   if (!context.options.kernels.layer_norm) return;
@@ -120,6 +127,7 @@ const std::vector<GraphPass>& graph_passes() {
       {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, group_attention_heads},
       // Other passes do not look into regions; what they leave is for the last ones.
       {"fused_regions", &Kernels::fused_regions, kDevice, kModel, fuse_regions},
+      {"cut_products", &Kernels::bias_gradient, kDevice, kModel, cut_products},
       {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, add_residual_gradients},
   };
   return passes;

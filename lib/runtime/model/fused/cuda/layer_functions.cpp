@@ -139,6 +139,29 @@ void column_sums_on_device(const at::Tensor& values, const at::Tensor& sums) {
   add_up(partials, sums);
 }
 
+bool join_columns_on_device(at::TensorList parts, const at::Tensor& joined, const at::Tensor& sums) {
+  kernels::ColumnParts from;
+  if (parts.size() > static_cast<size_t>(kernels::ColumnParts::kMax)) return false;
+  size_t end = 0;
+  for (const auto& part : parts) {
+    if (part.stride(1) != 1) return false;
+    end += static_cast<size_t>(part.size(1));
+    from.values[from.num_parts] = part.const_data_ptr();
+    from.strides[from.num_parts] = static_cast<size_t>(part.stride(0));
+    from.ends[from.num_parts++] = end;
+  }
+  const auto type = element_type(joined.scalar_type());
+  if (!kernels::joined_columns_fit(from, type)) return false;
+  const c10::cuda::CUDAGuard guard(joined.device());
+  const auto rows = static_cast<size_t>(joined.size(0));
+  const at::Tensor partials = partial_sums(kernels::num_column_partials(rows, end), sums);
+  check_launch(kernels::launch_joined_partials(from, type, rows, joined.mutable_data_ptr(),
+                                               partials.mutable_data_ptr<float>(), stream_of(joined)),
+               "joined columns and their sums", joined);
+  add_up(partials, sums);
+  return true;
+}
+
 bool is_capturing_on_device(at::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
@@ -150,14 +173,10 @@ bool is_capturing_on_device(at::Device device) {
 extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::model::fused::LayerFunctions*
 dslaunch_cuda_layer_functions() {
   using namespace dslaunch::runtime::model::fused;
-  static const LayerFunctions functions{cross_entropy_on_device,
-                                        cross_entropy_total_on_device,
-                                        cross_entropy_gradient_on_device,
-                                        cross_entropy_to_gradient_on_device,
-                                        layer_norm_fits_on_device,
-                                        layer_norm_on_device,
-                                        layer_norm_gradient_on_device,
-                                        column_sums_on_device,
-                                        is_capturing_on_device};
+  static const LayerFunctions functions{cross_entropy_on_device,          cross_entropy_total_on_device,
+                                        cross_entropy_gradient_on_device, cross_entropy_to_gradient_on_device,
+                                        layer_norm_fits_on_device,        layer_norm_on_device,
+                                        layer_norm_gradient_on_device,    column_sums_on_device,
+                                        join_columns_on_device,           is_capturing_on_device};
   return &functions;
 }
