@@ -32,9 +32,11 @@ constexpr KeySpec kRows[] = {
         .min(0)
         .max(1),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::cores_share>(
-        "zero_optimization.offload_optimizer.cpuadam_cores_perc", "share of a rank's cores that an update uses at most")
+        "zero_optimization.offload_optimizer.cpuadam_cores_perc",
+        "share of a rank's cores that an update uses; null: 0.8, and two cores are left to the other threads")
         .min(0)
-        .max(1),
+        .max(1)
+        .unset(),
     rule_key("zero_optimization.offload_optimizer.delayed_update", kAny, "false",
              "true: an update takes effect one step later and runs under the next step; {warmup_steps: N}: the first N "
              "steps have no delay"),

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
+#include "base/error.hpp"
 #include "runtime/offload/copy_event.hpp"
 #include "runtime/offload/host_memory.hpp"
 #include "runtime/state/offload_scopes.hpp"
@@ -20,6 +22,9 @@ using namespace std::chrono_literals;
 
 constexpr auto kDevicePollInterval = 50us;
 constexpr auto kPeerCheckInterval = 10ms;
+constexpr const char* kIncomplete =
+    "a step has ended in its backward, after updates of it had begun: its state is "
+    "that of neither step";
 
 // A copy: the next step writes these scalars while the update reads them.
 at::Tensor to_host(const at::Tensor& scalar) {
@@ -27,6 +32,11 @@ at::Tensor to_host(const at::Tensor& scalar) {
   if (scalar.is_cpu()) return scalar.clone();
   at::Tensor host = pinned_if_possible(scalar.sizes(), scalar.scalar_type());
   return host.copy_(scalar, /*non_blocking=*/true);
+}
+
+// As StepVerdict sees it: a sum of squares in fp32.
+bool is_finite(const at::Tensor& scalar) {
+  return std::isfinite(scalar.to(at::kFloat).item<float>());
 }
 
 bool ends_group(const std::vector<SpanState>& state, size_t i) {
@@ -44,9 +54,11 @@ bool writes_nothing(const UpdateScalars& scalars) {
 
 }  // namespace
 
-int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, double share) {
+int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, std::optional<double> share) {
+  constexpr double kDefaultShare = 0.8;
   const int cores = std::min(own_cores, std::max(1, host_cores / std::max(1, ranks_of_host)));
-  return std::max(1, std::min(cores - 2, static_cast<int>(share * cores)));
+  const int of_share = static_cast<int>(share.value_or(kDefaultShare) * cores);
+  return std::max(1, share ? of_share : std::min(cores - 2, of_share));
 }
 
 HostUpdates::HostUpdates(HostUpdateOptions options, int num_groups, const StepStreams& streams)
@@ -67,11 +79,55 @@ HostUpdates::~HostUpdates() {
   thread_.join();
 }
 
+void HostUpdates::expect_early(const at::Tensor& factor, const at::Tensor& loss, Update update) {
+  DSL_CHECK(may_be_early(), "updates of what is in files, or delayed, are never early");
+  Early early;
+  early.any.scalars = {factor, at::zeros({}, at::kFloat), {}};
+  early.any.update = std::move(update);
+  early.any.is_early = true;
+  early.any.finite = {to_host(loss)};
+  early.has_landed.resize(is_pending_.size());
+  early.has_begun.resize(is_pending_.size());
+  const std::lock_guard lock(mutex_);
+  DSL_CHECK(!early_, kIncomplete);
+  early_ = std::move(early);
+}
+
+bool HostUpdates::takes_early_groups() const {
+  const std::lock_guard lock(mutex_);
+  return early_.has_value();
+}
+
+void HostUpdates::begin_early(std::span<const SpanState> group, const at::Tensor& squares) {
+  auto arrived = record_current(options_.device);
+  const auto index = static_cast<size_t>(group.front().span.flat_group);
+  {
+    const std::lock_guard lock(mutex_);
+    DSL_CHECK(early_ && !early_->has_landed[index], "a group's gradients are complete once in a step");
+    early_->has_landed[index] = true;
+    set_pending(group);
+    Job& job = early_->landed.emplace_back(early_->any);
+    job.state.assign(group.begin(), group.end());
+    job.arrived = std::move(arrived);
+    job.finite.push_back(squares);
+  }
+  changed_.notify_all();
+}
+
+// By group: whether its update has begun. The others are left to the order of use.
+std::vector<bool> HostUpdates::end_early() {
+  const std::lock_guard lock(mutex_);
+  std::vector<bool> out = early_ ? early_->has_begun : std::vector<bool>(is_pending_.size());
+  early_.reset();
+  return out;
+}
+
 void HostUpdates::begin(std::span<const SpanState> state, const UpdateScalars& scalars, Update update) {
   wait_for(std::nullopt);
+  const auto has_begun = end_early();
   Job job;
   for (const auto& each : state) {
-    if (each.arrays.is_offloaded) job.state.push_back(each);
+    if (each.arrays.is_offloaded && !has_begun[static_cast<size_t>(each.span.flat_group)]) job.state.push_back(each);
   }
   job.scalars = {to_host(scalars.gradient_factor), to_host(scalars.skip), to_host(scalars.applied_steps)};
   job.update = std::move(update);
@@ -100,6 +156,11 @@ void HostUpdates::set_pending(std::span<const SpanState> state) {
 }
 
 StreamMark HostUpdates::wait(int group) {
+  {
+    const std::lock_guard lock(mutex_);
+    DSL_CHECK(!early_ || !early_->has_landed[static_cast<size_t>(group)],
+              "parameters are not read any more in the step that updates them");
+  }
   wait_for(group);
   const std::lock_guard lock(mutex_);
   return published_[static_cast<size_t>(group)];
@@ -107,6 +168,7 @@ StreamMark HostUpdates::wait(int group) {
 
 void HostUpdates::finish() {
   wait_for(std::nullopt);
+  DSL_CHECK(!takes_early_groups(), kIncomplete);
   if (is_staged_) {
     start({});
     wait_for(std::nullopt);
@@ -128,9 +190,9 @@ void HostUpdates::run_thread() {
   const ThreadTeam::Scope loops_use_it(team);
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return is_stopping_ || (job_ && !failure_); });
+    changed_.wait(lock, [&] { return is_stopping_ || (has_work() && !failure_); });
     if (is_stopping_) return;
-    const Job job = *job_;
+    const Job job = next_job();
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -140,9 +202,17 @@ void HostUpdates::run_thread() {
     }
     lock.lock();
     failure_ = failure;
-    if (!failure) job_.reset();
+    if (!failure && !job.is_early) job_.reset();
     changed_.notify_all();
   }
+}
+
+HostUpdates::Job HostUpdates::next_job() {
+  if (job_) return *job_;
+  Job job = std::move(early_->landed.front());
+  early_->landed.pop_front();
+  early_->has_begun[static_cast<size_t>(job.state.front().span.flat_group)] = true;
+  return job;
 }
 
 void HostUpdates::run(const Job& job) {
@@ -161,9 +231,20 @@ bool HostUpdates::wait_for_arrival(const Job& job) {
   return !is_stopping_;
 }
 
+// An early update that finds its step to be skipped comes before the verdict, which then says the same to the others.
+bool HostUpdates::writes(const Job& job) {
+  if (!job.is_early) {
+    const bool is_skipped = writes_nothing(job.scalars);
+    is_given_up_ |= is_skipped;
+    return !is_skipped;
+  }
+  is_given_up_ |= !std::all_of(job.finite.begin(), job.finite.end(), is_finite);
+  return !is_given_up_;
+}
+
 // A step that writes nothing leaves the files alone, too.
 void HostUpdates::update(const Job& job) {
-  const bool writes = !writes_nothing(job.scalars);
+  const bool writes = this->writes(job);
   if (writes && stored_) begin_stored(job);
   const Staged* staged = job.is_delayed && writes ? &next_staging(job) : nullptr;
   for (size_t i = 0; i < job.state.size(); ++i) {

@@ -85,6 +85,12 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   if (!host.store && options_.offload.copies) host.copies = options_.offload.copies(HostUse::kGradient);
   host.are_kept = options_.offload.keeps_gradients;
   host.sum_of_squares = options_.offload.sum_of_squares;
+  host.begins_early = [this] {  // what is delivered after backward is left to the order of use
+    return in_training_pass_ && updates_ != nullptr && updates_->takes_early_groups();
+  };
+  host.begin_early = [this](std::span<const SpanState> group, const at::Tensor& squares) {
+    begin_early_update(group, squares);
+  };
   if (options_.tied.counted_ranges) {
     host.counted_ranges = [this](const StateSpan& span) {
       return options_.tied.counted_ranges(groups_[static_cast<size_t>(span.flat_group)], span);
@@ -387,6 +393,26 @@ void FlatParameters::publish(size_t end) {
       gather_from_owners(at_rest, resident_[i], data_group_, options_.use_all_gather);
     });
   }
+}
+
+// The update writes the parameters of the group, so nothing of this step may read them after this point of the stream
+// that brings the gradients. That holds:
+//   - A group's last slice comes from the last open call of its unit, when that call's backward has finished
+//     (UnitParameters::take_gradients(), on which stage 3 relies when it gathers another unit into the memory):
+//     autograd runs the nodes that one thread has created from last to first, and the node that takes the gradients was
+//     created before all of the call's own, those of products for the inputs included. What else holds a tied or
+//     borrowed parameter was created after it, too, or is one of the open calls. A recomputed call is one of them until
+//     it has been recomputed and differentiated. On other ranks nothing reads this rank's memory but through
+//     collectives.
+//   - The reduction, whose stream this is, has waited for all of that computation.
+//   - A gather that reads this rank's slice need not have been waited for: one ahead of use, or for another rank's
+//   call.
+//     No later one is issued: PendingUpdates::wait() refuses it.
+void FlatParameters::begin_early_update(std::span<const SpanState> group, const at::Tensor& squares) {
+  const int index = group.front().span.flat_group;
+  streams_.wait(resident_ready_[static_cast<size_t>(index)]);
+  gathered_->wait_for_gather(groups_[static_cast<size_t>(index)].unit);
+  updates_->begin_early(group, squares);
 }
 
 void FlatParameters::finish_updates() {

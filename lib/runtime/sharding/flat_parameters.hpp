@@ -11,7 +11,8 @@
 // files.
 // Updates of that state may still be running when gather_parameters() is called (PendingUpdates): a unit's parameters
 // are published when it is first acquired, on every rank in the order of the groups and before any gradient is reduced;
-// of a pipeline's stage with several data ranks, all are published at the first call of a step.
+// of a pipeline's stage with several data ranks, all are published at the first call of a step. Where they are early, a
+// group's update begins in the step's last backward, when its gradients are complete.
 //
 // Threads: acquire/release on the thread that runs the model, prepare_backward, gradient_destination and take_gradients
 // on autograd's thread, everything else on the engine's thread and never during a backward pass.
@@ -118,6 +119,7 @@ class FlatParameters : public UnitParameters {
   at::Tensor full_parameters(int group) const;
   void end_inference_pass();
   void publish(size_t end);
+  void begin_early_update(std::span<const SpanState> group, const at::Tensor& squares);
   bool orders_collectives() const { return options_.stage >= 2; }
 
   // fixed after construction

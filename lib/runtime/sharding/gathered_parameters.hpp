@@ -56,6 +56,8 @@ class GatheredParameters {
   void release(int unit);
   void expect_backward(int unit) { units_[unit].open_calls += 1; }
   void backward_done(int unit);
+  // The current stream waits for the unit's last gather, also one that no call has waited for.
+  void wait_for_gather(int unit) const { streams_.wait(units_[unit].ready); }
   // The whole parameters of one group, flat; its unit must be held.
   at::Tensor full_parameters(int group) const;
   // The address of a held unit; null for a unit without gathered groups.

@@ -54,6 +54,10 @@ struct HostGradientOptions {
   std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;
   // The parts of a span of the state that are squared. Empty: all of it.
   std::function<std::vector<Range>(const StateSpan&)> counted_ranges = {};
+  // Early updates (pending_updates.hpp), of groups whose last slice is known to be the last. Asked and called in
+  // deliver(); both may be empty, and are not used with `copies` or `store`, whose copies arrive later than the stream.
+  std::function<bool()> begins_early = {};
+  std::function<void(std::span<const SpanState> group, const at::Tensor& squares)> begin_early = {};
 };
 
 // Copies the gradients of offloaded groups to the host on the stream where they are delivered, bucket by bucket while

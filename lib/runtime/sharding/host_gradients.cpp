@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.hpp"
 #include "runtime/sharding/gradient_sink.hpp"
 #include "runtime/state/offload_scopes.hpp"
+#include "runtime/state/pinned_memory.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -28,8 +30,10 @@ class HostGradients final : public GradientSink {
 
   void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) override {
     if (!options_.is_offloaded[group]) return resident_->deliver(group, slice, is_first, is_last);
+    DSL_CHECK(!sums_[group].is_being_used, "a gradient whose update has begun is complete");
     is_first ? store(group, slice) : add(group, slice);
     sums_[group].is_delivered = true;
+    if (is_last && arrives_by_stream() && options_.begins_early && options_.begins_early()) begin_early(group);
   }
 
   void finish() override {
@@ -69,6 +73,7 @@ class HostGradients final : public GradientSink {
     at::Tensor kept;    // those of the step before
     at::ScalarType dtype = at::kFloat;
     bool is_delivered = false;
+    bool is_being_used = false;                // by an early update
     std::vector<at::Tensor> squares_of_spans;  // on the device, of what was delivered so far; empty on CPU ranks
     size_t next_span = 0;
   };
@@ -116,6 +121,27 @@ class HostGradients final : public GradientSink {
       if (span.flat_group == group) options_.store->read(*arrays.stored, area_, part_of(span, values));
     }
     return values.to(options_.sum_dtype);
+  }
+
+  bool arrives_by_stream() const { return !options_.store && !options_.copies; }
+
+  void begin_early(int group) {
+    Sum& sum = sums_[group];
+    sum.is_being_used = true;
+    std::vector<SpanState> spans;
+    for (const auto& each : state_) {
+      if (each.span.flat_group != group) continue;
+      spans.push_back(each);
+      spans.back().arrays.gradient = part_of(each.span, sum.values);
+    }
+    if (!spans.empty()) options_.begin_early(spans, squares_on_host(sum));  // else this rank has its padding alone
+  }
+
+  // When the current stream has got here.
+  at::Tensor squares_on_host(const Sum& sum) const {
+    if (sum.squares_of_spans.empty()) return sum_of_squares(sum.values);  // a CPU rank
+    at::Tensor squares = pinned_if_possible({}, at::kDouble);
+    return squares.copy_(at::stack(sum.squares_of_spans).sum(), /*non_blocking=*/true);
   }
 
   at::Tensor part_of(const StateSpan& span, const at::Tensor& of_group) const {

@@ -50,6 +50,7 @@ class CountedStep final : public step::EngineObserver {
   void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override {
     if (flops_) flops_->begin_update();
   }
+  bool allows_early_updates() const override { return !flops_; }  // its arithmetic is told apart by before_update()
   const StepMacs& macs() const { return macs_; }
 
  private:

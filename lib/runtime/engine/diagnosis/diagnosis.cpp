@@ -182,6 +182,13 @@ std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_
     return a.second.begin()->second.micro_batch < b.second.begin()->second.micro_batch;
   });
   if (first != pipelines.end()) return describe(run, first->second, loss_is_finite);
+  if (loss_is_finite && run.engine.updates_early()) {
+    return "every gradient is finite when the step is computed again: their sum over micro batches and ranks "
+           "overflowed, "
+           "the computation is not deterministic, or what caused it has changed with the units that were updated "
+           "during "
+           "backward (a large gradient_clipping updates them after it)";
+  }
   return loss_is_finite ? "every gradient is finite when the step is computed again: their sum over micro batches and "
                           "ranks overflowed, or the computation is not deterministic"
                         : "every loss is finite when the step is computed again: the computation is not deterministic";

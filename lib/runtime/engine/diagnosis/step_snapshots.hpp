@@ -18,6 +18,7 @@ class StepSnapshots : private step::EngineObserver {
 
  private:
   void begin_step(int64_t step) override;
+  bool allows_early_updates() const override { return true; }
 
   const FailedRun run_;
   const DataPosition& position_;

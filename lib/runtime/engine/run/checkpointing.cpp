@@ -198,10 +198,11 @@ std::string Checkpointing::path_of(int64_t step) const {
 }
 
 // The state of a save that is still in progress: its copies are taken before it changes. Offloaded state is too large
-// to be copied, so it is written before it changes.
+// to be copied, so it is written before it changes, and the update after a save is never early: most of the files' time
+// is that of its forward and backward.
 void Checkpointing::before_update(std::span<const SpanState>, const step::ApplyUpdate&) {
   copies_.block_current_stream();
-  if (reads_offloaded_) wait_for_writer();
+  if (std::exchange(reads_offloaded_, false)) wait_for_writer();
 }
 
 void Checkpointing::wait_for_writer() {

@@ -84,6 +84,7 @@ class Checkpointing : private step::EngineObserver {
 
  private:
   void before_update(std::span<const SpanState>, const step::ApplyUpdate&) override;
+  bool allows_early_updates() const override { return !reads_offloaded_; }
   void prepare_copies();
   std::vector<StatePiece> pieces();
   PieceValues values_of(const step::OwnedState& owned);
@@ -115,7 +116,7 @@ class Checkpointing : private step::EngineObserver {
   CheckpointStorageTopology share_;
   DirectoryLock lock_;            // on `dir_`, if the config names one
   HostStagingBuffers copies_;     // outlives the writer, which reads them
-  bool reads_offloaded_ = false;  // the last save reads state that was not copied
+  bool reads_offloaded_ = false;  // a save may still read state that was not copied
   std::unique_ptr<CheckpointWriter> writer_;
   // Values loaded from a checkpoint of the frozen parameters that this rank saves again: keyed by parameter and first
   // element, 1-D, on the host, in the model's own dtype.

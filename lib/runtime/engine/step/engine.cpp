@@ -200,6 +200,7 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
   pass.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   pass.device = options_.device;
   pass.activity = options_.activity;
+  pass.before_last_backward = [this](const at::Tensor& loss) { expect_early_updates(loss); };
   pass.clock = options_.pipeline_clock;
   if (model_.facts.stage) {
     pass.memory_advice = [this, num_micro_batches = pass.accumulation * options_.replicated_ranks] {
@@ -314,6 +315,18 @@ void Engine::compute_gradients(const std::function<setup::MicroBatch()>& next) {
   } else {
     pass_->compute(fetch);
   }
+}
+
+// Micro batches of a pipeline's stages overlap, so there the end of a unit's backward is not that of its reads.
+bool Engine::updates_early() const {
+  if (!host_updates_ || !host_updates_->may_be_early() || !verdict_->known_factor()) return false;
+  if (link_ || captured_pass_ || !config_.fp32_master) return false;
+  return std::all_of(observers_.begin(), observers_.end(),
+                     [](const EngineObserver* each) { return each->allows_early_updates(); });
+}
+
+void Engine::expect_early_updates(const at::Tensor& loss) const {
+  if (updates_early()) update_->expect_early(*verdict_->known_factor(), loss);
 }
 
 at::Tensor Engine::recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {

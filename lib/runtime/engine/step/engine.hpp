@@ -132,6 +132,9 @@ class Engine {
   std::map<std::string, double> scalars() const;
   // Whether steps are replayed from a CUDA graph ("graph_harvesting"); the failure says why not.
   const Result<>& captured() const { return captured_pass_ ? captured_pass_->captured() : not_captured_; }
+  // Whether updates of offloaded state now begin in the backward of their step (offload/host_updates.hpp): unless
+  // something that comes after it decides about them, or an observer needs the state before them.
+  bool updates_early() const;
   // From the next step on; must outlive the last step.
   void observe(EngineObserver& observer) { observers_.push_back(&observer); }
   // Time since the last step (an evaluation, a save) is excluded from the next step's time.
@@ -157,6 +160,7 @@ class Engine {
   std::unique_ptr<offload::HostUpdates> make_host_updates();
   std::vector<pipeline::Action> plan_actions() const;
   void compute_gradients(const std::function<setup::MicroBatch()>& next);
+  void expect_early_updates(const at::Tensor& loss) const;
 
   // fixed after construction
   model::Model& model_;

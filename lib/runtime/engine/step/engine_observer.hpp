@@ -19,6 +19,9 @@ class EngineObserver {
   // The gradients are complete; the update that follows on the current stream writes masters, moments and parameters. A
   // reader of the state enqueues its wait here. `update` may be applied to copies.
   virtual void before_update(std::span<const SpanState> /*state*/, const ApplyUpdate& /*update*/) {}
+  // Whether updates of offloaded state may begin while the step's last backward runs: before_update() then comes when
+  // some of that state has been written. Asked before that backward.
+  virtual bool allows_early_updates() const { return false; }
 };
 
 }  // namespace dslaunch::runtime::engine::step

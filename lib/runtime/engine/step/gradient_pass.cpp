@@ -147,9 +147,12 @@ void GradientPass::take_loss(StagePassage& passage) const {
 // A unit whose weight gradients are left for later is reduced when they have come, also after the last backward.
 void GradientPass::backward(const Action& action, StagePassage& passage) {
   num_backwards_ += 1;
+  const bool is_last = num_backwards_ == num_micro_batches_;
   if (link_ != nullptr) {
     link_->wait_for(passage);
-    if (num_backwards_ == num_micro_batches_) parameters_.begin_last_backward();
+    if (is_last) parameters_.begin_last_backward();
+  } else if (is_last && options_.before_last_backward) {
+    options_.before_last_backward(loss_with(passage.loss));
   }
   const PipelineClock::Span span(options_.clock, action);
   const bool splits = action.kind == ActionKind::kInputGradient;
@@ -158,13 +161,16 @@ void GradientPass::backward(const Action& action, StagePassage& passage) {
   if (splits) passage.weight_gradients = deferred_.close();
   if (link_ == nullptr) parameters_.end_accumulation_step();
   phases_.end(StepPhase::kBackward);
-  if (passage.loss.defined()) {
-    const at::Tensor value = passage.loss.detach().to(at::kFloat);
-    sums_.loss = sums_.loss.defined() ? sums_.loss + value : value;
-  }
+  if (passage.loss.defined()) sums_.loss = loss_with(passage.loss);
   passage.loss = at::Tensor();
   passage.sent = model::CarriedValues();
   passage.gradients.clear();
+}
+
+// The sum so far with that of one more micro batch.
+at::Tensor GradientPass::loss_with(const at::Tensor& loss) const {
+  const at::Tensor value = loss.detach().to(at::kFloat);
+  return sums_.loss.defined() ? sums_.loss + value : value;
 }
 
 void GradientPass::weight_gradient(const Action& action, StagePassage& passage) {

@@ -41,6 +41,9 @@ class GradientPass {
     // Called at the beginning of each part of a pipeline's schedule ("forward of micro batch 3"), for the reports of
     // ranks that wait for this one. May be empty.
     std::function<void(const std::string& activity)> activity;
+    // Of a rank that has the whole model: called before the step's last backward, with the sum of the losses of its
+    // micro batches (fp32). May be empty.
+    std::function<void(const at::Tensor& loss)> before_last_backward;
     PipelineClock* clock = nullptr;  // may be null
     // Of a stage: what it keeps and what would need less, for the message when an allocation fails. May be empty.
     std::function<std::string()> memory_advice;
@@ -78,6 +81,7 @@ class GradientPass {
   void backward(const pipeline::Action& action, StagePassage& passage);
   void weight_gradient(const pipeline::Action& action, StagePassage& passage);
   void run_backward_of(const StagePassage& passage) const;
+  at::Tensor loss_with(const at::Tensor& loss) const;
   StagePassage run_alone(const setup::MicroBatch& batch, bool with_gradients);
   void exchange_alone(pipeline::ActionKind kind, StagePassage& passage);
 

@@ -52,15 +52,22 @@ void ShardUpdate::update_on_device(std::span<SpanState> state, const optim::Step
 
 void ShardUpdate::begin_on_host(std::span<const SpanState> state, const optim::StepInputs& step_inputs) const {
   const offload::UpdateScalars scalars{step_inputs.gradient_factor, step_inputs.skip, step_inputs.applied_steps};
-  // The update of a run's last step may still be running when this object is destroyed; the optimizer outlives it.
-  host_updates_->begin(state, scalars,
-                       [&optimizer = optimizer_, rates = step_inputs.rates](std::span<const SpanState> states,
-                                                                            const offload::UpdateScalars& on_host) {
-                         optimizer.step(states, {.rates = rates,
-                                                 .applied_steps = on_host.applied_steps,
-                                                 .gradient_factor = on_host.gradient_factor,
-                                                 .skip = on_host.skip});
-                       });
+  host_updates_->begin(state, scalars, update_on_host(step_inputs));
+}
+
+void ShardUpdate::expect_early(const at::Tensor& factor, const at::Tensor& loss) const {
+  host_updates_->expect_early(factor, loss, update_on_host(inputs({.gradient_factor = factor})));
+}
+
+// The update of a run's last step may still be running when this object is destroyed; the optimizer outlives it.
+offload::HostUpdates::Update ShardUpdate::update_on_host(const optim::StepInputs& step_inputs) const {
+  return [&optimizer = optimizer_, rates = step_inputs.rates](std::span<const SpanState> states,
+                                                              const offload::UpdateScalars& on_host) {
+    optimizer.step(states, {.rates = rates,
+                            .applied_steps = on_host.applied_steps,
+                            .gradient_factor = on_host.gradient_factor,
+                            .skip = on_host.skip});
+  };
 }
 
 // With a loss scale the host may not know yet whether its last steps were skipped, so the device selects the learning

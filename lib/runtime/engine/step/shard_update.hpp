@@ -19,6 +19,9 @@ class ShardUpdate {
   ShardUpdate(const optim::FlatOptimizer& optimizer, const precision::LossScaling& loss_scaling,
               const RateSchedule& rates, bool keeps_masters, offload::HostUpdates* host_updates);
 
+  // Before the last backward of a step whose gradient factor is known to be `factor` (on the host): updates of
+  // offloaded state begin as gradients arrive, before run(). `loss`: of this rank's micro batches.
+  void expect_early(const at::Tensor& factor, const at::Tensor& loss) const;
   // `observers` see the update before it happens. Collective for optimizers that are.
   void run(std::span<SpanState> state, const Verdict& verdict, std::span<EngineObserver* const> observers) const;
   // Unless masters are kept: they are the parameters, rounded.
@@ -28,6 +31,7 @@ class ShardUpdate {
   optim::StepInputs inputs(const Verdict& verdict) const;
   void update_on_device(std::span<SpanState> state, const optim::StepInputs& inputs) const;
   void begin_on_host(std::span<const SpanState> state, const optim::StepInputs& inputs) const;
+  offload::HostUpdates::Update update_on_host(const optim::StepInputs& inputs) const;
 
   const optim::FlatOptimizer& optimizer_;
   const precision::LossScaling& loss_scaling_;

@@ -77,6 +77,11 @@ StepVerdict::StepVerdict(Options options, precision::LossScaling& loss_scaling, 
                          comm::Communicator& world)
     : options_(options), loss_scaling_(loss_scaling), rates_(rates), world_(world), clock_(options.device) {}
 
+std::optional<at::Tensor> StepVerdict::known_factor() const {
+  if (options_.max_norm > 0 || options_.sums_over_labels || loss_scaling_.is_on()) return std::nullopt;
+  return optim::clip_by_norm(at::zeros({}, at::kDouble), /*max_norm=*/0, 1.0 / options_.gradient_divisor).factor;
+}
+
 Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested) {
   const auto scalar = sums.loss.options();
   const at::Tensor squares = options_.contributes_norm

@@ -44,6 +44,8 @@ class StepVerdict {
   StepVerdict(Options options, precision::LossScaling& loss_scaling, const RateSchedule& rates,
               comm::Communicator& world);
 
+  // The gradient factor of every step, on the host, if it depends on nothing that a step computes.
+  std::optional<at::Tensor> known_factor() const;
   // `state` has its gradients. Collective.
   Verdict decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested);
   // The step just decided is issued, loss scaling has advanced: `result` gets the rest of its values when they arrive.

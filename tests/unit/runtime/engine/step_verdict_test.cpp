@@ -70,6 +70,17 @@ TEST_CASE("a verdict averages and clips the summed gradients", "[runtime][engine
   CHECK(at::allclose(rank.parameter(), at::tensor({-0.6F, -0.8F})));
 }
 
+TEST_CASE("a factor that is known before a step is the one of its verdict", "[runtime][engine][step_verdict]") {
+  Alone alone;
+  Rank rank(alone.group, {.gradient_divisor = 3});
+  rank.state[0].arrays.gradient = at::tensor({6.0F, 8.0F});
+  const auto verdict = rank.verdict.decide({at::scalar_tensor(1.0F), 0, 0}, rank.state, false);
+  CHECK(at::equal(*rank.verdict.known_factor(), verdict.gradient_factor));
+  CHECK_FALSE(Rank(alone.group, {.max_norm = 100}).verdict.known_factor());
+  CHECK_FALSE(Rank(alone.group, {.sums_over_labels = true}).verdict.known_factor());
+  CHECK_FALSE(Rank(alone.group, {}, dynamic_scale()).verdict.known_factor());
+}
+
 TEST_CASE("all ranks reach one verdict", "[runtime][engine][step_verdict]") {
   auto group = std::make_shared<test::ThreadGroup>(2);
   std::vector<StepResult> results(2);

@@ -14,6 +14,14 @@ struct Example {
   std::vector<SpanState> state;
   std::unique_ptr<GradientSink> sink;
 
+  // Of early updates: the group's number, spans and squares.
+  struct Early {
+    int64_t num_spans = 0;
+    at::Tensor gradient, squares;
+  };
+  bool is_early = false;
+  std::vector<Early> begun;
+
   explicit Example(at::ScalarType host_dtype) {
     for (const Range range : {Range{8, 11}, Range{11, 16}}) state.push_back({{0, 0, range}, arrays(range, true)});
     state.push_back({{1, 0, {8, 16}}, arrays({8, 16}, false)});
@@ -22,6 +30,15 @@ struct Example {
     options.is_offloaded = {true, false};
     options.dtypes = {host_dtype, host_dtype};
     options.allocate = [](int64_t numel, at::ScalarType dtype) { return at::full({numel}, 99, dtype); };
+    options.sum_of_squares = [](const at::Tensor& values) { return values.to(at::kDouble).square().sum(); };
+    options.begins_early = [this] { return is_early; };
+    options.begin_early = [this](std::span<const SpanState> group, const at::Tensor& squares) {
+      at::Tensor gradient;
+      for (const auto& [span, arrays] : group) {
+        gradient = gradient.defined() ? at::cat({gradient, arrays.gradient}) : arrays.gradient;
+      }
+      begun.push_back({std::ssize(group), gradient.to(at::kFloat), squares});
+    };
     auto resident = make_device_gradients(options.own_ranges, state, at::kFloat, at::kCPU);
     sink = make_host_gradients(std::move(resident), std::move(options), state);
   }
@@ -30,9 +47,9 @@ struct Example {
     return {.master = at::zeros({range.size()}), .is_offloaded = is_offloaded};
   }
 
-  void deliver(int group, const at::Tensor& slice, bool is_first) {
+  void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last = false) {
     sink->prepare(group, {});
-    sink->deliver(group, slice, is_first, false);
+    sink->deliver(group, slice, is_first, is_last);
   }
 
   at::Tensor offloaded() const {
@@ -83,4 +100,28 @@ TEST_CASE("offloaded groups without a gradient have zeros, also after a step tha
   e.sink->release();
   e.sink->finish();
   CHECK(e.offloaded().count_nonzero().item<int64_t>() == 0);
+}
+
+TEST_CASE("an early update begins with the whole sum of an offloaded group, once it is known to be whole",
+          "[runtime][sharding]") {
+  Example e(at::kBFloat16);
+  e.is_early = true;
+  for (int step = 0; step < 2; ++step) {
+    e.deliver(1, slice(1), true, true);
+    e.deliver(0, slice(step), true);
+    REQUIRE(e.begun.size() == static_cast<size_t>(step));
+    e.deliver(0, slice(100.5), false, true);
+    REQUIRE(e.begun.size() == static_cast<size_t>(step) + 1);
+    const at::Tensor sum = slice(step).to(at::kFloat) + slice(100.5).to(at::kFloat);
+    CHECK(e.begun.back().num_spans == 2);
+    CHECK(at::equal(e.begun.back().gradient, sum));
+    CHECK(e.begun.back().squares.item<double>() == Approx(sum.to(at::kDouble).square().sum().item<double>()));
+    CHECK_THROWS_WITH(e.deliver(0, slice(0), false, false), Catch::Matchers::Contains("complete"));
+    e.sink->finish();
+    CHECK(at::equal(e.offloaded(), sum));
+    e.sink->release();
+  }
+  e.is_early = false;
+  e.deliver(0, slice(0), true, true);
+  CHECK(e.begun.size() == 2);
 }
