@@ -94,6 +94,23 @@ class GpuRuns(unittest.TestCase):
                 with self.subTest(world=world, stage=stage, accumulation=accumulation):
                     self.compare(rows(True), rows(False), 0.0, f"staged copies on {world} GPUs, stage {stage}")
 
+    def test_updates_in_backward_change_no_bit(self):
+        model, data = self.env.model("gpt"), self.env.data("gpt")
+        for world in WORLDS[:2]:
+            for stage, accumulation, more in ((1, 1, {}), (1, 2, {}), (2, 1, {}), (2, 2, {"overlap_comm": False}),
+                                              (3, 1, {}), (3, 2, {"offload_param": {"device": "cpu", "pin_memory": True}})):
+                for recomputes in (False, True):
+                    def rows(clipping):  # with a clipping that clips nothing, updates begin after backward
+                        zero = {"stage": stage, "stage3_param_persistence_threshold": 0, "overlap_comm": True,
+                                "offload_optimizer": {"device": "cpu", "pin_memory": True}, **more}
+                        config = base_config("gpt", zero_optimization=zero, deterministic=True, bf16={"enabled": True},
+                                             gradient_accumulation_steps=accumulation, gradient_clipping=clipping,
+                                             activation_checkpointing={"enabled": recomputes})
+                        return self.env.train(model, data, config, world, 20)[0]
+
+                    with self.subTest(world=world, stage=stage, accumulation=accumulation, recomputes=recomputes):
+                        self.compare(rows(1e9), rows(0), 0.0, f"updates in backward on {world} GPUs, stage {stage}")
+
     def test_optimizer_state_in_files_changes_no_bit(self):
         model, data = self.env.model("gpt"), self.env.data("gpt")
         for world in WORLDS[:2]:

@@ -35,6 +35,11 @@ json stage(int number) {
   return {{"zero_optimization", {{"stage", number}, {"stage3_param_persistence_threshold", 0}}}};
 }
 
+// With the optimizer on the host.
+json offloaded_stage(int number) {
+  return test::with(stage(number), {{"zero_optimization", {{"offload_optimizer", {{"device", "cpu"}}}}}});
+}
+
 // Without progress lines, of `steps` steps.
 JobRun run_of(const JobFiles& files, const char* name, int ranks, int64_t steps, const json& changes = stage(1)) {
   return {files.model, files.folder / name, files.config(changes, {{"train", {{"steps", steps}}}}), ranks};
@@ -394,17 +399,17 @@ TEST_CASE("nodes that share a directory save into it together", "[runtime][engin
 }
 
 TEST_CASE("a run may go beside its replica for its first steps", "[runtime][engine][trainer]") {
-  const int zero = GENERATE(1, 3);
+  const json zero = GENERATE(stage(1), stage(3), offloaded_stage(2));
   const JobFiles files(test::make_mixed_net());
-  const auto plain = run_of(files, "plain", 2, 4, stage(zero));
+  const auto plain = run_of(files, "plain", 2, 4, zero);
   test::run_job(plain);
-  auto verified = run_of(files, "verified", 2, 4, stage(zero));
+  auto verified = run_of(files, "verified", 2, 4, zero);
   verified.prepare = [](test::TrainRequest& request) { request.verify = 2; };
   CHECK(test::run_job(verified) == TrainOutcome::kFinished);
   CHECK(test::first_difference(test::states_of(checkpoint_of(plain, 4)), test::states_of(checkpoint_of(verified, 4))) ==
         "");
   // also from a checkpoint
-  auto later = run_of(files, "later", 2, 5, stage(zero));
+  auto later = run_of(files, "later", 2, 5, zero);
   later.prepare = [&](test::TrainRequest& request) {
     request.verify = 5;
     request.resume = checkpoint_of(plain, 4);
@@ -439,6 +444,39 @@ TEST_CASE("a gradient that is not finite is traced to its parameter", "[runtime]
                {"the gradient is not finite at step 1", "the gradient of parameter 'zero' (the root unit)",
                 "element [1]", "inf"},
                [&] { test::run_job(run); });
+}
+
+TEST_CASE(
+    "a gradient that is not finite is traced to its parameter where later units were updated before it, and such a "
+    "state is not saved",
+    "[runtime][engine][diagnosis]") {
+  const json zero = GENERATE(offloaded_stage(1), offloaded_stage(2), offloaded_stage(3));
+  // A clipping that clips nothing: the updates begin after backward.
+  const json changes = GENERATE(json::object(), json{{"gradient_clipping", 1e9}});
+  const auto block = [](uint64_t seed, float least) {
+    return test::compile(
+        {"Block",
+         "def forward(self, x):\n    return torch.matmul(x, self.weight) + torch.sqrt(self.root)\n",
+         {{"weight", test::random_weight({5, 5}, seed)}, {"root", at::full({5}, least).set_requires_grad(true)}}});
+  };
+  const auto blocks = test::compile({.type = "Blocks",
+                                     .source = "def forward(self, x):\n    return x\n",
+                                     .children = {{"0", block(10, 0.0F)}, {"1", block(20, 1.0F)}}});
+  const JobFiles files(test::compile({"Net",
+                                      R"(
+    def forward(self, x):
+        x = getattr(self.blocks, "1").forward(getattr(self.blocks, "0").forward(x))
+        return torch.matmul(x, self.head)
+  )",
+                                      {{"head", test::random_weight({5, 3}, 1)}},
+                                      {},
+                                      {{"blocks", blocks}}}));
+  const auto run =
+      run_of(files, "run", 2, 4, zero).with_changes(changes).with_changes({{"checkpoint", {{"interval", 1}}}});
+  expect_error(ExitCode::kCannotContinue,
+               {"the gradient is not finite at step 1", "the gradient of parameter 'blocks.0.root'", "inf"},
+               [&] { test::run_job(run); });
+  CHECK_FALSE(fs::exists(checkpoint_of(run, 1)));
 }
 
 TEST_CASE("gradients that only their sum of squares makes infinite are said to be finite",
