@@ -17,7 +17,8 @@ using torch::jit::Value;
 // The arguments of one node.
 class Arguments {
  public:
-  Arguments(const Node* node, const KnownValues& known, Builder& build) : build(build), node_(node), known_(known) {}
+  Arguments(const Node* node, const KnownValues& known, Builder& builder)
+      : build(builder), node_(node), known_(known) {}
 
   size_t count() const { return node_->inputs().size(); }
   const c10::IValue& value(size_t i) const { return known_.value(node_->input(i)); }
