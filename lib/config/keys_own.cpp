@@ -143,7 +143,7 @@ constexpr KeySpec kRows[] = {
         "linear layers write the gradients of their weights where they are summed; false: they are copied there"),
     key<&JobConfig::kernels, &Kernels::residual_gradient>(
         "kernels.residual_gradient",
-        "on GPUs layer norms add the gradient of the residual stream to theirs; needs kernels.layer_norm"),
+        "on GPUs layer norms and generated kernels add the gradient of the residual stream to theirs"),
     key<&JobConfig::kernels, &Kernels::size_arithmetic>(
         "kernels.size_arithmetic", "sizes that a trace computes as tensors are computed as integers"),
     key<&JobConfig::kernels, &Kernels::constants>(

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/fused/residual_gradients.hpp"
 #include "runtime/model/regions/region_derivative.hpp"
 #include "runtime/model/regions/region_finder.hpp"
 #include "runtime/model/regions/region_function.hpp"
@@ -269,6 +270,36 @@ TEST_CASE("region kernels: models are as near to the exact results as with PyTor
           const double least = dtype == at::kFloat ? 3e-6 : 0;
           CHECK(distance(ours[i], exact[i]) <= std::max(least, 1.25 * distance(theirs[i], exact[i])));
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("region kernels: a region adds the gradient of what goes past it") {
+  if (!has_device()) return;
+  constexpr char kStream[] = R"(
+def forward(self, x, weight, matrix):
+    h = weight * (x * torch.rsqrt(x.pow(2).mean([-1], True) + 1e-5))
+    x = x + torch.matmul(h, matrix)
+    h = weight * (x * torch.rsqrt(x.pow(2).mean([-1], True) + 1e-5))
+    return x + torch.matmul(h, matrix)
+)";
+  for (const int64_t width : {64, 768, 2048}) {
+    at::manual_seed(4);
+    const Tensors values{at::randn({2, 33, width}, at::kDouble), at::randn({width}, at::kDouble),
+                         at::randn({width, width}, at::kDouble) / static_cast<double>(width)};
+    auto plain = module_of(kStream, false), fused = module_of(kStream, true);
+    CHECK(dslaunch::runtime::model::fused::add_residual_gradients(fused) == 1);
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      Tensors seen;
+      for (const auto& value : values) seen.push_back(value.to(dtype));
+      const auto exact = results(plain, leaves(seen, at::kDouble), dtype);
+      const auto theirs = results(plain, leaves(seen, dtype), dtype),
+                 ours = results(fused, leaves(seen, dtype), dtype, 2);
+      for (size_t i = 0; i < ours.size(); ++i) {
+        INFO("result " << i << " in " << at::toString(dtype) << ", width " << width);
+        const double least = dtype == at::kFloat ? 3e-6 : 0;
+        CHECK(distance(ours[i], exact[i]) <= std::max(least, 1.25 * distance(theirs[i], exact[i])));
       }
     }
   }

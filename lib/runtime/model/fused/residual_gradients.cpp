@@ -40,10 +40,11 @@ bool only_reads(const Use& use) {
   return std::all_of(uses.begin(), uses.end(), [](const Use& inner) { return makes_new_tensor(inner.user); });
 }
 
-void collect(Block* block, std::vector<Node*>& norms) {
+void collect(Block* block, std::vector<Node*>& nodes) {
   for (Node* node : block->nodes()) {
-    if (std::string_view(node->kind().toQualString()) == kLayerNormOperator) norms.push_back(node);
-    for (Block* inner : node->blocks()) collect(inner, norms);
+    const bool is_norm = std::string_view(node->kind().toQualString()) == kLayerNormOperator;
+    if (is_norm || group_in(node) != nullptr) nodes.push_back(node);
+    for (Block* inner : node->blocks()) collect(inner, nodes);
   }
 }
 
@@ -57,13 +58,29 @@ bool is_in_scope(const Node* user, const Node* node) {
   return false;
 }
 
-bool hand_input_on(Node* norm, const analysis::WrittenValues& written) {
-  Value* input = norm->input(0);
+// Readers that may read the node's result in the place of its input; none: the input stays.
+std::vector<Use> later_readers(const Value* input, const Node* node, const analysis::WrittenValues& written) {
+  const auto made = input->node()->kind();
+  const bool has_gradient = input->type()->isSubtypeOf(*c10::TensorType::get()) && made != c10::prim::GetAttr &&
+                            made != c10::prim::Constant &&
+                            std::string_view(made.toQualString()) != "dslaunch::keep_constants";
   std::vector<Use> later;
+  if (!has_gradient) return later;
   for (const Use& use : input->uses()) {
-    if (use.user != norm && is_in_scope(use.user, norm) && only_reads(use)) later.push_back(use);
+    if (use.user != node && is_in_scope(use.user, node) && only_reads(use)) later.push_back(use);
   }
-  if (later.empty() || written.contains(input)) return false;
+  if (!later.empty() && written.contains(input)) later.clear();
+  return later;
+}
+
+void read_from(const std::vector<Use>& readers, Value* value) {
+  for (const Use& use : readers) use.user->replaceInput(use.offset, value);
+}
+
+bool hand_on_by_norm(Node* norm, const analysis::WrittenValues& written) {
+  Value* input = norm->input(0);
+  const auto later = later_readers(input, norm, written);
+  if (later.empty()) return false;
   Node* fused = norm->owningGraph()->create(c10::Symbol::fromQualString(kLayerNormAndInputOperator), norm->inputs(), 2);
   fused->setSourceRange(norm->sourceRange());
   fused->output(0)->copyMetadata(norm->output());
@@ -71,8 +88,24 @@ bool hand_input_on(Node* norm, const analysis::WrittenValues& written) {
   fused->insertBefore(norm);
   norm->output()->replaceAllUsesWith(fused->output(0));
   norm->destroy();
-  for (const Use& use : later) use.user->replaceInput(use.offset, fused->output(1));
+  read_from(later, fused->output(1));
   return true;
+}
+
+// An input of the subgraph becomes a result of it as well.
+bool hand_on_by_group(Node* node, const analysis::WrittenValues& written) {
+  bool has_changed = false;
+  for (size_t i = 0; i < node->inputs().size(); ++i) {
+    const auto later = later_readers(node->input(i), node, written);
+    if (later.empty()) continue;
+    torch::jit::Graph& group = *node->g(c10::attr::Subgraph);
+    group.registerOutput(group.inputs()[i]);
+    Value* result = node->addOutput();
+    result->setType(node->input(i)->type());
+    read_from(later, result);
+    has_changed = true;
+  }
+  return has_changed;
 }
 
 }  // namespace
@@ -81,9 +114,12 @@ int add_residual_gradients(const torch::jit::Module& model) {
   int count = 0;
   for (const auto& graph : analysis::inline_forwards(model)) {
     const analysis::WrittenValues written(graph->block());
-    std::vector<Node*> norms;
-    collect(graph->block(), norms);
-    for (Node* norm : norms) count += hand_input_on(norm, written) ? 1 : 0;
+    std::vector<Node*> nodes;
+    collect(graph->block(), nodes);
+    for (Node* node : nodes) {
+      const bool is_group = group_in(node) != nullptr;
+      count += (is_group ? hand_on_by_group(node, written) : hand_on_by_norm(node, written)) ? 1 : 0;
+    }
   }
   return count;
 }

@@ -38,8 +38,8 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
       if (!at::isFloatingType(region.outputs[i].dtype)) not_differentiable.push_back(outputs[i]);
     }
     context->mark_non_differentiable(not_differentiable);
-    // What the backward of all outputs reads is enough for that of some of them.
-    const auto& all = plan->backward(wanted(inputs), std::vector<bool>(outputs.size(), true));
+    // What the backward of all results reads is enough for that of some of them.
+    const auto& all = plan->backward(wanted(inputs), std::vector<bool>(plan->num_results(), true));
     variable_list saved;
     for (const auto& source : all.backward.sources) {
       if (source.from != From::kGradient) {
@@ -51,6 +51,7 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     std::vector<std::vector<int64_t>> sizes;
     for (const auto& input : inputs) sizes.push_back(input.sizes().vec());
     context->saved_data["sizes"] = sizes;
+    for (const size_t input : plan->handed_on()) outputs.push_back(inputs[input]);
     return outputs;
   }
 
@@ -108,8 +109,12 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
 
 }  // namespace
 
-RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results)
-    : forward_(std::move(forward)), leading_(std::move(leading)), results_(std::move(results)) {}
+RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
+                       std::vector<size_t> handed_on)
+    : forward_(std::move(forward)),
+      leading_(std::move(leading)),
+      results_(std::move(results)),
+      handed_on_(std::move(handed_on)) {}
 
 RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, const std::vector<bool>& given) {
   auto key = wanted;
@@ -117,7 +122,16 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
   const std::lock_guard lock(mutex_);
   auto& plan = backward_[key];
   if (plan == nullptr) {
-    auto derived = derive_backward(forward(), wanted, given);
+    Region with_inputs = forward();  // those that are handed on
+    for (const size_t input : handed_on_) {
+      const auto is_input = [input](const Instruction& node) {
+        return node.op == Op::kInput && node.index == static_cast<int64_t>(input);
+      };
+      const auto& nodes = with_inputs.nodes;
+      const auto place = std::find_if(nodes.begin(), nodes.end(), is_input) - nodes.begin();
+      with_inputs.outputs.push_back({static_cast<Id>(place), with_inputs.inputs[input].dtype});
+    }
+    auto derived = derive_backward(with_inputs, wanted, given);
     Region region = derived.region;
     plan.reset(new BackwardPlan{std::move(derived), RegionKernel(std::move(region))});
   }
@@ -159,8 +173,9 @@ std::vector<at::Tensor> RegionPlan::empty_gradients(const BackwardPlan& plan,
 
 void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vector<bool>& wanted,
                          const at::Tensor& like) {
-  const auto outputs = empty_outputs(inputs[0].options());
+  auto outputs = empty_outputs(inputs[0].options());
   forward_.prepare(leading_, inputs, outputs, like);
+  for (const size_t input : handed_on_) outputs.push_back(inputs[input]);
   const auto& plan = backward(wanted, std::vector<bool>(outputs.size(), true));
   if (plan.backward.region.outputs.empty()) return;
   std::vector<at::Tensor> sources;
@@ -194,7 +209,14 @@ std::vector<at::Tensor> RegionPlan::run_backward(BackwardPlan& plan, const std::
 std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs) {
   const bool trains = at::GradMode::is_enabled() &&
                       std::any_of(inputs.begin(), inputs.end(), [](const auto& one) { return one.requires_grad(); });
-  return trains ? RegionFunction::apply(plan, at::TensorList(inputs)) : plan->run_forward(inputs);
+  auto results = trains ? RegionFunction::apply(plan, at::TensorList(inputs)) : plan->run_forward(inputs);
+  const size_t num_outputs = plan->num_results() - plan->handed_on().size();
+  results.resize(plan->num_results());
+  for (size_t i = 0; i < plan->handed_on().size(); ++i) {
+    const at::Tensor& input = inputs[plan->handed_on()[i]];
+    if (!trains || !input.requires_grad()) results[num_outputs + i] = input;
+  }
+  return results;
 }
 
 }  // namespace dslaunch::runtime::model::regions

@@ -21,17 +21,21 @@ class RegionPlan : public torch::CustomClassHolder {
   struct Result {
     std::vector<int64_t> sizes, strides;
   };
-  // `results`: by output. `leading`: of all of them.
-  RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results);
+  // `results`: by output. `leading`: of all of them. `handed_on`: inputs of as many rows and columns as they have that
+  // are results as well, so that backward adds the gradients of their further use.
+  RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
+             std::vector<size_t> handed_on = {});
 
   const Region& forward() const { return forward_.region(); }
   const std::vector<int64_t>& leading() const { return leading_; }
+  const std::vector<size_t>& handed_on() const { return handed_on_; }
+  size_t num_results() const { return results_.size() + handed_on_.size(); }
 
   struct BackwardPlan {
     Backward backward;
     RegionKernel kernel;
   };
-  // For these wanted gradients and given output gradients; derived once.
+  // For these wanted gradients and given gradients of the results; derived once.
   BackwardPlan& backward(const std::vector<bool>& wanted, const std::vector<bool>& given);
 
   // Begins to compile the kernels for inputs that lie as these, which need no data, and for their backward.
@@ -47,11 +51,13 @@ class RegionPlan : public torch::CustomClassHolder {
   RegionKernel forward_;
   const std::vector<int64_t> leading_;
   const std::vector<Result> results_;
+  const std::vector<size_t> handed_on_;
   std::mutex mutex_;
   std::map<std::vector<bool>, std::unique_ptr<BackwardPlan>> backward_;
 };
 
-// The outputs; differentiable, also twice. `inputs` have the dtypes and sizes that the plan was made for.
+// The outputs, then the inputs that are handed on; differentiable, also twice. `inputs` have the dtypes and sizes that
+// the plan was made for.
 std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs);
 
 }  // namespace dslaunch::runtime::model::regions

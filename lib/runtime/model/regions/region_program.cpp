@@ -93,7 +93,10 @@ class ProgramMaker {
     group();
     for (const size_t group : order()) emit(group);
     if (program_->num_regions_ == 0) return Failure{"none of its operators can be joined"};
-    for (const Value* output : graph_.outputs()) program_->outputs_.push_back(slot(output));
+    for (const Value* output : graph_.outputs()) {
+      const auto handed_on = handed_on_.find(output);
+      program_->outputs_.push_back(handed_on != handed_on_.end() ? handed_on->second : slot(output));
+    }
     program_->num_slots_ = num_slots_;
     return std::move(program_);
   }
@@ -266,6 +269,7 @@ class ProgramMaker {
     std::vector<Input> inputs;
     std::vector<at::Tensor> tensors;
     std::vector<bool> wanted;
+    std::vector<size_t> handed_on;
     for (auto& node : region.nodes) {
       if (node.op != Op::kInput) continue;
       const auto index = static_cast<size_t>(node.index);
@@ -274,13 +278,26 @@ class ProgramMaker {
       wanted.push_back(trained_.count(outside[index]) > 0);
       node.index = static_cast<int64_t>(inputs.size());
       inputs.push_back(region.inputs[index]);
+      if (!is_handed_on(outside[index], leading)) continue;
+      handed_on.push_back(static_cast<size_t>(node.index));
+      step.outputs.push_back(handed_on_[outside[index]] = num_slots_++);
     }
     region.inputs = std::move(inputs);
-    auto plan = c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results));
+    auto plan = c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results),
+                                                std::move(handed_on));
     if (like_.is_cuda()) plan->prepare(tensors, wanted, like_);
     step.what = RegionProgram::RegionStep{std::move(plan)};
     program_->steps_.push_back(std::move(step));
     program_->num_regions_ += 1;
+  }
+
+  // An input of the subgraph that is a result of it as well, of whole rows; by the first region that reads it.
+  bool is_handed_on(const Value* value, const std::vector<int64_t>& leading) const {
+    const auto outputs = graph_.outputs();
+    if (value->node()->kind() != c10::prim::Param || handed_on_.count(value) > 0) return false;
+    if (std::find(outputs.begin(), outputs.end(), value) == outputs.end()) return false;
+    const auto sizes = known_.at(value).toTensor().sizes();
+    return !sizes.empty() && sizes.slice(0, sizes.size() - 1) == at::IntArrayRef(leading) && sizes.back() > 1;
   }
 
   static Input input_of(const at::Tensor& tensor, const std::vector<int64_t>& leading) {
@@ -323,6 +340,7 @@ class ProgramMaker {
   std::set<const Value*> trained_;  // what a gradient may flow to
   std::unordered_map<const Value*, RegionProgram::Slot> slots_;
   size_t num_slots_ = 0;
+  std::unordered_map<const Value*, RegionProgram::Slot> handed_on_;  // inputs as results
   std::vector<const Node*> nodes_;
   std::set<const Node*> folded_;  // whose results are constants
   std::vector<size_t> group_;     // by node

@@ -84,9 +84,9 @@ void cut_products(PassContext& context) {
 
 void add_residual_gradients(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
-  if (!context.options.kernels.layer_norm) return;
+  if (!context.options.kernels.layer_norm && !context.options.kernels.fused_regions) return;
   const int count = fused::add_residual_gradients(context.module);
-  if (count > 0) log::debug("graph pass residual_gradients: {} layer norms", count);
+  if (count > 0) log::debug("graph pass residual_gradients: {} layer norms and regions", count);
 }
 
 }  // namespace

@@ -122,6 +122,66 @@ TEST_CASE("a region reads what a layer norm hands on; one that contains the norm
   CHECK(count_after("    return torch.tanh(self.norm(x)) + x\n", {}) == 0);
 }
 
+TEST_CASE("a region hands its input on to a later one, and adds its gradient", "[model][residual_gradients]") {
+  // RMSNorm before a branch, twice; the second addition is in a region with the norm.
+  const std::string body =
+      "    h = torch.tanh(x * torch.rsqrt(x.pow(2).mean([-1], True) + 1e-5) * self.weight)\n"
+      "    x = x + torch.matmul(h, torch.ones([8, 8], dtype=x.dtype))\n"
+      "    h = x * torch.rsqrt(x.pow(2).mean([-1], True) + 1e-5) * self.bias\n"
+      "    return x + torch.matmul(h, torch.ones([8, 8], dtype=x.dtype))\n";
+  const auto num_results = [](const Module& model) {
+    size_t count = 0;
+    for (const auto* node : model.get_method("forward").graph()->nodes()) {
+      if (std::string(node->kind().toQualString()) == "dslaunch::fused_region") count += node->outputs().size();
+    }
+    return count;
+  };
+  const auto regions_behind_regions = [](Module& model) {
+    const script::PlainExecution plain;
+    const auto out = model.forward({at::ones({3, 8}).requires_grad_()}).toTensor();
+    int count = 0;
+    for (const auto* node : test::autograd_nodes({out})) {
+      if (!test::is_region(*node)) continue;
+      for (const auto& edge : node->next_edges()) count += edge.function && test::is_region(*edge.function) ? 1 : 0;
+    }
+    return count;
+  };
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    auto plain = net(body), with = net(body), without = net(body);
+    count_in(with, {});
+    count_in(without, {.residual_gradient = false});
+    CHECK(num_results(with) == num_results(without) + 1);
+    CHECK(regions_behind_regions(with) == 1);  // the stream goes from the second to the first
+    CHECK(regions_behind_regions(without) == 0);
+    const auto expected = step(plain, dtype), found = step(with, dtype);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      const double bound = dtype == at::kFloat ? 1e-5 : 3e-2;
+      CHECK(((found[i] - expected[i]).norm() / expected[i].norm()).item<double>() < bound);
+    }
+  }
+}
+
+TEST_CASE("a region that hands its input on has gradients of gradients", "[model][residual_gradients]") {
+  const char* body =
+      "    h = torch.exp(x) * self.weight\n    h = torch.matmul(h, torch.ones([8, 8]))\n    return h * x * x\n";
+  const auto second = [](Module& model) {
+    const script::PlainExecution plain;
+    torch::manual_seed(6);
+    const at::Tensor x = at::randn({3, 8}).requires_grad_();
+    const auto out = model.forward({x}).toTensor();
+    const auto first = torch::autograd::grad({out.square().sum()}, {x}, {}, true, /*create_graph=*/true);
+    return torch::autograd::grad({first[0].square().sum()}, {x})[0];
+  };
+  auto plain = net(body), fused = net(body);
+  count_in(fused, {});
+  CHECK(at::allclose(second(fused), second(plain), 1e-4, 1e-4));
+  const script::PlainExecution off;
+  const at::NoGradGuard guard;
+  const at::Tensor x = at::randn({3, 8});
+  CHECK(at::allclose(fused.forward({x}).toTensor(), plain.forward({x}).toTensor()));
+}
+
 TEST_CASE("a layer norm that hands its input on is one node of autograd", "[model][residual_gradients]") {
   torch::manual_seed(1);
   const at::Tensor x = at::randn({5, 8}).requires_grad_(), weight = at::randn({8}).requires_grad_(),
