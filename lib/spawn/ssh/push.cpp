@@ -30,14 +30,17 @@ constexpr std::string_view kPrelude =
     "here() { cd \"$d/$1\" && echo \"dslaunch-push: here $(pwd -P)\"; }; ";
 constexpr std::string_view kLook =
     "if (whole \"$d/$1\" \"$1\"); then here \"$1\"; else echo \"dslaunch-push: missing\"; fi";
-// Hosts may share a home, so another host may be at the same point: the first rename wins for all.
+// Hosts may share a home, so another host may be at the same point: the first rename wins for all, as a directory is
+// not renamed onto one that has files. A damaged one is moved aside; where several hosts do that at once, the name is
+// missing for a moment.
 constexpr std::string_view kCopy =
     "set -e; mkdir -p \"$d\"; t=$(mktemp -d \"$d/.aside.XXXXXX\"); clean() { rm -rf \"$t\" \"$t.old\"; }; "
     "trap clean EXIT; trap \"exit 1\" HUP INT TERM; cd \"$t\"; tar -xf -; "
     "(whole \"$t\" \"$1\") || { echo \"what arrived differs from what was sent\" >&2; exit 1; }; cd /; "
-    "if (whole \"$d/$1\" \"$1\"); then :; else "
+    "if mv -T \"$t\" \"$d/$1\" 2>/dev/null || (whole \"$d/$1\" \"$1\"); then :; else "
     "if test -e \"$d/$1\"; then mv -T \"$d/$1\" \"$t.old\"; fi; "
-    "mv -T \"$t\" \"$d/$1\" || (whole \"$d/$1\" \"$1\"); fi; here \"$1\"";
+    "mv -T \"$t\" \"$d/$1\" || (whole \"$d/$1\" \"$1\"); fi; "
+    "n=0; until (here \"$1\") 2>/dev/null; do n=$((n + 1)); if test $n -gt 50; then here \"$1\"; fi; sleep 0.1; done";
 
 std::string sha256(std::string_view bytes) {
   uint8_t digest[EVP_MAX_MD_SIZE];
