@@ -106,11 +106,10 @@ struct OffloadOptimizer {  // masters and moments, and the gradients on their wa
   int64_t buffer_count = 4;            // kFile: sub-groups in host memory at a time
   bool pin_memory = false;  // page-locks all that the copy engine touches; false: copies go through a small ring
   bool pipeline_read = false, pipeline_write = false;  // kFile: read ahead, write behind
-  double ratio = 1.0;  // stage 3: share of the state that is offloaded; the first used units stay on the device
-  std::optional<double> cores_share;  // of the cores that the rank is bound to: used by updates; empty: 0.8, but not
-                                      // the last two
-  bool delayed_update = false;        // an update takes effect one step later
-  int64_t delayed_after_steps = 0;    // delayed_update: the first steps without delay
+  double ratio = 1.0;        // stage 3: share of the state that is offloaded; the first used units stay on the device
+  double cores_share = 1.0;  // of the cores that the rank is bound to: used by updates
+  bool delayed_update = false;      // an update takes effect one step later
+  int64_t delayed_after_steps = 0;  // delayed_update: the first steps without delay
 };
 
 struct OffloadParam {  // stage 3: the parameters in their compute dtype

@@ -32,11 +32,9 @@ constexpr KeySpec kRows[] = {
         .min(0)
         .max(1),
     key<&JobConfig::zero, &Zero::offload_optimizer, &OffloadOptimizer::cores_share>(
-        "zero_optimization.offload_optimizer.cpuadam_cores_perc",
-        "share of a rank's cores that an update uses; null: 0.8, and two cores are left to the other threads")
+        "zero_optimization.offload_optimizer.cpuadam_cores_perc", "share of a rank's cores that an update uses")
         .min(0)
-        .max(1)
-        .unset(),
+        .max(1),
     rule_key("zero_optimization.offload_optimizer.delayed_update", kAny, "false",
              "true: an update takes effect one step later and runs under the next step; {warmup_steps: N}: the first N "
              "steps have no delay"),

@@ -54,11 +54,9 @@ bool writes_nothing(const UpdateScalars& scalars) {
 
 }  // namespace
 
-int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, std::optional<double> share) {
-  constexpr double kDefaultShare = 0.8;
+int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, double share) {
   const int cores = std::min(own_cores, std::max(1, host_cores / std::max(1, ranks_of_host)));
-  const int of_share = static_cast<int>(share.value_or(kDefaultShare) * cores);
-  return std::max(1, share ? of_share : std::min(cores - 2, of_share));
+  return std::max(1, static_cast<int>(share * cores));
 }
 
 HostUpdates::HostUpdates(HostUpdateOptions options, int num_groups, const StepStreams& streams)

@@ -70,10 +70,9 @@ struct HostUpdateOptions {
   std::function<void()> check_peers;  // called now and then while the engine's thread waits; throws if one was lost
 };
 
-// Threads for the updates of one rank of `ranks_of_host`: `share` of its cores; empty: 0.8 of them, but not the last
-// two, for the engine's thread and autograd's. At least one. `own_cores`: those that it may run on; ranks that are not
-// bound share the `host_cores`.
-int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, std::optional<double> share);
+// Threads for the updates of one rank of `ranks_of_host`: `share` of its cores, at least one. `own_cores`: those that
+// it may run on; ranks that are not bound share the `host_cores`.
+int choose_update_threads(int own_cores, int host_cores, int ranks_of_host, double share);
 
 class HostUpdates final : public PendingUpdates {
  public:

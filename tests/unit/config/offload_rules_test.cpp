@@ -28,7 +28,7 @@ TEST_CASE("offloading is off by default, with DeepSpeed's values", "[config][off
   CHECK_FALSE(optimizer.pipeline_read);
   CHECK_FALSE(optimizer.pipeline_write);
   CHECK(optimizer.ratio == 1.0);
-  CHECK_FALSE(optimizer.cores_share);
+  CHECK(optimizer.cores_share == 1.0);  // DeepSpeed: 0.8
   CHECK_FALSE(optimizer.delayed_update);
   CHECK(optimizer.delayed_after_steps == 0);
   const OffloadParam& param = config.zero.offload_param;

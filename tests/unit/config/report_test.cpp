@@ -163,7 +163,7 @@ TEST_CASE("the resolved file shows offloading as it is in effect, and loads agai
                                           {"pipeline_read", false},
                                           {"pipeline_write", false},
                                           {"ratio", 1.0},
-                                          {"cpuadam_cores_perc", nullptr},
+                                          {"cpuadam_cores_perc", 1.0},
                                           {"delayed_update", {{"warmup_steps", 40}}}});
   CHECK(zero["offload_param"]["device"] == "none");
   CHECK_FALSE(zero.contains("cpu_offload"));

@@ -307,17 +307,12 @@ TEST_CASE("updates that are delayed are never early", "[runtime][offload]") {
                     Catch::Matchers::Contains("never early"));
 }
 
-TEST_CASE("updates leave two cores to the step unless a share is given, and bound ranks their own",
+TEST_CASE("updates use a share of the rank's cores, and ranks that are not bound divide the host's",
           "[runtime][offload]") {
-  CHECK(choose_update_threads(16, 16, 1, std::nullopt) == 12);
-  CHECK(choose_update_threads(8, 8, 1, std::nullopt) == 6);
-  CHECK(choose_update_threads(4, 4, 1, std::nullopt) == 2);
+  CHECK(choose_update_threads(16, 16, 1, 1.0) == 16);
   CHECK(choose_update_threads(4, 4, 1, 0.8) == 3);
   CHECK(choose_update_threads(16, 16, 1, 0.94) == 15);
-  CHECK(choose_update_threads(16, 16, 1, 1.0) == 16);
-  CHECK(choose_update_threads(16, 128, 8, 1.0) == 16);            // bound
-  CHECK(choose_update_threads(128, 128, 8, 1.0) == 16);           // not bound
-  CHECK(choose_update_threads(128, 128, 8, std::nullopt) == 12);  // likewise
-  CHECK(choose_update_threads(2, 2, 1, std::nullopt) == 1);
+  CHECK(choose_update_threads(16, 128, 8, 1.0) == 16);   // bound
+  CHECK(choose_update_threads(128, 128, 8, 1.0) == 16);  // not bound
   CHECK(choose_update_threads(1, 64, 64, 0.0) == 1);
 }
