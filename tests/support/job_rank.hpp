@@ -64,6 +64,19 @@ class JobRank {
     const auto next = [&] { return runtime::engine::setup::on_device(loader->next(), at::kCPU); };
     return *engine->train_step(next, /*stop_requested=*/false);
   }
+  // Those of a run in `run_dir`. The groups and the store must outlive them.
+  std::unique_ptr<runtime::engine::run::Checkpointing> checkpoints(const std::string& model_path,
+                                                                   const std::string& run_dir,
+                                                                   const comm::Groups& groups,
+                                                                   rendezvous::Store& store) {
+    runtime::engine::run::CheckpointingOptions options;
+    options.run_dir = run_dir;
+    options.checkpoint = config.checkpoint;
+    options.model_path = model_path;
+    options.placement = {groups.world.rank(), groups.world.size(), groups.world.rank(), 0, 1, "this host"};
+    options.dtypes = dtypes;
+    return std::make_unique<runtime::engine::run::Checkpointing>(options, *model, *engine, groups, store, at::kCPU);
+  }
   // As a run with --resume PATH does. Collective.
   void resume(const std::string& from, const comm::Groups& groups, rendezvous::Store& store) {
     runtime::engine::run::CheckpointingOptions options;

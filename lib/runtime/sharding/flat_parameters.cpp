@@ -405,9 +405,8 @@ void FlatParameters::publish(size_t end) {
 //     it has been recomputed and differentiated. On other ranks nothing reads this rank's memory but through
 //     collectives.
 //   - The reduction, whose stream this is, has waited for all of that computation.
-//   - A gather that reads this rank's slice need not have been waited for: one ahead of use, or for another rank's
-//   call.
-//     No later one is issued: PendingUpdates::wait() refuses it.
+//   - A gather that reads this rank's slice need not have been waited for: one ahead of use, or for a call of another
+//     rank. No later one is issued: PendingUpdates::wait() refuses it.
 void FlatParameters::begin_early_update(std::span<const SpanState> group, const at::Tensor& squares) {
   const int index = group.front().span.flat_group;
   streams_.wait(resident_ready_[static_cast<size_t>(index)]);

@@ -219,23 +219,17 @@ TEST_CASE("a save that cannot read the files leaves the last checkpoint as it wa
     test::JobRank rank(job.model, config, groups, with_faults([&](const file_io::Block& block) {
                          return is_broken && !block.is_write ? std::optional<int64_t>(-EIO) : std::nullopt;
                        }));
-    engine::run::CheckpointingOptions options;
-    options.run_dir = run.path();
-    options.checkpoint = rank.config.checkpoint;
-    options.model_path = job.model;
-    options.placement = {0, 1, 0, 0, 1, "this host"};
-    options.dtypes = rank.dtypes;
-    engine::run::Checkpointing checkpoints(options, *rank.model, *rank.engine, groups, store, at::kCPU);
+    const auto checkpoints = rank.checkpoints(job.model, run.path(), groups, store);
     rank.step();
-    checkpoints.save({}, /*wait=*/true);
+    checkpoints->save({}, /*wait=*/true);
     const auto saved = rank.owned_state();
     rank.step();
     rank.owned_state();
     is_broken = true;
     test::expect_error(ExitCode::kIoError, {"read", "at offset", swap.path(), "earlier checkpoints are unchanged"},
-                       [&] { checkpoints.save({}, /*wait=*/true); });
+                       [&] { checkpoints->save({}, /*wait=*/true); });
     is_broken = false;
-    CHECK(checkpoints.resume("auto") == DataPosition{});
+    CHECK(checkpoints->resume("auto") == DataPosition{});
     CHECK(rank.engine->steps_done() == 1);
     CHECK(test::first_difference(test::join({rank.owned_state()}), test::join({saved})) == "");
   });
@@ -432,13 +426,7 @@ TEST_CASE("a run with parameters in files resumes from any other, and any other 
   test::MemoryStore store;
   test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
     const auto checkpoints_of = [&](test::JobRank& rank) {
-      engine::run::CheckpointingOptions options;
-      options.run_dir = run.path();
-      options.checkpoint = rank.config.checkpoint;
-      options.model_path = job.model;
-      options.placement = {0, 1, 0, 0, 1, "this host"};
-      options.dtypes = rank.dtypes;
-      return std::make_unique<engine::run::Checkpointing>(options, *rank.model, *rank.engine, groups, store, at::kCPU);
+      return rank.checkpoints(job.model, run.path(), groups, store);
     };
     test::JobRank first(job.model, begins_stored ? stored : resident, groups);
     first.step();
