@@ -168,12 +168,14 @@ class DuringTraining(EvaluationTest):
 
     def test_a_run_stopped_in_an_evaluation_on_the_way_makes_up_for_it(self):
         path, _ = self.samples_file("mlp", 100)
-        long = self.env.path("long_on_the_way.safetensors")
-        tensor_file.write(long, {name: array.repeat(1000, 1) for name, array in tensor_file.read(path).items()})
-        config = base_config("mlp", data={"shuffle": False, "eval": long}, train={"eval_interval": 3})
+        long = self.env.path("long_on_the_way.safetensors")  # seconds, of which the run is stopped in the first
+        tensor_file.write(long, {name: array.repeat(20000, 1) for name, array in tensor_file.read(path).items()})
         folder = self.env.run_dir()
-        command = self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, folder, 2, 3, ["--resume", "auto"])
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+
+        def command(evaluated, steps):
+            config = base_config("mlp", data={"shuffle": False, "eval": evaluated}, train={"eval_interval": 3})
+            return self.env.command(self.env.model("mlp"), self.env.data("mlp"), config, folder, 2, steps, ["--resume", "auto"])
+        process = subprocess.Popen(command(long, 3), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    start_new_session=True, env=harness.environment())
         said = []
         while "step 3/3" not in "".join(said[-1:]):
@@ -184,9 +186,9 @@ class DuringTraining(EvaluationTest):
         self.assertEqual(process.returncode, 75, "".join(said) + rest)
         rows = harness.read_metrics(folder)
         self.assertEqual([(row["step"], "eval_loss" in row) for row in rows], [(step, False) for step in (1, 2, 3)])
-        command[command.index("--steps") + 1] = "4"
+        os.unlink(long)
         for _ in range(2):  # the second time there is nothing to make up for
-            outcome = run(command)
+            outcome = run(command(path, 4))
             self.assertEqual(outcome.code, 0, str(outcome))
             more = harness.read_metrics(folder)
             self.assertEqual([(row["step"], "eval_loss" in row, "loss" in row) for row in more[3:]],
