@@ -81,7 +81,7 @@ bool has_gradient_of_region(const Value* value, int depth = 0) {
   return found;
 }
 
-void part(Node* product, size_t bias_number) {
+void separate(Node* product, size_t bias_number) {
   Value* const read = read_value(product);
   if (!has_gradient_of_region(read)) return;
   auto& graph = *product->owningGraph();
@@ -96,7 +96,7 @@ void part(Node* product, size_t bias_number) {
   read->replaceAllUsesAfterNodeWith(with_bias, with_bias->output());
 }
 
-void rejoin(Node* with_bias) {
+void restore(Node* with_bias) {
   Node* product = with_bias->input(0)->node();
   while (is_view(product)) product = product->input(0)->node();
   const size_t number = bias_of(product).value();
@@ -109,19 +109,19 @@ void rejoin(Node* with_bias) {
 
 }  // namespace
 
-void part_bias_gradients(Block* block) {
+void separate_bias_gradients(Block* block) {
   const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   for (Node* node : nodes) {
-    for (Block* inner : node->blocks()) part_bias_gradients(inner);
-    if (const auto number = bias_of(node)) part(node, *number);
+    for (Block* inner : node->blocks()) separate_bias_gradients(inner);
+    if (const auto number = bias_of(node)) separate(node, *number);
   }
 }
 
-void rejoin_bias_gradients(Block* block) {
+void restore_bias_gradients(Block* block) {
   const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
   for (Node* node : nodes) {
-    for (Block* inner : node->blocks()) rejoin_bias_gradients(inner);
-    if (kind_of(node) == kWithBias) rejoin(node);
+    for (Block* inner : node->blocks()) restore_bias_gradients(inner);
+    if (kind_of(node) == kWithBias) restore(node);
   }
 }
 

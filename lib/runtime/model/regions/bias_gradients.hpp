@@ -7,9 +7,9 @@ namespace dslaunch::runtime::model::regions {
 
 // Before regions are found: the bias of each product (linear, addmm) that activations or norms read goes into the
 // product without its history, and dslaunch::with_bias behind it has the gradient. In the block and its inner blocks.
-void part_bias_gradients(torch::jit::Block* block);
+void separate_bias_gradients(torch::jit::Block* block);
 
 // After regions are found: undoes it where no region took the operator.
-void rejoin_bias_gradients(torch::jit::Block* block);
+void restore_bias_gradients(torch::jit::Block* block);
 
 }  // namespace dslaunch::runtime::model::regions

@@ -261,10 +261,10 @@ class BlockFusion {
 }  // namespace
 
 int fuse_regions(Block* block) {
-  part_bias_gradients(block);
+  separate_bias_gradients(block);
   analysis::WrittenValues written(block);
   const int count = BlockFusion(block, written).run();
-  rejoin_bias_gradients(block);
+  restore_bias_gradients(block);
   return count;
 }
 
