@@ -146,17 +146,35 @@ def line_of_table(line):
 
 
 def spans_of(path):
-    """{category: {name: milliseconds in all}} of a trace; of phases that the GPU executed, its own times."""
+    """{category: {name: milliseconds in all}} of a trace; of phases that the GPU executed, its own times. "exposed": host
+    updates that run while no kernel of the compute stream does, and copies of offloaded state beside neither."""
     with open(path) as file:
         events = json.load(file)["traceEvents"]
     lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     sums = {}
+    kernels, updates, copies = [], [], []
     for event in events:
         if event["ph"] != "X" or (event["cat"] == "phase" and lanes[event["tid"]] != "device: step"):
             continue
         of_name = sums.setdefault(event["cat"], {})
         of_name[event["name"]] = of_name.get(event["name"], 0) + event["dur"] / 1000
+        interval = (event["ts"], event["ts"] + event["dur"])
+        if event["cat"] == "kernel" and "(compute)" in lanes[event["tid"]]:
+            kernels.append(interval)
+        elif event["cat"] == "offload":
+            (updates if event["name"] == "host update" else copies).append(interval)
+    covered = [covered_ms(kernels), covered_ms(kernels + updates), covered_ms(kernels + updates + copies)]
+    sums["exposed"] = {"updates": covered[1] - covered[0], "copies": covered[2] - covered[1]}
     return sums
+
+
+def covered_ms(intervals):
+    """The length of the union of intervals in microseconds."""
+    total, end = 0, float("-inf")
+    for first, last in sorted(intervals):
+        total += max(0, last - max(first, end))
+        end = max(end, last)
+    return total / 1000
 
 
 def figures(preset, world, result):
