@@ -12,7 +12,8 @@ namespace dslaunch::kernels {
 
 struct AdamArguments {
   float* master = nullptr;
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
+  ElementType gradient_type = ElementType::kFloat32;
   float* exp_avg = nullptr;
   float* exp_avg_sq = nullptr;
   float* max_exp_avg_sq = nullptr;  // null: no AMSGrad
@@ -23,8 +24,8 @@ struct AdamArguments {
   Coefficients<AdamCoefficients> coefficients;
 };
 
-// Enqueues on `stream`. Arrays need no alignment beyond that of their elements; the kernel is fastest when all four
-// fp32 arrays have the same address modulo 16. A count of 0 launches nothing.
+// Enqueues on `stream`. Arrays need no alignment beyond that of their elements; the kernel is fastest when all
+// fp32 arrays have the same address modulo 16, and a gradient of 16 bits half of that modulo 8. A count of 0 launches nothing.
 cudaError_t launch_adamw(const AdamArguments& arguments, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

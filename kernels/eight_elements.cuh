@@ -7,6 +7,9 @@ namespace dslaunch::kernels {
 
 constexpr int kEach = 8;
 
+template <ElementType kType>
+constexpr size_t kBytesOf = kType == ElementType::kFloat32 ? 4 : 2;
+
 inline __host__ __device__ bool on_16_bytes(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
@@ -38,8 +41,7 @@ struct Packed8 {
 // Elements i to i + 7; element i must be 16-byte aligned.
 template <ElementType kType>
 __device__ inline Packed8<kType> load8_packed(const void* values, size_t i) {
-  constexpr size_t kBytes = kType == ElementType::kFloat32 ? 4 : 2;
-  const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(values) + i * kBytes);
+  const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(values) + i * kBytesOf<kType>);
   Packed8<kType> out;
   out.words[0] = from[0];
   if constexpr (kType == ElementType::kFloat32) out.words[1] = from[1];
@@ -48,8 +50,7 @@ __device__ inline Packed8<kType> load8_packed(const void* values, size_t i) {
 
 template <ElementType kType>
 __device__ inline void store8_packed(void* out, size_t i, const Packed8<kType>& packed) {
-  constexpr size_t kBytes = kType == ElementType::kFloat32 ? 4 : 2;
-  auto* to = reinterpret_cast<uint4*>(static_cast<char*>(out) + i * kBytes);
+  auto* to = reinterpret_cast<uint4*>(static_cast<char*>(out) + i * kBytesOf<kType>);
   to[0] = packed.words[0];
   if constexpr (kType == ElementType::kFloat32) to[1] = packed.words[1];
 }

@@ -1,6 +1,7 @@
 #include "kernels/lamb.h"
 
 #include "kernels/block_sum.cuh"
+#include "kernels/gradient.cuh"
 #include "kernels/launch_shape.cuh"
 #include "kernels/low_precision.cuh"
 #include "kernels/step_control.cuh"
@@ -25,19 +26,20 @@ __device__ void first_pass(float p, float gradient, float& m, float& v, float fa
   sums.update += square(update_of(c, p, m, v));
 }
 
+template <ElementType kGradient>
 __global__ void __launch_bounds__(kThreads)
     lamb_moments_kernel(const LambArguments a, const VectorSpan span, LambSums* __restrict__ partials) {
   if (is_skipped(a.control)) return;
   const LambCoefficients c = select_coefficients(a.coefficients);
   const float factor = gradient_factor(a.control) * c.direction;
   const auto* master4 = reinterpret_cast<const float4*>(a.master + span.head);
-  const auto* gradient4 = reinterpret_cast<const float4*>(a.gradient + span.head);
+  const GradientReader<kGradient> gradient(a.gradient, span.head);
   auto* exp_avg4 = reinterpret_cast<float4*>(a.exp_avg + span.head);
   auto* exp_avg_sq4 = reinterpret_cast<float4*>(a.exp_avg_sq + span.head);
   LambSums sums;
   for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
     const float4 p = master4[i];
-    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to other data
+    const float4 g = gradient.vector(i);
     float4 m = exp_avg4[i], v = exp_avg_sq4[i];
     first_pass(p.x, g.x, m.x, v.x, factor, c, sums);
     first_pass(p.y, g.y, m.y, v.y, factor, c, sums);
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   for (size_t k = grid_thread(); k < num_outside; k += grid_stride()) {
     const size_t i = outside(span, k);
     float m = a.exp_avg[i], v = a.exp_avg_sq[i];
-    first_pass(a.master[i], a.gradient[i], m, v, factor, c, sums);
+    first_pass(a.master[i], gradient.element(i), m, v, factor, c, sums);
     a.exp_avg[i] = m;
     a.exp_avg_sq[i] = v;
   }
@@ -123,11 +125,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-VectorSpan span_of(const LambArguments& a, int num_arrays) {
-  const void* const pointers[] = {a.master, a.exp_avg, a.exp_avg_sq, a.gradient};
-  return vector_span(a.count, pointers, num_arrays);
-}
-
 }  // namespace
 
 size_t num_lamb_partials(size_t count) {
@@ -137,8 +134,12 @@ size_t num_lamb_partials(size_t count) {
 cudaError_t launch_lamb_moments(const LambArguments& a, LambSums* partials, cudaStream_t stream) {
   if (a.count == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(num_lamb_partials(a.count));
-  lamb_moments_kernel<<<blocks, kThreads, 0, stream>>>(a, span_of(a, 4), partials);
-  return cudaGetLastError();
+  const void* const pointers[] = {a.master, a.exp_avg, a.exp_avg_sq, a.gradient};
+  const VectorSpan span = gradient_span(a.count, pointers, 4, a.gradient_type);
+  return with_type(a.gradient_type, [&](auto gradient) {
+    lamb_moments_kernel<gradient><<<blocks, kThreads, 0, stream>>>(a, span, partials);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t launch_lamb_sums(const LambSums* partials, const int64_t* ends, size_t num_sums, LambSums* sums,
@@ -158,7 +159,8 @@ cudaError_t launch_lamb_ratios(const LambSums* sums, size_t num_ranks, size_t nu
 
 cudaError_t launch_lamb(const LambArguments& a, const float* ratio, cudaStream_t stream) {
   if (a.count == 0) return cudaSuccess;
-  const VectorSpan span = span_of(a, 3);
+  const void* const pointers[] = {a.master, a.exp_avg, a.exp_avg_sq};
+  const VectorSpan span = vector_span(a.count, pointers, 3);
   const unsigned blocks = num_blocks(a.count, span.num_vectors > 0 ? 4 : 1);
   return with_low_precision(a.low_precision, a.low_precision_type, [&](auto type) {
     lamb_kernel<type><<<blocks, kThreads, 0, stream>>>(a, ratio, span);

@@ -15,7 +15,8 @@ namespace dslaunch::kernels {
 
 struct LambArguments {
   float* master = nullptr;          // read by the first pass, updated by the second
-  const float* gradient = nullptr;  // first pass
+  const void* gradient = nullptr;   // first pass
+  ElementType gradient_type = ElementType::kFloat32;
   float* exp_avg = nullptr;         // updated by the first pass, read by the second
   float* exp_avg_sq = nullptr;
   void* low_precision = nullptr;  // second pass: null, or the new master rounded to low_precision_type

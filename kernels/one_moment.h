@@ -14,7 +14,8 @@ namespace dslaunch::kernels {
 template <class Values>
 struct OneMomentArguments {
   float* master = nullptr;
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
+  ElementType gradient_type = ElementType::kFloat32;
   float* moment = nullptr;        // SGD's momentum (null: none), Lion's average, Adagrad's sum
   void* low_precision = nullptr;  // null, or the new master rounded to low_precision_type
   ElementType low_precision_type = ElementType::kBFloat16;

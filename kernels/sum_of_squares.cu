@@ -1,7 +1,11 @@
 #include "kernels/sum_of_squares.h"
 
+#include <algorithm>
+
 #include "kernels/block_sum.cuh"
+#include "kernels/eight_elements.cuh"
 #include "kernels/launch_shape.cuh"
+#include "kernels/with_type.cuh"
 
 namespace dslaunch::kernels {
 namespace {
@@ -9,17 +13,33 @@ namespace {
 constexpr size_t kElementsPerThread = 16;
 constexpr unsigned kMaxPartials = 2048;
 
-__global__ void __launch_bounds__(kThreads)
-    square_partials_kernel(const float* __restrict__ values, size_t count, const VectorSpan span,
-                           double* __restrict__ partials) {
-  double sum = 0.0;
-  const auto* values4 = reinterpret_cast<const float4*>(values + span.head);
-  for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
-    const float4 v = values4[i];
-    sum += (square(v.x) + square(v.y)) + (square(v.z) + square(v.w));
+__device__ double squares(float a, float b, float c, float d) {
+  return (square(a) + square(b)) + (square(c) + square(d));
+}
+
+template <ElementType kType>
+__device__ double squares_of_bytes(const uint4& v) {
+  if constexpr (kType == ElementType::kFloat32) {
+    return squares(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+  } else {
+    return squares(float_of<kType>(v.x), float_of<kType>(v.x >> 16), float_of<kType>(v.y), float_of<kType>(v.y >> 16)) +
+           squares(float_of<kType>(v.z), float_of<kType>(v.z >> 16), float_of<kType>(v.w), float_of<kType>(v.w >> 16));
   }
-  const size_t num_outside = count - 4 * span.num_vectors;
-  for (size_t k = grid_thread(); k < num_outside; k += grid_stride()) sum += square(values[outside(span, k)]);
+}
+
+// `head`: elements before the first 16-byte boundary.
+template <ElementType kType>
+__global__ void __launch_bounds__(kThreads)
+    square_partials_kernel(const void* __restrict__ values, size_t count, size_t head, double* __restrict__ partials) {
+  constexpr size_t kPerVector = 16 / kBytesOf<kType>;
+  const auto* vectors = reinterpret_cast<const uint4*>(static_cast<const char*>(values) + head * kBytesOf<kType>);
+  const size_t num_vectors = (count - head) / kPerVector;
+  double sum = 0.0;
+  for (size_t i = grid_thread(); i < num_vectors; i += grid_stride()) sum += squares_of_bytes<kType>(vectors[i]);
+  const size_t num_outside = count - kPerVector * num_vectors;
+  for (size_t k = grid_thread(); k < num_outside; k += grid_stride()) {
+    sum += square(load_element<kType>(values, k < head ? k : k + kPerVector * num_vectors));
+  }
   sum = block_sum(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
@@ -38,13 +58,16 @@ size_t num_square_partials(size_t count) {
   return count == 0 ? 0 : num_blocks(count, kElementsPerThread, kMaxPartials);
 }
 
-cudaError_t launch_square_partials(const float* values, size_t count, double* partials, cudaStream_t stream) {
+cudaError_t launch_square_partials(const void* values, ElementType type, size_t count, double* partials,
+                                   cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  const void* const pointers[] = {values};
-  const VectorSpan span = vector_span(count, pointers, 1);
   const auto blocks = static_cast<unsigned>(num_square_partials(count));
-  square_partials_kernel<<<blocks, kThreads, 0, stream>>>(values, count, span, partials);
-  return cudaGetLastError();
+  const size_t bytes_before = (16 - reinterpret_cast<uintptr_t>(values) % 16) % 16;
+  return with_type(type, [&](auto chosen) {
+    const size_t head = std::min(count, bytes_before / kBytesOf<chosen>);
+    square_partials_kernel<chosen><<<blocks, kThreads, 0, stream>>>(values, count, head, partials);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t launch_sum_partials(const double* partials, size_t count, double* sum, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -60,11 +61,12 @@ at::Tensor on_device(const at::Tensor& host) {
 TEST_CASE("three steps on the device give the host's bits", "[gpu][flat_optimizer]") {
   if (!dslaunch::test::has_device()) return;
   for (const auto& settings : kSettings) {
-    for (const int64_t count : {0, 1, 33, 100'003}) {
+    for (const int64_t count : {0, 1, 33, 100'002, 100'003}) {
+      const auto gradient_type = count % 2 == 0 ? at::kFloat : at::kBFloat16;
       INFO("type " << static_cast<int>(settings.type) << ", count " << count);
       const auto optimizer = make_flat_optimizer(settings);
       SpanState host{.arrays = {.master = normal(count, 1),
-                                .gradient = at::zeros({count}),
+                                .gradient = at::zeros({count}, gradient_type),
                                 .low_precision = at::zeros({count}, at::kBFloat16)}};
       SpanState device{.arrays = {.master = on_device(host.arrays.master),
                                   .gradient = on_device(host.arrays.gradient),
@@ -137,9 +139,9 @@ struct Whole {
     optimizer = dslaunch::runtime::optim::make_flat_optimizer(groups, {&table, &layout, nullptr});
   }
 
-  std::vector<SpanState> runs_on(at::Device device) const {
+  std::vector<SpanState> runs_on(at::Device device, at::ScalarType gradient_type) const {
     StateArrays whole = dslaunch::runtime::arrays_of_parameter(normal(layout[0].padded_numel, 1).to(device), device);
-    whole.gradient = at::zeros_like(whole.master);
+    whole.gradient = at::zeros_like(whole.master, gradient_type);
     whole.low_precision = whole.master.to(at::kBFloat16);
     std::vector<SpanState> runs;
     for (const auto& span :
@@ -155,13 +157,15 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
           "[gpu][flat_optimizer]") {
   if (!dslaunch::test::has_device()) return;
   // Lamb's sums are added in another order, which shows in the last bit of a ratio at most; Muon multiplies in bf16.
-  const std::vector<std::pair<Optimizer, double>> cases = {
-      {{.type = OptimizerType::kLamb, .weight_decay = 0.01}, 1e-6},
-      {{.type = OptimizerType::kMuon, .weight_decay = 0.01, .momentum = 0.95}, 0.02}};
-  for (const auto& [settings, bound] : cases) {
-    INFO("type " << static_cast<int>(settings.type));
+  const Optimizer lamb{.type = OptimizerType::kLamb, .weight_decay = 0.01};
+  const Optimizer muon{.type = OptimizerType::kMuon, .weight_decay = 0.01, .momentum = 0.95};
+  const std::vector<std::tuple<Optimizer, at::ScalarType, double>> cases = {
+      {lamb, at::kFloat, 1e-6}, {lamb, at::kBFloat16, 1e-6}, {muon, at::kFloat, 0.02}, {muon, at::kBFloat16, 0.02}};
+  for (const auto& [settings, gradient_type, bound] : cases) {
+    INFO("type " << static_cast<int>(settings.type) << ", gradients in " << gradient_type);
     const Whole whole(settings);
-    auto host = whole.runs_on(at::kCPU), device = whole.runs_on(at::Device(at::kCUDA, 0));
+    auto host = whole.runs_on(at::kCPU, gradient_type);
+    auto device = whole.runs_on(at::Device(at::kCUDA, 0), gradient_type);
     const at::Tensor applied = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
     const std::vector<StepRates> rates = {{.step = 1, .lr = 0.01}, {.step = 2, .lr = 0.02}, {.step = 3, .lr = 0.03}};
     for (int64_t issued = 0; issued < 4; ++issued) {
@@ -190,7 +194,8 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
 
 TEST_CASE("norm and clip factor stay on the device and agree with the host's", "[gpu][gradient_norm]") {
   if (!dslaunch::test::has_device()) return;
-  const std::vector<at::Tensor> host = {normal(10'000, 1), normal(0, 2), normal(100'003, 3)};
+  const std::vector<at::Tensor> host = {normal(10'000, 1), normal(0, 2), normal(100'003, 3),
+                                        normal(100'003, 4).to(at::kBFloat16), normal(33, 5).to(at::kHalf)};
   std::vector<at::Tensor> device;
   for (const auto& tensor : host) device.push_back(on_device(tensor));
   const at::Tensor sum = sum_of_squares(device);

@@ -26,6 +26,21 @@ struct Layout {
 constexpr Layout kLayouts[] = {{0, 0, 0}, {1, 1, 1}, {3, 3, 0}, {0, 0, 1}, {2, 2, 2}, {0, 1, 0}, {1, 0, 3}};
 constexpr size_t kCounts[] = {0, 1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 1023, 1024, 4097, (1 << 20) + 5};
 enum class Low { kNone, kBFloat16, kFloat16 };
+// Of the low-precision copy, and of the gradient: kNone is fp32.
+struct Types {
+  Low low = Low::kNone, gradient = Low::kNone;
+};
+constexpr Types kTypes[] = {{Low::kNone, Low::kNone},         {Low::kBFloat16, Low::kNone},
+                            {Low::kFloat16, Low::kNone},      {Low::kNone, Low::kBFloat16},
+                            {Low::kBFloat16, Low::kBFloat16}, {Low::kFloat16, Low::kFloat16}};
+
+int variant(Types types) {
+  return 10 * static_cast<int>(types.low) + static_cast<int>(types.gradient);
+}
+
+ElementType element_type(Low type) {
+  return type == Low::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
+}
 
 std::string describe(const char* kernel, size_t count, const Layout& layout, int variant) {
   return std::string(kernel) + ", count " + std::to_string(count) + ", offsets " + std::to_string(layout.master) + "/" +
@@ -33,13 +48,20 @@ std::string describe(const char* kernel, size_t count, const Layout& layout, int
 }
 
 struct State {
-  explicit State(size_t count)
+  explicit State(size_t count, Low gradient_type = Low::kNone)
       : master(uniform(count, 1, -2, 2)),
         gradient(uniform(count, 2, -1, 1)),
         first(uniform(count, 3, -1, 1)),
         second(uniform(count, 4, 0, 1)),
-        low(count, 5) {}
+        low(count, 5) {
+    for (float& value : gradient) {
+      if (gradient_type == Low::kNone) break;
+      half_gradient.push_back(rounded(value, element_type(gradient_type)));
+      value = widened(half_gradient.back(), element_type(gradient_type));
+    }
+  }
   std::vector<float> master, gradient, first, second;
+  std::vector<uint16_t> half_gradient;  // the gradient as bf16 or fp16
   std::vector<uint16_t> low;
 };
 
@@ -49,24 +71,29 @@ struct DeviceState {
       : count(s.master.size()),
         master(s.master, layout.master),
         gradient(s.gradient, layout.gradient),
+        half_gradient(s.half_gradient, layout.gradient),
         first(s.first, layout.master),
         second(s.second, layout.master),
         low(s.low, layout.low) {}
   const size_t count;
   DeviceArray<float> master, gradient, first, second;
-  DeviceArray<uint16_t> low;
+  DeviceArray<uint16_t> half_gradient, low;
 };
 
 // What all kinds of arguments have.
 template <class Arguments>
-Arguments arguments_of(DeviceState& state, Low low) {
+Arguments arguments_of(DeviceState& state, Types types) {
   Arguments arguments;
   arguments.master = state.master.data();
   arguments.gradient = state.gradient.data();
+  if (types.gradient != Low::kNone) {
+    arguments.gradient = state.half_gradient.data();
+    arguments.gradient_type = element_type(types.gradient);
+  }
   arguments.count = state.count;
-  if (low != Low::kNone) {
+  if (types.low != Low::kNone) {
     arguments.low_precision = state.low.data();
-    arguments.low_precision_type = low == Low::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
+    arguments.low_precision_type = element_type(types.low);
   }
   return arguments;
 }
@@ -74,17 +101,18 @@ Arguments arguments_of(DeviceState& state, Low low) {
 void compare(const State& expected, DeviceState& got, const std::string& name) {
   check(same_bits(got.master.download(name), expected.master), name + ": master");
   check(same_bits(got.gradient.download(name), expected.gradient), name + ": gradient was changed");
+  check(same_bits(got.half_gradient.download(name), expected.half_gradient), name + ": gradient was changed");
   check(same_bits(got.first.download(name), expected.first), name + ": first moment");
   check(same_bits(got.second.download(name), expected.second), name + ": second moment");
   check(same_bits(got.low.download(name), expected.low), name + ": low-precision copy");
 }
 
-void test_adamw(size_t count, const Layout& layout, Low low) {
-  const std::string name = describe("adamw", count, layout, static_cast<int>(low));
-  State s(count);
+void test_adamw(size_t count, const Layout& layout, Types types) {
+  const std::string name = describe("adamw", count, layout, variant(types));
+  State s(count, types.gradient);
   DeviceState there(s, layout);
   DeviceArray<float> factor({0.37F}, 1);
-  auto a = arguments_of<AdamArguments>(there, low);
+  auto a = arguments_of<AdamArguments>(there, types);
   AdamCoefficients& c = a.coefficients.value;
   c.one_minus_beta1 = 0.1F;
   c.beta2 = 0.999F;
@@ -104,16 +132,16 @@ void test_adamw(size_t count, const Layout& layout, Low low) {
     s.second[i] = s.second[i] * c.beta2 + g * g * c.one_minus_beta2;
     const float denominator = std::sqrt(s.second[i]) * c.inverse_root_correction + c.eps;
     s.master[i] = s.master[i] - (c.step_size * (s.first[i] / denominator) + c.decoupled_decay * s.master[i]);
-    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+    if (types.low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, there, name);
 }
 
-void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
-  const std::string name = describe(momentum ? "sgd with momentum" : "sgd", count, layout, static_cast<int>(low));
-  State s(count);
+void test_sgd(size_t count, const Layout& layout, Types types, bool momentum) {
+  const std::string name = describe(momentum ? "sgd with momentum" : "sgd", count, layout, variant(types));
+  State s(count, types.gradient);
   DeviceState there(s, layout);
-  auto a = arguments_of<SgdArguments>(there, low);
+  auto a = arguments_of<SgdArguments>(there, types);
   SgdCoefficients& c = a.coefficients.value;
   c.lr = 0.1F;
   c.coupled_decay = 0.01F;
@@ -131,7 +159,7 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
     } else {
       s.master[i] = s.master[i] - c.lr * g;
     }
-    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+    if (types.low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, there, name);
 }
@@ -142,7 +170,7 @@ void test_amsgrad(size_t count, const Layout& layout) {
   std::vector<float> largest = uniform(count, 6, 0, 1);
   DeviceState there(s, layout);
   DeviceArray<float> third(largest, layout.master);
-  auto a = arguments_of<AdamArguments>(there, Low::kNone);
+  auto a = arguments_of<AdamArguments>(there, {});
   AdamCoefficients& c = a.coefficients.value;
   c.direction = -1.0F;
   c.one_minus_beta1 = 0.1F;
@@ -165,11 +193,11 @@ void test_amsgrad(size_t count, const Layout& layout) {
   check(same_bits(third.download(name), largest), name + ": third moment");
 }
 
-void test_lion(size_t count, const Layout& layout, Low low) {
-  const std::string name = describe("lion", count, layout, static_cast<int>(low));
-  State s(count);
+void test_lion(size_t count, const Layout& layout, Types types) {
+  const std::string name = describe("lion", count, layout, variant(types));
+  State s(count, types.gradient);
   DeviceState there(s, layout);
-  auto a = arguments_of<LionArguments>(there, low);
+  auto a = arguments_of<LionArguments>(there, types);
   LionCoefficients& c = a.coefficients.value;
   c.beta1 = 0.9F;
   c.one_minus_beta1 = 0.1F;
@@ -184,16 +212,16 @@ void test_lion(size_t count, const Layout& layout, Low low) {
     const float sign = mixed > 0.0F ? 1.0F : mixed < 0.0F ? -1.0F : mixed;
     s.master[i] = s.master[i] * c.keep - c.lr * sign;
     s.first[i] = c.beta2 * s.first[i] + c.one_minus_beta2 * s.gradient[i];
-    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+    if (types.low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, there, name);
 }
 
-void test_adagrad(size_t count, const Layout& layout, Low low) {
-  const std::string name = describe("adagrad", count, layout, static_cast<int>(low));
-  State s(count);
+void test_adagrad(size_t count, const Layout& layout, Types types) {
+  const std::string name = describe("adagrad", count, layout, variant(types));
+  State s(count, types.gradient);
   DeviceState there(s, layout);
-  auto a = arguments_of<AdagradArguments>(there, low);
+  auto a = arguments_of<AdagradArguments>(there, types);
   AdagradCoefficients& c = a.coefficients.value;
   c.step_size = 0.01F;
   c.eps = 1e-10F;
@@ -204,18 +232,18 @@ void test_adagrad(size_t count, const Layout& layout, Low low) {
     const float g = s.gradient[i] + c.coupled_decay * s.master[i];
     s.second[i] = s.second[i] + g * g;
     s.master[i] = s.master[i] - c.step_size * (g / (std::sqrt(s.second[i]) + c.eps));
-    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+    if (types.low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, there, name);
 }
 
 // Both passes and what stands between them; the same sums on two "ranks" double the squares of both norms.
-void test_lamb(size_t count, const Layout& layout, Low low) {
-  const std::string name = describe("lamb", count, layout, static_cast<int>(low));
-  State s(count);
+void test_lamb(size_t count, const Layout& layout, Types types) {
+  const std::string name = describe("lamb", count, layout, variant(types));
+  State s(count, types.gradient);
   DeviceState there(s, layout);
   DeviceArray<float> ratio({0.0F}, 0);
-  auto a = arguments_of<LambArguments>(there, low);
+  auto a = arguments_of<LambArguments>(there, types);
   LambCoefficients& c = a.coefficients.value;
   c.beta1 = 0.9F;
   c.one_minus_beta1 = 0.1F;
@@ -261,7 +289,7 @@ void test_lamb(size_t count, const Layout& layout, Low low) {
   check(std::abs(got_ratio - std::min(10.0, std::max(0.01, wanted))) <= 1e-6 * got_ratio, name + ": ratio");
   for (size_t i = 0; i < count; ++i) {
     s.master[i] = s.master[i] - (c.step_size * got_ratio) * update_of(i);
-    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+    if (types.low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, there, name);
 }
@@ -279,7 +307,7 @@ void test_step_control() {
   require(cudaMalloc(&table, sizeof(rows)), "cudaMalloc");
   require(cudaMemcpy(table, rows, sizeof(rows), cudaMemcpyHostToDevice), "upload");
   DeviceArray<int64_t> applied({8}, 0);
-  auto a = arguments_of<SgdArguments>(there, Low::kNone);
+  auto a = arguments_of<SgdArguments>(there, {});
   a.control.skip = skip.data();
   a.coefficients = {{}, table, applied.data(), 7, 3};
   require(launch_sgd(a, nullptr), name.c_str());
@@ -292,11 +320,11 @@ void test_step_control() {
   cudaFree(table);
 }
 
-double device_sum_of_squares(const float* values, size_t count) {
+double device_sum_of_squares(const void* values, ElementType type, size_t count) {
   double* buffer = nullptr;
   const size_t num_partials = num_square_partials(count);
   require(cudaMalloc(&buffer, (num_partials + 1) * sizeof(double)), "cudaMalloc");
-  require(launch_square_partials(values, count, buffer + 1, nullptr), "square_partials");
+  require(launch_square_partials(values, type, count, buffer + 1, nullptr), "square_partials");
   require(launch_sum_partials(buffer + 1, num_partials, buffer, nullptr), "sum_partials");
   double sum = -1;
   require(cudaMemcpy(&sum, buffer, sizeof(sum), cudaMemcpyDeviceToHost), "sum of squares");
@@ -304,16 +332,27 @@ double device_sum_of_squares(const float* values, size_t count) {
   return sum;
 }
 
-void test_sum_of_squares(size_t count, size_t offset) {
-  const std::string name = describe("sum_of_squares", count, {offset, 0, 0}, 0);
-  const auto values = uniform(count, 9, -3, 3);
+void test_sum_of_squares(size_t count, size_t offset, Low low) {
+  const std::string name = describe("sum_of_squares", count, {offset, 0, 0}, static_cast<int>(low));
+  auto values = uniform(count, 9, -3, 3);
+  std::vector<uint16_t> halves;
+  for (float& value : values) {
+    if (low == Low::kNone) break;
+    halves.push_back(rounded(value, element_type(low)));
+    value = widened(halves.back(), element_type(low));
+  }
   long double expected = 0;
   for (const float value : values) expected += static_cast<long double>(value) * value;
-  DeviceArray<float> array(values, offset);
-  const double sum = device_sum_of_squares(array.data(), count);
+  DeviceArray<float> floats(values, offset);
+  DeviceArray<uint16_t> array(halves, offset);
+  const auto sum_of = [&] {
+    return low == Low::kNone ? device_sum_of_squares(floats.data(), ElementType::kFloat32, count)
+                             : device_sum_of_squares(array.data(), element_type(low), count);
+  };
+  const double sum = sum_of();
   check(std::abs(sum - static_cast<double>(expected)) <= 1e-13 * static_cast<double>(expected), name + ": value");
   for (int repeat = 0; repeat < 3; ++repeat) {
-    check(device_sum_of_squares(array.data(), count) == sum, name + ": differs between runs");
+    check(sum_of() == sum, name + ": differs between runs");
   }
 }
 
@@ -330,16 +369,17 @@ void run_tests() {
   test_step_control();
   for (const size_t count : kCounts) {
     for (const Layout& layout : kLayouts) {
-      for (const Low low : {Low::kNone, Low::kBFloat16, Low::kFloat16}) {
-        test_adamw(count, layout, low);
-        test_sgd(count, layout, low, false);
-        test_sgd(count, layout, low, true);
-        test_lion(count, layout, low);
-        test_adagrad(count, layout, low);
-        test_lamb(count, layout, low);
+      for (const Types types : kTypes) {
+        test_adamw(count, layout, types);
+        test_sgd(count, layout, types, false);
+        test_sgd(count, layout, types, true);
+        test_lion(count, layout, types);
+        test_adagrad(count, layout, types);
+        test_lamb(count, layout, types);
       }
       test_amsgrad(count, layout);
-      test_sum_of_squares(count, layout.master);
+      for (const Low type : {Low::kNone, Low::kBFloat16, Low::kFloat16})
+        test_sum_of_squares(count, layout.master, type);
     }
   }
   test_block_codes();
@@ -380,6 +420,8 @@ void run_bench() {
   report("adamw", 28 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
   a.low_precision = low;
   report("adamw + bf16", 30 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
+  a.gradient_type = ElementType::kBFloat16;
+  report("adamw, all bf16", 28 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
   SgdArguments s;
   s.master = arrays[0];
   s.gradient = arrays[1];
@@ -409,11 +451,12 @@ void run_bench() {
   report("lamb, moments and sums", 24 * count,
          median_ms([&] { return launch_lamb_moments(b, reinterpret_cast<LambSums*>(sums), nullptr); }), copy);
   report("lamb, update", 16 * count, median_ms([&] { return launch_lamb(b, arrays[1], nullptr); }), copy);
-  report("sum of squares", 4 * count, median_ms([&] {
-           const cudaError_t result = launch_square_partials(arrays[1], n, sums + 1, nullptr);
-           return result != cudaSuccess ? result : launch_sum_partials(sums + 1, num_square_partials(n), sums, nullptr);
-         }),
-         copy);
+  const auto squares = [&](ElementType type) {
+    const cudaError_t result = launch_square_partials(arrays[1], type, n, sums + 1, nullptr);
+    return result != cudaSuccess ? result : launch_sum_partials(sums + 1, num_square_partials(n), sums, nullptr);
+  };
+  report("sum of squares", 4 * count, median_ms([&] { return squares(ElementType::kFloat32); }), copy);
+  report("sum of squares, bf16", 2 * count, median_ms([&] { return squares(ElementType::kBFloat16); }), copy);
   bench_block_codes(copy);
   bench_layer_kernels(copy);
   for (float* array : arrays) cudaFree(array);

@@ -34,7 +34,7 @@ class Elementwise final : public FlatOptimizer {
     const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
     for (const auto& state : states) {
-      check_state(state, device, groups_.size(), rule_.moment_names.size(), GradientTypes::kFp32AndHalfOnHost);
+      check_state(state, device, groups_.size(), rule_.moment_names.size());
     }
     if (device.is_cuda()) return step_on_device(states, inputs, device);
     if (is_skipped(inputs)) return;

@@ -10,12 +10,14 @@
 #include "runtime/optim/device_functions.hpp"
 #include "runtime/optim/host_update.hpp"
 #include "runtime/state/parallel_ranges.hpp"
+#include "runtime/state/state_arrays.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {
 
-constexpr int64_t kBlock = kSquaresBlock;  // elements per partial sum
-constexpr int64_t kBlocksPerTask = 4;      // fewer are not worth a thread
+constexpr int64_t kBlock = kSquaresBlock;   // elements per partial sum
+constexpr int64_t kBlocksPerTask = 4;       // fewer are not worth a thread
+constexpr int64_t kWidened = 128 * kBlock;  // elements of 16 bits that are in fp32 at a time
 
 void append_block_sums(const at::Tensor& values, std::vector<double>& sums) {
   const float* data = values.const_data_ptr<float>();
@@ -47,7 +49,8 @@ double add_pairwise(std::vector<double> sums) {
 at::Tensor sum_of_squares(at::TensorList values) {
   DSL_CHECK(!values.empty(), "a norm over no tensors has no device");
   for (const at::Tensor& tensor : values) {
-    DSL_CHECK(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(), "a norm needs contiguous fp32 tensors");
+    DSL_CHECK(is_gradient_type(tensor.scalar_type()) && tensor.is_contiguous(),
+              "a norm needs contiguous tensors in fp32, bf16 or fp16");
     DSL_CHECK(tensor.device() == values[0].device(), "a norm needs all tensors on one device");
   }
   if (values[0].is_cuda()) return device_functions().sum_of_squares(values);
@@ -57,7 +60,11 @@ at::Tensor sum_of_squares(at::TensorList values) {
 }
 
 void HostSquares::add(const at::Tensor& values) {
-  append_block_sums(values, sums_);
+  if (values.scalar_type() == at::kFloat) return append_block_sums(values, sums_);
+  for (int64_t begin = 0; begin < values.numel(); begin += kWidened) {
+    const int64_t count = std::min(kWidened, values.numel() - begin);
+    append_block_sums(values.narrow(0, begin, count).to(at::kFloat), sums_);
+  }
 }
 
 at::Tensor HostSquares::sum() const {

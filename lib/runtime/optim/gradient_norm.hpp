@@ -8,10 +8,10 @@
 
 namespace dslaunch::runtime::optim {
 
-// The sum of the squares of all elements of `values` (fp32, 1-D, contiguous, on one device, at least one tensor), added
-// up in double: 0-dim fp64. The order of additions depends on the lengths, on CUDA also on the addresses modulo 16
-// (kernels/sum_of_squares.h), so the result is the same bit by bit for any number of threads and on any device of one
-// kind.
+// The sum of the squares of all elements of `values` (fp32, bf16 or fp16, 1-D, contiguous, on one device, at least one
+// tensor), added up in double: 0-dim fp64. The order of additions depends on the lengths, on CUDA also on the types and
+// on the addresses modulo 16 (kernels/sum_of_squares.h), so the result is the same bit by bit for any number of threads
+// and on any device of one kind.
 at::Tensor sum_of_squares(at::TensorList values);
 
 // The same on the host for values that come piece by piece: those of each tensor in pieces whose lengths are multiples

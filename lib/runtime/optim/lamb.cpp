@@ -107,8 +107,10 @@ class Lamb final : public FlatOptimizer {
     at::Tensor own = at::zeros({num_parameters(), 2}, at::kDouble);
     auto* sums = static_cast<host::LambSums*>(own.mutable_data_ptr());
     for (const auto& part : parts) {
+      StateArrays arrays = part.arrays;
+      arrays.gradient = arrays.gradient.to(at::kFloat);
       sums[part.parameter] =
-          first_pass(host_range(part.arrays), by_group[static_cast<size_t>(part.optimizer_group)], factor);
+          first_pass(host_range(arrays), by_group[static_cast<size_t>(part.optimizer_group)], factor);
     }
     const at::Tensor total = of_all_ranks(own).sum(0);
     const auto* totals = static_cast<const host::LambSums*>(total.const_data_ptr());

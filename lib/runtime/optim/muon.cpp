@@ -118,7 +118,7 @@ class Muon final : public FlatOptimizer {
   // Advances the momentum buffer; returns Nesterov's update. One operation at a time: a fused multiply-add, which some
   // loops of LibTorch use and others do not, would make a result depend on where a shard begins.
   static at::Tensor advance_momentum(const StateArrays& arrays, const StepInputs& inputs, const MuonCoefficients& c) {
-    at::Tensor gradient = arrays.gradient;
+    at::Tensor gradient = arrays.gradient.to(at::kFloat);
     if (inputs.gradient_factor.defined()) gradient = gradient * inputs.gradient_factor;
     const at::Tensor& momentum = arrays.moments[0];
     const at::Tensor moved = momentum + (gradient - momentum) * c.one_minus_momentum;

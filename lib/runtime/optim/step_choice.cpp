@@ -13,10 +13,6 @@ void check_tensor(const at::Tensor& tensor, const at::Tensor& master, const char
                         master.numel()));
 }
 
-bool is_half(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
-}
-
 host::ElementType element_type(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kBFloat16:
@@ -48,8 +44,7 @@ void check_inputs(const StepInputs& inputs, at::Device device) {
   check_scalar(inputs.applied_steps, at::kLong, device, "count of applied steps");
 }
 
-void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments,
-                 GradientTypes gradient_types) {
+void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments) {
   const auto& [span, arrays] = state;
   DSL_CHECK(span.optimizer_group >= 0 && static_cast<size_t>(span.optimizer_group) < num_groups,
             fmt::format("a span of optimizer group {}, of which there are {}", span.optimizer_group, num_groups));
@@ -64,12 +59,13 @@ void check_state(const SpanState& state, at::Device device, size_t num_groups, s
     DSL_CHECK(moment.scalar_type() == at::kFloat, "moments are fp32");
   }
   DSL_CHECK(arrays.master.scalar_type() == at::kFloat, "a master is fp32");
-  const bool half_gradient = gradient_types == GradientTypes::kFp32AndHalfOnHost && device.is_cpu();
-  DSL_CHECK(arrays.gradient.scalar_type() == at::kFloat || (half_gradient && is_half(arrays.gradient)),
-            fmt::format("a gradient in {} instead of fp32", c10::toString(arrays.gradient.scalar_type())));
+  DSL_CHECK(
+      is_gradient_type(arrays.gradient.scalar_type()),
+      fmt::format("a gradient in {} instead of fp32, bf16 or fp16", c10::toString(arrays.gradient.scalar_type())));
   if (arrays.master_is_parameter()) return;
   check_tensor(arrays.low_precision, arrays.master, "low-precision copy");
-  DSL_CHECK(is_half(arrays.low_precision), "a low-precision copy is bf16 or fp16");
+  const auto copy = arrays.low_precision.scalar_type();
+  DSL_CHECK(copy == at::kBFloat16 || copy == at::kHalf, "a low-precision copy is bf16 or fp16");
 }
 
 bool is_skipped(const StepInputs& inputs) {

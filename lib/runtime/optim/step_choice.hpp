@@ -14,10 +14,8 @@ namespace dslaunch::runtime::optim {
 
 // Both throw InternalError.
 void check_inputs(const StepInputs& inputs, at::Device device);
-// Arrays on `device`, of an optimizer with this many groups and moments that reads gradients of these types.
-enum class GradientTypes { kFp32, kFp32AndHalfOnHost };
-void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments,
-                 GradientTypes gradient_types = GradientTypes::kFp32);
+// Arrays on `device`, of an optimizer with this many groups and moments.
+void check_state(const SpanState& state, at::Device device, size_t num_groups, size_t num_moments);
 
 // For host tensors: reads their values.
 bool is_skipped(const StepInputs& inputs);

@@ -35,7 +35,8 @@ class BucketedAllReduce final : public GradientReduction {
         is_taken_(table.units.size()) {}
 
   void begin_accumulation_step(bool is_last) override {
-    drops_reduced_ = options_.stage == 1 && is_last && !has_begun_;
+    is_only_micro_batch_ = is_last && !has_begun_;
+    drops_reduced_ = options_.stage == 1 && is_only_micro_batch_;
     has_begun_ = true;
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
     reduces_as_ready_ = false;
@@ -117,7 +118,7 @@ class BucketedAllReduce final : public GradientReduction {
     const Buffer& buffer = buffers_[index];
     if (buffer.sum.defined()) return buffer.sum.scalar_type();
     const auto& group = groups_[index];
-    const bool is_only_call = drops_reduced_ && open_calls_[group.unit] <= 1;
+    const bool is_only_call = is_only_micro_batch_ && open_calls_[group.unit] <= 1;
     return is_only_call ? bucket_dtype(group, options_, data_group_.size()) : options_.accumulation_dtype;
   }
 
@@ -196,7 +197,7 @@ class BucketedAllReduce final : public GradientReduction {
   at::Tensor room_in(int index) const {
     const at::Tensor& sum = buffers_[index].sum;
     const Range own = own_range(groups_[index]);
-    const bool lends = sum.scalar_type() == at::kFloat && (!drops_reduced_ || own.size() == sum.numel());
+    const bool lends = !drops_reduced_ || own.size() == sum.numel();
     return lends ? sum.narrow(0, own.begin, own.size()) : at::Tensor();
   }
 
@@ -234,6 +235,7 @@ class BucketedAllReduce final : public GradientReduction {
   std::vector<bool> is_taken_;                 // by unit: the gradients of a call have arrived in this step
   int next_unit_ = -1;                         // units are reduced from the last to the root, in this fixed order
   bool has_begun_ = false;                     // an accumulation step, since release()
+  bool is_only_micro_batch_ = false;           // of this step
   bool drops_reduced_ = false;                 // in this step
   bool reduces_as_ready_ = false;              // in the backward that runs
   StreamMark reduced_;

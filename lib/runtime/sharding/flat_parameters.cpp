@@ -72,11 +72,11 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   for (size_t i = 0; i < layout_.num_trained; ++i) {
     host.own_ranges.push_back(own_range(i));
     host.is_offloaded.push_back(layout_.is_offloaded[i]);
-    host.dtypes.push_back(host_gradient_dtype(groups_[i], options_, data_group_.size()));
+    host.dtypes.push_back(gradient_dtype(groups_[i], options_, data_group_.size()));
   }
   // Stages 0 and 1 add up micro batches themselves.
   host.sum_dtype = options_.stage >= 2 ? options_.accumulation_dtype : at::kFloat;
-  auto resident = make_device_gradients(host.own_ranges, state_, host.sum_dtype, options_.device);
+  auto resident = make_device_gradients({host.own_ranges, host.dtypes, host.sum_dtype, options_.device}, state_);
   if (options_.offload.optimizer_share == 0) return resident;
   host.allocate = [this](int64_t numel, at::ScalarType dtype) {
     return options_.offload.allocate(numel, dtype, HostUse::kGradient);

@@ -21,9 +21,9 @@ namespace dslaunch::runtime {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // Before each deliver(), on the thread's current stream: here a sink allocates what delivery needs. `room`: fp32
-  // memory for the group's slice which the sink may use from now on until release(); undefined: the reduction has none
-  // to lend.
+  // Before each deliver(), on the thread's current stream: here a sink allocates what delivery needs. `room`: memory
+  // of any floating type for the group's slice which the sink may use from now on until release(); undefined: the
+  // reduction has none to lend.
   virtual void prepare(int group, const at::Tensor& room) = 0;
   // `slice`: this rank's part of the sum over the ranks, 1-D, of any floating type; it may be the room itself. It is
   // read on the current stream, possibly a side stream; work that is enqueued there after this call may overwrite it,
@@ -36,22 +36,26 @@ class GradientSink {
   virtual void release() = 0;
 };
 
-// Adds up on the device; from finish() to release() the sums are the gradients of `state`, in fp32. `own_ranges`: by
-// group, what `state` covers. `sum_dtype`: in which slices are added up. `state` must outlive the sink.
-std::unique_ptr<GradientSink> make_device_gradients(std::vector<Range> own_ranges, std::span<SpanState> state,
-                                                    at::ScalarType sum_dtype, at::Device device);
+struct DeviceGradientOptions {
+  std::vector<Range> own_ranges;          // by group, what the state covers
+  std::vector<at::ScalarType> dtypes;     // by group: of its first slice, where the reduction lends no room
+  at::ScalarType sum_dtype = at::kFloat;  // in which further slices are added up
+  at::Device device = at::kCPU;
+};
+
+// Adds up on the device; from finish() to release() the sums are the gradients of `state`, which must outlive the sink.
+std::unique_ptr<GradientSink> make_device_gradients(DeviceGradientOptions options, std::span<SpanState> state);
 
 struct HostGradientOptions {
   std::vector<Range> own_ranges;          // by group
   std::vector<bool> is_offloaded;         // by group
-  std::vector<at::ScalarType> dtypes;     // by group: what its host memory holds; narrower than sum_dtype only if a
-                                          // step delivers one slice of it
-  at::ScalarType sum_dtype = at::kFloat;  // in which slices are added up
+  std::vector<at::ScalarType> dtypes;     // by group: of its first slice, as host memory holds it
+  at::ScalarType sum_dtype = at::kFloat;  // in which further slices are added up
   bool are_kept = false;                  // those of a step stay until the release() of the next one
   std::function<at::Tensor(int64_t numel, at::ScalarType dtype)> allocate;  // host memory
   std::shared_ptr<MemoryTransfers> copies = {};  // how they reach that memory; null: directly
   std::shared_ptr<GradientStore> store = {};     // instead of host memory: of spans whose state is stored
-  std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;
+  std::function<at::Tensor(const at::Tensor& gradient)> sum_of_squares;
   // The parts of a span of the state that are squared. Empty: all of it.
   std::function<std::vector<Range>(const StateSpan&)> counted_ranges = {};
   // Early updates (pending_updates.hpp), of groups whose last slice is known to be the last. Asked and called in

@@ -12,8 +12,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kNormBlock = 1 << 24;  // elements that are widened at once on the device
-
 class HostGradients final : public GradientSink {
  public:
   HostGradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options, std::span<SpanState> state)
@@ -92,8 +90,8 @@ class HostGradients final : public GradientSink {
   }
 
   void store(int group, const at::Tensor& slice) {
-    Sum& sum = sums_[group];
-    const at::Tensor values = slice.to(sum.dtype);  // on the slice's device
+    if (slice.scalar_type() == options_.sum_dtype) hold_sums(group);  // stages 0 and 1: of several calls
+    const at::Tensor values = slice.to(sums_[group].dtype);           // on the slice's device
     put(group, values);
     measure(group, values);
   }
@@ -139,7 +137,7 @@ class HostGradients final : public GradientSink {
 
   // When the current stream has got here.
   at::Tensor squares_on_host(const Sum& sum) const {
-    if (sum.squares_of_spans.empty()) return sum_of_squares(sum.values);  // a CPU rank
+    if (sum.squares_of_spans.empty()) return options_.sum_of_squares(sum.values);  // a CPU rank
     at::Tensor squares = pinned_if_possible({}, at::kDouble);
     return squares.copy_(at::stack(sum.squares_of_spans).sum(), /*non_blocking=*/true);
   }
@@ -154,12 +152,17 @@ class HostGradients final : public GradientSink {
     Sum& sum = sums_[group];
     const at::Tensor values = fetch(group, slice);
     values.add_(slice);
-    // A unit that is called twice in its only micro batch: its sum is not exact in the dtype of one slice.
+    hold_sums(group);
+    if (!values.is_same(sum.values)) put(group, values);
+    measure(group, values);
+  }
+
+  // A unit that is called twice in its only micro batch: its sum is not exact in the dtype of one call's gradients.
+  void hold_sums(int group) {
+    Sum& sum = sums_[group];
     const bool widens = sum.dtype != options_.sum_dtype;
     if (widens && !options_.store) sum.values = allocate(group, options_.sum_dtype);
     sum.dtype = options_.sum_dtype;
-    if (!values.is_same(sum.values)) put(group, values);
-    measure(group, values);
   }
 
   void download(const at::Tensor& values, const at::Tensor& host) {
@@ -177,7 +180,7 @@ class HostGradients final : public GradientSink {
       at::Tensor sum = at::zeros({}, values.options().dtype(at::kDouble));
       for (const Range& range : counted_ranges(span)) {
         const int64_t offset = range.begin - options_.own_ranges[group].begin;
-        sum.add_(sum_of_squares(values.narrow(0, offset, range.size())));
+        sum.add_(options_.sum_of_squares(values.narrow(0, offset, range.size())));
       }
       squares.push_back(sum);
     }
@@ -185,15 +188,6 @@ class HostGradients final : public GradientSink {
 
   std::vector<Range> counted_ranges(const StateSpan& span) const {
     return options_.counted_ranges ? options_.counted_ranges(span) : std::vector<Range>{span.range};
-  }
-
-  at::Tensor sum_of_squares(const at::Tensor& values) const {
-    at::Tensor sum = at::zeros({}, values.options().dtype(at::kDouble));
-    for (int64_t begin = 0; begin < values.numel(); begin += kNormBlock) {
-      const int64_t count = std::min(kNormBlock, values.numel() - begin);
-      sum.add_(options_.sum_of_squares(values.narrow(0, begin, count).to(at::kFloat)));
-    }
-    return sum;
   }
 
   const std::unique_ptr<GradientSink> resident_;

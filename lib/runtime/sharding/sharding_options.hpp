@@ -97,7 +97,7 @@ struct ShardingOptions {
     std::function<std::shared_ptr<GradientStore>(std::span<SpanState> state)> store_state;
     // Called once where parameters rest in files, with all of their slices.
     std::function<std::shared_ptr<ParameterStore>(std::span<const StoredSlice> slices)> store_parameters;
-    std::function<at::Tensor(const at::Tensor& fp32)> sum_of_squares;  // 0-dim fp64, on the argument's device
+    std::function<at::Tensor(const at::Tensor& gradient)> sum_of_squares;  // 0-dim fp64, on the argument's device
   };
   Offload offload;
 

@@ -122,16 +122,14 @@ class Count {
     const FlatGroup& group = layout_.groups[index];
     const int64_t own = own_range(index).size();
     const bool is_offloaded = layout_.is_offloaded[index];
-    const auto sum = options_.accumulation_dtype;
-    const auto add = [&](int64_t numel, at::ScalarType dtype) {
-      memory_.add(Tier::kDevice, Use::kGradients, numel * size_of(dtype));
-    };
-    if (keeps_sums()) add(group.padded_numel, sum);
-    if (options_.stage >= 2 && !is_offloaded) add(own, sum);
-    const bool is_sum_read = sum == at::kFloat && (keeps_sums() || options_.stage >= 2);
-    if (!is_offloaded && !is_sum_read) add(own, at::kFloat);  // what the optimizer reads
+    const int64_t bytes = own * size_of(gradient_dtype(group, options_, of_.num_data_ranks));
+    if (keeps_sums()) {
+      const auto sum = own_sum_dtype(group, options_, of_.num_data_ranks);
+      memory_.add(Tier::kDevice, Use::kGradients, group.padded_numel * size_of(sum));
+    } else if (!is_offloaded) {
+      memory_.add(Tier::kDevice, Use::kGradients, bytes);
+    }
     if (!is_offloaded) return;
-    const int64_t bytes = own * size_of(host_gradient_dtype(group, options_, of_.num_data_ranks));
     memory_.add(tier_of(HostUse::kGradient), Use::kGradients, bytes * (options_.offload.keeps_gradients ? 2 : 1));
     // A delayed update stages parameters twice, those of state in files once, there.
     if (options_.offload.keeps_gradients && tier_of(HostUse::kState) == Tier::kFile) {
@@ -161,7 +159,7 @@ class Count {
     for (size_t i = 0; i < layout_.num_trained; ++i) {
       const FlatGroup& group = layout_.groups[i];
       const auto wire = wire_dtype(group, options_);
-      const auto sum = keeps_sums() ? options_.accumulation_dtype : bucket_dtype(group, options_, of_.num_data_ranks);
+      const auto sum = own_sum_dtype(group, options_, of_.num_data_ranks);
       const bool converts = options_.stage < 2 && of_.num_data_ranks > 1 && wire != sum;
       if (converts) largest_wire = std::max(largest_wire, group.padded_numel * size_of(wire));
       if (options_.loco) memory_.add(Tier::kDevice, Use::kBuckets, group.padded_numel * size_of(at::kFloat));
@@ -193,10 +191,10 @@ class Count {
     return drops_reduced(index) ? group.padded_numel * size_of(dtype) : 0;
   }
 
-  // A single rank's own slice is all of the bucket and stays in it, if it is in fp32.
+  // A single rank's own slice is all of the bucket and stays in it.
   bool drops_reduced(size_t index) const {
     if (options_.stage != 1 || keeps_sums()) return false;
-    return of_.num_data_ranks > 1 || layout_.is_offloaded[index] || options_.accumulation_dtype != at::kFloat;
+    return of_.num_data_ranks > 1 || layout_.is_offloaded[index];
   }
 
   const StateLayout& layout_;
@@ -255,17 +253,22 @@ at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options
   return options.communication_dtype.value_or(group.dtype);
 }
 
-// Rounding to a type that holds a value changes nothing, and a division before the sum is computed in fp32 either way.
+// With several ranks, a division before the sum is computed in fp32 and rounded to the wire's type either way.
 at::ScalarType bucket_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
   const auto wire = wire_dtype(group, options), sum = options.accumulation_dtype;
-  const bool is_exact = wire == group.dtype && (sum == at::kFloat || sum == wire);
-  return num_data_ranks > 1 && is_exact ? wire : sum;
+  const bool holds_gradients = wire == group.dtype && (sum == at::kFloat || sum == wire);
+  return holds_gradients && (num_data_ranks > 1 || options.predivide == 1.0) ? wire : sum;
 }
 
-at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
+at::ScalarType own_sum_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
+  return options.accumulates ? options.accumulation_dtype : bucket_dtype(group, options, num_data_ranks);
+}
+
+at::ScalarType gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
   const bool is_one_rank = num_data_ranks == 1;
   const auto wire = wire_dtype(group, options);
-  if (options.stage < 2) return is_one_rank ? options.accumulation_dtype : wire;
+  if (options.stage < 2 && !is_one_rank) return wire;
+  if (options.stage < 2) return own_sum_dtype(group, options, num_data_ranks);
   if (options.accumulates || options.accumulation_dtype != at::kFloat) return options.accumulation_dtype;
   return options.quantized_gradients && !is_one_rank ? at::kFloat : wire;
 }
@@ -285,7 +288,7 @@ int64_t offloaded_bytes(const StateLayout& layout, const ShardingOptions& option
     int64_t per_element = 0;
     if (layout.is_offloaded[i]) {
       per_element += options.offload.state_bytes;
-      const int64_t gradient = size_of(host_gradient_dtype(group, options, num_data_ranks));
+      const int64_t gradient = size_of(gradient_dtype(group, options, num_data_ranks));
       const bool is_in_memory = options.offload.tiers[static_cast<size_t>(HostUse::kGradient)] != Tier::kFile;
       if (is_in_memory) per_element += options.offload.keeps_gradients ? 2 * gradient : gradient;
       // A delayed update stages parameters twice.

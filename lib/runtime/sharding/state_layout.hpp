@@ -34,12 +34,14 @@ std::vector<StoredSlice> stored_slices(const StateLayout& layout, const Sharding
 
 // In which reductions carry the gradients of a group.
 at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options);
-// Stage 1, a step of one micro batch: in which the gradients of a unit's only call wait for their reduction. Theirs, if
-// it is what goes over the wire; a sum in `accumulation_dtype` would have the same values.
+// Stages 0 and 1, a step of one micro batch: in which the gradients of a unit's only call wait for their reduction.
+// Theirs, if it is what goes over the wire: a sum in `accumulation_dtype` would be rounded to it, if not before.
 at::ScalarType bucket_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
-// What host memory holds of an offloaded group's gradients: the dtype of the slices that reductions deliver, unless
-// several of them are added up.
-at::ScalarType host_gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
+// Stages 0 and 1: the same, and where micro batches are added up in their buffers.
+at::ScalarType own_sum_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
+// What a rank keeps of its slice of a group's gradients until the update: the dtype of the slices that reductions
+// deliver, unless several of them are added up.
+at::ScalarType gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
 // Of reductions that follow backward: one bucket is filled while the other is reduced.
 inline constexpr int64_t kNumGradientBuckets = 2;
 // Stages 2 and 3: the size of each.

@@ -21,11 +21,16 @@ struct StoredGradient {
   bool is_zero = false;  // nothing was stored
 };
 
+// bf16 and fp16: where reductions deliver them and nothing is added to what they deliver.
+constexpr bool is_gradient_type(at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
 // 1-D contiguous tensors of one length, on one device unless they are offloaded.
 struct StateArrays {
   at::Tensor master;  // fp32. Undefined in an evaluation where parameters are not fp32, and for what is stored
-  // fp32: the sum over the data ranks, before averaging and clipping. Undefined outside the part of a step that has it.
-  // Offloaded ones may be bf16 or fp16, if that is exact.
+  // The sum over the data ranks, before averaging and clipping, of a type that is_gradient_type. Undefined outside the
+  // part of a step that has it.
   at::Tensor gradient;
   at::Tensor gradient_squares;  // offloaded from a device: 0-dim fp64 there, the sum of the gradient's squares
   // The parameters themselves (bf16 or fp16): the master, rounded. Undefined where parameters are fp32: there the

@@ -31,12 +31,12 @@ void add_squares(const SpanState& state, Range range, optim::HostSquares& sum) {
   constexpr int64_t kPiece = 128 * optim::kSquaresBlock;
   const auto& [span, arrays] = state;
   const int64_t begin = range.begin - span.range.begin;
-  if (arrays.gradient.defined()) return sum.add(arrays.gradient.narrow(0, begin, range.size()).to(at::kFloat));
+  if (arrays.gradient.defined()) return sum.add(arrays.gradient.narrow(0, begin, range.size()));
   const StoredGradient& stored = *arrays.stored_gradient;
   for (int64_t done = 0; done < range.size(); done += kPiece) {
     const at::Tensor piece = at::zeros({std::min(kPiece, range.size() - done)}, stored.dtype);
     if (!stored.is_zero) arrays.stored->read_gradient(stored.area, begin + done, piece);
-    sum.add(piece.to(at::kFloat));
+    sum.add(piece);
   }
 }
 
@@ -62,7 +62,7 @@ at::Tensor squares_of(std::span<const SpanState> state, const StepVerdict::Optio
       sum = sum.defined() ? sum + arrays.gradient_squares : arrays.gradient_squares;
     } else {
       for (const Range& range : counted_ranges(span, options)) {
-        gradients.push_back(arrays.gradient.narrow(0, range.begin - span.range.begin, range.size()).to(at::kFloat));
+        gradients.push_back(arrays.gradient.narrow(0, range.begin - span.range.begin, range.size()));
       }
     }
   }

@@ -143,14 +143,14 @@ void Replica::before_update(std::span<const SpanState> states, const step::Apply
 // rounding (a bias in front of a normalisation) have no size of their own to measure an error by. An element without
 // any contribution is exact: embedding rows that no token uses.
 at::Tensor Replica::gradient_errors(const SpanState& state, double model_size) const {
-  const at::Tensor own = state.arrays.gradient.abs(), parts = magnitudes(state);
+  const at::Tensor own = state.arrays.gradient.to(at::kFloat).abs(), parts = magnitudes(state);
   const double unit_size = std::sqrt(own.to(at::kDouble).square().mean().item<double>());
   const at::Tensor errors = (own + (unit_size + 0.1 * model_size)) * bound_.relative + parts * bound_.of_parts;
   return (errors + bound_.absolute).masked_fill_(parts == 0, 0);
 }
 
 at::Tensor Replica::magnitudes(const SpanState& state) const {
-  const SpanState out{state.span, {.master = at::zeros_like(state.arrays.gradient)}};
+  const SpanState out{state.span, {.master = at::zeros_like(state.arrays.master)}};
   for (auto& piece : engine_->named_state({&out, 1})) {
     const at::Tensor& sizes = magnitudes_->of(parameter_of_.at(piece.parameter));
     if (sizes.defined()) piece.values.copy_(sizes.narrow(0, piece.begin, piece.values.numel()));

@@ -27,7 +27,8 @@ Arguments arguments_of(const StateArrays& arrays, const DeviceCoefficients<Coeff
                        const StepInputs& inputs) {
   Arguments arguments;
   arguments.master = arrays.master.mutable_data_ptr<float>();
-  arguments.gradient = arrays.gradient.const_data_ptr<float>();
+  arguments.gradient = arrays.gradient.const_data_ptr();
+  arguments.gradient_type = element_type(arrays.gradient.scalar_type());
   if (arrays.low_precision.defined()) {
     arguments.low_precision = arrays.low_precision.mutable_data_ptr();
     arguments.low_precision_type = element_type(arrays.low_precision.scalar_type());
@@ -148,7 +149,8 @@ at::Tensor sum_of_squares(at::TensorList values) {
   double* next = partials.mutable_data_ptr<double>();
   for (const at::Tensor& tensor : values) {
     const auto count = static_cast<size_t>(tensor.numel());
-    check_launch(kernels::launch_square_partials(tensor.const_data_ptr<float>(), count, next, stream_of(tensor)),
+    check_launch(kernels::launch_square_partials(tensor.const_data_ptr(), element_type(tensor.scalar_type()), count,
+                                                 next, stream_of(tensor)),
                  "square_partials", tensor);
     next += kernels::num_square_partials(count);
   }

@@ -42,6 +42,16 @@ TEST_CASE("the sum of squares is that of double precision at awkward sizes", "[r
   }
 }
 
+TEST_CASE("squares of 16-bit values are those of the same values in fp32", "[runtime][gradient_norm]") {
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t count : {0, 1, 17, 8193, (1 << 20) + 5}) {
+      INFO(type << ", " << count);
+      const at::Tensor values = normal(count, 7).to(type);
+      CHECK(sum_of_squares(values).item<double>() == sum_of_squares(values.to(at::kFloat)).item<double>());
+    }
+  }
+}
+
 TEST_CASE("squares beyond fp32 do not overflow", "[runtime][gradient_norm]") {
   CHECK(sum_of_squares(at::full({40}, 1e30F)).item<double>() == Approx(40 * 1e60).epsilon(1e-6));
   CHECK(sum_of_squares(at::full({40}, 1e-30F)).item<double>() == Approx(40 * 1e-60).epsilon(1e-6));

@@ -26,6 +26,7 @@ class RecordingSink final : public GradientSink {
   void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) override {
     CHECK(prepared_.erase(group) == 1);
     delivered_.push_back(slice.storage().getWeakStorageImpl());
+    dtypes_.push_back(slice.scalar_type());
     events_.push_back(
         fmt::format("{} {}{}{}", group, slice.sum().item<float>(), is_first ? " first" : "", is_last ? " last" : ""));
   }
@@ -33,6 +34,7 @@ class RecordingSink final : public GradientSink {
   void release() override {}
 
   std::vector<std::string> take() { return std::exchange(events_, {}); }
+  std::vector<at::ScalarType> take_dtypes() { return std::exchange(dtypes_, {}); }
   // Deliveries whose memory still lives.
   int64_t count_live() const {
     return std::count_if(delivered_.begin(), delivered_.end(), [](const auto& memory) { return !memory.expired(); });
@@ -41,6 +43,7 @@ class RecordingSink final : public GradientSink {
  private:
   std::set<int> prepared_;
   std::vector<std::string> events_;
+  std::vector<at::ScalarType> dtypes_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> delivered_;
 };
 
@@ -53,12 +56,11 @@ struct Example {
   StepStreams streams{at::kCPU, false};
   RecordingSink sink;
 
-  explicit Example(int stage) {
-    for (int i = 0; i < 3; ++i)
-      table.parameters.push_back({fmt::format("p{}", i), {4}, 4, at::kFloat, true, i > 0, {}});
+  explicit Example(int stage, at::ScalarType dtype = at::kFloat) {
+    for (int i = 0; i < 3; ++i) table.parameters.push_back({fmt::format("p{}", i), {4}, 4, dtype, true, i > 0, {}});
     table.units = {{"", {0}}, {"block", {1, 2}}};
     options.stage = stage;
-    options.compute_dtypes.assign(3, at::kFloat);
+    options.compute_dtypes.assign(3, dtype);
     groups = plan_flat_groups(table, {.compute_dtypes = options.compute_dtypes, .max_group_numel = 1});
     REQUIRE(groups.size() == 3);
   }
@@ -108,6 +110,23 @@ TEST_CASE("stages 0 and 1 deliver each group once, from the last unit to the roo
   run_step(*reduction, true);
   reduction->finish();
   CHECK(example.sink.take() == Events{"1 44 first last", "2 44 first last", "0 400 first last"});
+}
+
+TEST_CASE("gradients of a unit's only call in a step are delivered in their dtype, sums in that of sums",
+          "[runtime][gradient_sink]") {
+  const int stage = GENERATE(0, 1);
+  const auto half = at::kBFloat16, sum = at::kFloat;
+  const auto dtypes = [stage](double predivide, int num_micro_batches) {
+    Example example(stage, at::kBFloat16);
+    example.options.predivide = predivide;
+    const auto reduction = example.reduction();
+    for (int i = 0; i < num_micro_batches; ++i) run_step(*reduction, /*is_last=*/i == num_micro_batches - 1);
+    reduction->finish();
+    return example.sink.take_dtypes();  // of both groups of the block, which is called twice, and of the root
+  };
+  CHECK(dtypes(1.0, 1) == std::vector{sum, sum, half});
+  CHECK(dtypes(1.0, 2) == std::vector{sum, sum, sum});
+  CHECK(dtypes(3.0, 1) == std::vector{sum, sum, sum});  // a quotient would be rounded
 }
 
 TEST_CASE("at stage 1 the only micro batch of a step is delivered unit by unit, and no buffer stays",
@@ -270,7 +289,7 @@ TEST_CASE("a slice is not the last while other ranks may follow", "[runtime][gra
 
 TEST_CASE("the device's sums are the gradients of the spans, zero without a slice", "[runtime][gradient_sink]") {
   std::vector<SpanState> state{{{0, 0, {4, 6}}, {}}, {{0, 1, {6, 8}}, {}}, {{1, 0, {0, 2}}, {}}};
-  const auto sink = make_device_gradients({{4, 8}, {0, 2}}, state, at::kBFloat16, at::kCPU);
+  const auto sink = make_device_gradients({{{4, 8}, {0, 2}}, {at::kFloat, at::kFloat}, at::kFloat, at::kCPU}, state);
   const at::Tensor slice = at::arange(4, at::kFloat);
   for (int step = 0; step < 2; ++step) {  // the second step must not see the first one's sums
     sink->prepare(0, {});
@@ -287,9 +306,32 @@ TEST_CASE("the device's sums are the gradients of the spans, zero without a slic
   }
 }
 
+TEST_CASE("a step's only slice stays in its dtype on the device, and sums are in theirs", "[runtime][gradient_sink]") {
+  std::vector<SpanState> state{{{0, 0, {0, 4}}, {}}, {{1, 0, {0, 4}}, {}}};
+  const auto sink =
+      make_device_gradients({{{0, 4}, {0, 4}}, {at::kBFloat16, at::kBFloat16}, at::kFloat, at::kCPU}, state);
+  const at::Tensor first = at::arange(4).mul(0.37).to(at::kBFloat16);
+  const at::Tensor second = at::arange(4).mul(0.37).add(100.5).to(at::kBFloat16);
+  for (int step = 0; step < 2; ++step) {
+    for (const int group : {0, 1}) {
+      sink->prepare(group, {});
+      sink->deliver(group, first, /*is_first=*/true, /*is_last=*/group == 0);
+    }
+    for (int call = 0; call < 2; ++call) {
+      sink->prepare(1, {});
+      sink->deliver(1, second, /*is_first=*/false, /*is_last=*/call == 1);
+    }
+    sink->finish();
+    CHECK(state[0].arrays.gradient.scalar_type() == at::kBFloat16);
+    CHECK(at::equal(state[0].arrays.gradient, first));
+    CHECK(at::equal(state[1].arrays.gradient, first.to(at::kFloat) + second + second));
+    sink->release();
+  }
+}
+
 TEST_CASE("a slice that was added up in the room is not copied", "[runtime][gradient_sink]") {
   std::vector<SpanState> state{{{0, 0, {0, 4}}, {}}};
-  const auto sink = make_device_gradients({{0, 4}}, state, at::kFloat, at::kCPU);
+  const auto sink = make_device_gradients({{{0, 4}}, {at::kFloat}, at::kFloat, at::kCPU}, state);
   const at::Tensor room = at::ones({4});
   sink->prepare(0, room);
   sink->deliver(0, room, true, true);

@@ -39,7 +39,7 @@ struct Example {
       }
       begun.push_back({std::ssize(group), gradient.to(at::kFloat), squares});
     };
-    auto resident = make_device_gradients(options.own_ranges, state, at::kFloat, at::kCPU);
+    auto resident = make_device_gradients({options.own_ranges, options.dtypes, at::kFloat, at::kCPU}, state);
     sink = make_host_gradients(std::move(resident), std::move(options), state);
   }
 
@@ -87,6 +87,18 @@ TEST_CASE("a single slice stays in its own dtype on the host", "[runtime][shardi
   e.sink->finish();
   CHECK(e.state[1].arrays.gradient.scalar_type() == at::kBFloat16);
   CHECK(at::equal(e.offloaded(), slice(0).to(at::kFloat)));
+}
+
+TEST_CASE("a sum over calls stays in fp32 on the host, where one call's gradients are narrower",
+          "[runtime][sharding]") {
+  Example e(at::kBFloat16);
+  for (int step = 0; step < 2; ++step) {
+    const at::Tensor sum = slice(step).to(at::kFloat) + slice(100.5).to(at::kFloat);
+    e.deliver(0, sum, true, true);
+    e.sink->finish();
+    CHECK(at::equal(e.offloaded(), sum));
+    e.sink->release();
+  }
 }
 
 TEST_CASE("offloaded groups without a gradient have zeros, also after a step that had one", "[runtime][sharding]") {

@@ -88,12 +88,12 @@ TEST_CASE("the tiers of a bf16 job with Adam", "[runtime][engine][plan]") {
   const auto report = report_of(job, at::kCUDA, {});
   const auto& replicated = find(report, 0, OffloadDevice::kNone, OffloadDevice::kNone).memory;
   CHECK(replicated.of(Tier::kDevice, Use::kParameters) == kGiB / 2);
-  CHECK(replicated.of(Tier::kDevice, Use::kGradients) == kGiB);
+  CHECK(replicated.of(Tier::kDevice, Use::kGradients) == kGiB / 2);
   CHECK(replicated.of(Tier::kDevice, Use::kMasters) == kGiB);
   CHECK(replicated.of(Tier::kDevice, Use::kMoments) == 2 * kGiB);
   const auto& sharded = find(report, 3, OffloadDevice::kNone, OffloadDevice::kNone).memory;
   CHECK(sharded.of(Tier::kDevice, Use::kParameters) == kGiB / 8);
-  CHECK(sharded.of(Tier::kDevice, Use::kGradients) == kGiB / 4);
+  CHECK(sharded.of(Tier::kDevice, Use::kGradients) == kGiB / 8);
   CHECK(sharded.of(Tier::kDevice, Use::kSlots) == kGiB / 2);    // both units
   CHECK(sharded.of(Tier::kDevice, Use::kBuckets) == kGiB / 2);  // two of a unit
   const auto& in_files = find(report, 3, OffloadDevice::kFile, OffloadDevice::kFile).memory;
@@ -110,19 +110,19 @@ TEST_CASE("the tiers of a bf16 job with Adam", "[runtime][engine][plan]") {
 TEST_CASE("a plan says what fits, and by how much it does not", "[runtime][engine][plan]") {
   const test::TempDir dir;
   const auto job = job_of(dir, R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
-  auto report = report_of(job, at::kCUDA, {.gpu_bytes = 4 * kGiB, .host_bytes = 3 * kGiB});
-  CHECK_THAT(report_text(report), Contains("*    1  none       none              0.50       1.00       3.00") &&
+  auto report = report_of(job, at::kCUDA, {.gpu_bytes = 7 * kGiB / 2, .host_bytes = 3 * kGiB});
+  CHECK_THAT(report_text(report), Contains("*    1  none       none              0.50       0.50       3.00") &&
                                       Contains("no: GPU 0.50 over") &&
                                       // 64 MiB each of staged gradients and parameters, which are not page-locked
-                                      Contains("no: host 1.38 over") &&
-                                      Contains("GPU memory 4.00 GiB, host memory 3.00 GiB; activations come on top"));
-  report.capacity.gpu_bytes = 5 * kGiB;
+                                      Contains("no: host 0.81 over") &&
+                                      Contains("GPU memory 3.50 GiB, host memory 3.00 GiB; activations come on top"));
+  report.capacity.gpu_bytes = 9 * kGiB / 2;
   report.activations = {memory_plan::points_of(kGiB), "given"};  // in the place of gradients
   CHECK(fit_of(peak_of(report.settings[1], report), report.capacity) == memory_plan::Fit::kYes);
   report.activations = {memory_plan::points_of(2 * kGiB), "given"};
   const auto peak = peak_of(report.settings[1], report);
-  CHECK(peak.gpu_bytes == 5 * kGiB + kGiB / 2);
-  CHECK(describe_excess(peak, report.capacity) == "needs 5.50 GiB on each GPU, which has 5.00 GiB");
+  CHECK(peak.gpu_bytes == 11 * kGiB / 2);
+  CHECK(describe_excess(peak, report.capacity) == "needs 5.50 GiB on each GPU, which has 4.50 GiB");
   report.capacity.gpu_bytes.reset();
   CHECK(fit_of(peak_of(report.settings[1], report), report.capacity) == memory_plan::Fit::kUnknown);
   CHECK_THAT(report_text(report), Contains("GPU memory not known (--gpu_memory SIZE)"));
@@ -209,5 +209,5 @@ TEST_CASE("the JSON document of a plan", "[runtime][engine][plan]") {
   CHECK(own["is_of_config"] == true);
   CHECK(own["bytes_per_rank"]["device"]["moments"] == 2 * kGiB);
   CHECK(own["fits"] == false);
-  CHECK(own["reason"] == "needs 5.00 GiB on each GPU, which has 4.00 GiB");
+  CHECK(own["reason"] == "needs 4.50 GiB on each GPU, which has 4.00 GiB");
 }

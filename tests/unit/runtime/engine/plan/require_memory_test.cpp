@@ -32,12 +32,12 @@ TEST_CASE("state that a GPU has no room for is refused, with what would help", "
   const PlannedRank rank{.device = at::Device(at::kCUDA, 0)};
   const auto config = config_of(kBf16);
   const auto model = two_matrices();
-  CHECK(require_memory(model, config, rank, {.gpu_bytes = 9 * kGiB / 2}, 0).empty());
+  CHECK(require_memory(model, config, rank, {.gpu_bytes = 4 * kGiB}, 0).empty());
   test::expect_error(ExitCode::kUnavailable,
-                     {"the run does not fit: its state needs 4.50 GiB on each GPU, which has 4.00 GiB",
-                      "at ZeRO stage 0: parameters 0.50 GiB, gradients 1.00 GiB, optimizer state 3.00 GiB)",
+                     {"the run does not fit: its state needs 4.00 GiB on each GPU, which has 3.50 GiB",
+                      "at ZeRO stage 0: parameters 0.50 GiB, gradients 0.50 GiB, optimizer state 3.00 GiB)",
                       "'dslaunch plan MODEL.pt --config FILE' shows what each setting needs"},
-                     [&] { require_memory(model, config, rank, {.gpu_bytes = 4 * kGiB}, 0); });
+                     [&] { require_memory(model, config, rank, {.gpu_bytes = 7 * kGiB / 2}, 0); });
   CHECK(require_memory(model, config, rank, {}, 0).empty());  // a GPU that does not tell
   PlannedRank evaluation = rank;
   evaluation.for_evaluation = true;
