@@ -24,8 +24,8 @@ struct AdamArguments {
   Coefficients<AdamCoefficients> coefficients;
 };
 
-// Enqueues on `stream`. Arrays need no alignment beyond that of their elements; the kernel is fastest when all
-// fp32 arrays have the same address modulo 16, and a gradient of 16 bits half of that modulo 8. A count of 0 launches nothing.
+// Enqueues on `stream`. Arrays need no alignment beyond that of their elements; the kernel is fastest when all fp32
+// arrays have the same address modulo 16, and arrays of 16 bits half of that modulo 8. A count of 0 launches nothing.
 cudaError_t launch_adamw(const AdamArguments& arguments, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

@@ -1,5 +1,5 @@
-// The sum of squares of arrays in double, in two stages: partial sums for each array, then one sum over all
-// partial sums. The order of additions depends only on the counts, the types and the addresses modulo 16, on any device. See
+// The sum of squares of arrays in double, in two stages: partial sums for each array, then one sum over all partial
+// sums. The order of additions depends only on the counts, the types and the addresses modulo 16, on any device. See
 // sum_of_squares.cu.
 #pragma once
 #include <cuda_runtime_api.h>

@@ -164,13 +164,13 @@ void test_sgd(size_t count, const Layout& layout, Types types, bool momentum) {
   compare(s, there, name);
 }
 
-void test_amsgrad(size_t count, const Layout& layout) {
-  const std::string name = describe("adamw with amsgrad", count, layout, 0);
-  State s(count);
+void test_amsgrad(size_t count, const Layout& layout, Types types) {
+  const std::string name = describe("adamw with amsgrad", count, layout, variant(types));
+  State s(count, types.gradient);
   std::vector<float> largest = uniform(count, 6, 0, 1);
   DeviceState there(s, layout);
   DeviceArray<float> third(largest, layout.master);
-  auto a = arguments_of<AdamArguments>(there, {});
+  auto a = arguments_of<AdamArguments>(there, types);
   AdamCoefficients& c = a.coefficients.value;
   c.direction = -1.0F;
   c.one_minus_beta1 = 0.1F;
@@ -188,6 +188,7 @@ void test_amsgrad(size_t count, const Layout& layout) {
     s.second[i] = s.second[i] * c.beta2 + g * g * c.one_minus_beta2;
     largest[i] = largest[i] > s.second[i] ? largest[i] : s.second[i];
     s.master[i] = s.master[i] - c.step_size * (s.first[i] / (std::sqrt(largest[i]) + c.eps));
+    if (types.low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, there, name);
   check(same_bits(third.download(name), largest), name + ": third moment");
@@ -376,8 +377,8 @@ void run_tests() {
         test_lion(count, layout, types);
         test_adagrad(count, layout, types);
         test_lamb(count, layout, types);
+        test_amsgrad(count, layout, types);
       }
-      test_amsgrad(count, layout);
       for (const Low type : {Low::kNone, Low::kBFloat16, Low::kFloat16})
         test_sum_of_squares(count, layout.master, type);
     }

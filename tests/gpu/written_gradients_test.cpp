@@ -73,6 +73,6 @@ TEST_CASE("weight gradients on a device are written into their buffers at every 
   CHECK(copied.num_copied == micro_batches * (weights + others));
   const bool is_sum_fp32 = accumulation_dtype == at::kFloat;
   const bool has_type =
-      stage >= 2 || micro_batches == 1 || accumulation_dtype == dtype || (is_sum_fp32 && dtype == at::kBFloat16);
+      stage >= 2 || accumulation_dtype == dtype || (is_sum_fp32 && (micro_batches == 1 || dtype == at::kBFloat16));
   CHECK(written.num_copied == micro_batches * ((has_type ? 0 : weights) + others));
 }

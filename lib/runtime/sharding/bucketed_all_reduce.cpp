@@ -193,11 +193,12 @@ class BucketedAllReduce final : public GradientReduction {
     buffer = {};
   }
 
-  // The sink may keep a slice where it is if nothing around it stays for its sake.
+  // The sink may keep a slice where it is if that holds what is reduced and nothing around it stays for its sake.
   at::Tensor room_in(int index) const {
     const at::Tensor& sum = buffers_[index].sum;
     const Range own = own_range(groups_[index]);
-    const bool lends = !drops_reduced_ || own.size() == sum.numel();
+    const bool is_held = holds_reduced(sum.scalar_type(), groups_[index], options_, data_group_.size());
+    const bool lends = is_held && (!drops_reduced_ || own.size() == sum.numel());
     return lends ? sum.narrow(0, own.begin, own.size()) : at::Tensor();
   }
 

@@ -34,6 +34,7 @@ class DeviceGradients final : public GradientSink {
   }
 
   void finish() override {
+    retired_.clear();
     for (auto& [span, arrays] : state_) {
       if (arrays.is_offloaded) continue;  // of another sink
       at::Tensor& values = sums_[span.flat_group].values;

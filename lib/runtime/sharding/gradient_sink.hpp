@@ -67,7 +67,8 @@ struct HostGradientOptions {
 // Copies the gradients of offloaded groups to the host on the stream where they are delivered, bucket by bucket while
 // backward runs; from finish() to release() they are the gradients of `state`, which has their sums of squares on the
 // device. The copies have arrived when the stream that waits for the reductions has got there, those in a store or by
-// `copies` when finish() returns. All other groups go to `resident`. The memory is allocated once. `state` must outlive
+// `copies` when finish() returns. All other groups go to `resident`. The memory is
+// allocated once, and once more for a unit that turns out to be called several times. `state` must outlive
 // the sink.
 std::unique_ptr<GradientSink> make_host_gradients(std::unique_ptr<GradientSink> resident, HostGradientOptions options,
                                                   std::span<SpanState> state);

@@ -123,12 +123,10 @@ class Count {
     const int64_t own = own_range(index).size();
     const bool is_offloaded = layout_.is_offloaded[index];
     const int64_t bytes = own * size_of(gradient_dtype(group, options_, of_.num_data_ranks));
-    if (keeps_sums()) {
-      const auto sum = own_sum_dtype(group, options_, of_.num_data_ranks);
-      memory_.add(Tier::kDevice, Use::kGradients, group.padded_numel * size_of(sum));
-    } else if (!is_offloaded) {
-      memory_.add(Tier::kDevice, Use::kGradients, bytes);
-    }
+    const auto sum = own_sum_dtype(group, options_, of_.num_data_ranks);
+    if (keeps_sums()) memory_.add(Tier::kDevice, Use::kGradients, group.padded_numel * size_of(sum));
+    const bool is_in_sums = keeps_sums() && holds_reduced(sum, group, options_, of_.num_data_ranks);
+    if (!is_offloaded && !is_in_sums) memory_.add(Tier::kDevice, Use::kGradients, bytes);
     if (!is_offloaded) return;
     memory_.add(tier_of(HostUse::kGradient), Use::kGradients, bytes * (options_.offload.keeps_gradients ? 2 : 1));
     // A delayed update stages parameters twice, those of state in files once, there.
@@ -262,6 +260,10 @@ at::ScalarType bucket_dtype(const FlatGroup& group, const ShardingOptions& optio
 
 at::ScalarType own_sum_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
   return options.accumulates ? options.accumulation_dtype : bucket_dtype(group, options, num_data_ranks);
+}
+
+bool holds_reduced(at::ScalarType sum, const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {
+  return num_data_ranks == 1 || sum == at::kFloat || sum == wire_dtype(group, options);
 }
 
 at::ScalarType gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks) {

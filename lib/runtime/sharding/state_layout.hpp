@@ -39,6 +39,8 @@ at::ScalarType wire_dtype(const FlatGroup& group, const ShardingOptions& options
 at::ScalarType bucket_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
 // Stages 0 and 1: the same, and where micro batches are added up in their buffers.
 at::ScalarType own_sum_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
+// Stages 0 and 1: whether a buffer of type `sum` holds what is reduced from it, unrounded.
+bool holds_reduced(at::ScalarType sum, const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);
 // What a rank keeps of its slice of a group's gradients until the update: the dtype of the slices that reductions
 // deliver, unless several of them are added up.
 at::ScalarType gradient_dtype(const FlatGroup& group, const ShardingOptions& options, int num_data_ranks);

@@ -21,7 +21,7 @@ struct StoredGradient {
   bool is_zero = false;  // nothing was stored
 };
 
-// bf16 and fp16: where reductions deliver them and nothing is added to what they deliver.
+// bf16 and fp16: as reductions deliver them, where nothing is added to that or `grad_accum_dtype` is such a type.
 constexpr bool is_gradient_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
@@ -22,7 +23,10 @@ namespace {
 // Writes down what is delivered: "GROUP SUM [first] [last]".
 class RecordingSink final : public GradientSink {
  public:
-  void prepare(int group, const at::Tensor&) override { prepared_.insert(group); }
+  void prepare(int group, const at::Tensor& room) override {
+    prepared_.insert(group);
+    num_rooms_ += room.defined() ? 1 : 0;
+  }
   void deliver(int group, const at::Tensor& slice, bool is_first, bool is_last) override {
     CHECK(prepared_.erase(group) == 1);
     delivered_.push_back(slice.storage().getWeakStorageImpl());
@@ -34,6 +38,7 @@ class RecordingSink final : public GradientSink {
   void release() override {}
 
   std::vector<std::string> take() { return std::exchange(events_, {}); }
+  int num_rooms() const { return num_rooms_; }
   std::vector<at::ScalarType> take_dtypes() { return std::exchange(dtypes_, {}); }
   // Deliveries whose memory still lives.
   int64_t count_live() const {
@@ -44,6 +49,7 @@ class RecordingSink final : public GradientSink {
   std::set<int> prepared_;
   std::vector<std::string> events_;
   std::vector<at::ScalarType> dtypes_;
+  int num_rooms_ = 0;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> delivered_;
 };
 
@@ -65,9 +71,10 @@ struct Example {
     REQUIRE(groups.size() == 3);
   }
 
-  std::unique_ptr<GradientReduction> reduction() {
+  std::unique_ptr<GradientReduction> reduction() { return reduction(alone); }
+  std::unique_ptr<GradientReduction> reduction(comm::Communicator& ranks) {
     return (options.stage >= 2 ? make_sharded_gradients : make_bucketed_all_reduce)(table, groups, sink, options,
-                                                                                    streams, alone);
+                                                                                    streams, ranks);
   }
 };
 
@@ -127,6 +134,32 @@ TEST_CASE("gradients of a unit's only call in a step are delivered in their dtyp
   CHECK(dtypes(1.0, 1) == std::vector{sum, sum, half});
   CHECK(dtypes(1.0, 2) == std::vector{sum, sum, sum});
   CHECK(dtypes(3.0, 1) == std::vector{sum, sum, sum});  // a quotient would be rounded
+}
+
+TEST_CASE("sums that would round what ranks add up are not its room", "[runtime][gradient_sink]") {
+  const auto num_rooms = [](at::ScalarType dtype, at::ScalarType accumulation_dtype) {
+    const auto ranks = std::make_shared<test::ThreadGroup>(2);
+    std::array<int, 2> rooms{};
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        test::ThreadCommunicator data_group(ranks, rank);
+        Example example(0, dtype);
+        example.options.accumulation_dtype = accumulation_dtype;
+        const auto reduction = example.reduction(data_group);
+        run_step(*reduction, true);
+        reduction->finish();
+        CHECK(example.sink.take_dtypes() == std::vector(3, dtype));
+        rooms[static_cast<size_t>(rank)] = example.sink.num_rooms();
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(rooms[0] == rooms[1]);
+    return rooms[0];
+  };
+  CHECK(num_rooms(at::kFloat, at::kBFloat16) == 0);
+  CHECK(num_rooms(at::kFloat, at::kFloat) == 3);
+  CHECK(num_rooms(at::kBFloat16, at::kBFloat16) == 3);
 }
 
 TEST_CASE("at stage 1 the only micro batch of a step is delivered unit by unit, and no buffer stays",
