@@ -49,6 +49,12 @@ if(DSL_WITH_CUDA AND TARGET dsl::torch_cuda AND TARGET dsl::nccl AND NOT DSL_SAN
       IMPORTED_LOCATION ${DSL_TORCH_SITE}/nvidia/cu13/lib/libcudart.so.13
       INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}")
     add_library(dsl::cudart ALIAS dsl_cudart)
+    # Of torch's wheels as well, headers included.
+    add_library(dsl_cublas_lt SHARED IMPORTED)
+    set_target_properties(dsl_cublas_lt PROPERTIES
+      IMPORTED_LOCATION ${DSL_TORCH_SITE}/nvidia/cu13/lib/libcublasLt.so.13
+      INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES};${DSL_TORCH_SITE}/nvidia/cu13/include")
+    add_library(dsl::cublas_lt ALIAS dsl_cublas_lt)
     set(DSL_CUDA ON)
   endif()
 endif()

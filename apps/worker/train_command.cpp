@@ -30,6 +30,7 @@
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/script_error.hpp"
+#include "runtime/products/matrix_product.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
@@ -153,6 +154,10 @@ std::string table_of(runtime::RunTimings& timings) {
     timings.add_beside(fmt::format("{} generated kernels compiled", kernels.compiled), kernels.compiling_seconds);
   if (kernels.read > 0)
     timings.add_beside(fmt::format("{} generated kernels from the cache", kernels.read), kernels.reading_seconds);
+  const auto products = runtime::products::counts_of_process();
+  if (products.measured > 0)
+    timings.add_beside(fmt::format("algorithms of {} products measured", products.measured),
+                       products.measuring_seconds);
   return timings.table();
 }
 

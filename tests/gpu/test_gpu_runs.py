@@ -5,6 +5,7 @@
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_runs.py"""
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -185,6 +186,36 @@ class GpuRuns(unittest.TestCase):
         self.assertTrue(any("region" in row["name"] for row in own["profile"]["work"]))
         self.assertFalse(any("region" in row["name"] for row in torchscript["profile"]["work"]))
         self.assertGreater(report["matrix_product_flops_per_second"], 1e13)
+
+    def test_algorithms_of_products_are_measured_once_on_a_host(self):
+        model = self.env.model("gpt", "script", "--width", "1536", "--heads", "8")
+        config = self.env.config(base_config("gpt", bf16={"enabled": True}))
+        measured = re.compile(r"algorithms of (\d+) products measured")
+
+        def train(cache, *settings):
+            run_dir = self.env.run_dir()
+            command = [*self.env.command(model, self.env.data("gpt"), config, run_dir, 1, 8, settings), "--timings"]
+            outcome = harness.run(command, env=gpu_harness.environment(XDG_CACHE_HOME=cache))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            found = measured.search(outcome.out + outcome.err)
+            return harness.read_metrics(run_dir), int(found[1]) if found else 0
+
+        cache = self.env.path("cache")
+        first, num_measured = train(cache)
+        self.assertGreater(num_measured, 8)
+        again, num_measured_again = train(cache)
+        self.assertEqual(num_measured_again, 0)
+        by_pytorch, num_measured_off = train(cache, "--set", "kernels.product_algorithms=false")
+        self.assertEqual(num_measured_off, 0)
+        # bf16; embeddings add their gradients in another order each time.
+        self.compare(by_pytorch, first, 2e-2, "measured algorithms of products beside PyTorch's")
+        self.compare(by_pytorch, again, 2e-2, "algorithms of products from the cache")
+        nowhere = self.env.path("a_file")
+        with open(nowhere, "w"):
+            pass
+        rows, num_measured = train(nowhere)  # no cache can be there
+        self.assertGreater(num_measured, 8)
+        self.compare(by_pytorch, rows, 2e-2, "without a cache")
 
     def test_fp16_scales_skips_and_resumes(self):
         """The scale starts far too high: the first steps are skipped on the device, one step before the host knows. Rates

@@ -11,6 +11,7 @@
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 #include "runtime/precision/precision_choice.hpp"
+#include "runtime/products/matrix_product.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/state/model_metadata.hpp"
 
@@ -102,6 +103,7 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
 }
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
+  products::choose_algorithms(config.kernels.product_algorithms && !config.deterministic);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   auto model = model::script::load_script_model(path, config.units, passes_of(config, precision, device));
   if (config.init) take_pretrained_values(*model, *config.init, path);
@@ -112,6 +114,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
                                          int num_stages, int stage,
                                          const std::optional<model::LayerMeasurement>& measurement) {
   if (num_stages == 1) return load_model(path, config, device);
+  products::choose_algorithms(config.kernels.product_algorithms && !config.deterministic);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   const model::StageOptions options{
       .num_stages = num_stages,

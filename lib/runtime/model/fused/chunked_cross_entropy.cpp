@@ -12,6 +12,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/weight_product.hpp"
+#include "runtime/products/matrix_product.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -158,19 +159,6 @@ at::Tensor padded(const at::Tensor& values, int64_t dim, int64_t size) {
   return out;
 }
 
-// left * right, added to `sum` unless that is empty yet; of 16 bits, in fp32.
-void add_product(at::Tensor& sum, bool is_empty, const at::Tensor& left, const at::Tensor& right) {
-  const auto type = sum.scalar_type();
-  if (type == left.scalar_type()) {
-    is_empty ? at::mm_out(sum, left, right) : at::addmm_out(sum, sum, left, right);
-  } else if (sum.is_cuda()) {
-    is_empty ? at::mm_out(sum, left, right, type) : at::addmm_out(sum, sum, left, right, type);
-  } else {
-    const at::Tensor product = left.to(type).mm(right.to(type));
-    is_empty ? sum.copy_(product) : sum.add_(product);
-  }
-}
-
 void add_column_sums(at::Tensor& sums, const at::Tensor& values) {
   if (!values.is_cuda()) {
     sums.add_(values.sum(0, /*keepdim=*/false, sums.scalar_type()));
@@ -200,12 +188,12 @@ HeadGradients empty_gradients(const Head& head, WantedGradients wanted) {
 void add_gradients(const Head& head, const at::Tensor& gradient, int64_t first, HeadGradients& to) {
   const at::Tensor rows = head.rows.narrow(0, first, gradient.size(0));
   if (to.rows.defined()) {
-    at::Tensor part = to.rows.narrow(0, first, gradient.size(0));
-    at::mm_out(part, gradient, head.matrix.t());
+    products::compute({gradient, head.matrix.t()}, to.rows.narrow(0, first, gradient.size(0)));
   }
   if (to.weight.defined()) {
-    head.is_out_in ? add_product(to.weight, first == 0, gradient.t(), rows)
-                   : add_product(to.weight, first == 0, rows.t(), gradient);
+    const products::MatrixProduct product =
+        head.is_out_in ? products::MatrixProduct{gradient.t(), rows} : products::MatrixProduct{rows.t(), gradient};
+    products::compute(product, to.weight, /*adds=*/first != 0);
   }
   if (to.bias.defined()) add_column_sums(to.bias, gradient);
 }
@@ -221,7 +209,7 @@ void for_each_chunk(const Head& head, int64_t chunk_rows, const Take& take) {
   for (int64_t first = 0; first < count; first += rows) {
     at::Tensor logits = buffer.narrow(0, 0, std::min(rows, count - first));
     const at::Tensor part = head.rows.narrow(0, first, logits.size(0));
-    head.bias ? at::addmm_out(logits, *head.bias, part, head.matrix) : at::mm_out(logits, part, head.matrix);
+    products::compute({part, head.matrix, head.bias}, logits);
     take(logits, first);
   }
 }

@@ -9,6 +9,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/gather_node.hpp"
+#include "runtime/products/matrix_product.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -18,17 +19,26 @@ using torch::autograd::variable_list;
 using units::as_rows;
 using units::WeightLayout;
 
+// With the product's measured algorithm, where it has one; undefined elsewhere.
+at::Tensor chosen(const products::MatrixProduct& product, at::IntArrayRef sizes) {
+  if (at::GradMode::is_enabled() || !products::has_choice(product)) return {};
+  at::Tensor out = at::empty({product.left.size(0), product.right.size(1)}, product.left.options());
+  products::compute(product, out);
+  return out.view(sizes);
+}
+
 // As PyTorch's operators compute it where weights require gradients. They would not fold the dims of `input` here,
 // where the transposed weight has no history.
 at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                      WeightLayout layout) {
   const bool is_out_in = layout == WeightLayout::kOutIn, is_folded = input.dim() == 2 || input.is_contiguous();
-  if (is_folded && !is_out_in && !bias) return at::matmul(input, weight);
-  if (input.dim() == 2 && !is_out_in) return at::addmm(*bias, input, weight);
-  if (is_folded) return at::linear(input, is_out_in ? weight : weight.t(), bias);
   const at::Tensor matrix = is_out_in ? weight.t() : weight;
   auto sizes = input.sizes().vec();
   sizes.back() = matrix.size(1);
+  if (at::Tensor out = chosen({as_rows(input), matrix, bias}, sizes); out.defined()) return out;
+  if (is_folded && !is_out_in && !bias) return at::matmul(input, weight);
+  if (input.dim() == 2 && !is_out_in) return at::addmm(*bias, input, weight);
+  if (is_folded) return at::linear(input, is_out_in ? weight : weight.t(), bias);
   at::Tensor out = as_rows(input).mm(matrix).view(sizes);
   return bias ? out.add_(*bias) : out;
 }
@@ -38,7 +48,9 @@ at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& input, const
                           WeightLayout layout) {
   const at::Tensor matrix = layout == WeightLayout::kOutIn ? weight : weight.t();
   const bool is_by_columns = input.dim() == 2 && input.stride(0) == 1 && input.stride(1) == input.size(0);
-  return is_by_columns ? matrix.t().mm(rows.t()).t() : rows.mm(matrix).view(input.sizes());
+  if (is_by_columns) return matrix.t().mm(rows.t()).t();
+  const at::Tensor out = chosen({rows, matrix}, input.sizes());
+  return out.defined() ? out : rows.mm(matrix).view(input.sizes());
 }
 
 // Of the gradients of an output's pieces: that of the output, and its column sums if they are wanted.

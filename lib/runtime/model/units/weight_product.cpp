@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "runtime/products/matrix_product.hpp"
+
 namespace dslaunch::runtime::model::units {
 
 at::Tensor as_rows(const at::Tensor& tensor) {
@@ -15,22 +17,16 @@ std::pair<at::Tensor, at::Tensor> WeightProduct::matrices() const {
 
 at::Tensor WeightProduct::compute() const {
   const auto [left, right] = matrices();
-  return left.mm(right);
+  if (at::GradMode::is_enabled() || !products::has_choice({left, right})) return left.mm(right);
+  at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
+  products::compute({left, right}, out);
+  return out;
 }
 
 void WeightProduct::add_to(const GradientDestination& destination) const {
   const at::NoGradGuard no_grad;
   const auto [left, right] = matrices();
-  at::Tensor sum = destination.sum;
-  const auto type = sum.scalar_type();
-  const bool widens = type != factors();
-  if (destination.is_empty) {
-    widens ? at::mm_out(sum, left, right, type) : at::mm_out(sum, left, right);
-  } else if (sum.is_cpu()) {
-    sum.add_(left.mm(right));
-  } else {
-    widens ? at::addmm_out(sum, sum, left, right, type) : at::addmm_out(sum, sum, left, right);
-  }
+  products::compute({left, right}, destination.sum, /*adds=*/!destination.is_empty);
 }
 
 }  // namespace dslaunch::runtime::model::units

@@ -1,0 +1,232 @@
+#include "runtime/products/matrix_product.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/format.hpp"
+#include "comm/modules.hpp"
+#include "runtime/generated_kernels/kernel_files.hpp"
+#include "runtime/products/algorithm_choices.hpp"
+#include "runtime/products/product_functions.hpp"
+
+namespace dslaunch::runtime::products {
+namespace {
+
+constexpr int64_t kLeastMultiplications = int64_t{1} << 29;  // smaller products are bound by their launches
+// Of PyTorch's time. What a product gains by less in turns with others may be gone between the kernels of a step.
+constexpr double kWorthwhile = 0.96;
+constexpr double kTurnMicroseconds = 400;
+constexpr double kWarmUpMicroseconds = 300'000;
+constexpr double kMaxSeconds = 3;  // of measuring in a process: shapes may change without end
+
+std::atomic<bool> g_is_on = false;
+
+// How cuBLASLt sees a matrix: one stride is 1, the other one its leading dimension.
+struct Layout {
+  bool is_by_columns = false;
+  int64_t leading = 0;
+};
+
+std::optional<Layout> layout_of(const at::Tensor& matrix) {
+  const int64_t rows = matrix.size(0), columns = matrix.size(1), alignment = 16 / matrix.element_size();
+  Layout out;
+  if (matrix.stride(1) == 1 && matrix.stride(0) >= columns) {
+    out = {false, matrix.stride(0)};
+  } else if (matrix.stride(0) == 1 && matrix.stride(1) >= rows) {
+    out = {true, matrix.stride(1)};
+  } else {
+    return std::nullopt;
+  }
+  const bool is_aligned = out.leading % alignment == 0 && rows % alignment == 0 && columns % alignment == 0 &&
+                          reinterpret_cast<uintptr_t>(matrix.const_data_ptr()) % 16 == 0;
+  return is_aligned ? std::optional(out) : std::nullopt;
+}
+
+// All that a choice depends on, for one card.
+using Key = std::array<int64_t, 12>;
+
+Key key_of(const MatrixProduct& product, const at::Tensor& out, bool adds) {
+  const Layout left = *layout_of(product.left), right = *layout_of(product.right);
+  return {out.device().index(),
+          product.left.size(0),
+          product.right.size(1),
+          product.left.size(1),
+          left.is_by_columns,
+          left.leading,
+          right.is_by_columns,
+          right.leading,
+          static_cast<int64_t>(product.left.scalar_type()),
+          static_cast<int64_t>(out.scalar_type()),
+          product.bias.has_value(),
+          adds};
+}
+
+std::string text_of(const Key& key, const std::string& device) {
+  return fmt::format("// product of matrices on {}: {}", device, fmt::join(key.begin() + 1, key.end(), " "));
+}
+
+void with_operators(const MatrixProduct& product, at::Tensor& out, bool adds) {
+  const auto& [left, right, bias] = product;
+  const auto type = out.scalar_type();
+  if (bias) {
+    at::addmm_out(out, *bias, left, right);
+  } else if (type == left.scalar_type()) {
+    if (!adds) {
+      at::mm_out(out, left, right);
+    } else if (out.is_cpu()) {
+      out.add_(left.mm(right));
+    } else {
+      at::addmm_out(out, out, left, right);
+    }
+  } else if (out.is_cuda()) {
+    adds ? at::addmm_out(out, out, left, right, type) : at::mm_out(out, left, right, type);
+  } else {
+    const at::Tensor computed = left.to(type).mm(right.to(type));
+    adds ? out.add_(computed) : out.copy_(computed);
+  }
+}
+
+// Traces and counts of FLOPs see PyTorch's operator for it.
+bool observed(const MatrixProduct& product, const std::function<bool()>& run) {
+  if (product.bias) {
+    RECORD_FUNCTION("aten::addmm", (std::vector<c10::IValue>{*product.bias, product.left, product.right}));
+    return run();
+  }
+  RECORD_FUNCTION("aten::mm", (std::vector<c10::IValue>{product.left, product.right}));
+  return run();
+}
+
+class Choices {
+ public:
+  static Choices& of_process() {
+    static Choices choices;
+    return choices;
+  }
+
+  // False: PyTorch's operator is to compute it.
+  bool run(const MatrixProduct& product, const at::Tensor& out, bool adds) {
+    const std::lock_guard lock(mutex_);
+    const Key key = key_of(product, out, adds);
+    auto known = choices_.find(key);
+    if (known == choices_.end()) {
+      const auto choice = make(key, product, out, adds);
+      if (!choice) return false;
+      known = choices_.emplace(key, *choice).first;
+    }
+    if (known->second && !observed(product, [&] { return functions_.run(product, out, adds, *known->second); }))
+      known->second.reset();
+    return known->second.has_value();
+  }
+
+  Counts counts() {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  Choices()
+      : functions_(comm::cuda_module().table<ProductFunctions>(kProductFunctionsSymbol)),
+        files_(generated_kernels::kernel_directory()) {}
+
+  // Nothing: it cannot be measured now.
+  std::optional<Choice> make(const Key& key, const MatrixProduct& product, const at::Tensor& out, bool adds) {
+    const std::string text = text_of(key, functions_.description(out.device()));
+    if (auto choice = read(text)) return choice;
+    if (functions_.is_capturing(out.device()) || counts_.measuring_seconds > kMaxSeconds) return std::nullopt;
+    const auto began = std::chrono::steady_clock::now();
+    Choice choice = measure(product, out, adds);
+    counts_.measuring_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    counts_.measured += 1;
+    if (auto of_other_rank = read(text)) return of_other_rank;  // meanwhile
+    // That nothing can be written is said where generated kernels are.
+    if (!generated_kernels::kernel_directory().empty()) (void)files_.write(text, to_text(choice));
+    return choice;
+  }
+
+  std::optional<Choice> read(const std::string& text) {
+    const auto file = files_.read(text);
+    auto choice = file ? choice_of(*file) : std::nullopt;
+    counts_.read += choice ? 1 : 0;
+    return choice;
+  }
+
+  Choice measure(const MatrixProduct& product, const at::Tensor& out, bool adds) {
+    const at::DisableRecordFunctionGuard unseen;
+    at::Tensor into = adds ? at::zeros_like(out) : out;
+    auto algorithms = functions_.algorithms(product, into);
+    std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_.run(product, into, adds, each); });
+    const auto work = [&](size_t candidate) {
+      if (candidate == 0) return with_operators(product, into, adds);
+      functions_.run(product, into, adds, algorithms[candidate - 1]);
+    };
+    const double once = microseconds({0, 0}, 1, work, out.device()).back();
+    if (counts_.measured == 0) {  // until the clock is that of a busy GPU
+      microseconds({0}, static_cast<int>(kWarmUpMicroseconds / once) + 1, work, out.device());
+    }
+    const int repeats = std::clamp(static_cast<int>(kTurnMicroseconds / once), 1, 20);
+    const size_t fastest = choose_fastest(algorithms.size() + 1, kWorthwhile, [&](const std::vector<size_t>& turns) {
+      return microseconds(turns, repeats, work, out.device());
+    });
+    return fastest == 0 ? Choice() : Choice(algorithms[fastest - 1]);
+  }
+
+  std::vector<double> microseconds(const std::vector<size_t>& turns, int repeats,
+                                   const std::function<void(size_t candidate)>& work, at::Device device) const {
+    std::vector<std::function<void()>> calls;
+    for (const size_t candidate : turns) {
+      calls.emplace_back([&work, candidate, repeats] {
+        for (int i = 0; i < repeats; ++i) work(candidate);
+      });
+    }
+    return functions_.microseconds(calls, device);
+  }
+
+  const ProductFunctions& functions_;
+  const generated_kernels::KernelFiles files_;
+  std::mutex mutex_;
+  std::map<Key, Choice> choices_;
+  Counts counts_;
+};
+
+std::atomic<bool> g_has_choices = false;  // Choices::of_process() was called
+
+}  // namespace
+
+void choose_algorithms(bool is_on) {
+  g_is_on = is_on;
+}
+
+bool has_choice(const MatrixProduct& product) {
+  const auto& [left, right, bias] = product;
+  if (!g_is_on || !left.is_cuda()) return false;
+  const bool is_half = left.scalar_type() == at::kBFloat16 || left.scalar_type() == at::kHalf;
+  if (!is_half || left.dim() != 2 || right.dim() != 2) return false;
+  if (left.size(0) * left.size(1) * right.size(1) < kLeastMultiplications) return false;
+  if (bias && (!bias->is_contiguous() || reinterpret_cast<uintptr_t>(bias->const_data_ptr()) % 16 != 0)) return false;
+  return layout_of(left) && layout_of(right);
+}
+
+void compute(const MatrixProduct& product, at::Tensor out, bool adds) {
+  const bool is_aligned = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % 16 == 0;
+  if (is_aligned && out.is_contiguous() && has_choice(product)) {
+    g_has_choices = true;
+    if (Choices::of_process().run(product, out, adds)) return;
+  }
+  with_operators(product, out, adds);
+}
+
+Counts counts_of_process() {
+  return g_has_choices ? Choices::of_process().counts() : Counts();
+}
+
+}  // namespace dslaunch::runtime::products

@@ -1,0 +1,32 @@
+// The function table that the CUDA module provides for this room. dsworker does not link CUDA: the first product with a
+// choice loads the module.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/products/algorithm_choices.hpp"
+#include "runtime/products/matrix_product.hpp"
+
+namespace dslaunch::runtime::products {
+
+struct ProductFunctions {
+  // What cuBLASLt's heuristics name for the product, the fastest by them first.
+  std::vector<Algorithm> (*algorithms)(const MatrixProduct& product, const at::Tensor& out);
+  // Enqueues the product. False, with nothing done: this algorithm does not take it.
+  bool (*run)(const MatrixProduct& product, const at::Tensor& out, bool adds, const Algorithm& algorithm);
+  // Enqueues the turns one after the other on the device's current stream, waits for them, and returns the microseconds
+  // that each took.
+  std::vector<double> (*microseconds)(std::span<const std::function<void()>> turns, at::Device device);
+  // Whether the current stream is captured into a graph, where nothing can be measured.
+  bool (*is_capturing)(at::Device device);
+  // The card's name and cuBLASLt's version.
+  std::string (*description)(at::Device device);
+};
+
+// The name of the module's function `extern "C" const ProductFunctions* f()`.
+inline constexpr const char* kProductFunctionsSymbol = "dslaunch_cuda_product_functions";
+
+}  // namespace dslaunch::runtime::products

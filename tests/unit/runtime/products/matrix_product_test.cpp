@@ -1,0 +1,37 @@
+#include "runtime/products/matrix_product.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+using namespace dslaunch::runtime::products;
+
+TEST_CASE("products on the CPU are PyTorch's", "[runtime][products]") {
+  at::manual_seed(1);
+  choose_algorithms(true);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor left = at::randn({6, 40}).to(type), right = at::randn({24, 40}).to(type).t();
+    const at::Tensor bias = at::randn({24}).to(type);
+    CHECK_FALSE(has_choice({left, right}));
+    at::Tensor out = at::empty({6, 24}, type);
+    compute({left, right}, out);
+    CHECK(at::equal(out, left.mm(right)));
+    compute({left, right}, out, /*adds=*/true);
+    CHECK(at::equal(out, left.mm(right) + left.mm(right)));
+    compute({left, right, bias}, out);
+    CHECK(at::equal(out, at::addmm(bias, left, right)));
+  }
+  choose_algorithms(false);
+  CHECK(counts_of_process().measured == 0);
+}
+
+TEST_CASE("sums in fp32 have products of 16 bits unrounded", "[runtime][products]") {
+  at::manual_seed(2);
+  const at::Tensor left = at::randn({6, 40}).to(at::kBFloat16), right = at::randn({40, 24}).to(at::kBFloat16);
+  const at::Tensor exact = left.to(at::kFloat).mm(right.to(at::kFloat));
+  at::Tensor sum = at::empty({6, 24});
+  compute({left, right}, sum);
+  CHECK(at::equal(sum, exact));
+  compute({left, right}, sum, /*adds=*/true);
+  CHECK(at::equal(sum, exact + exact));
+}
