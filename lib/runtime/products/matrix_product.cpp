@@ -53,9 +53,9 @@ std::optional<Layout> layout_of(const at::Tensor& matrix) {
 }
 
 // All that a choice depends on, for one card.
-using Key = std::array<int64_t, 12>;
+using Key = std::array<int64_t, 11>;
 
-Key key_of(const MatrixProduct& product, const at::Tensor& out, bool adds) {
+Key key_of(const MatrixProduct& product, const at::Tensor& out) {
   const Layout left = *layout_of(product.left), right = *layout_of(product.right);
   return {out.device().index(),
           product.left.size(0),
@@ -67,8 +67,7 @@ Key key_of(const MatrixProduct& product, const at::Tensor& out, bool adds) {
           right.leading,
           static_cast<int64_t>(product.left.scalar_type()),
           static_cast<int64_t>(out.scalar_type()),
-          product.bias.has_value(),
-          adds};
+          product.bias.has_value()};
 }
 
 std::string text_of(const Key& key, const std::string& device) {
@@ -116,7 +115,7 @@ class Choices {
   // False: PyTorch's operator is to compute it.
   bool run(const MatrixProduct& product, const at::Tensor& out, bool adds) {
     const std::lock_guard lock(mutex_);
-    const Key key = key_of(product, out, adds);
+    const Key key = key_of(product, out);
     auto known = choices_.find(key);
     if (known == choices_.end()) {
       const auto choice = make(key, product, out, adds);
