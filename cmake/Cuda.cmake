@@ -25,6 +25,12 @@ if(DSL_WITH_CUDA AND TARGET dsl::torch_cuda AND TARGET dsl::nccl AND NOT DSL_SAN
       set(DSL_NVCC_STAMP "${_file} ${_time}" CACHE INTERNAL "")
     endif()
   endif()
+  foreach(_file lib/libcublasLt.so.13 include/cublasLt.h)
+    if(DSL_NVCC_TAKEN AND NOT EXISTS ${DSL_TORCH_SITE}/nvidia/cu13/${_file})
+      set(DSL_NVCC_TAKEN "")
+      set(_not_taken "${DSL_TORCH_SITE}/nvidia/cu13/${_file} of torch's wheels is missing")
+    endif()
+  endforeach()
   if(DSL_NVCC_TAKEN)
     if(_not_taken)
       message(STATUS "CUDA: not taken: ${_not_taken}")
@@ -49,7 +55,7 @@ if(DSL_WITH_CUDA AND TARGET dsl::torch_cuda AND TARGET dsl::nccl AND NOT DSL_SAN
       IMPORTED_LOCATION ${DSL_TORCH_SITE}/nvidia/cu13/lib/libcudart.so.13
       INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}")
     add_library(dsl::cudart ALIAS dsl_cudart)
-    # Of torch's wheels as well, headers included.
+    # Of torch's wheels as well; the header is a toolkit's, if there is one.
     add_library(dsl_cublas_lt SHARED IMPORTED)
     set_target_properties(dsl_cublas_lt PROPERTIES
       IMPORTED_LOCATION ${DSL_TORCH_SITE}/nvidia/cu13/lib/libcublasLt.so.13

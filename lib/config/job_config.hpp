@@ -253,7 +253,7 @@ struct Pipeline {      // "pipeline"
 struct Kernels {  // "kernels": the model's operators that ours replace, and rewrites of its graphs
   bool cross_entropy = true, layer_norm = true, bias_gradient = true, weight_gradient = true, residual_gradient = true;
   bool size_arithmetic = true, constants = true, attention_masks = true, grouped_attention = true;
-  bool fused_regions = true, chunked_cross_entropy = false, product_algorithms = true;
+  bool fused_regions = true, chunked_cross_entropy = false, gemm_autotuning = true;
 };
 
 struct Init {  // "init": initializes a model that was exported with --empty

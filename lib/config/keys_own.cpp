@@ -144,9 +144,10 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::kernels, &Kernels::residual_gradient>(
         "kernels.residual_gradient",
         "on GPUs layer norms and generated kernels add the gradient of the residual stream to theirs"),
-    key<&JobConfig::kernels, &Kernels::product_algorithms>("kernels.product_algorithms",
-                                                           "on GPUs linear layers use the algorithms of cuBLASLt that "
-                                                           "are measured as the fastest; false: PyTorch's choice"),
+    key<&JobConfig::kernels, &Kernels::gemm_autotuning>(
+        "kernels.gemm_autotuning",
+        "on GPUs matrix products of trained linear layers use cuBLASLt's algorithms that are measured as the fastest; "
+        "false: PyTorch's choice"),
     key<&JobConfig::kernels, &Kernels::size_arithmetic>(
         "kernels.size_arithmetic", "sizes that a trace computes as tensors are computed as integers"),
     key<&JobConfig::kernels, &Kernels::constants>(

@@ -29,15 +29,15 @@ TEST_CASE("a product with a measured algorithm is as exact as PyTorch's", "[gpu]
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
   const bool is_left_transposed = GENERATE(false, true), is_right_transposed = GENERATE(false, true);
   INFO(type << ", transposed " << is_left_transposed << " " << is_right_transposed);
-  const at::Tensor left = matrix(1040, 776, is_left_transposed, type),
-                   right = matrix(776, 1544, is_right_transposed, type);
-  const at::Tensor bias = at::randn({1544}, at::kCUDA).to(type);
+  const at::Tensor left = matrix(2080, 1552, is_left_transposed, type),
+                   right = matrix(1552, 2056, is_right_transposed, type);
+  const at::Tensor bias = at::randn({2056}, at::kCUDA).to(type);
   const at::Tensor exact = left.to(at::kDouble).mm(right.to(at::kDouble));
   CHECK_FALSE(has_choice({left, right}));  // switched off
   choose_algorithms(true);
   REQUIRE(has_choice({left, right}));
   const Counts before = counts_of_process();
-  at::Tensor out = at::full({1040, 1544}, NAN, left.options());
+  at::Tensor out = at::full({2080, 2056}, NAN, left.options());
   compute({left, right}, out);
   CHECK(distance(out, exact) <= 1.1 * distance(left.mm(right), exact));
   compute({left, right, bias}, out);
@@ -48,7 +48,7 @@ TEST_CASE("a product with a measured algorithm is as exact as PyTorch's", "[gpu]
   at::addmm_out(of_pytorch, of_pytorch, left, right);
   CHECK(distance(out, exact + bias) <= 1.1 * distance(of_pytorch, exact + bias));
   if (type == at::kBFloat16) {
-    at::Tensor sum = at::full({1040, 1544}, NAN, left.options().dtype(at::kFloat));
+    at::Tensor sum = at::full({2080, 2056}, NAN, left.options().dtype(at::kFloat));
     compute({left, right}, sum);
     CHECK(distance(sum, exact) < 2e-6);
     compute({left, right}, sum, /*adds=*/true);
@@ -66,14 +66,14 @@ TEST_CASE("products that cuBLASLt's fast kernels do not take are PyTorch's", "[g
   choose_algorithms(true);
   const auto type = at::kBFloat16;
   CHECK_FALSE(has_choice({matrix(64, 64, false, type), matrix(64, 64, false, type)}));        // too small
-  CHECK_FALSE(has_choice({matrix(1040, 777, false, type), matrix(777, 1544, false, type)}));  // rows of odd bytes
-  CHECK_FALSE(has_choice({matrix(1040, 776, false, at::kFloat), matrix(776, 1544, false, at::kFloat)}));
-  const at::Tensor wide = matrix(1040, 784, false, type), right = matrix(776, 1544, false, type);
-  CHECK(has_choice({wide.narrow(1, 8, 776), right}));
-  CHECK_FALSE(has_choice({wide.narrow(1, 4, 776), right}));  // begins at 8 bytes
-  at::Tensor out = at::empty({1040, 1544}, wide.options());
-  compute({wide.narrow(1, 8, 776), right}, out);
-  const at::Tensor exact = wide.narrow(1, 8, 776).to(at::kDouble).mm(right.to(at::kDouble));
-  CHECK(distance(out, exact) <= 1.1 * distance(wide.narrow(1, 8, 776).mm(right), exact));
+  CHECK_FALSE(has_choice({matrix(2080, 777, false, type), matrix(777, 2056, false, type)}));  // rows of odd bytes
+  CHECK_FALSE(has_choice({matrix(2080, 1552, false, at::kFloat), matrix(1552, 2056, false, at::kFloat)}));
+  const at::Tensor wide = matrix(2080, 1560, false, type), right = matrix(1552, 2056, false, type);
+  CHECK(has_choice({wide.narrow(1, 8, 1552), right}));
+  CHECK_FALSE(has_choice({wide.narrow(1, 4, 1552), right}));  // begins at 8 bytes
+  at::Tensor out = at::empty({2080, 2056}, wide.options());
+  compute({wide.narrow(1, 8, 1552), right}, out);
+  const at::Tensor exact = wide.narrow(1, 8, 1552).to(at::kDouble).mm(right.to(at::kDouble));
+  CHECK(distance(out, exact) <= 1.1 * distance(wide.narrow(1, 8, 1552).mm(right), exact));
   choose_algorithms(false);
 }

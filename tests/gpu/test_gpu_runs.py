@@ -188,7 +188,7 @@ class GpuRuns(unittest.TestCase):
         self.assertGreater(report["matrix_product_flops_per_second"], 1e13)
 
     def test_algorithms_of_products_are_measured_once_on_a_host(self):
-        model = self.env.model("gpt", "script", "--width", "1536", "--heads", "8")
+        model = self.env.model("gpt", "script", "--width", "2048", "--heads", "8")
         config = self.env.config(base_config("gpt", bf16={"enabled": True}))
         measured = re.compile(r"algorithms of (\d+) products measured")
 
@@ -202,10 +202,10 @@ class GpuRuns(unittest.TestCase):
 
         cache = self.env.path("cache")
         first, num_measured = train(cache)
-        self.assertGreater(num_measured, 8)
+        self.assertGreaterEqual(num_measured, 8)
         again, num_measured_again = train(cache)
         self.assertEqual(num_measured_again, 0)
-        by_pytorch, num_measured_off = train(cache, "--set", "kernels.product_algorithms=false")
+        by_pytorch, num_measured_off = train(cache, "--set", "kernels.gemm_autotuning=false")
         self.assertEqual(num_measured_off, 0)
         # bf16; embeddings add their gradients in another order each time.
         self.compare(by_pytorch, first, 2e-2, "measured algorithms of products beside PyTorch's")
@@ -214,7 +214,7 @@ class GpuRuns(unittest.TestCase):
         with open(nowhere, "w"):
             pass
         rows, num_measured = train(nowhere)  # no cache can be there
-        self.assertGreater(num_measured, 8)
+        self.assertGreaterEqual(num_measured, 8)
         self.compare(by_pytorch, rows, 2e-2, "without a cache")
 
     def test_fp16_scales_skips_and_resumes(self):

@@ -10,7 +10,7 @@
 namespace dslaunch::runtime::products {
 namespace {
 
-constexpr int kRoundsOfAll = 4, kRoundsOfBest = 24;
+constexpr int kRoundsOfAll = 3;
 constexpr double kStillClose = 1.1;  // times the fastest's time, after the rounds of all
 constexpr const char* kPyTorch = "pytorch";
 
@@ -22,13 +22,13 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-size_t choose_fastest(size_t num_candidates, double share, const MeasureTurns& microseconds) {
+size_t choose_fastest(size_t num_candidates, int rounds, double share, const MeasureTurns& microseconds) {
   std::vector<size_t> candidates(num_candidates);
   std::iota(candidates.begin(), candidates.end(), size_t{0});
   std::vector<double> medians(num_candidates, std::numeric_limits<double>::infinity());
-  const auto measure = [&](int rounds) {
+  const auto measure = [&](int num_rounds) {
     std::vector<size_t> turns;
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < num_rounds; ++round) {
       turns.insert(turns.end(), candidates.begin(), candidates.end());
       std::rotate(candidates.begin(), candidates.begin() + 1, candidates.end());
     }
@@ -42,7 +42,7 @@ size_t choose_fastest(size_t num_candidates, double share, const MeasureTurns& m
   std::erase_if(candidates,
                 [&](size_t candidate) { return candidate != 0 && medians[candidate] > kStillClose * fastest; });
   std::fill(medians.begin(), medians.end(), std::numeric_limits<double>::infinity());
-  measure(kRoundsOfBest);
+  measure(rounds);
   const auto best = static_cast<size_t>(std::min_element(medians.begin(), medians.end()) - medians.begin());
   return medians[best] < share * medians[0] ? best : 0;
 }

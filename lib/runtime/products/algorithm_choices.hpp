@@ -17,11 +17,12 @@ struct Algorithm {
   bool operator==(const Algorithm&) const = default;
 };
 
-// The candidate that takes the least time, by medians over rounds in which all take turns: the clock of a GPU that runs
-// at its power limit changes within milliseconds. Candidate 0 stays unless another one takes less than `share` of its
-// time. `microseconds(turns)` measures candidates in this order, without a pause, in which the GPU would cool down.
+// The candidate that takes the least time, by medians over `rounds` in which all take turns that are not far behind:
+// the clock of a GPU that runs at its power limit changes within milliseconds. Candidate 0 stays unless another one
+// takes less than `share` of its time. `microseconds(turns)` measures candidates in this order, without a pause, in
+// which the GPU would cool down.
 using MeasureTurns = std::function<std::vector<double>(const std::vector<size_t>& turns)>;
-size_t choose_fastest(size_t num_candidates, double share, const MeasureTurns& microseconds);
+size_t choose_fastest(size_t num_candidates, int rounds, double share, const MeasureTurns& microseconds);
 
 // Nothing: PyTorch's operator.
 using Choice = std::optional<Algorithm>;

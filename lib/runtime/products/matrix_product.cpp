@@ -22,18 +22,19 @@
 namespace dslaunch::runtime::products {
 namespace {
 
-constexpr int64_t kLeastMultiplications = int64_t{1} << 29;  // smaller products are bound by their launches
+constexpr int64_t kLeastMultiplications = int64_t{1} << 32;  // others may take less time than their launches
 // Of PyTorch's time. What a product gains by less in turns with others may be gone between the kernels of a step.
 constexpr double kWorthwhile = 0.96;
 constexpr double kTurnMicroseconds = 400;
 constexpr double kWarmUpMicroseconds = 300'000;
-constexpr double kMaxSeconds = 3;  // of measuring in a process: shapes may change without end
+constexpr double kProductMicroseconds = 80'000;  // of measuring one
+constexpr double kMaxSeconds = 3;                // of a process: shapes may change without end
 
 std::atomic<bool> g_is_on = false;
 
 // How cuBLASLt sees a matrix: one stride is 1, the other one its leading dimension.
 struct Layout {
-  bool is_by_columns = false;
+  bool is_column_major = false;
   int64_t leading = 0;
 };
 
@@ -61,9 +62,9 @@ Key key_of(const MatrixProduct& product, const at::Tensor& out) {
           product.left.size(0),
           product.right.size(1),
           product.left.size(1),
-          left.is_by_columns,
+          left.is_column_major,
           left.leading,
-          right.is_by_columns,
+          right.is_column_major,
           right.leading,
           static_cast<int64_t>(product.left.scalar_type()),
           static_cast<int64_t>(out.scalar_type()),
@@ -97,6 +98,11 @@ void with_operators(const MatrixProduct& product, at::Tensor& out, bool adds) {
 
 // Traces and counts of FLOPs see PyTorch's operator for it.
 bool observed(const MatrixProduct& product, const std::function<bool()>& run) {
+  const bool is_linear = product.bias && layout_of(product.right)->is_column_major;
+  if (is_linear) {
+    RECORD_FUNCTION("aten::linear", (std::vector<c10::IValue>{product.left, product.right.t(), *product.bias}));
+    return run();
+  }
   if (product.bias) {
     RECORD_FUNCTION("aten::addmm", (std::vector<c10::IValue>{*product.bias, product.left, product.right}));
     return run();
@@ -137,19 +143,28 @@ class Choices {
       : functions_(comm::cuda_module().table<ProductFunctions>(kProductFunctionsSymbol)),
         files_(generated_kernels::kernel_directory()) {}
 
-  // Nothing: it cannot be measured now.
+  // Nothing: it cannot be measured now, and may be later.
   std::optional<Choice> make(const Key& key, const MatrixProduct& product, const at::Tensor& out, bool adds) {
-    const std::string text = text_of(key, functions_.description(out.device()));
+    const std::string text = text_of(key, description(out.device()));
     if (auto choice = read(text)) return choice;
-    if (functions_.is_capturing(out.device()) || counts_.measuring_seconds > kMaxSeconds) return std::nullopt;
+    if (functions_.is_capturing(out.device())) return std::nullopt;
+    // There is nowhere to measure a sum: `out` has it, and memory for another one may not be there.
+    if (adds || counts_.measuring_seconds > kMaxSeconds) return Choice();
     const auto began = std::chrono::steady_clock::now();
-    Choice choice = measure(product, out, adds);
+    const auto choice = measure(product, out);
     counts_.measuring_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counts_.measured += 1;
+    if (!choice) return Choice();
     if (auto of_other_rank = read(text)) return of_other_rank;  // meanwhile
     // That nothing can be written is said where generated kernels are.
-    if (!generated_kernels::kernel_directory().empty()) (void)files_.write(text, to_text(choice));
+    if (!generated_kernels::kernel_directory().empty()) (void)files_.write(text, to_text(*choice));
     return choice;
+  }
+
+  const std::string& description(at::Device device) {
+    std::string& known = descriptions_[device.index()];
+    if (known.empty()) known = functions_.description(device);
+    return known;
   }
 
   std::optional<Choice> read(const std::string& text) {
@@ -159,24 +174,35 @@ class Choices {
     return choice;
   }
 
-  Choice measure(const MatrixProduct& product, const at::Tensor& out, bool adds) {
+  // Nothing: there is no memory for the workspaces.
+  std::optional<Choice> measure(const MatrixProduct& product, const at::Tensor& out) {
+    try {
+      return fastest(product, out);
+    } catch (const c10::OutOfMemoryError&) {
+      return std::nullopt;
+    }
+  }
+
+  Choice fastest(const MatrixProduct& product, at::Tensor out) {
     const at::DisableRecordFunctionGuard unseen;
-    at::Tensor into = adds ? at::zeros_like(out) : out;
-    auto algorithms = functions_.algorithms(product, into);
-    std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_.run(product, into, adds, each); });
+    auto algorithms = functions_.algorithms(product, out);
+    std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_.run(product, out, false, each); });
     const auto work = [&](size_t candidate) {
-      if (candidate == 0) return with_operators(product, into, adds);
-      functions_.run(product, into, adds, algorithms[candidate - 1]);
+      if (candidate == 0) return with_operators(product, out, /*adds=*/false);
+      functions_.run(product, out, /*adds=*/false, algorithms[candidate - 1]);
     };
     const double once = microseconds({0, 0}, 1, work, out.device()).back();
     if (counts_.measured == 0) {  // until the clock is that of a busy GPU
       microseconds({0}, static_cast<int>(kWarmUpMicroseconds / once) + 1, work, out.device());
     }
     const int repeats = std::clamp(static_cast<int>(kTurnMicroseconds / once), 1, 20);
-    const size_t fastest = choose_fastest(algorithms.size() + 1, kWorthwhile, [&](const std::vector<size_t>& turns) {
+    const auto num_candidates = algorithms.size() + 1;
+    const double round = static_cast<double>(num_candidates) * repeats * once;
+    const int rounds = std::clamp(static_cast<int>(kProductMicroseconds / round), 3, 24);
+    const size_t best = choose_fastest(num_candidates, rounds, kWorthwhile, [&](const std::vector<size_t>& turns) {
       return microseconds(turns, repeats, work, out.device());
     });
-    return fastest == 0 ? Choice() : Choice(algorithms[fastest - 1]);
+    return best == 0 ? Choice() : Choice(algorithms[best - 1]);
   }
 
   std::vector<double> microseconds(const std::vector<size_t>& turns, int repeats,
@@ -194,6 +220,7 @@ class Choices {
   const generated_kernels::KernelFiles files_;
   std::mutex mutex_;
   std::map<Key, Choice> choices_;
+  std::map<c10::DeviceIndex, std::string> descriptions_;
   Counts counts_;
 };
 

@@ -1,7 +1,7 @@
-// Products of matrices on GPUs with the algorithm that is the fastest there. cuBLASLt has several for each product, and
-// its heuristics do not always name the fastest first. The first time that a process meets a product, it measures them
-// in turns beside PyTorch's operator. The choice is kept in the user's cache, beside generated kernels, so that later
-// processes on this host take the same one: algorithms may differ in the last bits.
+// Products of matrices (GEMM) on GPUs with the algorithm that is the fastest there. cuBLASLt has several for each
+// product, and its heuristics do not always name the fastest first. The first time that a process meets a product, it
+// measures them in turns beside PyTorch's operator (autotuning). The choice is kept in the user's cache, beside
+// generated kernels, so that later processes on this host take the same one: algorithms may differ in the last bits.
 //
 // Any thread. Products are enqueued on the current stream.
 #pragma once
@@ -22,8 +22,8 @@ void choose_algorithms(bool is_on);
 // it.
 bool has_choice(const MatrixProduct& product);
 
-// The product in `out` [m, n], contiguous: of the factors' type, or of fp32 if these are bf16 (on the CPU: of any two
-// types). `adds`, without a bias: to what is there. Not differentiable.
+// The product in `out` [m, n], contiguous: of the factors' type, or of fp32 (on the CPU: of any two types). `adds`,
+// without a bias: to what is there (beta = 1). Not differentiable.
 void compute(const MatrixProduct& product, at::Tensor out, bool adds = false);
 
 struct Counts {

@@ -35,11 +35,12 @@ at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const st
   const at::Tensor matrix = is_out_in ? weight.t() : weight;
   auto sizes = input.sizes().vec();
   sizes.back() = matrix.size(1);
-  if (at::Tensor out = chosen({as_rows(input), matrix, bias}, sizes); out.defined()) return out;
+  const at::Tensor rows = as_rows(input);
+  if (at::Tensor out = chosen({rows, matrix, bias}, sizes); out.defined()) return out;
   if (is_folded && !is_out_in && !bias) return at::matmul(input, weight);
   if (input.dim() == 2 && !is_out_in) return at::addmm(*bias, input, weight);
   if (is_folded) return at::linear(input, is_out_in ? weight : weight.t(), bias);
-  at::Tensor out = as_rows(input).mm(matrix).view(sizes);
+  at::Tensor out = rows.mm(matrix).view(sizes);
   return bias ? out.add_(*bias) : out;
 }
 

@@ -1,5 +1,5 @@
-// Products by cuBLASLt. Part of the CUDA module. Row-major matrices are the transposed ones of cuBLASLt, which counts
-// by columns: out^T = right^T * left^T.
+// Products by cuBLASLt. Part of the CUDA module. Row-major matrices are the transposed ones of cuBLASLt, which is
+// column-major: out^T = right^T * left^T.
 #include "runtime/products/product_functions.hpp"
 
 #include <ATen/ATen.h>
@@ -38,11 +38,11 @@ cudaDataType_t data_type(const at::Tensor& matrix) {
 }
 
 cublasLtMatrixLayoutOpaque_t layout_of(const at::Tensor& matrix) {
-  const bool is_by_columns = matrix.stride(1) != 1;
-  const auto across = static_cast<uint64_t>(matrix.size(is_by_columns ? 0 : 1));
-  const auto along = static_cast<uint64_t>(matrix.size(is_by_columns ? 1 : 0));
+  const bool is_column_major = matrix.stride(1) != 1;
+  const auto across = static_cast<uint64_t>(matrix.size(is_column_major ? 0 : 1));
+  const auto along = static_cast<uint64_t>(matrix.size(is_column_major ? 1 : 0));
   cublasLtMatrixLayoutOpaque_t layout;
-  check(cublasLtMatrixLayoutInit(&layout, data_type(matrix), across, along, matrix.stride(is_by_columns ? 1 : 0)),
+  check(cublasLtMatrixLayoutInit(&layout, data_type(matrix), across, along, matrix.stride(is_column_major ? 1 : 0)),
         "cublasLtMatrixLayoutInit");
   return layout;
 }
@@ -74,7 +74,7 @@ struct Descriptors {
   }
 };
 
-// Split sums are added in fp32, in a fixed order.
+// Split-K sums are added in fp32, in a fixed order.
 cublasLtMatmulPreferenceOpaque_t preference() {
   cublasLtMatmulPreferenceOpaque_t out;
   check(cublasLtMatmulPreferenceInit(&out), "cublasLtMatmulPreferenceInit");

@@ -16,7 +16,7 @@ struct SlowingDevice {
   double slowdown = 1;
 
   size_t choose() {
-    return choose_fastest(microseconds.size(), kShare, [&](const std::vector<size_t>& turns) {
+    return choose_fastest(microseconds.size(), /*rounds=*/8, kShare, [&](const std::vector<size_t>& turns) {
       std::vector<double> out;
       for (const size_t candidate : turns) {
         calls[candidate] += 1;
