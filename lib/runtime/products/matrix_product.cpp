@@ -174,7 +174,7 @@ class Choices {
     return choice;
   }
 
-  // Nothing: there is no memory for the workspaces.
+  // Nothing: the memory for workspaces does not suffice.
   std::optional<Choice> measure(const MatrixProduct& product, const at::Tensor& out) {
     try {
       return fastest(product, out);
