@@ -72,6 +72,11 @@ std::optional<model::LayerMeasurement> measure(const std::string& path, const co
   return std::nullopt;
 }
 
+// Timings choose differently from one host to the next.
+void switch_autotuning(const config::JobConfig& config) {
+  products::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
+}
+
 }  // namespace
 
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
@@ -103,7 +108,7 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
 }
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
-  products::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
+  switch_autotuning(config);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   auto model = model::script::load_script_model(path, config.units, passes_of(config, precision, device));
   if (config.init) take_pretrained_values(*model, *config.init, path);
@@ -114,7 +119,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
                                          int num_stages, int stage,
                                          const std::optional<model::LayerMeasurement>& measurement) {
   if (num_stages == 1) return load_model(path, config, device);
-  products::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
+  switch_autotuning(config);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   const model::StageOptions options{
       .num_stages = num_stages,
