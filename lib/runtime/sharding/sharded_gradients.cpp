@@ -1,6 +1,7 @@
 // Stages 2 and 3: the gradients of a call are reduced immediately from a bucket and delivered. There are two buckets:
 // backward fills one while the other is being reduced. A call may reserve one for a group of its unit, to write
-// products into it while its backward runs; all other groups then go through the other one.
+// products into it while its backward runs, or else the largest group has one; all other groups then go through the
+// other one. The largest group is reduced last, so that the bucket of the others is free first, for the next unit.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -18,6 +19,15 @@
 namespace dslaunch::runtime {
 namespace {
 
+// By unit, from the smallest to the largest: the same order on all ranks.
+std::vector<std::vector<int>> ascending_groups(const ParameterTable& table, std::span<const FlatGroup> groups) {
+  auto out = groups_by_unit(table, groups);
+  for (auto& of_unit : out) {
+    std::ranges::stable_sort(of_unit, {}, [&](int group) { return groups[group].padded_numel; });
+  }
+  return out;
+}
+
 class ShardedGradients final : public GradientReduction {
  public:
   ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, GradientSink& sink,
@@ -28,7 +38,7 @@ class ShardedGradients final : public GradientReduction {
         streams_(streams),
         data_group_(data_group),
         locations_(locate_parameters(table, groups)),
-        groups_of_unit_(groups_by_unit(table, groups)),
+        groups_of_unit_(ascending_groups(table, groups)),
         is_delivered_(groups.size()),
         open_calls_(table.units.size()) {
     for (size_t i = 0; i < groups_.size(); ++i) {
@@ -88,7 +98,8 @@ class ShardedGradients final : public GradientReduction {
  private:
   struct Bucket {
     at::Tensor bytes;
-    StreamMark is_free;  // the end of its last reduction
+    StreamMark is_free;          // the end of its last reduction
+    int64_t last_reduction = 0;  // its number
   };
   struct GroupInBucket {
     int group = 0;
@@ -110,8 +121,13 @@ class ShardedGradients final : public GradientReduction {
 
   void reduce_unit(int unit, const std::vector<at::Tensor>& gradients, bool others_may_follow) {
     const bool is_last = in_last_step_ && open_calls_[unit] == 0 && !others_may_follow;
-    for (int group : groups_of_unit_[unit]) reduce(group, gradients, is_last);
+    const auto& groups = groups_of_unit_[unit];
+    if (!reserved_ && !groups.empty()) reserved_ = begin_bucket(groups.back());
+    for (int group : groups) reduce(group, gradients, is_last);
   }
+
+  // Whose last reduction was issued first.
+  size_t earliest_bucket() const { return buckets_[0].last_reduction <= buckets_[1].last_reduction ? 0 : 1; }
 
   // The bucket that is reserved for the group, or a free one.
   GroupInBucket take_bucket(int group) {
@@ -121,9 +137,7 @@ class ShardedGradients final : public GradientReduction {
 
   GroupInBucket begin_bucket(int index) {
     const FlatGroup& group = groups_[index];
-    if (reserved_ && reserved_->bucket == next_bucket_) next_bucket_ = (next_bucket_ + 1) % buckets_.size();
-    const size_t bucket = next_bucket_;
-    next_bucket_ = (next_bucket_ + 1) % buckets_.size();
+    const size_t bucket = reserved_ ? 1 - reserved_->bucket : earliest_bucket();
     streams_.wait(buckets_[bucket].is_free);
     const at::Tensor bytes = buckets_[bucket].bytes.narrow(0, 0, num_bytes(group));
     return {index, bucket, bytes.view(wire_dtype(group, options_)), std::vector<bool>(group.segments.size())};
@@ -138,6 +152,7 @@ class ShardedGradients final : public GradientReduction {
     is_delivered_[index] = true;
     sink_.prepare(index, /*room=*/{});
     streams_.wait(SideStream::kReduction, streams_.mark());
+    buckets_[own.bucket].last_reduction = ++num_reductions_;
     buckets_[own.bucket].is_free =
         streams_.run(SideStream::kReduction, [&] { sink_.deliver(index, reduced(index, wire), is_first, is_last); });
   }
@@ -184,7 +199,8 @@ class ShardedGradients final : public GradientReduction {
   bool in_last_step_ = false;       // the last accumulation step
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
   std::array<Bucket, kNumGradientBuckets> buckets_;
-  size_t next_bucket_ = 0;
+  static_assert(kNumGradientBuckets == 2);
+  int64_t num_reductions_ = 0;
   std::optional<GroupInBucket> reserved_;  // of a call whose backward is running
 };
 

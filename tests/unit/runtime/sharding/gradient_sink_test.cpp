@@ -105,6 +105,46 @@ using Events = std::vector<std::string>;
 
 }  // namespace
 
+TEST_CASE("stages 2 and 3 fill one bucket while a unit's largest group is reduced from the other",
+          "[runtime][gradient_sink]") {
+  // Who reads a slice after deliver(), as copies to the host do, keeps its bucket busy.
+  class BucketsOfSlices final : public GradientSink {
+   public:
+    void prepare(int, const at::Tensor&) override {}
+    void deliver(int group, const at::Tensor& slice, bool, bool) override {
+      order.push_back(group);
+      buckets.push_back(slice.const_data_ptr());
+    }
+    void finish() override {}
+    void release() override {}
+    std::vector<int> order;
+    std::vector<const void*> buckets;
+  };
+  ParameterTable table;
+  for (int i = 0; i < 6; ++i) {
+    const int64_t numel = i % 2 == 0 ? 640 : 4;
+    table.parameters.push_back({fmt::format("p{}", i), {numel}, numel, at::kFloat, true, i / 2, {}});
+  }
+  table.units = {{"", {0, 1}}, {"a", {2, 3}}, {"b", {4, 5}}};
+  ShardingOptions options;
+  options.stage = 2;
+  options.compute_dtypes.assign(6, at::kFloat);
+  const auto groups = plan_flat_groups(table, {.compute_dtypes = options.compute_dtypes, .max_group_numel = 1});
+  test::ThreadCommunicator alone{std::make_shared<test::ThreadGroup>(1), 0};
+  StepStreams streams{at::kCPU, false};
+  BucketsOfSlices sink;
+  const auto reduction = make_sharded_gradients(table, groups, sink, options, streams, alone);
+  const bool is_written = GENERATE(true, false);
+  reduction->begin_accumulation_step(/*is_last=*/true);
+  for (int unit : {2, 1, 0}) {
+    reduction->expect(unit);
+    if (is_written) REQUIRE(reduction->destination(unit, 0, at::kFloat));
+    reduction->take(unit, {is_written ? at::Tensor() : at::ones({640}), at::ones({4})}, /*others_may_follow=*/false);
+  }
+  CHECK(sink.order == std::vector{5, 4, 3, 2, 1, 0});
+  for (size_t large : {3, 5}) CHECK(sink.buckets[large] != sink.buckets[large - 2]);
+}
+
 TEST_CASE("stages 0 and 1 deliver each group once, from the last unit to the root", "[runtime][gradient_sink]") {
   Example example(GENERATE(0, 1));
   const auto reduction = example.reduction();
