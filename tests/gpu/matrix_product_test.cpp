@@ -3,7 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
 
+#include "comm/modules.hpp"
+#include "runtime/products/product_functions.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
@@ -23,6 +27,43 @@ at::Tensor matrix(int64_t rows, int64_t columns, bool is_transposed, at::ScalarT
 }
 
 }  // namespace
+
+TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]") {
+  if (!test::has_device()) return;
+  const auto& functions = comm::cuda_module().table<ProductFunctions>(kProductFunctionsSymbol);
+  const auto type = GENERATE(at::kBFloat16, at::kHalf);
+  const bool is_left_transposed = GENERATE(false, true), is_right_transposed = GENERATE(false, true);
+  // The second one has few tiles and a long sum, for which split-K algorithms are proposed.
+  const int64_t rows = GENERATE(2080, 264), inner = rows == 264 ? 20'808 : 1552, columns = rows == 264 ? 392 : 2056;
+  const at::Tensor left = matrix(rows, inner, is_left_transposed, type),
+                   right = matrix(inner, columns, is_right_transposed, type);
+  const at::Tensor bias = at::randn({columns}, at::kCUDA).to(type);
+  const at::Tensor exact = left.to(at::kDouble).mm(right.to(at::kDouble));
+  const auto check = [&](const MatrixProduct& product, at::ScalarType out_type, bool adds) {
+    at::Tensor out = at::empty({rows, columns}, left.options().dtype(out_type));
+    const at::Tensor expected = adds || product.bias ? exact + bias : exact;
+    // Without split-K cuBLASLt rounds the product before it adds the sum that is there.
+    const at::Tensor rounded = adds ? exact.to(out_type).to(at::kDouble) + bias : expected;
+    // Tensor cores truncate where they add in fp32.
+    const double bound = 1.02 * distance(rounded.to(out_type), expected) + 2e-6 + static_cast<double>(inner) * 0x1p-31;
+    int num_run = 0;
+    for (const auto& algorithm : functions.algorithms(product, out)) {
+      INFO(type << " to " << out_type << ", rows " << rows << ", transposed " << is_left_transposed << " "
+                << is_right_transposed << ", bias " << product.bias.has_value() << ", adds " << adds << ", algorithm "
+                << to_text(algorithm));
+      adds ? out.copy_(bias.expand_as(out)) : out.fill_(NAN);
+      if (!functions.run(product, out, adds, algorithm)) continue;
+      num_run += 1;
+      CHECK(distance(out, expected) <= bound);
+    }
+    CHECK(num_run >= 2);
+  };
+  for (const auto out_type : {type, at::kFloat}) {
+    check({left, right}, out_type, /*adds=*/false);
+    check({left, right}, out_type, /*adds=*/true);
+  }
+  check({left, right, bias}, type, /*adds=*/false);
+}
 
 TEST_CASE("a product with a measured algorithm is as exact as PyTorch's", "[gpu][products]") {
   if (!test::has_device()) return;

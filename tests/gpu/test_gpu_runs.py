@@ -210,6 +210,12 @@ class GpuRuns(unittest.TestCase):
         # bf16; embeddings add their gradients in another order each time.
         self.compare(by_pytorch, first, 2e-2, "measured algorithms of products beside PyTorch's")
         self.compare(by_pytorch, again, 2e-2, "algorithms of products from the cache")
+        kernels = os.path.join(cache, "dslaunch/kernels")
+        for name in os.listdir(kernels):
+            os.truncate(os.path.join(kernels, name), os.path.getsize(os.path.join(kernels, name)) // 2)
+        rows, num_measured = train(cache)
+        self.assertGreaterEqual(num_measured, 8)
+        self.compare(by_pytorch, rows, 2e-2, "with a damaged cache")
         nowhere = self.env.path("a_file")
         with open(nowhere, "w"):
             pass

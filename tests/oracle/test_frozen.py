@@ -95,6 +95,8 @@ class Checkpoints(FrozenTest):
 class EightBits(FrozenTest):
     def test_frozen_weights_in_8_bits(self):
         """A weight is off by at most 1/254 of the largest one of its block; the checkpoint has the exact ones."""
+        if MAX_RANKS == 1:
+            self.skipTest("on one rank nothing is sharded, and nothing is rounded")
         exact, _, _ = self.train(self.config())
         zero = {**STAGE_3, "zero_quantized_nontrainable_weights": True}
         rows, folder, text = self.train(self.config(zero, checkpoint={"at_end": True}), extra=["--verify", "4"])
