@@ -232,6 +232,7 @@ struct Checkpoint {
 
 struct Recomputation {  // "activation_checkpointing"
   bool enabled = false;
+  bool selective = false;                     // outputs of fused regions, independent of the others
   std::optional<int64_t> number_checkpoints;  // groups of blocks; empty: every block by itself
   bool cpu_checkpointing = false, contiguous_memory_optimization = false;
   bool synchronize_checkpoint_boundary = false, profile = false;

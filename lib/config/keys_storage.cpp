@@ -12,6 +12,10 @@ constexpr KeySpec kRows[] = {
         "recompute blocks in backward instead of storing activations; null: on when a key of the section asks "
         "for something")
         .unset(),
+    key<&JobConfig::recomputation, &Recomputation::selective>(
+        "activation_checkpointing.selective",
+        "on GPUs outputs of norms and activation functions that linear layers read are recomputed in backward; "
+        "independent of the section's other keys"),
     key<&JobConfig::recomputation, &Recomputation::number_checkpoints>(
         "activation_checkpointing.number_checkpoints",
         "the blocks are split evenly into so many groups, each recomputed as a whole; null: each block by itself")

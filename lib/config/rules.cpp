@@ -187,6 +187,10 @@ void apply_recomputation_rules(Settings& settings, const ModelDefaults& model) {
       settings.solve("units", Value::of_array(std::move(units)), kModelOrigin);
     }
   }
+  if (is_true("selective") && !settings.boolean("kernels.fused_regions")) {
+    settings.note(section + "selective",
+                  "'activation_checkpointing.selective' has no effect: \"kernels.fused_regions\" is false");
+  }
   if (is_true("partition_activations")) {
     settings.note(section + "partition_activations",
                   "'activation_checkpointing.partition_activations' has no effect: there is no tensor parallelism");

@@ -1,16 +1,19 @@
 // Generated kernels against the reference on the CPU, and regions in models against PyTorch's own operators. Without a
 // CUDA device they are skipped. `[.bench]` prints what kernels move in a second.
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/script.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/residual_gradients.hpp"
 #include "runtime/model/regions/region_derivative.hpp"
 #include "runtime/model/regions/region_finder.hpp"
@@ -87,14 +90,21 @@ void check_both_ways(const Region& region, const Sizes& leading, const Tensors& 
   const auto backward = derive_backward(region, std::vector<bool>(region.inputs.size(), true),
                                         std::vector<bool>(region.outputs.size(), true));
   if (backward.region.outputs.empty()) return;
-  Tensors sources;
-  for (const auto& source : backward.sources) {
-    using From = BackwardSource::From;
-    sources.push_back(source.from == From::kInput    ? inputs[source.index]
-                      : source.from == From::kOutput ? outputs[source.index]
-                                                     : at::randn_like(outputs[source.index]));
+  const auto tensors_of = [&](const std::vector<BackwardSource>& sources) {
+    Tensors out;
+    for (const auto& source : sources) {
+      using From = BackwardSource::From;
+      out.push_back(source.from == From::kInput    ? inputs[source.index]
+                    : source.from == From::kOutput ? outputs[source.index]
+                                                   : at::randn_like(outputs[source.index]));
+    }
+    return out;
+  };
+  check_kernel(backward.region, leading, tensors_of(backward.sources));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto again = derive_recomputation(region, i, backward.sources);
+    if (again) check_kernel(again->region, leading, tensors_of(again->sources));
   }
-  check_kernel(backward.region, leading, sources);
 }
 
 constexpr char kRmsNorm[] = R"(
@@ -302,6 +312,44 @@ def forward(self, x, weight, matrix):
         CHECK(distance(ours[i], exact[i]) <= std::max(least, 1.25 * distance(theirs[i], exact[i])));
       }
     }
+  }
+}
+
+TEST_CASE("region kernels: a product that computes its input again has the same gradients in less memory") {
+  if (!has_device()) return;
+  namespace fused = dslaunch::runtime::model::fused;
+  const int64_t rows = 300, width = 768, columns = 96;
+  for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    Region region{.num_leading_dims = 2};
+    Builder build(region);
+    const Id x = build.input({dtype, width, {true, true}}), scale = build.input({dtype, width, {false, false}});
+    const Id mean = build.row_mean(build.power(x, 2));
+    const Id inverse = build.unary(Op::kRsqrt, build.binary(Op::kAdd, mean, build.constant(1e-5)));
+    region.outputs.push_back({build.binary(Op::kMultiply, build.binary(Op::kMultiply, x, inverse), scale), dtype});
+    at::manual_seed(5);
+    const Tensors values{at::randn({2, rows, width}), at::randn({width}), at::randn({columns, width}),
+                         at::randn({columns})};
+    std::array<int64_t, 2> bytes{};
+    std::array<Tensors, 2> gradients;
+    for (const size_t is_offered : {0, 1}) {
+      const std::vector<size_t> offered(is_offered, 0);
+      const auto plan = c10::make_intrusive<RegionPlan>(
+          region, Sizes{2, rows}, std::vector<RegionPlan::Result>{{{2, rows, width}, {rows * width, width, 1}}},
+          std::vector<size_t>{}, offered);
+      const Tensors in = leaves(values, dtype);
+      const auto requested = [] {
+        constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        return at::getDeviceAllocator(at::kCUDA)->getDeviceStats(0).requested_bytes[kAll].current;
+      };
+      const int64_t before = requested();
+      const at::Tensor out =
+          fused::fused_linear(run_region(plan, {in[0], in[1]})[0], in[2], in[3], {.sums_bias = true});
+      bytes[is_offered] = requested() - before;
+      gradients[is_offered] = torch::autograd::grad({out.sum()}, in);
+    }
+    INFO(at::toString(dtype));
+    CHECK(bytes[0] - bytes[1] == 2 * rows * width * static_cast<int64_t>(c10::elementSize(dtype)));
+    for (size_t i = 0; i < values.size(); ++i) CHECK(at::equal(gradients[0][i], gradients[1][i]));
   }
 }
 

@@ -223,6 +223,16 @@ class GpuRuns(unittest.TestCase):
         self.assertGreaterEqual(num_measured, 8)
         self.compare(by_pytorch, rows, 2e-2, "without a cache")
 
+    def test_selective_recomputation_changes_no_bit(self):
+        model, data = self.env.model("gpt", "script", "--width", "512", "--heads", "8"), self.env.data("gpt")
+        for changes in ({}, {"graph_harvesting": True}, {"activation_checkpointing": {"enabled": True}}):
+            rows = {}
+            for selective in (False, True):
+                section = {**changes.get("activation_checkpointing", {}), "selective": selective}
+                config = base_config("gpt", deterministic=True, **{**changes, "activation_checkpointing": section})
+                rows[selective] = self.env.train(model, data, config, 1, 8)[0]
+            self.compare(rows[False], rows[True], 0, f"selective recomputation, {changes}")
+
     def test_fp16_scales_skips_and_resumes(self):
         """The scale starts far too high: the first steps are skipped on the device, one step before the host knows. Rates
         and bias correction count the applied steps, and a resumed run is the uninterrupted one bit by bit."""

@@ -14,6 +14,7 @@ struct GraphPassOptions {
   // With kernels.chunked_cross_entropy. The device of the run is not known to the graphs yet; off on CPUs, where the
   // same numbers take as long and round otherwise.
   bool chunks_cross_entropy = false;
+  bool recomputes_outputs = false;  // of fused regions: activation_checkpointing.selective
 };
 
 }  // namespace dslaunch::runtime::model

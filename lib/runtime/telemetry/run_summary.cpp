@@ -53,7 +53,11 @@ std::string precision_text(const RunDescription& run, const config::JobConfig& c
   if (zero.offload_param.device != config::OffloadDevice::kNone) {
     text += fmt::format(", parameters in {}", place_of(zero.offload_param.device));
   }
-  if (config.recomputation.enabled) text += "; activations are recomputed";
+  if (config.recomputation.enabled) {
+    text += "; activations are recomputed";
+  } else if (config.recomputation.selective) {
+    text += "; selective recomputation";
+  }
   return text;
 }
 

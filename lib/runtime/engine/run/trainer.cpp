@@ -419,6 +419,9 @@ class Training {
   }
 
   void switch_on_recomputation() {
+    if (config_.recomputation.selective && device_.is_cpu() && groups_.world.rank() == 0) {
+      log::info("'activation_checkpointing.selective' has no effect on CPU ranks: it is for generated kernels");
+    }
     if (!config_.recomputation.enabled) return;
     const auto summary = model_->runnable->set_recomputation(setup::recomputation_options(config_, device_));
     if (groups_.world.rank() == 0) log::info("{}", summary);

@@ -56,8 +56,10 @@ std::vector<model::ExampleInput> example_inputs(const std::string& path, const c
 
 model::GraphPassOptions passes_of(const config::JobConfig& config, const precision::PrecisionChoice& precision,
                                   at::Device device) {
-  return {
-      .kernels = config.kernels, .compute_dtype = precision.compute_dtype, .chunks_cross_entropy = device.is_cuda()};
+  return {.kernels = config.kernels,
+          .compute_dtype = precision.compute_dtype,
+          .chunks_cross_entropy = device.is_cuda(),
+          .recomputes_outputs = config.recomputation.selective};
 }
 
 std::optional<model::LayerMeasurement> measure(const std::string& path, const config::JobConfig& config,

@@ -9,6 +9,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/gather_node.hpp"
+#include "runtime/model/units/recomputed_tensor.hpp"
 #include "runtime/products/matrix_product.hpp"
 
 namespace dslaunch::runtime::model::fused {
@@ -44,14 +45,17 @@ at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const st
   return bias ? out.add_(*bias) : out;
 }
 
+bool lies_by_columns(const at::Tensor& input) {
+  return input.dim() == 2 && input.stride(0) == 1 && input.stride(1) == input.size(0);
+}
+
 // In the memory order of the input, as autograd does.
-at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& input, const at::Tensor& weight,
+at::Tensor input_gradient(const at::Tensor& rows, at::IntArrayRef sizes, bool is_by_columns, const at::Tensor& weight,
                           WeightLayout layout) {
   const at::Tensor matrix = layout == WeightLayout::kOutIn ? weight : weight.t();
-  const bool is_by_columns = input.dim() == 2 && input.stride(0) == 1 && input.stride(1) == input.size(0);
   if (is_by_columns) return matrix.t().mm(rows.t()).t();
-  const at::Tensor out = chosen({rows, matrix}, input.sizes());
-  return out.defined() ? out : rows.mm(matrix).view(input.sizes());
+  const at::Tensor out = chosen({rows, matrix}, sizes);
+  return out.defined() ? out : rows.mm(matrix).view(sizes);
 }
 
 // Of the gradients of an output's pieces: that of the output, and its column sums if they are wanted.
@@ -83,7 +87,11 @@ class Product : public torch::autograd::Function<Product> {
   static variable_list forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                                const std::optional<at::Tensor>& bias, bool is_out_in, ProductOptions options,
                                const std::vector<int64_t>& shape, const std::vector<int64_t>& widths) {
-    context->save_for_backward({input, weight});
+    const auto recomputed = units::RecomputedTensor::of(input);
+    if (recomputed) context->saved_data["input"] = c10::IValue::make_capsule(recomputed);
+    context->save_for_backward(recomputed ? variable_list{weight} : variable_list{weight, input});
+    context->saved_data["sizes"] = input.sizes();
+    context->saved_data["is_by_columns"] = lies_by_columns(input);
     context->saved_data["is_out_in"] = is_out_in;
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["sums_bias"] = options.sums_bias;
@@ -96,16 +104,18 @@ class Product : public torch::autograd::Function<Product> {
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &input = saved[0], &weight = saved[1];
+    const at::Tensor& weight = saved[0];
     const auto layout = context->saved_data["is_out_in"].toBool() ? WeightLayout::kOutIn : WeightLayout::kInOut;
     const bool wants_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
     const bool sums_bias = context->saved_data["sums_bias"].toBool();
     const auto [rows, sums] = join(upstream, wants_bias && sums_bias);
     variable_list gradients(7);
     if (context->needs_input_grad(0)) {
-      gradients[0] = input_gradient(rows, input, weight, layout);
+      const auto sizes = context->saved_data["sizes"].toIntVector();
+      gradients[0] = input_gradient(rows, sizes, context->saved_data["is_by_columns"].toBool(), weight, layout);
     }
     if (context->needs_input_grad(1)) {
+      const at::Tensor input = saved.size() == 2 ? saved[1] : recomputed_input(*context);
       gradients[1] = weight_gradient({input, rows, layout}, weight, context->saved_data["writes_gradient"].toBool());
     }
     if (wants_bias) gradients[2] = sums_bias ? sums : rows.sum(0);
@@ -113,6 +123,11 @@ class Product : public torch::autograd::Function<Product> {
   }
 
  private:
+  static at::Tensor recomputed_input(AutogradContext& context) {
+    return c10::static_intrusive_pointer_cast<units::RecomputedTensor>(context.saved_data["input"].toCapsule())
+        ->value();
+  }
+
   // Undefined if the unit's call has taken it.
   static at::Tensor weight_gradient(const units::WeightProduct& product, const at::Tensor& weight, bool may_write) {
     const auto gathered = units::gathered_parameter(weight);

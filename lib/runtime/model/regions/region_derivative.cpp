@@ -16,6 +16,10 @@ bool is_floating(at::ScalarType dtype) {
   return dtype != at::kBool;
 }
 
+bool varies(const Input& input) {
+  return std::find(input.varies.begin(), input.varies.end(), true) != input.varies.end();
+}
+
 class Derivation {
  public:
   Derivation(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given)
@@ -39,6 +43,32 @@ class Derivation {
     }
   }
 
+  // Of a derivation without gradients.
+  std::optional<Recomputation> recompute(size_t output, const std::vector<BackwardSource>& kept) {
+    const auto is_kept = [&](const BackwardSource& source) {
+      return std::find(kept.begin(), kept.end(), source) != kept.end();
+    };
+    const Output& result = forward_.outputs[output];
+    if (result.rows != Rows::kKeep || !is_floating(result.dtype) || is_kept({From::kOutput, output})) return {};
+    for (auto& read : output_of_) {
+      if (read && !is_kept({From::kOutput, *read})) read.reset();
+    }
+    output_of_[static_cast<size_t>(result.value)].reset();
+    out_.region.outputs = {{value(result.value), result.dtype}};
+    out_.region = without_unused(out_.region);
+    drop_unread_inputs();
+    int64_t row_bytes = 0;
+    for (size_t i = 0; i < out_.sources.size(); ++i) {
+      const Input& input = out_.region.inputs[i];
+      if (!varies(input)) continue;
+      if (!is_kept(out_.sources[i])) return {};
+      row_bytes += input.width * static_cast<int64_t>(c10::elementSize(input.dtype));
+    }
+    const int64_t own_bytes = forward_.node(result.value).width * static_cast<int64_t>(c10::elementSize(result.dtype));
+    if (row_bytes > 2 * own_bytes) return {};
+    return Recomputation{std::move(out_.region), std::move(out_.sources)};
+  }
+
   Backward run(const std::vector<bool>& wanted) {
     for (size_t i = forward_.nodes.size(); i-- > 0;) {
       if (gradients_[i] && on_path_[i]) propagate(static_cast<Id>(i), *gradients_[i]);
@@ -47,9 +77,8 @@ class Derivation {
       const auto& node = forward_.nodes[i];
       if (node.op != Op::kInput || !wanted[static_cast<size_t>(node.index)] || !gradients_[i]) continue;
       const auto& input = forward_.inputs[static_cast<size_t>(node.index)];
-      const bool varies = std::find(input.varies.begin(), input.varies.end(), true) != input.varies.end();
       // An input of one row gets the sum over all rows; where there is one row in all, that sum is the row itself.
-      const Output output{*gradients_[i], input.dtype, varies ? Rows::kKeep : Rows::kSum};
+      const Output output{*gradients_[i], input.dtype, varies(input) ? Rows::kKeep : Rows::kSum};
       auto& outputs = out_.region.outputs;
       const auto place = static_cast<size_t>(std::find(outputs.begin(), outputs.end(), output) - outputs.begin());
       if (place == outputs.size()) outputs.push_back(output);
@@ -310,6 +339,12 @@ class Derivation {
 
 Backward derive_backward(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given) {
   return Derivation(forward, wanted, given).run(wanted);
+}
+
+std::optional<Recomputation> derive_recomputation(const Region& forward, size_t output,
+                                                  const std::vector<BackwardSource>& kept) {
+  const std::vector<bool> no_input(forward.inputs.size()), no_output(forward.outputs.size());
+  return Derivation(forward, no_input, no_output).recompute(output, kept);
 }
 
 }  // namespace dslaunch::runtime::model::regions

@@ -1,5 +1,6 @@
 // The backward of a region as a region. Pure.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "runtime/model/regions/region_ir.hpp"
@@ -28,5 +29,16 @@ struct Backward {
 // of it. Nothing is saved but inputs and outputs, which exist anyway: what else backward needs of the forward's values
 // it computes again, from outputs where it can, because a kernel that is bound by memory has time for that.
 Backward derive_backward(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given);
+
+struct Recomputation {
+  Region region;                        // of one output
+  std::vector<BackwardSource> sources;  // by input of `region`; none is a gradient
+};
+
+// An output again, from what backward keeps anyway (`kept`) and inputs of a single row. An output that is kept stands
+// for its value, as in backward, although it is rounded. Nothing: it would take more than that, is kept itself, or
+// takes reading more than twice its own bytes.
+std::optional<Recomputation> derive_recomputation(const Region& forward, size_t output,
+                                                  const std::vector<BackwardSource>& kept);
 
 }  // namespace dslaunch::runtime::model::regions

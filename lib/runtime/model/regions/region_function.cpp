@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/regions/region_reference.hpp"
+#include "runtime/model/units/recomputed_tensor.hpp"
 
 namespace dslaunch::runtime::model::regions {
 namespace {
@@ -38,13 +39,9 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
       if (!at::isFloatingType(region.outputs[i].dtype)) not_differentiable.push_back(outputs[i]);
     }
     context->mark_non_differentiable(not_differentiable);
-    // What the backward of all results reads is enough for that of some of them.
-    const auto& all = plan->backward(wanted(inputs), std::vector<bool>(plan->num_results(), true));
     variable_list saved;
-    for (const auto& source : all.backward.sources) {
-      if (source.from != From::kGradient) {
-        saved.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
-      }
+    for (const auto& source : plan->kept(wanted(inputs)).sources) {
+      saved.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
     }
     context->save_for_backward(saved);
     context->saved_data["wanted"] = to_list(wanted(inputs));
@@ -61,16 +58,7 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     std::vector<bool> given;
     for (const auto& gradient : upstream) given.push_back(gradient.defined());
     auto& chosen = plan->backward(wanted, given);
-    const auto& all = plan->backward(wanted, std::vector<bool>(upstream.size(), true));
-    const auto saved = context->get_saved_variables();
-    std::vector<at::Tensor> sources;
-    for (const auto& source : chosen.backward.sources) {
-      if (source.from == From::kGradient) {
-        sources.push_back(upstream[source.index]);
-      } else {
-        sources.push_back(saved[place_of(source, all.backward)]);
-      }
-    }
+    const auto sources = sources_of(chosen.backward.sources, plan->kept(wanted), *context, upstream);
     variable_list out(wanted.size() + 1);  // the plan has none
     if (chosen.backward.region.outputs.empty()) return out;
     const auto gradients = at::GradMode::is_enabled()  // second-order gradients are wanted
@@ -85,36 +73,53 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     return out;
   }
 
- private:
+  // Before the backward. With history, if gradients are enabled.
+  static at::Tensor recompute(AutogradContext& context, RegionPlan& plan, size_t output) {
+    const auto& kept = plan.kept(from_list(context.saved_data["wanted"]));
+    auto& again = *kept.recomputations.at(output);
+    const auto sources = sources_of(again.recomputation.sources, kept, context, {});
+    if (at::GradMode::is_enabled()) return run_reference(again.recomputation.region, sources, plan.leading())[0];
+    return plan.run_recomputation(output, again, sources);
+  }
+
   static std::vector<bool> wanted(at::TensorList inputs) {
     std::vector<bool> out;
     for (const auto& input : inputs) out.push_back(input.requires_grad());
     return out;
   }
+
+ private:
   static std::vector<int64_t> to_list(const std::vector<bool>& flags) { return {flags.begin(), flags.end()}; }
   static std::vector<bool> from_list(const c10::IValue& value) {
     const auto numbers = value.toIntVector();
     return {numbers.begin(), numbers.end()};
   }
-  // Among the saved tensors, which are the sources of `all` without its gradients.
-  static size_t place_of(const BackwardSource& source, const Backward& all) {
-    size_t place = 0;
-    for (const auto& one : all.sources) {
-      if (one == source) return place;
-      place += one.from == From::kGradient ? 0 : 1;
+
+  static std::vector<at::Tensor> sources_of(const std::vector<BackwardSource>& wanted, const RegionPlan::Kept& kept,
+                                            AutogradContext& context, const variable_list& upstream) {
+    const auto saved = context.get_saved_variables();
+    std::vector<at::Tensor> out;
+    for (const auto& source : wanted) {
+      if (source.from == From::kGradient) {
+        out.push_back(upstream[source.index]);
+        continue;
+      }
+      const auto place = std::find(kept.sources.begin(), kept.sources.end(), source) - kept.sources.begin();
+      out.push_back(saved.at(static_cast<size_t>(place)));
     }
-    throw InternalError(__FILE__, __LINE__, "place_of", "a backward of some outputs reads what that of all does not");
+    return out;
   }
 };
 
 }  // namespace
 
 RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-                       std::vector<size_t> handed_on)
+                       std::vector<size_t> handed_on, std::vector<size_t> offered)
     : forward_(std::move(forward)),
       leading_(std::move(leading)),
       results_(std::move(results)),
-      handed_on_(std::move(handed_on)) {}
+      handed_on_(std::move(handed_on)),
+      offered_(std::move(offered)) {}
 
 RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, const std::vector<bool>& given) {
   auto key = wanted;
@@ -138,12 +143,38 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
   return *plan;
 }
 
+const RegionPlan::Kept& RegionPlan::kept(const std::vector<bool>& wanted) {
+  const auto& all = backward(wanted, std::vector<bool>(num_results(), true));
+  const std::lock_guard lock(mutex_);
+  const auto [place, is_new] = kept_.try_emplace(wanted);
+  Kept& kept = place->second;
+  if (!is_new) return kept;
+  for (const auto& source : all.backward.sources) {
+    if (source.from != From::kGradient) kept.sources.push_back(source);
+  }
+  const auto of_backward = kept.sources;
+  for (const size_t output : offered_) {
+    auto recomputation = derive_recomputation(forward(), output, of_backward);
+    if (!recomputation) continue;
+    for (const auto& source : recomputation->sources) {
+      const bool is_kept = std::find(kept.sources.begin(), kept.sources.end(), source) != kept.sources.end();
+      if (!is_kept) kept.sources.push_back(source);
+    }
+    Region region = recomputation->region;
+    kept.recomputations[output].reset(
+        new RecomputationPlan{*std::move(recomputation), RegionKernel(std::move(region))});
+  }
+  return kept;
+}
+
+at::Tensor RegionPlan::empty_output(size_t output, const at::TensorOptions& options) const {
+  const auto& [sizes, strides] = results_[output];
+  return at::empty_strided(sizes, strides, options.dtype(forward().outputs[output].dtype).requires_grad(false));
+}
+
 std::vector<at::Tensor> RegionPlan::empty_outputs(const at::TensorOptions& options) const {
   std::vector<at::Tensor> out;
-  for (size_t i = 0; i < results_.size(); ++i) {
-    const auto dtype = forward().outputs[i].dtype;
-    out.push_back(at::empty_strided(results_[i].sizes, results_[i].strides, options.dtype(dtype).requires_grad(false)));
-  }
+  for (size_t i = 0; i < results_.size(); ++i) out.push_back(empty_output(i, options));
   return out;
 }
 
@@ -178,11 +209,18 @@ void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vecto
   for (const size_t input : handed_on_) outputs.push_back(inputs[input]);
   const auto& plan = backward(wanted, std::vector<bool>(outputs.size(), true));
   if (plan.backward.region.outputs.empty()) return;
-  std::vector<at::Tensor> sources;
-  for (const auto& source : plan.backward.sources) {
-    sources.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
-  }
+  const auto tensors_of = [&](const std::vector<BackwardSource>& sources) {
+    std::vector<at::Tensor> out;
+    for (const auto& source : sources) {
+      out.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
+    }
+    return out;
+  };
+  const auto sources = tensors_of(plan.backward.sources);
   plan.kernel.prepare(leading_, sources, empty_gradients(plan, sources), like);
+  for (const auto& [output, again] : kept(wanted).recomputations) {
+    again->kernel.prepare(leading_, tensors_of(again->recomputation.sources), {outputs[output]}, like);
+  }
 }
 
 std::vector<at::Tensor> RegionPlan::run_forward(const std::vector<at::Tensor>& inputs) {
@@ -206,10 +244,34 @@ std::vector<at::Tensor> RegionPlan::run_backward(BackwardPlan& plan, const std::
   return out;
 }
 
+at::Tensor RegionPlan::run_recomputation(size_t output, RecomputationPlan& plan,
+                                         const std::vector<at::Tensor>& sources) const {
+  at::Tensor out = empty_output(output, sources[0].options());
+  if (is_on_gpu(sources) && plan.kernel.run(leading_, sources, {out})) return out;
+  return out.copy_(run_reference(plan.recomputation.region, sources, leading_)[0]);
+}
+
+namespace {
+
+// Their readers need not keep those.
+void offer_recomputations(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs,
+                          const variable_list& results) {
+  for (const auto& [output, again] : plan->kept(RegionFunction::wanted(inputs)).recomputations) {
+    auto* node = dynamic_cast<torch::autograd::CppNode<RegionFunction>*>(results[output].grad_fn().get());
+    DSL_CHECK(node != nullptr, "a region's result is one of its own node");
+    units::offer_recomputation(results[output], [node, plan, output = output] {
+      return RegionFunction::recompute(node->ctx_, *plan, output);
+    });
+  }
+}
+
+}  // namespace
+
 std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs) {
   const bool trains = at::GradMode::is_enabled() &&
                       std::any_of(inputs.begin(), inputs.end(), [](const auto& one) { return one.requires_grad(); });
   auto results = trains ? RegionFunction::apply(plan, at::TensorList(inputs)) : plan->run_forward(inputs);
+  if (trains) offer_recomputations(plan, inputs, results);
   const size_t num_outputs = plan->num_results() - plan->handed_on().size();
   results.resize(plan->num_results());
   for (size_t i = 0; i < plan->handed_on().size(); ++i) {

@@ -22,9 +22,10 @@ class RegionPlan : public torch::CustomClassHolder {
     std::vector<int64_t> sizes, strides;
   };
   // `results`: by output. `leading`: of all of them. `handed_on`: inputs of as many rows and columns as they have that
-  // are results as well, so that backward adds the gradients of their further use.
+  // are results as well, so that backward adds the gradients of their further use. `offered`: outputs that readers need
+  // not keep for their backward, if kept() can compute them again.
   RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-             std::vector<size_t> handed_on = {});
+             std::vector<size_t> handed_on = {}, std::vector<size_t> offered = {});
 
   const Region& forward() const { return forward_.region(); }
   const std::vector<int64_t>& leading() const { return leading_; }
@@ -38,22 +39,38 @@ class RegionPlan : public torch::CustomClassHolder {
   // For these wanted gradients and given gradients of the results; derived once.
   BackwardPlan& backward(const std::vector<bool>& wanted, const std::vector<bool>& given);
 
+  struct RecomputationPlan {
+    Recomputation recomputation;
+    RegionKernel kernel;
+  };
+  struct Kept {
+    // Inputs and outputs: those that the backward of all results reads, which is enough for that of some of them, and
+    // what the recomputations read beside them.
+    std::vector<BackwardSource> sources;
+    std::map<size_t, std::unique_ptr<RecomputationPlan>> recomputations;  // by output: of those on offer
+  };
+  // Between forward and backward, for these wanted gradients; derived once.
+  const Kept& kept(const std::vector<bool>& wanted);
+
   // Begins to compile the kernels for inputs that lie as these, which need no data, and for their backward.
   void prepare(const std::vector<at::Tensor>& inputs, const std::vector<bool>& wanted, const at::Tensor& like);
 
   std::vector<at::Tensor> run_forward(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> run_backward(BackwardPlan& plan, const std::vector<at::Tensor>& sources) const;
+  at::Tensor run_recomputation(size_t output, RecomputationPlan& plan, const std::vector<at::Tensor>& sources) const;
 
  private:
+  at::Tensor empty_output(size_t output, const at::TensorOptions& options) const;
   std::vector<at::Tensor> empty_outputs(const at::TensorOptions& options) const;
   std::vector<at::Tensor> empty_gradients(const BackwardPlan& plan, const std::vector<at::Tensor>& sources) const;
 
   RegionKernel forward_;
   const std::vector<int64_t> leading_;
   const std::vector<Result> results_;
-  const std::vector<size_t> handed_on_;
+  const std::vector<size_t> handed_on_, offered_;
   std::mutex mutex_;
   std::map<std::vector<bool>, std::unique_ptr<BackwardPlan>> backward_;
+  std::map<std::vector<bool>, Kept> kept_;
 };
 
 // The outputs, then the inputs that are handed on; differentiable, also twice. `inputs` have the dtypes and sizes that

@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "runtime/generated_kernels/compiler.hpp"
 #include "runtime/model/regions/lowering.hpp"
+#include "runtime/model/regions/offered_outputs.hpp"
 #include "runtime/model/regions/region_program.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -99,8 +100,8 @@ void collect(ProgramLog::Entry entry) {
 
 class FusedRegion {
  public:
-  explicit FusedRegion(std::shared_ptr<torch::jit::Graph> graph)
-      : graph_(std::move(graph)), code_(graph_, "fused_region") {}
+  FusedRegion(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> offered)
+      : graph_(std::move(graph)), offered_(std::move(offered)), code_(graph_, "fused_region") {}
 
   void run(Stack& stack) {
     const size_t count = graph_->inputs().size();
@@ -127,7 +128,7 @@ class FusedRegion {
       return nullptr;
     }
     if (programs_.size() >= kMaxPrograms) return nullptr;
-    auto made = RegionProgram::make(*graph_, inputs);
+    auto made = RegionProgram::make(*graph_, inputs, offered_);
     if (!made.ok()) log::debug("a group of operators stays as it is: {}", made.error());
     collect({num_operators(), made.ok() ? (*made)->num_regions() : 0, made.ok() ? "" : made.error()});
     auto& place = programs_[*description];
@@ -143,13 +144,14 @@ class FusedRegion {
   }
 
   const std::shared_ptr<torch::jit::Graph> graph_;
+  const std::vector<bool> offered_;
   const torch::jit::Code code_;
   std::mutex mutex_;
   std::unordered_map<Description, std::unique_ptr<RegionProgram>, Hash> programs_;  // null: as it is
 };
 
 torch::jit::Operation fused_region_operation(const torch::jit::Node* node) {
-  auto region = std::make_shared<FusedRegion>(node->g(c10::attr::Subgraph)->copy());
+  auto region = std::make_shared<FusedRegion>(node->g(c10::attr::Subgraph)->copy(), offered_outputs(node));
   return [region](Stack& stack) { region->run(stack); };
 }
 

@@ -75,8 +75,12 @@ bool is_tensor_list(const Value* value) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(const Graph& graph, const std::vector<c10::IValue>& inputs)
-      : graph_(graph), given_(inputs), records_(at::GradMode::is_enabled()) {}
+  ProgramMaker(const Graph& graph, const std::vector<c10::IValue>& inputs, const std::vector<bool>& offered)
+      : graph_(graph), given_(inputs), records_(at::GradMode::is_enabled()) {
+    for (size_t i = 0; i < offered.size(); ++i) {
+      if (offered[i]) offered_.insert(graph_.outputs()[i]);
+    }
+  }
 
   Result<std::unique_ptr<RegionProgram>> run() {
     std::optional<at::Device> device;
@@ -240,6 +244,7 @@ class ProgramMaker {
       return ids[value] = build.input(input_of(known_.at(value).toTensor(), leading));
     });
     std::vector<RegionPlan::Result> results;
+    std::vector<size_t> offered;
     std::map<std::pair<Id, at::ScalarType>, RegionProgram::Slot> written;
     for (const size_t i : members) ids[nodes_[i]->output()] = lower(nodes_[i], known, build).value();
     for (const size_t i : members) {
@@ -259,6 +264,7 @@ class ProgramMaker {
       slots_[value] = place->second;
       if (!is_new) continue;
       num_slots_ += 1;
+      if (offered_.count(value) > 0 && !is_read(value, inside)) offered.push_back(region.outputs.size());
       region.outputs.push_back({id, tensor.scalar_type()});
       results.push_back({tensor.sizes().vec(), strides_of(tensor)});
       step.outputs.push_back(place->second);
@@ -284,7 +290,7 @@ class ProgramMaker {
     }
     region.inputs = std::move(inputs);
     auto plan = c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results),
-                                                std::move(handed_on));
+                                                std::move(handed_on), std::move(offered));
     if (like_.is_cuda()) plan->prepare(tensors, wanted, like_);
     step.what = RegionProgram::RegionStep{std::move(plan)};
     program_->steps_.push_back(std::move(step));
@@ -329,6 +335,13 @@ class ProgramMaker {
     });
   }
 
+  // In the subgraph, by somebody else.
+  static bool is_read(const Value* value, const std::set<const Node*>& inside) {
+    return std::any_of(value->uses().begin(), value->uses().end(), [&](const auto& use) {
+      return use.user->kind() != c10::prim::Return && inside.count(use.user) == 0;
+    });
+  }
+
   RegionProgram::Slot slot(const Value* value) const { return slots_.at(value); }
 
   const Graph& graph_;
@@ -337,6 +350,7 @@ class ProgramMaker {
   std::unique_ptr<RegionProgram> program_{new RegionProgram};
   at::Tensor like_;  // an input
   std::unordered_map<const Value*, c10::IValue> known_;
+  std::set<const Value*> offered_;  // outputs
   std::set<const Value*> trained_;  // what a gradient may flow to
   std::unordered_map<const Value*, RegionProgram::Slot> slots_;
   size_t num_slots_ = 0;
@@ -349,9 +363,10 @@ class ProgramMaker {
 };
 
 Result<std::unique_ptr<RegionProgram>> RegionProgram::make(const Graph& subgraph,
-                                                           const std::vector<c10::IValue>& inputs) {
+                                                           const std::vector<c10::IValue>& inputs,
+                                                           const std::vector<bool>& offered) {
   try {
-    return ProgramMaker(subgraph, inputs).run();
+    return ProgramMaker(subgraph, inputs, offered).run();
   } catch (const c10::Error& error) {  // an operator that refuses these inputs: it does so when it runs, too
     return Failure{std::string(error.what_without_backtrace())};
   }

@@ -10,6 +10,7 @@
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/fused/residual_gradients.hpp"
+#include "runtime/model/regions/offered_outputs.hpp"
 #include "runtime/model/regions/region_finder.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
@@ -89,6 +90,12 @@ void add_residual_gradients(PassContext& context) {
   if (count > 0) log::debug("graph pass residual_gradients: {} layer norms and regions", count);
 }
 
+void offer_outputs(PassContext& context) {
+  if (!context.options.recomputes_outputs) return;
+  const int count = regions::offer_outputs(context.module);
+  if (count > 0) log::debug("graph pass recomputed_outputs: {}", count);
+}
+
 }  // namespace
 
 const std::vector<GraphPass>& graph_passes() {
@@ -129,6 +136,7 @@ const std::vector<GraphPass>& graph_passes() {
       {"fused_regions", &Kernels::fused_regions, kDevice, kModel, fuse_regions},
       {"cut_products", &Kernels::bias_gradient, kDevice, kModel, cut_products},
       {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, add_residual_gradients},
+      {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, offer_outputs},
   };
   return passes;
 }

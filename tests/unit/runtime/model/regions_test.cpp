@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "random_regions.hpp"
 #include "runtime/model/regions/region_reference.hpp"
@@ -143,6 +145,73 @@ TEST_CASE("regions: backward reads an output rather than all that it came from")
   CHECK(reads(From::kGradient) == 2);
   CHECK(backward.region.outputs.size() == 1);  // both gradients are the same
   CHECK(backward.gradients.size() == 2);
+}
+
+namespace {
+
+// What an output was computed as again, from kept tensors and rows; empty: it is not.
+std::optional<at::Tensor> recomputed(const Region& region, size_t output, const Tensors& inputs, const Tensors& outputs,
+                                     const std::vector<int64_t>& leading) {
+  std::vector<BackwardSource> kept;
+  const auto backward =
+      derive_backward(region, std::vector<bool>(inputs.size(), true), std::vector<bool>(outputs.size(), true));
+  for (const auto& source : backward.sources) {
+    if (source.from != BackwardSource::From::kGradient) kept.push_back(source);
+  }
+  const auto again = derive_recomputation(region, output, kept);
+  if (!again) return std::nullopt;
+  Tensors sources;
+  for (const auto& source : again->sources) {
+    const bool is_input = source.from == BackwardSource::From::kInput;
+    CHECK(source.from != BackwardSource::From::kGradient);
+    const auto& varies = is_input ? region.inputs[source.index].varies : std::vector<bool>{true};
+    const bool is_row = std::find(varies.begin(), varies.end(), true) == varies.end();
+    CHECK((is_row || std::find(kept.begin(), kept.end(), source) != kept.end()));
+    sources.push_back((is_input ? inputs : outputs)[source.index]);
+  }
+  return run_reference(again->region, sources, leading).at(0);
+}
+
+}  // namespace
+
+TEST_CASE("regions: outputs are computed again from what backward keeps") {
+  int count = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const auto made = random_region(seed, kLeading, 8, kDouble);
+    INFO(to_text(made.region));
+    const auto inputs = tensors_for(made.region, made.leading);
+    const auto outputs = run_reference(made.region, inputs, made.leading);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto again = recomputed(made.region, i, inputs, outputs, made.leading);
+      if (!again) continue;
+      count += 1;
+      CHECK(at::allclose(*again, outputs[i], 1e-12, 1e-12));
+    }
+  }
+  CHECK(count > 50);
+}
+
+TEST_CASE("regions: an output is not computed again where that takes more than it saves") {
+  const auto sum_of = [](int count, bool sigmoid) {
+    Region region{.num_leading_dims = 1};
+    Builder build(region);
+    Id product = build.input({at::kBFloat16, 8, {true}});
+    if (sigmoid) product = build.unary(Op::kSigmoid, product);
+    for (int i = 1; i < count; ++i) {
+      product = build.binary(Op::kMultiply, product, build.input({at::kBFloat16, 8, {true}}));
+    }
+    region.outputs.push_back({product, at::kBFloat16});
+    const auto inputs = tensors_for(region, {3});
+    return recomputed(region, 0, inputs, run_reference(region, inputs, {3}), {3}).has_value();
+  };
+  CHECK(sum_of(2, false));
+  CHECK_FALSE(sum_of(3, false));      // reads three for one
+  CHECK_FALSE(sum_of(1, true));       // is kept itself
+  Region sum{.num_leading_dims = 1};  // whose backward reads nothing
+  Builder build(sum);
+  const Id a = build.input({at::kBFloat16, 8, {true}}), b = build.input({at::kBFloat16, 8, {true}});
+  sum.outputs.push_back({build.binary(Op::kAdd, a, b), at::kBFloat16});
+  CHECK_FALSE(derive_recomputation(sum, 0, {}).has_value());
 }
 
 TEST_CASE("regions: gradients that are not wanted or not given take nothing") {

@@ -1,0 +1,71 @@
+#include "runtime/model/regions/offered_outputs.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "runtime/model/analysis/inlined_forwards.hpp"
+#include "runtime/model/regions/region_operator.hpp"
+
+namespace dslaunch::runtime::model::regions {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Use;
+using torch::jit::Value;
+
+const c10::Symbol kOffered = c10::Symbol::attr("offered_outputs");
+
+// An operator whose backward is ours (fused_operators.hpp), and where its factor stands that is no weight.
+bool is_factor(const Use& use) {
+  static const std::map<std::string_view, size_t> places{{"dslaunch::linear", 0},
+                                                         {"dslaunch::matmul", 0},
+                                                         {"dslaunch::addmm", 1},
+                                                         {"dslaunch::linear_cut", 0},
+                                                         {"dslaunch::addmm_cut", 1}};
+  const auto found = places.find(use.user->kind().toQualString());
+  return found != places.end() && found->second == use.offset;
+}
+
+bool only_factors(const Value* value) {
+  static const std::set<std::string_view> views{"aten::view", "aten::reshape", "aten::flatten"};
+  const auto& uses = value->uses();
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+    const bool is_view = use.offset == 0 && views.count(use.user->kind().toQualString()) > 0;
+    return is_view ? only_factors(use.user->output()) : is_factor(use);
+  });
+}
+
+int offer_outputs(Block* block) {
+  int count = 0;
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) count += offer_outputs(inner);
+    if (std::string_view(node->kind().toQualString()) != kFusedRegion) continue;
+    std::vector<int64_t> offered;
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      if (only_factors(node->output(i))) offered.push_back(static_cast<int64_t>(i));
+    }
+    count += static_cast<int>(offered.size());
+    if (!offered.empty()) node->is_(kOffered, std::move(offered));
+  }
+  return count;
+}
+
+}  // namespace
+
+int offer_outputs(const torch::jit::Module& model) {
+  int count = 0;
+  for (const auto& graph : analysis::inline_forwards(model)) count += offer_outputs(graph->block());
+  return count;
+}
+
+std::vector<bool> offered_outputs(const Node* region) {
+  std::vector<bool> out(region->outputs().size());
+  if (!region->hasAttribute(kOffered)) return out;
+  for (const int64_t output : region->is(kOffered)) out[static_cast<size_t>(output)] = true;
+  return out;
+}
+
+}  // namespace dslaunch::runtime::model::regions
