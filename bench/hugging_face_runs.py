@@ -77,7 +77,7 @@ class Bench:
             write_safetensors(path, self.samples(name, count), [count, sequence])
         return path
 
-    def ours(self, name):
+    def ours(self, name, settings=()):
         run_dir = os.path.join(self.folder, f"{name}-{time.monotonic_ns()}")
         config = os.path.join(self.folder, f"{name}.json")
         with open(config, "w") as file:
@@ -86,7 +86,7 @@ class Bench:
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.0}}, "data": {"shuffle": False},
                        "checkpoint": {"at_end": False}}, file)
         command = [self.runner.dslaunch, "--device", "cuda", "--num_gpus", "1", "--config", config, "--data", self.data(name),
-                   *(part for setting in self.args.set for part in ("--set", setting)),
+                   *(part for setting in [*self.args.set, *settings] for part in ("--set", setting)),
                    "--run_dir", run_dir, "--steps", str(self.args.steps), self.model(name)]
         first_step_s = self.seconds_to_first_step(command, run_dir)
         with open(os.path.join(run_dir, "metrics.jsonl")) as file:
