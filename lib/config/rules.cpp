@@ -187,9 +187,10 @@ void apply_recomputation_rules(Settings& settings, const ModelDefaults& model) {
       settings.solve("units", Value::of_array(std::move(units)), kModelOrigin);
     }
   }
-  if (is_true("selective") && !settings.boolean("kernels.fused_regions")) {
+  for (const char* kernels : {"kernels.fused_regions", "kernels.weight_gradient"}) {
+    if (!is_true("selective") || settings.boolean(kernels)) continue;
     settings.note(section + "selective",
-                  "'activation_checkpointing.selective' has no effect: \"kernels.fused_regions\" is false");
+                  fmt::format("'activation_checkpointing.selective' has no effect: '{}' is false", kernels));
   }
   if (is_true("partition_activations")) {
     settings.note(section + "partition_activations",

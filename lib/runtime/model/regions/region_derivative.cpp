@@ -22,8 +22,9 @@ bool varies(const Input& input) {
 
 class Derivation {
  public:
-  Derivation(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given)
+  Derivation(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given, History history)
       : forward_(forward),
+        history_(history),
         build_(out_.region),
         copies_(forward.nodes.size()),
         gradients_(forward.nodes.size()),
@@ -44,7 +45,8 @@ class Derivation {
   }
 
   // Of a derivation without gradients.
-  std::optional<Recomputation> recompute(size_t output, const std::vector<BackwardSource>& kept) {
+  std::optional<Recomputation> recompute(size_t output, const std::vector<BackwardSource>& kept,
+                                         const std::vector<bool>& may_be_kept) {
     const auto is_kept = [&](const BackwardSource& source) {
       return std::find(kept.begin(), kept.end(), source) != kept.end();
     };
@@ -60,8 +62,10 @@ class Derivation {
     int64_t row_bytes = 0;
     for (size_t i = 0; i < out_.sources.size(); ++i) {
       const Input& input = out_.region.inputs[i];
-      if (!varies(input)) continue;
-      if (!is_kept(out_.sources[i])) return {};
+      const BackwardSource& source = out_.sources[i];
+      const bool is_row = source.from == From::kInput && !varies(input);
+      if (!is_kept(source) && !(is_row && may_be_kept[source.index])) return {};
+      if (is_row) continue;
       row_bytes += input.width * static_cast<int64_t>(c10::elementSize(input.dtype));
     }
     const int64_t own_bytes = forward_.node(result.value).width * static_cast<int64_t>(c10::elementSize(result.dtype));
@@ -129,7 +133,7 @@ class Derivation {
     const Instruction& node = forward_.node(id);
     if (node.op == Op::kInput) {
       copy = source({From::kInput, static_cast<size_t>(node.index)}, at::kFloat, node.width);
-    } else if (node.op == Op::kShareGradient) {
+    } else if (node.op == Op::kShareGradient && history_ == History::kNone) {
       copy = value(node.operands[0]);
     } else if (const auto output = output_of_[static_cast<size_t>(id)]; output && may_be_read(node)) {
       copy = source({From::kOutput, *output}, forward_.outputs[*output].dtype, node.width);
@@ -327,6 +331,7 @@ class Derivation {
   }
 
   const Region& forward_;
+  const History history_;
   Backward out_;
   Builder build_;
   std::vector<std::optional<Id>> copies_, gradients_;  // by forward node, in the backward region
@@ -337,14 +342,16 @@ class Derivation {
 
 }  // namespace
 
-Backward derive_backward(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given) {
-  return Derivation(forward, wanted, given).run(wanted);
+Backward derive_backward(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given,
+                         History history) {
+  return Derivation(forward, wanted, given, history).run(wanted);
 }
 
 std::optional<Recomputation> derive_recomputation(const Region& forward, size_t output,
-                                                  const std::vector<BackwardSource>& kept) {
+                                                  const std::vector<BackwardSource>& kept,
+                                                  const std::vector<bool>& may_be_kept, History history) {
   const std::vector<bool> no_input(forward.inputs.size()), no_output(forward.outputs.size());
-  return Derivation(forward, no_input, no_output).recompute(output, kept);
+  return Derivation(forward, no_input, no_output, history).recompute(output, kept, may_be_kept);
 }
 
 }  // namespace dslaunch::runtime::model::regions

@@ -1,5 +1,6 @@
 // The backward of a region as a region. Pure.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -25,20 +26,27 @@ struct Backward {
   std::vector<Gradient> gradients;
 };
 
+// Whether autograd will follow the derived program, for gradients of gradients: then kShareGradient stays in it, which
+// changes no value.
+enum class History : uint8_t { kNone, kFollowed };
+
 // `wanted`: by forward input, whether its gradient is wanted; `given`: by forward output, whether there is a gradient
 // of it. Nothing is saved but inputs and outputs, which exist anyway: what else backward needs of the forward's values
 // it computes again, from outputs where it can, because a kernel that is bound by memory has time for that.
-Backward derive_backward(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given);
+Backward derive_backward(const Region& forward, const std::vector<bool>& wanted, const std::vector<bool>& given,
+                         History history = History::kNone);
 
 struct Recomputation {
   Region region;                        // of one output
   std::vector<BackwardSource> sources;  // by input of `region`; none is a gradient
 };
 
-// An output again, from what backward keeps anyway (`kept`) and inputs of a single row. An output that is kept stands
-// for its value, as in backward, although it is rounded. Nothing: it would take more than that, is kept itself, or
-// takes reading more than twice its own bytes.
+// An output again, from what backward keeps anyway (`kept`) and inputs of a single row among `may_be_kept` (by input).
+// An output that is kept stands for its value, as in backward, although it is rounded. Nothing: it would take more than
+// that, is kept itself, or takes reading more than twice its own bytes.
 std::optional<Recomputation> derive_recomputation(const Region& forward, size_t output,
-                                                  const std::vector<BackwardSource>& kept);
+                                                  const std::vector<BackwardSource>& kept,
+                                                  const std::vector<bool>& may_be_kept,
+                                                  History history = History::kNone);
 
 }  // namespace dslaunch::runtime::model::regions

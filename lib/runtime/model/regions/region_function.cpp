@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/regions/region_reference.hpp"
+#include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/recomputed_tensor.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -40,11 +41,12 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     }
     context->mark_non_differentiable(not_differentiable);
     variable_list saved;
-    for (const auto& source : plan->kept(wanted(inputs)).sources) {
+    for (const auto& source : plan->kept(wanted(inputs), parameters(inputs)).sources) {
       saved.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
     }
     context->save_for_backward(saved);
     context->saved_data["wanted"] = to_list(wanted(inputs));
+    context->saved_data["parameters"] = to_list(parameters(inputs));
     std::vector<std::vector<int64_t>> sizes;
     for (const auto& input : inputs) sizes.push_back(input.sizes().vec());
     context->saved_data["sizes"] = sizes;
@@ -58,16 +60,18 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     std::vector<bool> given;
     for (const auto& gradient : upstream) given.push_back(gradient.defined());
     auto& chosen = plan->backward(wanted, given);
-    const auto sources = sources_of(chosen.backward.sources, plan->kept(wanted), *context, upstream);
+    const bool is_followed = at::GradMode::is_enabled();  // second-order gradients are wanted
+    const auto& backward = is_followed ? chosen.followed : chosen.backward;
+    const auto& kept = plan->kept(wanted, from_list(context->saved_data["parameters"]));
+    const auto sources = sources_of(backward.sources, kept, *context, upstream);
     variable_list out(wanted.size() + 1);  // the plan has none
-    if (chosen.backward.region.outputs.empty()) return out;
-    const auto gradients = at::GradMode::is_enabled()  // second-order gradients are wanted
-                               ? run_reference(chosen.backward.region, sources, plan->leading())
-                               : plan->run_backward(chosen, sources);
+    if (backward.region.outputs.empty()) return out;
+    const auto gradients =
+        is_followed ? run_reference(backward.region, sources, plan->leading()) : plan->run_backward(chosen, sources);
     const auto sizes = context->saved_data["sizes"].toList();
-    for (const auto& [input, output] : chosen.backward.gradients) {
+    for (const auto& [input, output] : backward.gradients) {
       const auto size = c10::IValue(sizes.get(input)).toIntVector();
-      const bool is_summed = chosen.backward.region.outputs[output].rows == Rows::kSum;
+      const bool is_summed = backward.region.outputs[output].rows == Rows::kSum;
       out[input + 1] = is_summed ? gradients[output].reshape(size) : at::sum_to(gradients[output], size);
     }
     return out;
@@ -75,16 +79,25 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
 
   // Before the backward. With history, if gradients are enabled.
   static at::Tensor recompute(AutogradContext& context, RegionPlan& plan, size_t output) {
-    const auto& kept = plan.kept(from_list(context.saved_data["wanted"]));
+    const auto& kept = plan.kept(from_list(context.saved_data["wanted"]), from_list(context.saved_data["parameters"]));
     auto& again = *kept.recomputations.at(output);
-    const auto sources = sources_of(again.recomputation.sources, kept, context, {});
-    if (at::GradMode::is_enabled()) return run_reference(again.recomputation.region, sources, plan.leading())[0];
+    const bool is_followed = at::GradMode::is_enabled();
+    const auto& recomputation = is_followed ? again.followed : again.recomputation;
+    const auto sources = sources_of(recomputation.sources, kept, context, {});
+    if (is_followed) return run_reference(recomputation.region, sources, plan.leading())[0];
     return plan.run_recomputation(output, again, sources);
   }
 
   static std::vector<bool> wanted(at::TensorList inputs) {
     std::vector<bool> out;
     for (const auto& input : inputs) out.push_back(input.requires_grad());
+    return out;
+  }
+
+  // In place of which nothing else is written between forward and backward.
+  static std::vector<bool> parameters(at::TensorList inputs) {
+    std::vector<bool> out;
+    for (const auto& input : inputs) out.push_back(units::is_gathered(input));
     return out;
   }
 
@@ -137,32 +150,36 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
       with_inputs.outputs.push_back({static_cast<Id>(place), with_inputs.inputs[input].dtype});
     }
     auto derived = derive_backward(with_inputs, wanted, given);
+    auto followed = derive_backward(with_inputs, wanted, given, History::kFollowed);
     Region region = derived.region;
-    plan.reset(new BackwardPlan{std::move(derived), RegionKernel(std::move(region))});
+    plan.reset(new BackwardPlan{std::move(derived), std::move(followed), RegionKernel(std::move(region))});
   }
   return *plan;
 }
 
-const RegionPlan::Kept& RegionPlan::kept(const std::vector<bool>& wanted) {
-  const auto& all = backward(wanted, std::vector<bool>(num_results(), true));
+const RegionPlan::Kept& RegionPlan::kept(const std::vector<bool>& wanted, const std::vector<bool>& may_be_kept) {
+  const auto& all = backward(wanted, std::vector<bool>(num_results(), true)).followed;
+  auto key = wanted;
+  key.insert(key.end(), may_be_kept.begin(), may_be_kept.end());
   const std::lock_guard lock(mutex_);
-  const auto [place, is_new] = kept_.try_emplace(wanted);
+  const auto [place, is_new] = kept_.try_emplace(std::move(key));
   Kept& kept = place->second;
   if (!is_new) return kept;
-  for (const auto& source : all.backward.sources) {
+  for (const auto& source : all.sources) {
     if (source.from != From::kGradient) kept.sources.push_back(source);
   }
   const auto of_backward = kept.sources;
   for (const size_t output : offered_) {
-    auto recomputation = derive_recomputation(forward(), output, of_backward);
-    if (!recomputation) continue;
-    for (const auto& source : recomputation->sources) {
+    auto recomputation = derive_recomputation(forward(), output, of_backward, may_be_kept);
+    auto followed = derive_recomputation(forward(), output, of_backward, may_be_kept, History::kFollowed);
+    if (!recomputation || !followed) continue;
+    for (const auto& source : followed->sources) {
       const bool is_kept = std::find(kept.sources.begin(), kept.sources.end(), source) != kept.sources.end();
       if (!is_kept) kept.sources.push_back(source);
     }
     Region region = recomputation->region;
     kept.recomputations[output].reset(
-        new RecomputationPlan{*std::move(recomputation), RegionKernel(std::move(region))});
+        new RecomputationPlan{*std::move(recomputation), *std::move(followed), RegionKernel(std::move(region))});
   }
   return kept;
 }
@@ -218,7 +235,7 @@ void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vecto
   };
   const auto sources = tensors_of(plan.backward.sources);
   plan.kernel.prepare(leading_, sources, empty_gradients(plan, sources), like);
-  for (const auto& [output, again] : kept(wanted).recomputations) {
+  for (const auto& [output, again] : kept(wanted, std::vector<bool>(inputs.size(), true)).recomputations) {
     again->kernel.prepare(leading_, tensors_of(again->recomputation.sources), {outputs[output]}, like);
   }
 }
@@ -256,7 +273,8 @@ namespace {
 // Their readers need not keep those.
 void offer_recomputations(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs,
                           const variable_list& results) {
-  for (const auto& [output, again] : plan->kept(RegionFunction::wanted(inputs)).recomputations) {
+  const auto& kept = plan->kept(RegionFunction::wanted(inputs), RegionFunction::parameters(inputs));
+  for (const auto& [output, again] : kept.recomputations) {
     auto* node = dynamic_cast<torch::autograd::CppNode<RegionFunction>*>(results[output].grad_fn().get());
     DSL_CHECK(node != nullptr, "a region's result is one of its own node");
     units::offer_recomputation(results[output], [node, plan, output = output] {

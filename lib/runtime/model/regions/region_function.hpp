@@ -33,14 +33,14 @@ class RegionPlan : public torch::CustomClassHolder {
   size_t num_results() const { return results_.size() + handed_on_.size(); }
 
   struct BackwardPlan {
-    Backward backward;
+    Backward backward, followed;  // by autograd: for gradients of gradients
     RegionKernel kernel;
   };
   // For these wanted gradients and given gradients of the results; derived once.
   BackwardPlan& backward(const std::vector<bool>& wanted, const std::vector<bool>& given);
 
   struct RecomputationPlan {
-    Recomputation recomputation;
+    Recomputation recomputation, followed;
     RegionKernel kernel;
   };
   struct Kept {
@@ -49,8 +49,9 @@ class RegionPlan : public torch::CustomClassHolder {
     std::vector<BackwardSource> sources;
     std::map<size_t, std::unique_ptr<RecomputationPlan>> recomputations;  // by output: of those on offer
   };
-  // Between forward and backward, for these wanted gradients; derived once.
-  const Kept& kept(const std::vector<bool>& wanted);
+  // Between forward and backward, for these wanted gradients; derived once. `may_be_kept`: by input, whether a
+  // recomputation may read it although backward does not.
+  const Kept& kept(const std::vector<bool>& wanted, const std::vector<bool>& may_be_kept);
 
   // Begins to compile the kernels for inputs that lie as these, which need no data, and for their backward.
   void prepare(const std::vector<at::Tensor>& inputs, const std::vector<bool>& wanted, const at::Tensor& like);

@@ -1,6 +1,7 @@
 #include "runtime/model/regions/region_reference.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -14,6 +15,19 @@ at::ScalarType arithmetic_type(const Region& region) {
                                      [](const Input& input) { return input.dtype == at::kDouble; });
   return is_double ? at::kDouble : at::kFloat;
 }
+
+class ShareGradient : public torch::autograd::Function<ShareGradient> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& value,
+                            const at::Tensor& other) {
+    context->saved_data["sizes"] = other.sizes();
+    return value;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& upstream) {
+    return {upstream[0], at::sum_to(upstream[0], context->saved_data["sizes"].toIntVector())};
+  }
+};
 
 class Reference {
  public:
@@ -113,7 +127,8 @@ class Reference {
         return at::cat(parts, -1);
       }
       case Op::kShareGradient:
-        return operand(0);
+        return at::GradMode::is_enabled() && operand(1).requires_grad() ? ShareGradient::apply(operand(0), operand(1))
+                                                                        : operand(0);
       case Op::kSpread: {
         auto sizes = operand(0).sizes().vec();
         sizes.back() = node.width;

@@ -91,7 +91,7 @@ void add_residual_gradients(PassContext& context) {
 }
 
 void offer_outputs(PassContext& context) {
-  if (!context.options.recomputes_outputs) return;
+  if (!context.options.recomputes_outputs || !context.options.kernels.weight_gradient) return;
   const int count = regions::offer_outputs(context.module);
   if (count > 0) log::debug("graph pass recomputed_outputs: {}", count);
 }

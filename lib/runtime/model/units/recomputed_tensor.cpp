@@ -8,6 +8,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace dslaunch::runtime::model::units {
 
 // A post hook, since a node owns its hooks and calls them after its backward.
@@ -85,7 +87,7 @@ void offer_recomputation(const at::Tensor& result, std::function<at::Tensor()> c
 c10::intrusive_ptr<RecomputedTensor> RecomputedTensor::of(const at::Tensor& tensor) {
   const bool is_view = tensor.is_view();
   const at::Tensor whole = is_view ? at::Tensor(tensor._base()) : tensor;
-  if (!whole.grad_fn() || (is_view && !is_reshaped(tensor, whole))) return {};
+  if (!tensor.grad_fn() || !whole.grad_fn() || (is_view && !is_reshaped(tensor, whole))) return {};
   Recomputations* recomputations = recomputations_of(*whole.grad_fn());
   const auto result = static_cast<uint32_t>(whole.output_nr());
   if (recomputations == nullptr || !recomputations->add_reader(result)) return {};
@@ -95,8 +97,10 @@ c10::intrusive_ptr<RecomputedTensor> RecomputedTensor::of(const at::Tensor& tens
 }
 
 at::Tensor RecomputedTensor::value() const {
+  const auto node = node_.lock();
+  DSL_CHECK(node != nullptr, "the node of a tensor outlives those that read it");
   const at::Tensor whole = recomputations_.value(result_);
-  return shape_ ? whole.view(*shape_) : whole;
+  return shape_ ? whole.reshape(*shape_) : whole;
 }
 
 }  // namespace dslaunch::runtime::model::units

@@ -26,19 +26,21 @@ void offer_recomputation(const at::Tensor& result, std::function<at::Tensor()> c
 // For AutogradContext::saved_data, as a capsule.
 class RecomputedTensor : public torch::CustomClassHolder {
  public:
-  // Null: `tensor` is not on offer, as a whole or in another shape. Each one that is made is expected to read once in a
-  // backward: readers that follow one another share the memory of what was computed for the first.
+  // For a reader whose node has an edge to that of `tensor`. Null: it is not on offer, as a whole or in another shape.
+  // Each one that is made is expected to read once in a backward: readers that follow one another share the memory of
+  // what was computed for the first.
   static c10::intrusive_ptr<RecomputedTensor> of(const at::Tensor& tensor);
 
   at::Tensor value() const;
 
  private:
-  RecomputedTensor(std::shared_ptr<torch::autograd::Node> node, Recomputations& recomputations, uint32_t result)
-      : node_(std::move(node)), recomputations_(recomputations), result_(result) {}
+  RecomputedTensor(const std::shared_ptr<torch::autograd::Node>& node, Recomputations& recomputations, uint32_t result)
+      : node_(node), recomputations_(recomputations), result_(result) {}
   friend class c10::intrusive_ptr<RecomputedTensor>;
 
-  const std::shared_ptr<torch::autograd::Node> node_;  // owns the next one
-  Recomputations& recomputations_;
+  // Of the reader's edges; another owner would keep autograd from destroying long graphs without recursion.
+  const std::weak_ptr<torch::autograd::Node> node_;
+  Recomputations& recomputations_;  // of the node
   const uint32_t result_;
   std::optional<std::vector<int64_t>> shape_;  // of a view of the whole result
 };

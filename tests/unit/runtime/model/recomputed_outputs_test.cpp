@@ -237,4 +237,6 @@ TEST_CASE("recomputed tensors: what is not the whole result is kept") {
   offer_recomputation(written, [&] { return x.detach() * 2; });
   at::Tensor(written).add_(1);
   CHECK_FALSE(RecomputedTensor::of(written));
+  const at::NoGradGuard none;
+  CHECK_FALSE(RecomputedTensor::of(y.view({-1})));  // without an edge to the result's node
 }

@@ -406,6 +406,26 @@ TEST_CASE("region finder: gradients of gradients") {
   check_equal(second(fused), second(plain), 1e-8);
 }
 
+TEST_CASE("region finder: gradients of gradients reach a bias whose gradient a region sums") {
+  for (const std::string each :
+       {"torch.gelu(torch.linear(x, w.t(), b))", "torch.pow(torch.addmm(b, x, w), 3.0) * 0.3"}) {
+    INFO(each);
+    const auto source = "def forward(self, x, w, b):\n    return " + each + "\n";
+    auto plain = module_of(source), fused = module_of(source);
+    fuse_regions(fused);
+    CHECK(count_biases(fused) == 1);
+    at::manual_seed(2);
+    const auto inputs = inputs_of({{3, 5}, {5, 8}, {8}}, at::kDouble);
+    const auto second = [&](Module& model, size_t of) {
+      const script::PlainExecution off;
+      const at::Tensor loss = model.forward({inputs[0], inputs[1], inputs[2]}).toTensor().pow(3).sum();
+      const auto first = torch::autograd::grad({loss}, inputs, {}, true, /*create_graph=*/true);
+      return torch::autograd::grad({first[of].pow(2).sum()}, inputs);
+    };
+    for (const size_t of : {0, 1, 2}) check_equal(second(fused, of), second(plain, of), 1e-9);
+  }
+}
+
 TEST_CASE("region finder: results that only some of the loss depends on") {
   const char* source = R"(
 def forward(self, x, y):
