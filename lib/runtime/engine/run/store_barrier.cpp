@@ -45,11 +45,12 @@ void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const
   }
 }
 
-void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step) {
+void store_barrier_before_end(rendezvous::Store& store, int world_size, const std::string& event,
+                              std::chrono::milliseconds limit) {
   try {
-    store.barrier(fmt::format("the end at step {}", step), world_size, Deadline::after(std::chrono::seconds(10)));
+    store.barrier(event, world_size, Deadline::after(limit));
   } catch (const Error&) {
-    // This rank has its own verdict in any case.
+    // This rank has its own error in any case.
   }
 }
 

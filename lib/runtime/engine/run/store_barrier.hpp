@@ -1,5 +1,5 @@
-// Barriers of all ranks through the store: at an event that the first step did not have (ShardingOptions::meet), and at
-// the end of a run that all ranks have reached.
+// Barriers of all ranks through the store: at an event that the first step did not have (ShardingOptions::meet), and
+// before an end that all ranks have reached.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -17,8 +17,9 @@ namespace dslaunch::runtime::engine::run {
 void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
                    std::chrono::milliseconds limit, comm::Watchdog* watch);
 
-// All ranks end at this step. A rank that exited early would abort the other ranks' remaining work of this step, on
-// rank 0 before the step's row is written. Waits at most ten seconds: a missing rank reports its own error.
-void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step);
+// All ranks end with the error that `event` names. A rank that exited early would abort what others still have to do,
+// and these would report its end instead. A rank that does not come within `limit` has an error of its own.
+void store_barrier_before_end(rendezvous::Store& store, int world_size, const std::string& event,
+                              std::chrono::milliseconds limit);
 
 }  // namespace dslaunch::runtime::engine::run

@@ -59,7 +59,7 @@ class Training {
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        model_(setup::load_stage(request.model_path, config_, device_, groups)),
+        model_(load_stage(groups)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->tensors.buffers())) {
     prepare_model();
@@ -97,6 +97,18 @@ class Training {
   }
 
  private:
+  // What is wrong with the model or its cut is wrong on all ranks, but some may still be in the exchange before it.
+  std::unique_ptr<model::Model> load_stage(const comm::Groups& groups) {
+    try {
+      return setup::load_stage(request_.model_path, config_, device_, groups);
+    } catch (const UserError&) {
+      if (groups.pipe != nullptr) {
+        store_barrier_before_end(store_, groups.world.size(), "a refused model", std::chrono::seconds(2));
+      }
+      throw;
+    }
+  }
+
   void prepare_model() {
     if (!request_.eval_only) setup::require_trainable(model_->facts, request_.model_path);
     ended("reading the model");
@@ -257,7 +269,9 @@ class Training {
       log::info("{}", model_->runnable->take_recomputation_profile());
     }
     if (result.diagnosis) {
-      store_barrier_at_end(store_, groups_.world.size(), result.step);
+      // On rank 0 the step's row has to be written.
+      store_barrier_before_end(store_, groups_.world.size(), fmt::format("the end at step {}", result.step),
+                               std::chrono::seconds(10));
       throw UserError(ExitCode::kCannotContinue, *result.diagnosis);
     }
     if (result.overflow) return result.stop_requested;
