@@ -55,7 +55,7 @@ std::string precision_text(const RunDescription& run, const config::JobConfig& c
   }
   if (config.recomputation.enabled) {
     text += "; activations are recomputed";
-  } else if (config.recomputation.selective) {
+  } else if (config.recomputation.selective && run.device != "cpu") {
     text += "; selective recomputation";
   }
   return text;

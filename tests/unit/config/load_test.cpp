@@ -130,6 +130,16 @@ TEST_CASE("a known key in the wrong section is taken where it belongs, and that 
              Contains("unknown key 'block_sise' in 'aio'"));
 }
 
+TEST_CASE("selective recomputation without the kernels that it needs has no effect, and says so", "[config][load]") {
+  for (const std::string kernels : {"fused_regions", "weight_gradient"}) {
+    const auto result = load("{activation_checkpointing: {selective: true}, kernels: {" + kernels + ": false}}");
+    CHECK(has_note(result, "'activation_checkpointing.selective' has no effect: 'kernels." + kernels + "' is false"));
+  }
+  const auto result = load("{activation_checkpointing: {selective: true}}");
+  CHECK(result.config.recomputation.selective);
+  CHECK_FALSE(result.config.recomputation.enabled);  // of whole blocks
+}
+
 TEST_CASE("the right place wins over the wrong one, in either order", "[config][load]") {
   for (const char* text : {"{gradient_clipping: 2, zero_optimization: {gradient_clipping: 3}}",
                            "{zero_optimization: {gradient_clipping: 3}, gradient_clipping: 2}"}) {

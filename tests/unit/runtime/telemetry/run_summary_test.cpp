@@ -83,6 +83,15 @@ TEST_CASE("what differs from the plainest run is said too", "[runtime][telemetry
               "written to  /r: metrics.jsonl; checkpoints in /big"});
 }
 
+TEST_CASE("selective recomputation is said where it has an effect", "[runtime][telemetry]") {
+  RunDescription run = example();
+  config::JobConfig config = example_config();
+  config.recomputation.selective = true;
+  CHECK(format_description(run, config)[1] == "precision   fp32; no ZeRO");
+  run.device = "cuda";
+  CHECK(format_description(run, config)[1] == "precision   fp32; no ZeRO; selective recomputation");
+}
+
 TEST_CASE("a run says at its end what it came to", "[runtime][telemetry]") {
   RunTotals totals;
   CHECK(totals.lines(200, milliseconds(5)).empty());
