@@ -18,7 +18,7 @@ using torch::jit::Value;
 
 const c10::Symbol kOffered = c10::Symbol::attr("offered_outputs");
 
-// An operator whose backward is ours (fused_operators.hpp), and where its factor stands that is no weight.
+// Whether a product with a weight whose backward is ours (fused_operators.hpp) reads the value as its other factor.
 bool is_factor(const Use& use) {
   static const std::map<std::string_view, size_t> places{{"dslaunch::linear", 0},
                                                          {"dslaunch::matmul", 0},

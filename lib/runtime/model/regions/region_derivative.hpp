@@ -42,8 +42,8 @@ struct Recomputation {
 };
 
 // An output again, from what backward keeps anyway (`kept`) and inputs of a single row among `may_be_kept` (by input).
-// An output that is kept stands for its value, as in backward, although it is rounded. Nothing: it would take more than
-// that, is kept itself, or takes reading more than twice its own bytes.
+// An output that is kept is read in place of its value, as in backward, although it is rounded. Nothing: it would take
+// more than that, is kept itself, or takes reading more than twice its own bytes.
 std::optional<Recomputation> derive_recomputation(const Region& forward, size_t output,
                                                   const std::vector<BackwardSource>& kept,
                                                   const std::vector<bool>& may_be_kept,

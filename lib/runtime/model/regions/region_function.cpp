@@ -41,12 +41,12 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     }
     context->mark_non_differentiable(not_differentiable);
     variable_list saved;
-    for (const auto& source : plan->kept(wanted(inputs), parameters(inputs)).sources) {
+    for (const auto& source : plan->kept(wanted(inputs), parameters(*plan, inputs)).sources) {
       saved.push_back(source.from == From::kInput ? inputs[source.index] : outputs[source.index]);
     }
     context->save_for_backward(saved);
     context->saved_data["wanted"] = to_list(wanted(inputs));
-    context->saved_data["parameters"] = to_list(parameters(inputs));
+    context->saved_data["parameters"] = to_list(parameters(*plan, inputs));
     std::vector<std::vector<int64_t>> sizes;
     for (const auto& input : inputs) sizes.push_back(input.sizes().vec());
     context->saved_data["sizes"] = sizes;
@@ -94,10 +94,12 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     return out;
   }
 
-  // In place of which nothing else is written between forward and backward.
-  static std::vector<bool> parameters(at::TensorList inputs) {
-    std::vector<bool> out;
-    for (const auto& input : inputs) out.push_back(units::is_gathered(input));
+  // Which inputs a recomputation may read beside what backward reads: nothing writes to parameters between forward and
+  // backward.
+  static std::vector<bool> parameters(const RegionPlan& plan, at::TensorList inputs) {
+    std::vector<bool> out(inputs.size());
+    if (!plan.offers()) return out;
+    for (size_t i = 0; i < inputs.size(); ++i) out[i] = units::is_gathered(inputs[i]);
     return out;
   }
 
@@ -273,7 +275,7 @@ namespace {
 // Their readers need not keep those.
 void offer_recomputations(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs,
                           const variable_list& results) {
-  const auto& kept = plan->kept(RegionFunction::wanted(inputs), RegionFunction::parameters(inputs));
+  const auto& kept = plan->kept(RegionFunction::wanted(inputs), RegionFunction::parameters(*plan, inputs));
   for (const auto& [output, again] : kept.recomputations) {
     auto* node = dynamic_cast<torch::autograd::CppNode<RegionFunction>*>(results[output].grad_fn().get());
     DSL_CHECK(node != nullptr, "a region's result is one of its own node");
@@ -289,7 +291,7 @@ std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, c
   const bool trains = at::GradMode::is_enabled() &&
                       std::any_of(inputs.begin(), inputs.end(), [](const auto& one) { return one.requires_grad(); });
   auto results = trains ? RegionFunction::apply(plan, at::TensorList(inputs)) : plan->run_forward(inputs);
-  if (trains) offer_recomputations(plan, inputs, results);
+  if (trains && plan->offers()) offer_recomputations(plan, inputs, results);
   const size_t num_outputs = plan->num_results() - plan->handed_on().size();
   results.resize(plan->num_results());
   for (size_t i = 0; i < plan->handed_on().size(); ++i) {

@@ -30,6 +30,7 @@ class RegionPlan : public torch::CustomClassHolder {
   const Region& forward() const { return forward_.region(); }
   const std::vector<int64_t>& leading() const { return leading_; }
   const std::vector<size_t>& handed_on() const { return handed_on_; }
+  bool offers() const { return !offered_.empty(); }
   size_t num_results() const { return results_.size() + handed_on_.size(); }
 
   struct BackwardPlan {

@@ -335,7 +335,7 @@ class ProgramMaker {
     });
   }
 
-  // In the subgraph, by somebody else.
+  // In the subgraph, by a node outside of the region.
   static bool is_read(const Value* value, const std::set<const Node*>& inside) {
     return std::any_of(value->uses().begin(), value->uses().end(), [&](const auto& use) {
       return use.user->kind() != c10::prim::Return && inside.count(use.user) == 0;
