@@ -1,11 +1,14 @@
 #include "base/writable_directory.hpp"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 
+#include "base/byte_size.hpp"
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace dslaunch {
 
@@ -43,6 +46,13 @@ Result<> check_writable_file(const std::string& path) {
   }
   if (::access(path.c_str(), W_OK) == 0) return {};
   return Failure{path + " cannot be written to: " + describe_errno(errno)};
+}
+
+std::string written_object(const std::string& path, uint64_t bytes_to_write, int error_number) {
+  struct statvfs disk {};
+  if (error_number != ENOSPC || ::statvfs(path.c_str(), &disk) != 0) return fmt::format("'{}'", path);
+  return fmt::format("'{}' ({} to write, {} free)", path, format_bytes(static_cast<int64_t>(bytes_to_write)),
+                     format_bytes(static_cast<int64_t>(disk.f_bavail * disk.f_frsize)));
 }
 
 }  // namespace dslaunch

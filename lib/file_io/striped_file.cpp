@@ -10,13 +10,15 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/writable_directory.hpp"
 
 namespace dslaunch::file_io {
 namespace {
 
 [[noreturn]] void fail(const char* what, int64_t bytes, const std::string& directory, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT;  // which may pass
-  throw SystemError(fmt::format("{} {} bytes in", what, bytes), "'" + directory + "'", error,
+  throw SystemError(fmt::format("{} {} bytes in", what, bytes),
+                    written_object(directory, static_cast<uint64_t>(bytes), error), error,
                     is_full ? ExitCode::kIoError : ExitCode::kCannotCreate);
 }
 

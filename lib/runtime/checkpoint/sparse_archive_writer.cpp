@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/writable_directory.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/zip_members.hpp"
 
@@ -71,7 +72,10 @@ void SparseArchiveWriter::write_at(uint64_t offset, const void* data, size_t siz
   while (size > 0) {
     const ssize_t written = ::pwrite(fd_.get(), bytes, size, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw SystemError("write", "'" + path_ + "'", written < 0 ? errno : ENOSPC);
+    if (written <= 0) {
+      const int error = written < 0 ? errno : ENOSPC;
+      throw SystemError("write", written_object(path_, size, error), error);
+    }
     bytes += written;
     offset += static_cast<uint64_t>(written);
     size -= static_cast<size_t>(written);

@@ -3,7 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "base/writable_directory.hpp"
 #include "base/write_all.hpp"
 
 namespace dslaunch::runtime {
@@ -18,7 +21,11 @@ OutputFile::OutputFile(const std::string& path)
 
 void OutputFile::write(const void* data, size_t size) {
   const int error = write_all(fd_.get(), {static_cast<const char*>(data), size});
-  if (error != 0) throw SystemError("write", "'" + path_ + "'", error);
+  if (error != 0) {
+    const uint64_t missing = std::max<uint64_t>(size, expected_bytes_ - std::min(written_bytes_, expected_bytes_));
+    throw SystemError("write", written_object(path_, missing, error), error);
+  }
+  written_bytes_ += size;
 }
 
 void OutputFile::finish(bool sync) {

@@ -1,6 +1,7 @@
 // A new file written front to back. One thread. Nothing is buffered here: callers should pass large blocks.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@ class OutputFile {
  public:
   // Creates or truncates. Throws SystemError(73), or 74 when the disk or the quota is full.
   explicit OutputFile(const std::string& path);
+  // The length that the file will have, for the message of a full disk; without it that of one write.
+  void expect(uint64_t total_bytes) { expected_bytes_ = total_bytes; }
   // Throws SystemError(74) naming the path: disk full, quota, I/O error.
   void write(const void* data, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
@@ -22,6 +25,7 @@ class OutputFile {
  private:
   std::string path_;
   UniqueFd fd_;
+  uint64_t expected_bytes_ = 0, written_bytes_ = 0;
 };
 
 // Flushes a directory's entries (created and renamed names) to the device. Throws SystemError(74).

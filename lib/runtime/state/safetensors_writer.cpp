@@ -45,6 +45,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
+  file_.expect(sizeof length + length + offset);
   put(&length, sizeof length);
   put(text.data(), text.size());
 }

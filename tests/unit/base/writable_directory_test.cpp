@@ -1,11 +1,13 @@
 #include "base/writable_directory.hpp"
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 
 #include "support/temp_dir.hpp"
 
 using dslaunch::check_writable;
 using dslaunch::check_writable_file;
+using dslaunch::written_object;
 
 TEST_CASE("a directory is writable when its nearest existing parent is", "[base][writable_directory]") {
   dslaunch::test::TempDir folder;
@@ -22,4 +24,12 @@ TEST_CASE("a path that cannot become a directory is named", "[base][writable_dir
   CHECK(check_writable(file + "/a").error().starts_with(file + " is "));
   REQUIRE_FALSE(check_writable_file(folder.path()).ok());
   CHECK(check_writable_file(folder.path()).error().starts_with(folder.path() + " is "));
+}
+
+TEST_CASE("a write to a full disk says what it takes and what is free", "[base][writable_directory]") {
+  dslaunch::test::TempDir folder;
+  const std::string text = written_object(folder.path(), 1536, ENOSPC);
+  CHECK_THAT(text, Catch::StartsWith("'" + folder.path() + "' (1.50 KiB to write, ") && Catch::EndsWith(" free)"));
+  CHECK(written_object(folder.path(), 1536, EIO) == "'" + folder.path() + "'");
+  CHECK(written_object("/proc/none/x", 1536, ENOSPC) == "'/proc/none/x'");
 }

@@ -268,6 +268,8 @@ TEST_CASE("a full file system is an error before the first write", "[file_io][en
   if (!has_user_namespaces()) return;
   CHECK(holds_in_child([&] {
     if (!enter_namespaces() || ::mount("tmpfs", path.c_str(), "tmpfs", 0, "size=1m") != 0) return false;
-    return fails(path, ExitCode::kIoError, "reserve 4194304 bytes in '" + path + "': " + describe_errno(ENOSPC));
+    return fails(
+        path, ExitCode::kIoError,
+        "reserve 4194304 bytes in '" + path + "' (4.00 MiB to write, 1.00 MiB free): " + describe_errno(ENOSPC));
   }));
 }
