@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 
 namespace dslaunch {
 namespace {
@@ -34,7 +35,8 @@ UniqueFd open_input_file(const std::string& path, const std::string& what) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // rejects a pipe instead of waiting for it
   struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {
-    throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} '{}': {}", what, path, describe_errno(errno)));
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("cannot read {} '{}': {}", what, path, describe_open_error(path, errno)));
   }
   if (S_ISREG(status.st_mode)) return file;
   throw UserError(ExitCode::kNoInput, fmt::format("{} '{}' is a {}, not a file{}", what, path,

@@ -2,6 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/printable.hpp"
 
 namespace dslaunch {
 namespace {
@@ -52,6 +58,32 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   std::string out = " (did you mean ";
   for (size_t i = 0; i < near.size(); ++i) out += (i ? " or '" : "'") + near[i] + "'";
   return out + "?)";
+}
+
+std::string did_you_mean_file(const std::string& path) {
+  constexpr size_t kMaxEntries = 10'000;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path wanted(path);
+  fs::path parent;
+  auto part = wanted.begin();
+  for (; part != wanted.end() && fs::exists(parent / *part, error); ++part) parent /= *part;
+  if (part == wanted.end() || part->empty()) return {};
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(parent.empty() ? "." : parent, error), end;
+       !error && entry != end && names.size() < kMaxEntries; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  const auto near = nearest_names(part->string(), names);
+  if (near.empty()) return {};
+  fs::path found = parent / near.front();
+  for (++part; part != wanted.end(); ++part) found /= *part;
+  return fs::exists(found, error) ? fmt::format(" (did you mean '{}'?)", printable(found.string())) : std::string();
+}
+
+std::string describe_open_error(const std::string& path, int error_number) {
+  return describe_errno(error_number) + (error_number == ENOENT ? did_you_mean_file(path) : std::string());
 }
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// "did you mean": the known names nearest to a mistyped one, for options, config keys and hosts alike.
+// "did you mean": the known names nearest to a mistyped one, for options, config keys, hosts and files alike.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,5 +13,11 @@ std::vector<std::string> nearest_names(std::string_view name, const std::vector<
 
 // " (did you mean 'x'?)" or " (did you mean 'x' or 'y'?)"; empty when nothing is near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, size_t max_count = 1);
+
+// The same for a path that does not exist: the entry of its directory, or of the nearest directory above it that
+// exists, whose name is near and with which the path exists. Reads at most 10,000 entries.
+std::string did_you_mean_file(const std::string& path);
+// "No such file or directory (did you mean 'train.npy'?)" after open() has failed.
+std::string describe_open_error(const std::string& path, int error_number);
 
 }  // namespace dslaunch

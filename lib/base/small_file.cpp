@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 #include "base/unique_fd.hpp"
 
 namespace dslaunch {
@@ -46,7 +47,7 @@ SmallFile read_to_end(const UniqueFd& fd, size_t max_bytes) {
 
 SmallFile read_small_file(const std::string& path, size_t max_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd.valid()) return failed(describe_errno(errno));
+  if (!fd.valid()) return failed(describe_open_error(path, errno));
   const struct stat status = status_of(fd);
   if (S_ISDIR(status.st_mode)) return failed("it is a directory");
   if (check) check(status);
