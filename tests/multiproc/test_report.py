@@ -29,7 +29,9 @@ addEventListener("load", () => {
   const toggle = document.querySelector("input[data-run='1']");
   toggle.click();
   const hidden = getComputedStyle(document.querySelector("#chart-loss .r1")).display === "none";
-  parent.postMessage(JSON.stringify({ charts, shown, inside, hidden, width: innerWidth,
+  const scrolling = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth)
+    .map((box) => box.closest("section").id);
+  parent.postMessage(JSON.stringify({ charts, scrolling, shown, inside, hidden, width: innerWidth,
     overflow: document.documentElement.scrollWidth }), "*");
 });
 </script></body>"""
@@ -43,7 +45,7 @@ addEventListener("message", (event) => {
 });
 </script><iframe src="probed.html" style="border: 0; width: WIDTHpx; height: 800px"></iframe>"""
 
-CHARTS = ["chart-loss", "chart-eval_loss", "chart-lr", "chart-grad_norm", "chart-loss_scale", "chart-tokens_per_s",
+CHARTS = ["chart-loss", "chart-lr", "chart-grad_norm", "chart-loss_scale", "chart-tokens_per_s",
           "chart-samples_per_s", "chart-step_ms", "chart-gpu_mem_bytes", "chart-host_mem_bytes", "chart-eval_accuracy",
           "chart-breakdown-0", "chart-breakdown-1", "ranks-step_ms-0", "spread-step_ms-0"]
 
@@ -58,9 +60,9 @@ def write_run(folder, lr):
     os.makedirs(folder)
     rows = []
     for step in range(1, 301):
-        row = {"step": step, "loss": 8 * math.exp(-step / 100) + 2, "lr": lr, "grad_norm": 1 + step % 5,
-               "loss_scale": 65536, "overflow": False, "step_ms": 100 + step % 9, "samples_per_s": 80,
-               "tokens_per_s": 800 + step, "gpu_mem_bytes": 3 << 30, "host_mem_bytes": (1 << 30) + step,
+        row = {"step": step, "loss": 8 * math.exp(-step / 100) + 2, "lr": lr / step, "grad_norm": 1 + step % 5,
+               "loss_scale": 65536 >> step // 100, "overflow": False, "step_ms": 100 + step % 9,
+               "samples_per_s": 80 + step % 2, "tokens_per_s": 800 + step, "gpu_mem_bytes": (3 << 30) + step, "host_mem_bytes": (1 << 30) + step,
                "forward_ms": 30, "backward_ms": 50, "reduce_ms": 8, "update_ms": 6}
         rows.append(row if step % 50 else {**row, "eval_loss": row["loss"] + 0.1, "eval_accuracy": step / 400})
     write_lines(os.path.join(folder, "metrics.jsonl"), rows)
@@ -68,7 +70,7 @@ def write_run(folder, lr):
     write_lines(os.path.join(folder, "launcher.jsonl"), [
         {"time": 1000, "event": "launch", "attempt": 0, "job_id": "J", "world_size": 4},
         ranks, {**ranks, "time": 1020, "step": [200] * 4},
-        {"time": 1030, "event": "end", "exit_code": 1, "cause": "<b>rank 1</b>", "step": 220, "restarts": True},
+        {"time": 1030, "event": "end", "exit_code": 1, "cause": "rank 1 on node1: <b>" + "/a/long/path" * 30, "step": 220, "restarts": True},
         {"time": 1031, "event": "launch", "attempt": 1, "job_id": "J", "world_size": 4},
         {"time": 1060, "event": "end", "exit_code": 0, "cause": "", "step": 300, "restarts": False}])
     write_lines(os.path.join(folder, "events.jsonl"), [
@@ -118,13 +120,15 @@ class Report(unittest.TestCase):
             page = file.read()
         with open(self.path("probed.html"), "w") as file:
             file.write(page.replace("</body>", PROBE))
-        for width in (1280, 400):
+        for width in (1200, 400):
             with self.subTest(width=width):
                 with open(self.path("frame.html"), "w") as file:
                     file.write(FRAME.replace("WIDTH", str(width)))
                 seen = self.browse("frame.html")
                 self.assertEqual(seen["width"], width)
                 self.assertLessEqual(seen["overflow"], width)
+                if width == 1200:
+                    self.assertEqual(seen["scrolling"], [])
                 charts = {chart["id"]: chart for chart in seen["charts"]}
                 for name in CHARTS:
                     chart = charts[name]
@@ -132,7 +136,7 @@ class Report(unittest.TestCase):
                     self.assertGreater(min(chart["picture"]), 150, chart)
                 self.assertEqual(all(c["picture"] for c in charts.values()), True)
                 is_hidden, text, count = seen["shown"]
-                self.assertEqual((is_hidden, count, seen["inside"], seen["hidden"]), (False, 2, True, True))
+                self.assertEqual((is_hidden, count, seen["inside"], seen["hidden"]), (False, 4, True, True))
                 self.assertRegex(text, r"a: \d\.\d+ \(step 1[23]\d\)")
 
     def browse(self, name):

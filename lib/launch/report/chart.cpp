@@ -139,7 +139,8 @@ std::string draw_line(const ChartLine& line, const Axis& x, const Axis& y) {
       dots += fmt::format(R"(<circle class="dot" cx="{}" cy="{}" r="2.2"/>)", at_x, at_y);
     }
   }
-  return fmt::format(R"(<g class="line c{} r{}"><path d="{}"/>{}</g>)", line.color, line.run, path, dots);
+  return fmt::format(R"(<g class="line c{} r{}{}"><path d="{}"/>{}</g>)", line.color, line.run,
+                     line.dashed ? " dashed" : "", path, dots);
 }
 
 // The mean of each line in each of the buckets that has values, the lines below it added.
@@ -319,6 +320,7 @@ std::string draw_chart(const Chart& chart, const StepRange& range) {
   out += draw_markers(chart, x);
   out += R"(<line class="pointer" x1="0" x2="0" y1="0" y2="0"/></svg>)";
   if (chart.shows_labels) out += own_legend(chart);
+  if (!chart.note.empty()) out += fmt::format(R"(<p class="keys">{}</p>)", escape_html(chart.note));
   out += fmt::format(R"(<script type="application/json">{}</script></figure>)", hover_data(chart, range));
   return out + "\n";
 }

@@ -15,6 +15,7 @@ struct ChartLine {
   std::string label;
   int color = 0, run = 0;
   std::vector<Point> points;
+  bool dashed = false;  // of an evaluation, beside the line of training
 };
 
 enum class MarkerKind { kRestart, kFailure, kCheckpoint };
@@ -33,6 +34,7 @@ struct Chart {
   std::string x_title = "step";
   bool stacked = false;       // the lines' values are parts of a sum, drawn as areas on top of each other
   bool shows_labels = false;  // a legend of its own: its lines are not runs
+  std::string note = {};      // below the picture; empty: none
 };
 
 struct StepRange {

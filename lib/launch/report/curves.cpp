@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "base/json_depth.hpp"
@@ -133,10 +134,9 @@ class Collector {
   Curve& curve_of(std::string_view key, size_t position) {
     auto& all = curves_.all;
     if (position > 0 && position <= all.size() && all[position - 1].key == key) return all[position - 1];
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Curve& each) { return each.key == key; });
-    if (found != all.end()) return *found;
-    all.push_back({std::string(key), {}, 0, 0});
-    return all.back();
+    const auto [found, is_new] = index_.try_emplace(std::string(key), all.size());
+    if (is_new) all.push_back({std::string(key), {}, 0, 0});
+    return all[found->second];
   }
 
   void add_point(Curve& curve, Point point) {
@@ -153,6 +153,7 @@ class Collector {
   }
 
   Curves& curves_;
+  std::unordered_map<std::string, size_t> index_;  // of a key, among all curves
 };
 
 // What one bucket keeps of its points.

@@ -18,8 +18,9 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr int kNumColors = 8;     // page.css has as many
-constexpr size_t kMaxRows = 200;  // of a table of events
+constexpr int kNumColors = 8;       // page.css has as many
+constexpr size_t kMaxRows = 200;    // of a table of events
+constexpr size_t kMaxMetrics = 60;  // with a chart, beside the known ones
 
 // The charts of known keys; every other key of numbers gets one behind them.
 struct KnownChart {
@@ -29,7 +30,6 @@ struct KnownChart {
 };
 constexpr KnownChart kCharts[] = {
     {"loss", "Loss", Unit::kLoss},
-    {"eval_loss", "Evaluation loss", Unit::kLoss},
     {"lr", "Learning rate", Unit::kRate},
     {"grad_norm", "Gradient norm", Unit::kRate},
     {"loss_scale", "Loss scale", Unit::kPlain},
@@ -49,8 +49,8 @@ constexpr StepPart kParts[] = {{"forward_ms", "forward"},
                                {"backward_ms", "backward"},
                                {"reduce_ms", "reduction"},
                                {"update_ms", "update, gather"}};
-// Not a curve of its own: counts of samples, and what the summary tells.
-constexpr const char* kNoChart[] = {"eval_samples", "overflow"};
+// Without a chart of its own: counts of samples, what the summary tells, what is in the chart of the loss.
+constexpr const char* kNoChart[] = {"eval_samples", "overflow", "eval_loss"};
 
 struct KnownFigure {
   const char* key;
@@ -280,11 +280,13 @@ std::string event_rows(const RunHistory& run, const std::string& label) {
     if (attempt.restarts) how += ", restarted";
     rows += row({label, i == 0 ? "start" : "start again", time_text(attempt.began),
                  attempt.ended ? duration_text(*attempt.ended - attempt.began) : "-", step(attempt.first_step),
-                 step(attempt.last_step), attempt.world_size > 0 ? fmt::format("{}", attempt.world_size) : "-", how,
-                 attempt.cause});
+                 step(attempt.last_step), attempt.world_size > 0 ? fmt::format("{}", attempt.world_size) : "-", how});
+    if (!attempt.cause.empty()) {
+      rows += fmt::format("<tr class=\"cause\"><td colspan=\"8\">{}</td></tr>\n", escape_html(attempt.cause));
+    }
   }
   if (run.attempts.size() > kMaxRows) {
-    rows += row({label, fmt::format("and {} more", run.attempts.size() - kMaxRows), "", "", "", "", "", "", ""});
+    rows += row({label, fmt::format("and {} more", run.attempts.size() - kMaxRows), "", "", "", "", "", ""});
   }
   return rows;
 }
@@ -300,7 +302,7 @@ std::string time_axis(const std::vector<RunHistory>& runs) {
   out += fmt::format("<p class=\"ends\"><span>{}</span><span>{}</span></p>\n", time_text(span->begin),
                      time_text(span->end));
   out += "<p class=\"hint\">Bars: the ranks run. Dots: checkpoints. Crosses: failures.</p>\n";
-  return out + table({"run", "event", "time (UTC)", "lasted", "from step", "to step", "ranks", "end", "cause"}, rows);
+  return out + table({"run", "event", "time (UTC)", "lasted", "from step", "to step", "ranks", "end"}, rows);
 }
 
 // ---- charts
@@ -340,17 +342,30 @@ Chart chart_of(const std::vector<RunHistory>& runs, const std::string& key, cons
   return chart;
 }
 
+// The loss of evaluations, in the chart of the training's.
+void add_evaluation(const std::vector<RunHistory>& runs, Chart& chart) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Curve* curve = runs[i].curves.find("eval_loss");
+    if (curve == nullptr || !curve->has_values()) continue;
+    chart.lines.push_back({run_label(runs, i) + ", evaluation", color_of(i), static_cast<int>(i), curve->points,
+                           /*dashed=*/true});
+    chart.note = "Dashed: loss of evaluations.";
+  }
+}
+
 std::vector<Chart> known_charts(const std::vector<RunHistory>& runs) {
   std::vector<Chart> charts;
   for (const auto& [key, title, unit] : kCharts) {
     Chart chart = chart_of(runs, key, title, unit);
+    if (key == std::string("loss")) add_evaluation(runs, chart);
     if (!chart.lines.empty()) charts.push_back(std::move(chart));
   }
   return charts;
 }
 
-// Every metric that train.metrics adds, and whatever else a line holds.
-std::vector<Chart> other_charts(const std::vector<RunHistory>& runs) {
+// Every metric that train.metrics adds, and whatever else a line holds: the first kMaxMetrics of them. `rest` is the
+// number of the others.
+std::vector<Chart> other_charts(const std::vector<RunHistory>& runs, size_t& rest) {
   std::set<std::string> known;
   for (const auto& each : kCharts) known.insert(each.key);
   for (const auto& each : kParts) known.insert(each.key);
@@ -359,6 +374,10 @@ std::vector<Chart> other_charts(const std::vector<RunHistory>& runs) {
   for (const auto& run : runs) {
     for (const auto& curve : run.curves.all) {
       if (!curve.has_values() || !known.insert(curve.key).second) continue;
+      if (charts.size() == kMaxMetrics) {
+        ++rest;
+        continue;
+      }
       const bool is_loss = curve.key.ends_with("loss");
       charts.push_back(chart_of(runs, curve.key, curve.key, is_loss ? Unit::kLoss : Unit::kPlain));
     }
@@ -386,14 +405,44 @@ std::vector<Chart> breakdown_charts(const std::vector<RunHistory>& runs) {
   return charts;
 }
 
+// The value that all points of a chart have; empty: they differ, or are too few to be a curve.
+std::optional<double> constant_of(const Chart& chart) {
+  std::optional<double> value;
+  size_t count = 0;
+  for (const ChartLine& line : chart.lines) {
+    for (const Point& point : line.points) {
+      if (!std::isfinite(point.y)) return std::nullopt;
+      if (value && *value != point.y) return std::nullopt;
+      value = point.y;
+      ++count;
+    }
+  }
+  return count >= 2 * chart.lines.size() ? value : std::nullopt;
+}
+
+// A value that never changes is a word, not a picture.
 std::string draw_all(const std::vector<Chart>& charts, const StepRange& range) {
-  std::string out;
-  for (const Chart& chart : charts) out += draw_chart(chart, range);
-  return out.empty() ? out : "<div class=\"charts\">\n" + out + "</div>\n";
+  std::string drawn;
+  std::vector<std::string> constants;
+  for (const Chart& chart : charts) {
+    const auto value = constant_of(chart);
+    if (value) {
+      constants.push_back(fmt::format("{} {}", chart.title, value_text(*value, chart.unit)));
+    } else {
+      drawn += draw_chart(chart, range);
+    }
+  }
+  std::string out = drawn.empty() ? drawn : "<div class=\"charts\">\n" + drawn + "</div>\n";
+  if (!constants.empty()) {
+    out += fmt::format("<p class=\"hint\">Constant: {}.</p>\n",
+                       escape_html(fmt::format("{}", fmt::join(constants, "; "))));
+  }
+  return out;
 }
 
 std::string charts(const std::vector<RunHistory>& runs) {
-  const auto known = known_charts(runs), breakdown = breakdown_charts(runs), other = other_charts(runs);
+  size_t rest = 0;
+  const auto known = known_charts(runs), breakdown = breakdown_charts(runs), other = other_charts(runs, rest);
   std::vector<Chart> all = known;
   all.insert(all.end(), other.begin(), other.end());
   const StepRange range = range_of(all);
@@ -405,7 +454,12 @@ std::string charts(const std::vector<RunHistory>& runs) {
         "<p class=\"empty\">Not recorded. <code>\"wall_clock_breakdown\": true</code> in the config records the "
         "times of forward, backward, reduction and update.</p>\n";
   }
-  return section("training", "Training", training) + section("metrics", "Other metrics", draw_all(other, range)) +
+  std::string metrics = draw_all(other, range);
+  if (rest > 0) {
+    metrics += fmt::format("<p class=\"hint\">Not drawn: {} more; metrics.jsonl has them.</p>\n",
+                           with_separators(static_cast<int64_t>(rest)));
+  }
+  return section("training", "Training", training) + section("metrics", "Other metrics", metrics) +
          section("phases", "Step time by phase", phases);
 }
 

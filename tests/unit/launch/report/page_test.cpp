@@ -32,15 +32,15 @@ void write_run(const std::filesystem::path& dir, double lr = 1e-3, int world = 4
   for (int step = 1; step <= 40; ++step) {
     nlohmann::ordered_json line = {{"step", step},
                                    {"loss", 10.0 / step},
-                                   {"lr", lr},
+                                   {"lr", lr / step},
                                    {"grad_norm", 1.0 + step % 3},
-                                   {"loss_scale", 65536},
+                                   {"loss_scale", step < 20 ? 65536 : 32768},
                                    {"overflow", step == 3},
                                    {"step_ms", 100 + step},
-                                   {"samples_per_s", 80.0},
-                                   {"tokens_per_s", 800.0},
-                                   {"gpu_mem_bytes", 1 << 30},
-                                   {"host_mem_bytes", 2 << 29},
+                                   {"samples_per_s", 80.0 + step % 3},
+                                   {"tokens_per_s", 800.0 + step},
+                                   {"gpu_mem_bytes", (1 << 30) + step},
+                                   {"host_mem_bytes", (1 << 30) + step},
                                    {"forward_ms", 30},
                                    {"backward_ms", 60},
                                    {"reduce_ms", 5},
@@ -103,6 +103,32 @@ size_t count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
+TEST_CASE("what never changes is a word instead of a chart", "[launch][report][page]") {
+  const TempDir dir;
+  test::write_file(dir / "metrics.jsonl",
+                   "{\"step\": 1, \"loss\": 2.5, \"lr\": 0.001, \"mine\": 7}\n"
+                   "{\"step\": 2, \"loss\": 2.25, \"lr\": 0.001, \"mine\": 7}\n");
+  const std::string page = report_page({read_run_history(dir.path())});
+  CHECK_FALSE(figure_in(page, "chart-loss").empty());
+  CHECK(figure_in(page, "chart-lr").empty());
+  CHECK_THAT(page, Contains("Constant: Learning rate 0.001.") && Contains("Constant: mine 7."));
+}
+
+TEST_CASE("a file of twenty thousand metrics gives a page of bounded size", "[launch][report][page]") {
+  const TempDir dir;
+  std::string metrics;
+  for (int step = 1; step <= 3; ++step) {
+    metrics += "{\"step\": " + std::to_string(step);
+    for (int i = 0; i < 20'000; ++i) metrics += fmt::format(",\"m{}\":{}", step == 1 ? i : 19'999 - i, i + step * i);
+    metrics += "}\n";
+  }
+  test::write_file(dir / "metrics.jsonl", metrics);
+  const std::string page = report_page({read_run_history(dir.path())});
+  CHECK(page.size() < 300'000);
+  CHECK(count(page, "<figure class=\"chart\" id=\"chart-m") == 60);
+  CHECK_THAT(page, Contains("Not drawn: 19,940 more; metrics.jsonl has them."));
+}
+
 TEST_CASE("the page of a run has every chart, and what happened on the time axis", "[launch][report][page]") {
   const TempDir dir;
   write_run(dir.path() + "/run");
@@ -118,14 +144,21 @@ TEST_CASE("the page of a run has every chart, and what happened on the time axis
   REQUIRE(run.checkpoints.size() == 1);
   CHECK(run.checkpoints[0].step == 20);
   const std::string page = report_page({run});
-  for (const char* key : {"loss", "eval_loss", "eval_accuracy", "lr", "grad_norm", "loss_scale", "tokens_per_s",
-                          "samples_per_s", "step_ms", "gpu_mem_bytes", "host_mem_bytes"}) {
+  for (const char* key : {"loss", "eval_accuracy", "lr", "grad_norm", "loss_scale", "tokens_per_s", "samples_per_s",
+                          "step_ms", "gpu_mem_bytes", "host_mem_bytes"}) {
     INFO(key);
     const std::string figure = figure_in(page, std::string("chart-") + key);
     CHECK_THAT(figure, Contains("<title id=") && Contains("<path d=\"M"));
     CHECK_THAT(figure, Contains("class=\"restart\"") && Contains("class=\"failure\""));
   }
-  CHECK_THAT(figure_in(page, "chart-loss"), Contains("checkpoint of step 20"));
+  const std::string loss = figure_in(page, "chart-loss");
+  CHECK_THAT(loss, Contains("checkpoint of step 20"));
+  // The loss of evaluations is in the same chart, and has none of its own.
+  CHECK(count(loss, "class=\"line c0 r0\"") == 1);
+  CHECK(count(loss, "class=\"line c0 r0 dashed\"") == 1);
+  CHECK_THAT(loss, Contains("Dashed: loss of evaluations."));
+  CHECK(figure_in(page, "chart-eval_loss").empty());
+  CHECK_THAT(page, !Contains("Constant: "));
   CHECK(count(figure_in(page, "chart-breakdown-0"), "class=\"area") == 4);
   CHECK(count(figure_in(page, "ranks-busy_ms-0"), "<rect class=\"bar") == 4);
   CHECK_THAT(page, Contains("busy_ms: highest on rank 2 (95.0 ms)"));
