@@ -287,7 +287,10 @@ std::string render(const std::vector<DoctorReport>& reports) {
     bool named = reports.size() > 1 || !report.error.empty();
     if (named) text += report.host + "\n";
     if (!report.error.empty()) text += "  " + report.error + "\n";
-    text += format_host(report, named ? "  " : "");
+    const std::string indent = named ? "  " : "";
+    const std::string found = format_host(report, indent);
+    const bool is_healthy = found.empty() && report.error.empty();
+    text += is_healthy ? indent + "healthy: no stale process, nothing left behind by a job\n" : found;
   }
   return text;
 }

@@ -98,6 +98,17 @@ TEST_CASE("the text names process, age, job and reason", "[launch][doctor]") {
   CHECK_THAT(render({report_with({}, false), other}), Contains("node1\n  port 29500 is free") && Contains("node2\n"));
 }
 
+TEST_CASE("a healthy host is said to be healthy", "[launch][doctor]") {
+  DoctorReport healthy;
+  healthy.host = "node1";
+  CHECK(render({healthy}) == "healthy: no stale process, nothing left behind by a job\n");
+  DoctorReport lost;
+  lost.host = "node2";
+  lost.error = "it does not answer";
+  CHECK(render({healthy, lost}) ==
+        "node1\n  healthy: no stale process, nothing left behind by a job\nnode2\n  it does not answer\n");
+}
+
 TEST_CASE("text and JSON have the same verdict", "[launch][doctor]") {
   const std::pair<Verdict, std::pair<std::string, std::string>> args[] = {{Verdict::kForeign, {"foreign", "foreign"}},
                                                                           {Verdict::kInUse, {"in use", "in_use"}},
