@@ -41,13 +41,19 @@ std::optional<int64_t> find_gpu_memory(const PlanOptions& options) {
   return gpu_memory_of_this_machine();
 }
 
+// A machine without a GPU says nothing about the memory of hosts with GPUs.
+bool is_like_the_hosts(const runtime::memory_plan::Capacity& hosts) {
+  return !hosts.has_gpus || gpu_memory_of_this_machine();
+}
+
 runtime::memory_plan::Capacity capacity_of(const PlanOptions& options) {
   runtime::memory_plan::Capacity out;
   out.ranks_of_host = options.num_gpus;
   out.gpu_bytes = find_gpu_memory(options);
   out.has_gpus = options.device == "cuda" || (options.device == "auto" && out.gpu_bytes.has_value());
   if (!out.has_gpus) out.gpu_bytes.reset();
-  out.host_bytes = options.host_memory ? options.host_memory : runtime::read_available_memory();
+  out.host_bytes = options.host_memory;
+  if (!out.host_bytes && is_like_the_hosts(out)) out.host_bytes = runtime::read_available_memory();
   return out;
 }
 
@@ -77,6 +83,7 @@ plan::PlanReport report_of(const PlanOptions& options) {
   plan::PlanReport report;
   report.model = options.model;
   report.capacity = capacity_of(options);
+  report.is_host_memory_of_this_machine = !options.host_memory && report.capacity.host_bytes;
   report.device = report.capacity.has_gpus ? at::kCUDA : at::kCPU;
   report.num_nodes = options.num_nodes;
   report.ranks_of_node = options.num_gpus;
@@ -130,6 +137,9 @@ std::string plan_largest(const PlanOptions& options) {
   if (report.capacity.has_gpus && !report.capacity.gpu_bytes) {
     command_line::usage_error("--largest needs --gpu_memory SIZE: this machine has no GPU");
   }
+  if (!report.capacity.host_bytes) {
+    command_line::usage_error("--largest needs --host_memory SIZE: this machine has no GPU, the hosts are others");
+  }
   const auto loaded = plan::load_job(job);
   report.num_data_ranks = loaded.data_ranks;
   const auto found = plan::find_largest_gpts(report, job);
@@ -160,13 +170,15 @@ plan::Rates rates_of(const PlanOptions& options, const config::JobConfig& config
   rates.device_bytes = given_or(options.device_bandwidth, rates.device_bytes);
   rates.link_bytes = given_or(options.link_bandwidth, rates.link_bytes);
   rates.host_bytes = given_or(options.host_bandwidth, rates.host_bytes);
-  rates.network_bytes = given_or(options.network_bandwidth, 0);
+  const bool is_one_host = report.num_nodes == 1;
+  rates.network_bytes = given_or(options.network_bandwidth,
+                                 is_one_host ? plan::rate_within_host(rates, report.device, report.ranks_of_node) : 0);
   rates.file_bytes = given_or(options.file_bandwidth, 0);
   if (report.num_data_ranks > 1 && rates.network_bytes == 0) {
     command_line::usage_error(
-        fmt::format("--suggest for {} data ranks needs --network_bandwidth SIZE: what a rank sends in collectives each "
+        fmt::format("--suggest for {} hosts needs --network_bandwidth SIZE: what a rank sends in collectives each "
                     "second",
-                    report.num_data_ranks));
+                    report.num_nodes));
   }
   return rates;
 }

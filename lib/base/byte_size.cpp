@@ -27,8 +27,16 @@ std::optional<int64_t> parse_byte_size(const std::string& text) {
   return std::llround(bytes);
 }
 
-std::string gibibytes(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+ByteUnit unit_for(int64_t bytes) {
+  for (const ByteUnit unit : {ByteUnit{"GiB", int64_t{1} << 30}, ByteUnit{"MiB", int64_t{1} << 20}}) {
+    if (bytes >= unit.bytes / 8 || bytes == 0) return unit;
+  }
+  return {"KiB", int64_t{1} << 10};
+}
+
+std::string format_bytes(int64_t bytes) {
+  const ByteUnit unit = unit_for(bytes);
+  return fmt::format("{:.2f} {}", unit.count(bytes), unit.name);
 }
 
 }  // namespace dslaunch

@@ -22,7 +22,7 @@ namespace {
   throw UserError(ExitCode::kUnavailable,
                   fmt::format("cannot {} {} of host memory for offloaded state: {}. Offload less (zero_optimization."
                               "offload_optimizer.ratio), shard over more ranks, or raise the limit",
-                              what, gibibytes(bytes), reason));
+                              what, format_bytes(bytes), reason));
 }
 
 // A mapping, with what has to be undone before it goes.
@@ -104,8 +104,8 @@ void require_host_memory(const HostMemoryNeed& need, int64_t available_bytes) {
           "offloaded state needs {} of host memory ({} for each of {} rank{} of this host), but only {} are "
           "available. Offload less (zero_optimization.offload_optimizer.ratio), shard over more hosts, use "
           "device \"nvme\" (there sub_group_size and buffer_count decide), or raise the memory limit of the job",
-          gibibytes(needed), gibibytes(need.bytes_of_rank), need.ranks_of_host, need.ranks_of_host == 1 ? "" : "s",
-          gibibytes(available_bytes)));
+          format_bytes(needed), format_bytes(need.bytes_of_rank), need.ranks_of_host,
+          need.ranks_of_host == 1 ? "" : "s", format_bytes(available_bytes)));
 }
 
 }  // namespace dslaunch::runtime::offload

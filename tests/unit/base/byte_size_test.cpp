@@ -20,7 +20,13 @@ TEST_CASE("a size has a unit, in steps of 1024 or of 1000", "[base][byte_size]")
   }
 }
 
-TEST_CASE("bytes are shown in GiB", "[base][byte_size]") {
-  CHECK(gibibytes(0) == "0.00 GiB");
-  CHECK(gibibytes((int64_t{5} << 30) / 4) == "1.25 GiB");
+TEST_CASE("bytes are shown in a unit in which they have digits", "[base][byte_size]") {
+  CHECK(format_bytes(0) == "0.00 GiB");
+  CHECK(format_bytes(1) == "0.00 KiB");
+  CHECK(format_bytes(1536) == "1.50 KiB");
+  CHECK(format_bytes(130'000) == "126.95 KiB");
+  CHECK(format_bytes(1 << 17) == "0.12 MiB");
+  CHECK(format_bytes(100 << 20) == "100.00 MiB");
+  CHECK(format_bytes(128 << 20) == "0.12 GiB");
+  CHECK(format_bytes((int64_t{5} << 30) / 4) == "1.25 GiB");
 }

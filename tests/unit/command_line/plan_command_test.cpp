@@ -202,6 +202,9 @@ TEST_CASE("a suggested config is written to a new file", "[worker][plan]") {
   auto several = words;
   several.back() += ".2";
   several.insert(several.end(), {"--num_gpus", "2"});
+  CHECK_THAT(suggest(several).second, Catch::Matchers::Contains("on 2 data ranks: "));
+  several.insert(several.end(), {"--num_nodes", "2"});
+  several[several.size() - 5] += ".hosts";
   CHECK(test::message_of(ExitCode::kUsage, "", [&] { worker::dispatch(several); }) ==
-        "--suggest for 2 data ranks needs --network_bandwidth SIZE: what a rank sends in collectives each second");
+        "--suggest for 2 hosts needs --network_bandwidth SIZE: what a rank sends in collectives each second");
 }

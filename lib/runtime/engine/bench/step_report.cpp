@@ -36,7 +36,7 @@ std::string rate_text(double flops_per_second) {
 }
 
 std::string bytes_text(int64_t bytes) {
-  return bytes >= int64_t{1} << 30 ? gibibytes(bytes)
+  return bytes >= int64_t{1} << 30 ? format_bytes(bytes)
                                    : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 

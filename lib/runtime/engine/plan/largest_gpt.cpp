@@ -277,11 +277,10 @@ std::string largest_text(const PlanReport& report, const std::vector<LargestGpt>
       "vocabulary of {}, {} positions\n",
       with_separators(any.vocabulary), with_separators(any.positions));
   text += fmt::format(
-      "{} host{} with {} {}; {}host memory {}\n", report.num_nodes, report.num_nodes == 1 ? "" : "s",
-      report.ranks_of_node,
+      "{} host{} with {} {}; {}{}\n", report.num_nodes, report.num_nodes == 1 ? "" : "s", report.ranks_of_node,
       fmt::format("{}{}", report.device.is_cpu() ? "CPU rank" : "GPU", report.ranks_of_node == 1 ? "" : "s"),
-      report.capacity.gpu_bytes ? fmt::format("GPU memory {}, ", gibibytes(*report.capacity.gpu_bytes)) : "",
-      report.capacity.host_bytes ? gibibytes(*report.capacity.host_bytes) : "not known");
+      report.capacity.gpu_bytes ? fmt::format("GPU memory {}, ", format_bytes(*report.capacity.gpu_bytes)) : "",
+      host_memory_text(report));
   const int64_t stages = found.front().setting.config.pipeline.stages;
   if (stages > 1) {
     text += fmt::format(
@@ -291,7 +290,7 @@ std::string largest_text(const PlanReport& report, const std::vector<LargestGpt>
   }
   if (report.activations) {
     text += fmt::format("GiB; activations of a rank given: {}\n\n",
-                        gibibytes(most_activations(report.activations->points)));
+                        format_bytes(most_activations(report.activations->points)));
   } else {
     text += fmt::format("GiB; activations of {} of {} estimated from the shapes\n\n",
                         stages > 1 ? "the micro batches that a stage keeps," : "a micro batch", batch.micro_batch);

@@ -21,10 +21,6 @@ using memory_plan::Tier;
 using memory_plan::Use;
 using Json = nlohmann::ordered_json;
 
-double in_gib(int64_t bytes) {
-  return static_cast<double>(bytes) / (int64_t{1} << 30);
-}
-
 std::string counted(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
@@ -59,7 +55,7 @@ int64_t bucket_bytes(const RankMemory& memory, Tier tier) {
   return memory.of(tier, Use::kBuckets) + memory.of(tier, Use::kBackwardBuckets) + memory.of(tier, Use::kUpdateCopies);
 }
 
-std::string fit_text(const PlannedSetting& setting, const PlanReport& report) {
+std::string fit_text(const PlannedSetting& setting, const PlanReport& report, const ByteUnit& unit) {
   const Peak peak = peak_of(setting, report);
   switch (fit_of(peak, report.capacity)) {
     case Fit::kYes:
@@ -71,12 +67,12 @@ std::string fit_text(const PlannedSetting& setting, const PlanReport& report) {
   }
   const Capacity& capacity = report.capacity;
   const int64_t gpu = capacity.gpu_bytes ? peak.gpu_bytes - *capacity.gpu_bytes : 0;
-  if (gpu > 0) return fmt::format("no: GPU {:.2f} over", in_gib(gpu));
-  return fmt::format("no: host {:.2f} over", in_gib(peak.host_bytes - capacity.host_bytes.value_or(0)));
+  if (gpu > 0) return fmt::format("no: GPU {:.2f} over", unit.count(gpu));
+  return fmt::format("no: host {:.2f} over", unit.count(peak.host_bytes - capacity.host_bytes.value_or(0)));
 }
 
 std::string known(const char* what, const std::optional<int64_t>& bytes, const char* option) {
-  return bytes ? fmt::format("{} {}", what, gibibytes(*bytes)) : fmt::format("{} not known ({})", what, option);
+  return bytes ? fmt::format("{} {}", what, format_bytes(*bytes)) : fmt::format("{} not known ({})", what, option);
 }
 
 std::string head_text(const PlanReport& report) {
@@ -93,13 +89,13 @@ std::string head_text(const PlanReport& report) {
                       dtype_text(report), name_of(config::kOptimizerTypes, own.optimizer.type), own.batch.micro_batch,
                       counted(own.batch.accumulation, "accumulation step"));
   if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
-  text += known("host memory", report.capacity.host_bytes, "--host_memory SIZE") + "; ";
+  text += host_memory_text(report) + "; ";
   if (report.activations) {
     const Activations& activations = *report.activations;
-    text += fmt::format("activations {} ({})", gibibytes(most_activations(activations.points)), activations.origin);
+    text += fmt::format("activations {} ({})", format_bytes(most_activations(activations.points)), activations.origin);
     if (!activations.with_whole_logits.empty()) {
       text += fmt::format(", {} where logits exist whole (stage 3)",
-                          gibibytes(most_activations(activations.with_whole_logits)));
+                          format_bytes(most_activations(activations.with_whole_logits)));
     }
     text += '\n';
   } else {
@@ -108,19 +104,31 @@ std::string head_text(const PlanReport& report) {
   return text;
 }
 
-std::string row_text(const PlannedSetting& setting, const PlanReport& report) {
+// In which the largest number of the table has digits before its point.
+ByteUnit unit_of_table(const PlanReport& report) {
+  int64_t largest = 0;
+  for (const auto& setting : report.settings) {
+    const Peak peak = peak_of(setting, report);
+    largest = std::max({largest, setting.memory.total(Tier::kDevice), setting.memory.total(Tier::kFile), peak.gpu_bytes,
+                        peak.host_bytes});
+  }
+  return unit_for(largest / 8);
+}
+
+std::string row_text(const PlannedSetting& setting, const PlanReport& report, const ByteUnit& unit) {
   const RankMemory& memory = setting.memory;
-  const auto on_device = [&](Use use) { return in_gib(memory.of(Tier::kDevice, use)); };
+  const auto on_device = [&](Use use) { return unit.count(memory.of(Tier::kDevice, use)); };
   const Peak peak = peak_of(setting, report);
   std::string text = fmt::format("{} {:>4}  {:<9}  {:<10}", setting.is_own ? '*' : ' ', setting.stage,
                                  text_of(setting.optimizer), text_of(setting.parameters));
   text += fmt::format("  {:>10.2f}  {:>9.2f}  {:>9.2f}  {:>7.2f}  {:>7.2f}", on_device(Use::kParameters),
-                      on_device(Use::kGradients), in_gib(optimizer_bytes(memory, Tier::kDevice)),
-                      on_device(Use::kSlots), in_gib(bucket_bytes(memory, Tier::kDevice)));
-  if (report.capacity.has_gpus) text += fmt::format("  {:>8.2f}", in_gib(peak.gpu_bytes));
-  text += fmt::format("  {:>8.2f}  {:>8.2f}  {:>8.2f}  {:>8.2f}", in_gib(memory.total(Tier::kPageLocked)),
-                      in_gib(memory.total(Tier::kHost)), in_gib(memory.total(Tier::kFile)), in_gib(peak.host_bytes));
-  return text + "  " + fit_text(setting, report) + "\n";
+                      on_device(Use::kGradients), unit.count(optimizer_bytes(memory, Tier::kDevice)),
+                      on_device(Use::kSlots), unit.count(bucket_bytes(memory, Tier::kDevice)));
+  if (report.capacity.has_gpus) text += fmt::format("  {:>8.2f}", unit.count(peak.gpu_bytes));
+  text += fmt::format("  {:>8.2f}  {:>8.2f}  {:>8.2f}  {:>8.2f}", unit.count(memory.total(Tier::kPageLocked)),
+                      unit.count(memory.total(Tier::kHost)), unit.count(memory.total(Tier::kFile)),
+                      unit.count(peak.host_bytes));
+  return text + "  " + fit_text(setting, report, unit) + "\n";
 }
 
 Json tier_json(const RankMemory& memory, Tier tier) {
@@ -179,27 +187,36 @@ Peak peak_of(const PlannedSetting& setting, const PlanReport& report) {
 
 std::string describe_excess(const Peak& peak, const Capacity& capacity) {
   if (capacity.gpu_bytes && peak.gpu_bytes > *capacity.gpu_bytes) {
-    return fmt::format("needs {} on each GPU, which has {}", gibibytes(peak.gpu_bytes), gibibytes(*capacity.gpu_bytes));
+    return fmt::format("needs {} on each GPU, which has {}", format_bytes(peak.gpu_bytes),
+                       format_bytes(*capacity.gpu_bytes));
   }
   if (capacity.host_bytes && peak.host_bytes > *capacity.host_bytes) {
     return fmt::format("needs {} of host memory ({} for each of {}), of which {} are available",
-                       gibibytes(peak.host_bytes), gibibytes(peak.host_bytes / capacity.ranks_of_host),
-                       counted(capacity.ranks_of_host, "rank"), gibibytes(*capacity.host_bytes));
+                       format_bytes(peak.host_bytes), format_bytes(peak.host_bytes / capacity.ranks_of_host),
+                       counted(capacity.ranks_of_host, "rank"), format_bytes(*capacity.host_bytes));
   }
   return {};
+}
+
+std::string host_memory_text(const PlanReport& report) {
+  const std::string text = known("host memory", report.capacity.host_bytes, "--host_memory SIZE");
+  return report.is_host_memory_of_this_machine && report.num_nodes > 1
+             ? text + " (what this machine has available; for other hosts --host_memory SIZE)"
+             : text;
 }
 
 std::string report_text(const PlanReport& report) {
   const bool has_gpus = report.capacity.has_gpus;
   std::string text = head_text(report);
-  text += "\nGiB of each rank; optimizer: masters and moments; *: the config's own setting\n";
+  const ByteUnit unit = unit_of_table(report);
+  text += fmt::format("\n{} of each rank; optimizer: masters and moments; *: the config's own setting\n", unit.name);
   text += fmt::format("{:8}{:<23}{:<{}}host\n", "", "offloaded", has_gpus ? "GPU" : "memory of the rank",
                       has_gpus ? 60 : 50);
   text += fmt::format(
       "  ZeRO  optimizer  parameters  parameters  gradients  optimizer    slots  buckets{}    pinned  "
       "ordinary     files  per host  fits\n",
       has_gpus ? "      peak" : "");
-  for (const auto& setting : report.settings) text += row_text(setting, report);
+  for (const auto& setting : report.settings) text += row_text(setting, report, unit);
   return text;
 }
 

@@ -27,9 +27,13 @@ struct PlanReport {
   int num_nodes = 1, ranks_of_node = 1, num_data_ranks = 1;
   at::Device device = at::kCPU;
   memory_plan::Capacity capacity;
+  bool is_host_memory_of_this_machine = false;
   std::optional<Activations> activations;
   std::vector<PlannedSetting> settings;
 };
+
+// "host memory 20.00 GiB", and where that comes from if the user may think of other hosts.
+std::string host_memory_text(const PlanReport& report);
 
 std::string report_text(const PlanReport& report);
 std::string report_json(const PlanReport& report);

@@ -48,6 +48,11 @@ int64_t count_attention_width(const ParameterTable& table) {
                          [](int64_t sum, const auto& each) { return sum + each.second; });
 }
 
+double rate_within_host(const Rates& rates, c10::Device device, int ranks_of_host) {
+  constexpr double kAccessesOfByte = 4;
+  return device.is_cpu() ? rates.host_bytes / (kAccessesOfByte * ranks_of_host) : rates.link_bytes;
+}
+
 StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates) {
   const config::Zero& zero = config.zero;
   const double ranks = work.num_data_ranks, accumulation = static_cast<double>(config.batch.accumulation);

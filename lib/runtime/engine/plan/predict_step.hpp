@@ -1,6 +1,8 @@
 // How long a step will take, from rates of the hardware: a bound on each resource, added where one waits for the other
 // and taken as the longest where they overlap. For comparing settings of one job, not for promising times. Pure.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 #include "config/job_config.hpp"
@@ -17,6 +19,11 @@ struct Rates {
   double network_bytes = 0;  // that a rank sends in collectives, while it receives as many
   double file_bytes = 0;     // of the host's files, for all its ranks together
 };
+
+// Of network_bytes for the ranks of one host, where it is not known: GPUs send at least as fast as they copy to the
+// host (NVLink is faster); between processes on CPUs a byte is copied twice, and each copy reads and writes host
+// memory, which all ranks share.
+double rate_within_host(const Rates& rates, c10::Device device, int ranks_of_host);
 
 // Of a rank: of its stage of a pipeline.
 struct StepWork {

@@ -29,7 +29,7 @@ bool is_exceeded(const Peak& peak, const Capacity& capacity) {
 
 std::string parts_text(const RankMemory& memory) {
   const auto part = [&](const char* name, int64_t bytes) {
-    return bytes == 0 ? std::string() : fmt::format(", {} {}", name, gibibytes(bytes));
+    return bytes == 0 ? std::string() : fmt::format(", {} {}", name, format_bytes(bytes));
   };
   const auto of = [&](Use use) { return memory.of(Tier::kDevice, use); };
   const std::string text =
@@ -74,7 +74,7 @@ std::string require_memory(const PlannedModel& model, const config::JobConfig& c
       "the run may not fit: with an estimate of {} for the activations of a micro batch of {} it {}. A "
       "smaller micro batch with more accumulation steps, or \"activation_checkpointing\", needs less; "
       "'dslaunch plan MODEL.pt --config FILE --measure' measures them",
-      gibibytes(estimated_activations), config.batch.micro_batch, describe_excess(estimated, capacity));
+      format_bytes(estimated_activations), config.batch.micro_batch, describe_excess(estimated, capacity));
 }
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -171,9 +171,9 @@ std::string times_text(const StepTimes& times) {
 }
 
 std::string peak_text(const Candidate& candidate, const memory_plan::Capacity& capacity) {
-  if (!capacity.has_gpus) return fmt::format("{} of host memory", gibibytes(candidate.peak.host_bytes));
-  return fmt::format("{} of each GPU, {} of host memory", gibibytes(candidate.peak.gpu_bytes),
-                     gibibytes(candidate.peak.host_bytes));
+  if (!capacity.has_gpus) return fmt::format("{} of host memory", format_bytes(candidate.peak.host_bytes));
+  return fmt::format("{} of each GPU, {} of host memory", format_bytes(candidate.peak.gpu_bytes),
+                     format_bytes(candidate.peak.host_bytes));
 }
 
 Json candidate_json(const Candidate& candidate, const memory_plan::Capacity& capacity) {
@@ -249,7 +249,7 @@ std::string suggestion_text(const Suggestion& suggestion, const SuggestInputs& i
                   inputs.report.num_data_ranks == 1 ? "" : "s",
                   num_stages > 1 ? fmt::format(" x {} pipeline stages", num_stages) : "", describe(chosen));
   text += fmt::format("  predicted step {}\n  peak {}, of it {} activations\n", times_text(chosen.times),
-                      peak_text(chosen, capacity), gibibytes(chosen.activations));
+                      peak_text(chosen, capacity), format_bytes(chosen.activations));
   if (suggestion.own && !chosen.setting.is_own) {
     text += fmt::format("the config's own: {}\n  predicted step {}\n", describe(*suggestion.own),
                         times_text(suggestion.own->times));

@@ -89,14 +89,14 @@ void Verification::require_memory(const ReplicatedRun& run) {
         ExitCode::kUnavailable,
         fmt::format("--verify: the unsharded replica{} needs {} plus activations on rank 0 beside the run, but only {} "
                     "are free. Verify a smaller model of the same kind, or use a machine with more memory",
-                    groups_.pipe != nullptr ? ", which has the layers of all stages," : "", gibibytes(memory.needed),
-                    gibibytes(memory.free)));
+                    groups_.pipe != nullptr ? ", which has the layers of all stages," : "", format_bytes(memory.needed),
+                    format_bytes(memory.free)));
   }
   if (world_.rank() == 0) {
     log::info(
         "--verify: the unsharded replica uses {} on rank 0 beside the run (free: {}), plus the activations of one "
         "micro batch",
-        gibibytes(memory.needed), gibibytes(memory.free));
+        format_bytes(memory.needed), format_bytes(memory.free));
   }
 }
 

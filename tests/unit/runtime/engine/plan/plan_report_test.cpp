@@ -128,6 +128,23 @@ TEST_CASE("a plan says what fits, and by how much it does not", "[runtime][engin
   CHECK_THAT(report_text(report), Contains("GPU memory not known (--gpu_memory SIZE)"));
 }
 
+TEST_CASE("a plan of a small model is in a unit in which it has digits", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  auto report = report_of(job_of(dir, "{}"), at::kCPU, {.host_bytes = kGiB});
+  CHECK_THAT(report_text(report), Contains("\nGiB of each rank; "));
+  for (auto& setting : report.settings) setting.memory = {};
+  report.settings[0].memory.add(Tier::kDevice, Use::kParameters, 1536 << 10);
+  CHECK_THAT(report_text(report), Contains("\nMiB of each rank; ") && Contains("  1.50  "));
+}
+
+TEST_CASE("a plan says whose memory it takes for that of several hosts", "[runtime][engine][plan]") {
+  PlanReport report{.num_nodes = 2, .capacity = {.host_bytes = kGiB}, .is_host_memory_of_this_machine = true};
+  CHECK(host_memory_text(report) ==
+        "host memory 1.00 GiB (what this machine has available; for other hosts --host_memory SIZE)");
+  report.is_host_memory_of_this_machine = false;
+  CHECK(host_memory_text(report) == "host memory 1.00 GiB");
+}
+
 TEST_CASE("on CPU ranks everything is in the memory of the host", "[runtime][engine][plan]") {
   const test::TempDir dir;
   const auto job = job_of(dir, R"({"zero_optimization": {"stage": 1}})", 2);

@@ -45,6 +45,11 @@ SuggestInputs inputs_of(int64_t gpu_bytes, int64_t host_bytes, int gpus, const s
 
 }  // namespace
 
+TEST_CASE("ranks of one host send at the rate of its links or of its memory", "[runtime][engine][plan]") {
+  CHECK(rate_within_host(kRates, at::kCUDA, 8) == kRates.link_bytes);
+  CHECK(rate_within_host(kRates, at::kCPU, 5) == Approx(200e9 / 4 / 5));
+}
+
 TEST_CASE("the time of a step is a sum of bounds", "[runtime][engine][plan]") {
   const Rates rates{.flops = 1e12,
                     .device_bytes = 28e9,
