@@ -13,18 +13,14 @@ struct Row {
 };
 
 constexpr Row kCommands[] = {
-    {"help", help_command, true},     {"version", version_command, true},
-    {"train", run_command, true},     {"list", jobs_command, true},
-    {"run", run_command, true},       {"exec", exec_command, true},
-    {"infer", infer_command, true},   {"hosts", hosts_command, true},
-    {"config", config_command, true}, {"plan", plan_command, true},
-    {"import", import_command, true}, {"jobs", jobs_command, true},
-    {"logs", logs_command, true},     {"attach", attach_command, true},
-    {"resume", resume_command, true}, {"stacks", stacks_command, true},
-    {"stop", stop_command, true},     {"doctor", doctor_command, true},
-    {"agent", agent_command, false},  {"consolidate", consolidate_command, true},
-    {"bench", bench_command, true},   {"report", report_command, true},
-    {"top", top_command, true},
+    {"help", help_command, true},     {"version", version_command, true}, {"train", run_command, true},
+    {"list", jobs_command, true},     {"run", run_command, true},         {"launch", run_command, true},
+    {"exec", exec_command, true},     {"infer", infer_command, true},     {"hosts", hosts_command, true},
+    {"config", config_command, true}, {"plan", plan_command, true},       {"import", import_command, true},
+    {"jobs", jobs_command, true},     {"logs", logs_command, true},       {"attach", attach_command, true},
+    {"resume", resume_command, true}, {"stacks", stacks_command, true},   {"stop", stop_command, true},
+    {"doctor", doctor_command, true}, {"agent", agent_command, false},    {"consolidate", consolidate_command, true},
+    {"bench", bench_command, true},   {"report", report_command, true},   {"top", top_command, true},
 };
 
 }  // namespace

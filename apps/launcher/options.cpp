@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/shell_words.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "compat_options.hpp"
@@ -244,6 +248,40 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
   launch::refuse_program(models.front(), before, behind);
 }
 
+// A second word without an option: a command behind its model, a mistyped command, a config or data without the option.
+void answer_stray_word(CommandLine& line, const std::vector<std::string>& words,
+                       const std::vector<std::string>& leftover) {
+  const auto models = line.app().get_option("MODEL")->results();
+  const auto is_word = [](const std::string& word) { return !word.starts_with("-"); };
+  const auto stray = std::find_if(leftover.begin(), leftover.end(), is_word);
+  if (models.empty() || stray == leftover.end() || std::find_if(leftover.begin(), stray, std::not_fn(is_word)) != stray)
+    return;
+  const std::string& model = models.front();
+  const auto line_of = [&](std::vector<std::string> begin, const std::string& left_out,
+                           const std::vector<std::string>& more) {
+    bool is_left_out = false;
+    for (const auto& word : words) {
+      if (word == left_out && !std::exchange(is_left_out, true)) continue;
+      begin.push_back(word);
+    }
+    begin.insert(begin.end(), more.begin(), more.end());
+    return shell_words(begin);
+  };
+  if (find_command(*stray) != nullptr) {
+    usage_error(fmt::format("'{}' is a command, which comes first: did you mean '{}'?", *stray,
+                            line_of({"dslaunch", *stray}, *stray, {})));
+  }
+  for (const auto& [file, other] : {std::pair{*stray, model}, {model, *stray}}) {
+    const std::string option = launch::option_of_file(file);
+    if (option.empty()) continue;
+    usage_error(fmt::format("{} is a second file without an option: did you mean '{}'?", shell_word(file),
+                            line_of({"dslaunch"}, file, {option, file})));
+  }
+  if (std::filesystem::path(model).has_extension() || std::filesystem::exists(model)) return;
+  usage_error(fmt::format("'{}' is neither a command nor a file: did you mean '{}'? See 'dslaunch --help'", model,
+                          line_of({"dslaunch"}, model, {})));
+}
+
 // The files of a checkpoint that stand for it.
 bool is_in_checkpoint(const std::string& path) {
   const auto name = std::filesystem::path(path).filename();
@@ -286,6 +324,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& given) {
   const auto on_leftover = [&](const std::vector<std::string>& leftover) {
     refuse_program(line, arguments);
     answer_wish(arguments.words, leftover);
+    answer_stray_word(line, arguments.words, leftover);
   };
   if (!line.parse(arguments, on_leftover)) return std::nullopt;
   refuse_program_words(arguments);
@@ -373,6 +412,7 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
 std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   ConfigOptions options;
   std::string what, key;
+  int num_gpus = 1, num_nodes = 1;
   CommandLine line("dslaunch config", "usage: dslaunch config check FILE | explain [FILE] [options]",
                    "  dslaunch config check ds.json --world_size 8\n"
                    "  dslaunch config explain ds.json --changed         what differs from the defaults\n"
@@ -381,6 +421,8 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   line.app().add_option("ACTION", what, "check or explain");
   line.app().add_option("FILE", options.file, "the config");
   line.value("--world_size", options.world_size, "ranks of the job that the batch sizes are solved for", "N");
+  line.value_from(1, "--num_gpus", num_gpus, "the same in ranks of each host, as for a run", "N");
+  line.value_from(1, "--num_nodes", num_nodes, "hosts (1)", "N");
   repeatable(line.value("--set", options.sets, "overrides the file; repeatable", "KEY=VALUE"));
   line.value("--key", key, "explain: only this key, or the keys of this section", "PATH");
   line.flag("--changed", options.choice.changed, "explain: only keys whose value is not the default");
@@ -397,6 +439,12 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   if (!key.empty()) options.choice.path = config::find_key_by_name(key);
   if (line.app().count("--world_size") > 0 && options.world_size < 1)
     usage_error(fmt::format("--world_size {}: expected at least 1", options.world_size));
+  if (line.app().count("--num_gpus") + line.app().count("--num_nodes") > 0) {
+    if (line.app().count("--world_size") > 0) usage_error("--world_size and --num_gpus exclude each other");
+    const int64_t world_size = int64_t{num_gpus} * num_nodes;
+    if (world_size > std::numeric_limits<int>::max()) usage_error(fmt::format("{} ranks are too many", world_size));
+    options.world_size = static_cast<int>(world_size);
+  }
   for (const auto& text : options.sets) assignment("--set", text);
   return options;
 }

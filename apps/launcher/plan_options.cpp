@@ -216,6 +216,12 @@ ModelPlan model_plan(const Given& given, bool json) {
   if (!given.device.empty() && given.device != "auto" && given.device != "cpu" && given.device != "cuda") {
     usage_error(fmt::format("--device {}: expected auto, cpu or cuda", given.device));
   }
+  if (!given.suggest.empty() && !given.suggest.ends_with(".json")) {
+    usage_error(
+        fmt::format("--suggest {}: expected the file to write the config to, as fast.json; what GPUs have is "
+                    "given with --gpu_memory and --tflops",
+                    given.suggest));
+  }
   if (given.measure && !given.activations.empty()) usage_error("--measure and --activations exclude each other");
   for (const auto& text : given.sets) config::parse_set_option(text);
   check_run_flags(given.flags);
@@ -262,7 +268,7 @@ void add_model_options(CommandLine& line, Given& given) {
   line.value("--host_memory", given.host_memory, "of each host; without it what this machine has available", "SIZE");
   line.value("--activations", given.activations, "of one rank, on top of its state", "SIZE");
   line.flag("--measure", given.measure, "run a forward and a backward of one micro batch for its activations");
-  line.value("--suggest", given.suggest, "write the config that fits with the least predicted step time", "FILE");
+  line.value("--suggest", given.suggest, "write the config that fits with the least predicted step time", "FILE.json");
   const char* rate = "of --suggest, for each second; without it measured here";
   line.value_from(0.001, "--tflops", given.tflops, "a rank's matrix products; without it measured here", "N");
   line.value("--device_bandwidth", given.device_bandwidth, std::string("GPU memory ") + rate, "SIZE");

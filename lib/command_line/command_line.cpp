@@ -22,6 +22,8 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
+constexpr std::string_view kNeedsValue = " needs a value";
+
 // Rewrites CLI11's messages for people.
 std::string words_of(const CLI::ParseError& error) {
   std::string text = error.what();
@@ -32,8 +34,7 @@ std::string words_of(const CLI::ParseError& error) {
   }
   const std::string name = text.substr(0, text.find(": "));
   if (text.find("At Most 1 required") != std::string::npos) return name + " is given more than once";
-  if (text.find("1 required") != std::string::npos) return name + " needs a value";
-  return text;
+  return text.find("1 required") != std::string::npos ? name + std::string(kNeedsValue) : text;
 }
 
 }  // namespace
@@ -88,6 +89,12 @@ std::vector<std::string> CommandLine::normalized(const std::vector<std::string>&
   return out;
 }
 
+// ": FILE", as the help names it.
+std::string CommandLine::kind_of_value(const std::string& option) const {
+  const CLI::Option* known = app_.get_option_no_throw(option);
+  return known == nullptr || known->get_type_name().empty() ? "" : ": " + known->get_type_name();
+}
+
 void CommandLine::refuse_unknown(const std::vector<std::string>& words) const {
   for (const auto& word : words) {
     if (!word.starts_with("-") || word == "-") continue;
@@ -113,6 +120,8 @@ bool CommandLine::parse(const std::vector<std::string>& words, const OnLeftoverA
     return false;
   } catch (const CLI::ParseError& error) {
     mistake = words_of(error);
+    if (mistake.ends_with(kNeedsValue))
+      mistake += kind_of_value(mistake.substr(0, mistake.size() - kNeedsValue.size()));
   }
   std::vector<std::string> leftover = app_.remaining();
   std::erase(leftover, "--");

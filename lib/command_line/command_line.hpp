@@ -83,6 +83,7 @@ class CommandLine {
   };
 
   std::vector<std::string> normalized(const std::vector<std::string>& words) const;
+  std::string kind_of_value(const std::string& option) const;
   void refuse_unknown(const std::vector<std::string>& words) const;
   std::vector<std::string> option_names() const;
 

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 #include "base/shell_words.hpp"
 
 namespace dslaunch::launch {
@@ -52,12 +53,24 @@ static std::string hub_hint(const std::filesystem::path& path) {
   return "; if it is a model of the Hugging Face hub, " + export_command(path.string());
 }
 
+std::string option_of_file(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  if (is_one_of(ending, {".json", ".yaml", ".yml", ".hjson", ".toml"})) return "--config";
+  if (is_one_of(ending, {".safetensors", ".npy", ".npz"})) return "--data";
+  return {};
+}
+
+static std::string missing_hint(const std::string& path) {
+  const std::string near = did_you_mean_file(path);
+  return near.empty() ? hub_hint(path) : near;
+}
+
 // File extensions that show which other command or option the user meant.
 static void refuse_other_kinds(const std::string& path) {
   refuse_program(path);
   std::string ending = std::filesystem::path(path).extension().string();
   std::string word = shell_word(path);
-  if (is_one_of(ending, {".json", ".yaml", ".yml", ".hjson"})) {
+  if (option_of_file(path) == "--config") {
     throw UserError(
         ExitCode::kUsage,
         fmt::format("{} is a config, not a model: did you mean 'dslaunch MODEL.pt --config {}'?", word, word));
@@ -85,7 +98,8 @@ void check_model_file(const std::string& path) {
   std::error_code error;
   auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
-    throw UserError(ExitCode::kNoInput, fmt::format("the model {} does not exist{}", shell_word(path), hub_hint(path)));
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("the model {} does not exist{}", shell_word(path), missing_hint(path)));
   }
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
       !std::filesystem::is_directory(status)) {

@@ -10,6 +10,9 @@ namespace dslaunch::launch {
 void refuse_program(const std::string& path, const std::vector<std::string>& options = {},
                     const std::vector<std::string>& arguments = {});
 
+// "--config" or "--data" by the extension of a file that a run takes with that option; empty: neither.
+std::string option_of_file(const std::string& path);
+
 // Throws UserError: 64 for a program or a config (another command or option is meant), 65 for a directory or another
 // kind of file that cannot be a model, 66 for a file that does not exist or cannot be read.
 void check_model_file(const std::string& path);

@@ -73,6 +73,14 @@ const std::vector<Slip>& slips() {
       {{"plan", "m.pt", "--num_gpus", "0"}, "--num_gpus: 0 is too small; the minimum is 1; see 'dslaunch plan --help'"},
       {{"plan", "--largest", "m.pt"}, "'m.pt' belongs to 'dslaunch plan MODEL.pt'"},
       {{"plan", "m.pt", "--measure", "--activations", "1G"}, "--measure and --activations exclude each other"},
+      {{"config", "check", "ds.json", "--num_gpus", "2", "--world_size", "2"},
+       "--world_size and --num_gpus exclude each other"},
+      {{"config", "check", "ds.json", "--num_gpus", "2000000000", "--num_nodes", "2000000000"},
+       "4000000000000000000 ranks are too many"},
+      {{"plan", "m.pt", "--suggest"}, "--suggest needs a value: FILE.json; see 'dslaunch plan --help'"},
+      {{"plan", "m.pt", "--suggest", "A100"},
+       "--suggest A100: expected the file to write the config to, as fast.json; what GPUs have is given with "
+       "--gpu_memory and --tflops"},
       {{"plan", "--largest", "--suggest", "x.json"}, "--suggest belongs to 'dslaunch plan MODEL.pt'"},
       {{"plan", "m.pt", "--link_bandwidth", "50"},
        "--link_bandwidth 50: expected a size with a unit, as 80GiB, 80G or 85GB"},
@@ -134,6 +142,17 @@ const std::vector<Slip>& slips() {
       {{"--config", "ds.json"},
        "MODEL.pt is missing: dslaunch [options] MODEL.pt [--config FILE]; see 'dslaunch --help'"},
       {{"m.pt", "n.pt"}, "unexpected argument 'n.pt'; see 'dslaunch --help'"},
+      {{"lauch", "m.pt"}, "unknown command 'lauch' (did you mean 'launch'?); see 'dslaunch --help'"},
+      {{"m.pt", "run"}, "'run' is a command, which comes first: did you mean 'dslaunch run m.pt'?"},
+      {{"--steps", "3", "m.pt", "plan"},
+       "'plan' is a command, which comes first: did you mean 'dslaunch plan --steps 3 m.pt'?"},
+      {{"go", "m.pt"}, "'go' is neither a command nor a file: did you mean 'dslaunch m.pt'? See 'dslaunch --help'"},
+      {{"m.pt", "ds.json"},
+       "ds.json is a second file without an option: did you mean 'dslaunch m.pt --config ds.json'?"},
+      {{"ds.yaml", "m.pt", "--steps", "3"},
+       "ds.yaml is a second file without an option: did you mean 'dslaunch m.pt --steps 3 --config ds.yaml'?"},
+      {{"m.pt", "a b.npy"},
+       "'a b.npy' is a second file without an option: did you mean 'dslaunch m.pt --data 'a b.npy''?"},
       {{"--steps", "many", "m.pt"}, "--steps: 'many' is not a whole number; see 'dslaunch --help'"},
       {{"--steps", "1e3", "m.pt"}, "--steps: '1e3' is not a whole number; see 'dslaunch --help'"},
       {{"--steps", "99999999999999999999", "m.pt"},
@@ -156,7 +175,7 @@ const std::vector<Slip>& slips() {
        "--run_dir: the value is empty (is a shell variable not set?); omit the option; see 'dslaunch --help'"},
       {{"exec", "--num_gpus", "1", "--num_gpus", "2", "--", "x"},
        "--num_gpus is given more than once; see 'dslaunch exec --help'"},
-      {{"exec", "--num_gpus", "--", "x"}, "--num_gpus needs a value; see 'dslaunch exec --help'"},
+      {{"exec", "--num_gpus", "--", "x"}, "--num_gpus needs a value: N; see 'dslaunch exec --help'"},
       {{"--device", "tpu", "m.pt"}, "--device tpu: expected auto, cpu or cuda"},
       {{"exec", "--timeout", "soon", "--", "true"},
        "--timeout: 'soon' is not a duration; write 90, 90s, 10m, 2h or 500ms, up to 10000d"},
@@ -300,6 +319,9 @@ TEST_CASE("config check, hosts and doctor name a file that is not there", "[laun
   CHECK_THAT(out.text() + err.text(), Catch::Matchers::Contains("cannot read the job file '" + none + "'"));
   CHECK(launcher::dispatch({"config", "check", batch, "--world_size", "3"}) == 0);
   CHECK(launcher::dispatch({"config", "check", batch, "--world_size", "4"}) == to_int(ExitCode::kBadInput));
+  CHECK(launcher::dispatch({"config", "check", batch, "--num_gpus", "3"}) == 0);
+  CHECK(launcher::dispatch({"config", "check", batch, "--num_gpus", "2", "--num_nodes", "2"}) ==
+        to_int(ExitCode::kBadInput));
   CHECK_THAT(message_of(ExitCode::kNoInput, dir.path(),
                         [&] {
                           launcher::dispatch({"hosts", "--hostfile", none});
