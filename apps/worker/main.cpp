@@ -14,6 +14,7 @@
 #include "base/resource_error.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
+#include "runtime/state/mapped_file.hpp"
 
 namespace {
 
@@ -56,6 +57,7 @@ int report(const c10::Error& error) {
 int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // reaching the file size limit is a write error, like a full disk
+  runtime::report_mapped_file_faults();
   try {
     exit_process(with_output_written(worker::dispatch({argv + 1, argv + argc})));
   } catch (const Error& error) {

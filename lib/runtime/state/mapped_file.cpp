@@ -42,10 +42,12 @@ std::shared_ptr<const MappedFile> MappedFile::map(const std::string& path, const
                     fmt::format("cannot map {} '{}': {}{}", what, path, describe_errno(error), limits));
   }
   file->data_ = static_cast<const uint8_t*>(data);
+  file->fault_range_ = add_fault_range(data, file->size_, fmt::format("{} '{}'", what, path));
   return file;
 }
 
 MappedFile::~MappedFile() {
+  if (fault_range_ != nullptr) remove_fault_range(fault_range_);
   if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
 }
 

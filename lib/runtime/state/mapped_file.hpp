@@ -12,6 +12,8 @@
 
 namespace dslaunch::runtime {
 
+struct FaultRange;
+
 class MappedFile {
  public:
   // `what` names the kind of file in messages: "data file", "checkpoint file". Throws UserError(66) when the file is
@@ -41,7 +43,16 @@ class MappedFile {
   std::string path_;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
+  FaultRange* fault_range_ = nullptr;
 };
+
+// From now on SIGBUS at an address inside a mapped file writes one line about that file to standard error; the signal
+// then ends the process as before.
+void report_mapped_file_faults();
+
+// One mapping, for that report. `file`: what the line calls it: "data file 'train.npz'".
+FaultRange* add_fault_range(const void* begin, size_t size, const std::string& file);
+void remove_fault_range(FaultRange* range);
 
 // A tensor over bytes of the mapping, which the tensor keeps alive; read-only. When the bytes are not aligned for the
 // dtype, the tensor is a copy. The caller has checked that offset and size lie inside the file.

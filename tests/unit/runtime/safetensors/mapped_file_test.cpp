@@ -1,12 +1,15 @@
 #include "runtime/state/mapped_file.hpp"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
+#include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -45,4 +48,25 @@ TEST_CASE("a file for which the process has no room names the limits", "[runtime
   CHECK_NOTHROW(open());
   const LittleAddressSpace little;
   test::expect_error(ExitCode::kNoInput, {"cannot map data file '" + path, "ulimit -v", "vm.max_map_count"}, open);
+}
+
+TEST_CASE("a process that reads behind the end of a truncated mapped file says which file", "[runtime][safetensors]") {
+  const test::TempDir dir;
+  const std::string path = dir.write("train\x1b.bin", std::string(3 << 12, 'x'));
+  const test::CapturedOutput err(2);
+  MappedFile::open(path, "model");  // its range is used again
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit no_core{};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    report_mapped_file_faults();
+    const auto file = MappedFile::open(path, "data file");
+    if (::truncate(path.c_str(), 10) != 0) ::_exit(1);
+    ::_exit(file->data()[2 << 12]);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS));
+  CHECK_THAT(err.text(), Catch::StartsWith("error: reading a page of data file '" + dir.path() +
+                                           "/train\\x1b.bin' failed (SIGBUS): the file is shorter than"));
 }
