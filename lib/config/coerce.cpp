@@ -179,7 +179,10 @@ Result<Value, ValueError> coerce(const KeySpec& spec, const Value& value) {
       return coerce_enum(spec, value);
     case Kind::kString:
       if (value.is_string()) return Value::of_string(value.text);
-      return wrong("a text", value);
+      if (spec.takes_index && value.is_int() && value.integer >= 0) {
+        return Value::of_string(std::to_string(value.integer));
+      }
+      return wrong(spec.takes_index ? "a name or an index" : "a text", value);
     case Kind::kIntList:
       return coerce_list(spec, value, Kind::kInt);
     case Kind::kFloatList:

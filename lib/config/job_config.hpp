@@ -318,7 +318,8 @@ struct JobConfig {
   CommsLogger comms_logger;
   bool dump_state = false;
   Data data;
-  std::string loss;  // "", "cross_entropy", "mse" or a TorchScript file
+  std::string loss;     // "", "cross_entropy", "mse" or a TorchScript file
+  std::string outputs;  // an entry of forward's result: its name, or its index in a tuple; "": chosen by the run
   Train train;
   Checkpoint checkpoint;
   Recomputation recomputation;

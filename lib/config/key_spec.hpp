@@ -48,6 +48,7 @@ struct KeySpec {
   bool any_case = false;                          // kEnum: case-insensitive; the listed spelling is used
   bool comma_list = false;                        // kStringList on the command line: a,b
   bool per_group = false;                         // kFloat: may be a list with one number per optimizer group
+  bool takes_index = false;                       // kString: an integer from 0 on is read as its digits
   bool needed = false;                            // required in its section
   bool absent_by_default = false;                 // kSection: unless it is given, its keys have no value
   const Binding* binding = nullptr;               // the member that holds the value; null: none does
@@ -105,6 +106,10 @@ struct KeySpec {
   }
   constexpr KeySpec& split_at_commas() {
     comma_list = true;
+    return *this;
+  }
+  constexpr KeySpec& or_index() {
+    takes_index = true;
     return *this;
   }
   constexpr KeySpec& required() {

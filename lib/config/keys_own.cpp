@@ -46,6 +46,12 @@ constexpr KeySpec kRows[] = {
         "loss",
         "cross_entropy, mse or a TorchScript file called as loss(outputs, labels); null: forward returns the loss")
         .unset(),
+    key<&JobConfig::outputs>(
+        "outputs",
+        "the entry of forward's result that loss and train.metrics take: a key or field, or an index; null: "
+        "logits, the only one, or a tuple's first")
+        .unset()
+        .or_index(),
     key_as<EnumMember<kLossAverages>, &JobConfig::loss_average>(
         "loss_average",
         "the loss is the mean of the micro batches' means; tokens: of all labels but those to ignore (-100)"),

@@ -89,6 +89,16 @@ void check_loss_name(Settings& settings) {
                                  describe(loss), did_you_mean(loss.text, {"cross_entropy", "mse"})));
 }
 
+void check_outputs(Settings& settings) {
+  const Value& outputs = settings.at("outputs").value;
+  if (outputs.is_null()) return;
+  if (outputs.text.empty()) {
+    settings.add_error(Issue::Kind::kRange, "outputs", "'outputs' is empty; write a name, or an index in a tuple");
+  } else if (settings.at("loss").value.is_null() && settings.at("train.metrics").value.items.empty()) {
+    settings.note("outputs", "'outputs' has no effect: without 'loss' and 'train.metrics' nothing takes the outputs");
+  }
+}
+
 bool holds(const std::vector<std::string>& texts, const char* text) {
   return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
@@ -147,6 +157,7 @@ void apply_data_rules(Settings& settings) {
   check_data_format(settings);
   apply_dataloader_drop_last(settings);
   check_loss_name(settings);
+  check_outputs(settings);
 }
 
 // The end of training: given steps replace the default of one epoch.

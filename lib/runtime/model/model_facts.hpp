@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,23 @@ struct IndexLimit {
   IndexRange range;                // the part of the input
 };
 
+// An argument of forward whose integers choose: rows of a table, elements, or, as labels, classes.
+struct IndexArgument {
+  size_t input = 0;  // index among forward's arguments
+  bool is_label = false;
+};
+
+// An argument whose length along a dim (0: the samples) is the number of positions of which the model has a table.
+struct LengthLimit {
+  size_t input = 0;
+  int64_t dim = 0, bound = 0;
+};
+
 // The arguments of forward, without self.
 struct InputSignature {
   std::vector<std::string> names;
-  size_t num_required = 0;  // those without a default value
+  size_t num_required = 0;                   // those without a default value
+  std::vector<RecordedInput> recorded = {};  // of the file's metadata
 };
 
 // Of a model that is one stage of a pipeline.
@@ -40,8 +54,12 @@ struct ModelFacts {
   ParameterTable table;  // of a stage: of the parameters that it holds, under the whole model's names
   InputSignature inputs;
   std::vector<IndexLimit> index_limits;
-  // Number of classes of forward's first output, if a loss outside the model combines it with labels; empty: not known.
-  std::optional<int64_t> num_output_classes;
+  std::vector<IndexArgument> index_arguments;
+  std::vector<LengthLimit> length_limits;
+  // Number of classes of forward's outputs, for a loss outside the model, by index in a tuple, field of a NamedTuple or
+  // key of a dict; "": forward returns one tensor. Those that the graph shows: the last dim, if a linear layer makes
+  // it.
+  std::map<std::string, int64_t> num_classes;
   LabelConvention labels = LabelConvention::kNotRecorded;  // of the file's metadata, else as far as the graph shows it
   bool averages_over_labels = false;                       // of the file's metadata
   std::vector<ModuleInfo> modules;                         // the tree of modules, for reports; empty: not known

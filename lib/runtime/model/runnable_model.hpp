@@ -19,6 +19,10 @@ struct ForwardResult {
   std::vector<at::Tensor> others;  // the rest in order
   at::Tensor named_loss;           // a dict's "loss" or a NamedTuple's field of that name; undefined: no such entry
   bool is_dict = false;
+  // Of `first` and `others`, in their order: keys of a dict, fields of a NamedTuple, positions in another tuple or a
+  // list. Empty: forward returned one tensor.
+  std::vector<std::string> names;
+  bool has_own_names = false;  // they are keys or fields
 };
 
 // What a stage computes for one micro batch: values for the next stage, or on the last one the result of the model.

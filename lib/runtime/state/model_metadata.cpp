@@ -80,6 +80,23 @@ class Record {
     return out;
   }
 
+  std::vector<RecordedInput> inputs() const {
+    std::vector<RecordedInput> out;
+    if (!json_.contains("inputs")) return out;
+    if (!json_["inputs"].is_array()) refuse();
+    for (const auto& input : json_["inputs"]) {
+      const auto has = [&](const char* key, bool (Json::*is_type)() const) {
+        return input.is_object() && input.contains(key) && (input[key].*is_type)();
+      };
+      if (!has("name", &Json::is_string) || !has("dtype", &Json::is_string) || !has("shape", &Json::is_array)) refuse();
+      for (const auto& size : input["shape"]) {
+        if (!size.is_number_integer()) refuse();
+      }
+      out.push_back({input["name"], input["dtype"], input["shape"].get<std::vector<int64_t>>()});
+    }
+    return out;
+  }
+
  private:
   [[noreturn]] void refuse() const {
     refuse_model(path_, fmt::format("has damaged metadata (the record extra/{})", kModelMetadataName));
@@ -104,6 +121,7 @@ ModelMetadata read_model_metadata(const std::string& path) {
     out.recomputes = true;
     out.recomputed_units = *std::move(units);
   }
+  out.inputs = record.inputs();
   out.text = *std::move(text);
   return out;
 }

@@ -17,12 +17,19 @@ enum class LabelConvention : uint8_t {
   kSame,         // labels are the input_ids; forward shifts them
 };
 
+// An argument of forward as the exporter called it.
+struct RecordedInput {
+  std::string name, dtype;  // "int64", as torch writes it
+  std::vector<int64_t> shape;
+};
+
 struct ModelMetadata {
   std::string text;  // the whole record; empty: the file has none
   LabelConvention labels = LabelConvention::kNotRecorded;
   bool averages_over_labels = false;          // micro batches count by their labels ("loss_average": "tokens")
   bool recomputes = false;                    // the Python code calls torch.utils.checkpoint
   std::vector<std::string> recomputed_units;  // what it recomputes, by class; empty: the repeated blocks
+  std::vector<RecordedInput> inputs;          // empty: not recorded
 };
 
 // Empty for a file that cannot be read or is not a zip archive: whoever reads the model itself reports it. Throws

@@ -81,6 +81,16 @@ TEST_CASE("loss is a known name or a file, and a typo is neither", "[config][dat
   CHECK_THAT(only_line("{loss: \"\"}"), Contains("is empty"));
 }
 
+TEST_CASE("outputs are a name or an index, for a loss or a metric", "[config][data_rules]") {
+  CHECK(good("{}").outputs.empty());
+  CHECK(good("{loss: \"mse\", outputs: \"logits\"}").outputs == "logits");
+  CHECK(good("{loss: \"mse\", outputs: 1}").outputs == "1");
+  CHECK_FALSE(has_note(load("{train: {metrics: [\"accuracy\"]}, outputs: 1}"), "has no effect"));
+  CHECK(has_note(load("{outputs: 1}"), "'outputs' has no effect"));
+  CHECK_THAT(only_line("{loss: \"mse\", outputs: \"\"}"), Contains("'outputs' is empty"));
+  CHECK_THAT(only_line("{loss: \"mse\", outputs: -1}"), Contains("'outputs' must be a name or an index, not -1"));
+}
+
 TEST_CASE("train, units and init reach the typed config", "[config][data_rules]") {
   JobConfig c =
       good("{train: {steps: 5, seed: 7}, units: [\"Block\", \"head\"], init: {std: 0.1}, deterministic: true}");

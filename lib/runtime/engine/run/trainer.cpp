@@ -211,8 +211,9 @@ class Training {
                                 .eval_only = request_.eval_only,
                                 .resumed_step = engine_->steps_done()};
     log_ = std::make_unique<RunLog>(options, config_, device_);
-    evaluation_.emplace(data_, config_.data, *engine_, step::Metrics(config_, model_->facts.labels, device_), *log_,
-                        groups_.world, device_, request_.stop_requested);
+    const bool tells = groups_.contributes_loss() && groups_.own.data == 0;
+    evaluation_.emplace(data_, config_.data, *engine_, step::Metrics(config_, model_->facts.labels, device_, tells),
+                        *log_, groups_.world, device_, request_.stop_requested);
     decisions_.emplace(config_, groups_.world, device_);
   }
 

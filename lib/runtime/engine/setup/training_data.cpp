@@ -18,12 +18,27 @@ bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
 }
 
 // Bounds found in the model's graph, by the array that feeds the argument.
+// Of the entry of forward's result that the loss takes, as far as names tell it: step/output_choice.hpp.
+std::optional<int64_t> num_classes_of(const model::ModelFacts& model, const std::string& outputs) {
+  const auto names = outputs.empty() ? std::vector<std::string>{"", "logits", "0"} : std::vector{outputs};
+  for (const auto& name : names) {
+    if (const auto found = model.num_classes.find(name); found != model.num_classes.end()) return found->second;
+  }
+  return std::nullopt;
+}
+
+// The arrays with which forward is called.
+std::vector<size_t> arguments_of(const config::JobConfig& config, const ArraySelection& selection) {
+  std::vector<size_t> arguments = selection.inputs;
+  if (config.loss.empty()) arguments.insert(arguments.end(), selection.labels.begin(), selection.labels.end());
+  return arguments;
+}
+
 std::map<std::string, std::vector<ArrayLimit>> limits_of(const model::ModelFacts& model,
                                                          const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,
                                                          const ArraySelection& selection) {
-  std::vector<size_t> arguments = selection.inputs;
-  if (config.loss.empty()) arguments.insert(arguments.end(), selection.labels.begin(), selection.labels.end());
+  const auto arguments = arguments_of(config, selection);
   std::map<std::string, std::vector<ArrayLimit>> limits;
   for (const auto& limit : model.index_limits) {
     if (limit.input >= arguments.size()) continue;
@@ -31,7 +46,7 @@ std::map<std::string, std::vector<ArrayLimit>> limits_of(const model::ModelFacts
     if (limit.ignored && !may_bound_classes(array, limit.bound)) continue;
     limits[array.name].push_back({limit.bound, limit.ignored, limit.range});
   }
-  if (const auto classes = model.num_output_classes; config.loss == "cross_entropy" && classes) {
+  if (const auto classes = num_classes_of(model, config.outputs); config.loss == "cross_entropy" && classes) {
     for (size_t label : selection.labels) {
       if (may_bound_classes(arrays[label], *classes))
         limits[arrays[label].name].push_back({*classes, kIgnoredLabel, {}});

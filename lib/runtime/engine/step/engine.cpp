@@ -46,7 +46,7 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
       groups_(groups),
       forward_loss_(model,
                     make_loss(config.loss, options.device, config.loss_average, config.kernels,
-                              model.facts.labels == LabelConvention::kSame),
+                              model.facts.labels == LabelConvention::kSame, config.outputs),
                     options.device, precision::to_torch(config.autocast)),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
       streams_(options.device, config.zero.overlap_comm),
@@ -86,6 +86,7 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   parameters_->load(read);
   move_model_to_device(read);
   model_.runnable->train(true);
+  if (groups.contributes_loss() && groups.own.data == 0 && options.replicated_ranks == 1) forward_loss_.tell_outputs();
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.facts.table, &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &groups_.data : nullptr});
   if (!options_.for_evaluation) allocate_moments(offload);

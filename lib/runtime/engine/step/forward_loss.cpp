@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/log.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -20,7 +21,12 @@ StageResult ForwardLoss::operator()(const setup::MicroBatch& batch, const model:
     observe_(output.result, batch.labels);
     autocast.emplace(device_, autocast_);
   }
-  return {.loss = (*loss_)(output.result, batch.labels)};
+  StageResult out{.loss = (*loss_)(output.result, batch.labels), .carried = {}};
+  if (std::exchange(tells_outputs_, false)) {
+    const auto line = loss_->describe_choice(output.result, batch.labels);
+    if (!line.empty()) log::info("{}", line);
+  }
+  return out;
 }
 
 Result<> ForwardLoss::check_capturable() const {

@@ -32,6 +32,8 @@ class ForwardLoss {
   // Called with the result of each forward of the whole model or of the last stage, outside of autocast and before the
   // loss; empty: nobody looks at it.
   void set_result_observer(ResultObserver observer) { observe_ = std::move(observer); }
+  // The first forward logs which of the model's outputs goes to the loss, where there are several.
+  void tell_outputs() { tells_outputs_ = true; }
   // Whether the model and the loss allow capture, as far as is known before they run.
   Result<> check_capturable() const;
 
@@ -41,6 +43,7 @@ class ForwardLoss {
   const at::Device device_;
   const std::optional<at::ScalarType> autocast_;
   ResultObserver observe_;
+  bool tells_outputs_ = false;
 };
 
 }  // namespace dslaunch::runtime::engine::step

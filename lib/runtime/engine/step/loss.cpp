@@ -8,6 +8,7 @@
 #include "base/resource_error.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/engine/step/class_dim.hpp"
+#include "runtime/engine/step/output_choice.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
@@ -59,33 +60,42 @@ class ModelsOwnLoss : public Loss {
 class LabelledLoss : public Loss {
  public:
   using Function = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
-  LabelledLoss(std::string name, Function function, Result<> capturable = {})
-      : name_(std::move(name)), function_(std::move(function)), capturable_(std::move(capturable)) {}
+  LabelledLoss(const std::string& name, std::string outputs, Function function, Result<> capturable = {})
+      : whose_(fmt::format("loss '{}'", name)),
+        outputs_(std::move(outputs)),
+        function_(std::move(function)),
+        capturable_(std::move(capturable)) {}
 
   bool takes_labels() const override { return true; }
   Result<> check_capturable() const override { return capturable_; }
   at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>& labels) override {
     if (labels.size() != 1) {
-      throw UserError(ExitCode::kBadInput,
-                      fmt::format("loss '{}' takes one array of labels, but the data names {}; set "
-                                  "\"data\": {{\"labels\": [NAME]}}",
-                                  name_, labels.size()));
+      throw UserError(ExitCode::kBadInput, fmt::format("{} takes one array of labels, but the data names {}; set "
+                                                       "\"data\": {{\"labels\": [NAME]}}",
+                                                       whose_, labels.size()));
     }
+    const at::Tensor outputs = choose_output(result, outputs_, whose_).value;
     try {
-      return require_scalar(function_(result.first, labels[0]), "loss '" + name_ + "'");
+      return require_scalar(function_(outputs, labels[0]), whose_);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      const auto what = fmt::format("loss '{}' of outputs {} and labels {}", name_, type_and_shape(result.first),
-                                    type_and_shape(labels[0]));
+      const auto what =
+          fmt::format("{} of outputs {} and labels {}", whose_, type_and_shape(outputs), type_and_shape(labels[0]));
       const auto cause = model::cause_of(error);
       throw_if_resource_failed(cause, what);
       throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
     }
   }
 
+  std::string describe_choice(const model::ForwardResult& result,
+                              const std::vector<at::Tensor>& labels) const override {
+    return step::describe_choice(result, choose_output(result, outputs_, whose_),
+                                 fmt::format("{} with labels {}", whose_, types_and_shapes(labels)));
+  }
+
  private:
-  const std::string name_;
+  const std::string whose_, outputs_;
   const Function function_;
   const Result<> capturable_;
 };
@@ -107,6 +117,10 @@ class SummedLoss : public Loss {
   }
   at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>& labels) override {
     return (*mean_)(result, usable(labels)).to(at::kFloat) * which_count(labels.at(0)).sum().to(at::kFloat);
+  }
+  std::string describe_choice(const model::ForwardResult& result,
+                              const std::vector<at::Tensor>& labels) const override {
+    return mean_->describe_choice(result, labels);
   }
 
  private:
@@ -160,14 +174,14 @@ at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
 }  // namespace
 
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average,
-                                const config::Kernels& kernels, bool forward_shifts) {
+                                const config::Kernels& kernels, bool forward_shifts, const std::string& outputs) {
   const bool sum = average == config::LossAverage::kTokens;
   if (name == "cross_entropy") {
     const auto reduction = sum ? at::Reduction::Sum : at::Reduction::Mean;
-    return std::make_unique<LabelledLoss>(name, CrossEntropy(reduction, kernels.cross_entropy));
+    return std::make_unique<LabelledLoss>(name, outputs, CrossEntropy(reduction, kernels.cross_entropy));
   }
   if (name == "mse") {
-    return std::make_unique<LabelledLoss>(name,
+    return std::make_unique<LabelledLoss>(name, outputs,
                                           sum ? squared_error<at::Reduction::Sum> : squared_error<at::Reduction::Mean>);
   }
   const auto weighed = [&](std::unique_ptr<Loss> mean) -> std::unique_ptr<Loss> {
@@ -178,11 +192,11 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   auto module = std::make_shared<torch::jit::Module>(model::file::load_mapped_module(name));
   module->to(device);
   model::script::run_loss_passes(*module, kernels, device);
-  const auto call = [module](const at::Tensor& outputs, const at::Tensor& labels) {
+  const auto call = [module](const at::Tensor& of_model, const at::Tensor& labels) {
     const model::script::PlainExecution plain;
-    return module->forward({outputs, labels}).toTensor();
+    return module->forward({of_model, labels}).toTensor();
   };
-  return weighed(std::make_unique<LabelledLoss>(name, call, model::analysis::check_capturable(*module)));
+  return weighed(std::make_unique<LabelledLoss>(name, outputs, call, model::analysis::check_capturable(*module)));
 }
 
 }  // namespace dslaunch::runtime::engine::step

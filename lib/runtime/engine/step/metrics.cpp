@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "base/resource_error.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/engine/step/class_dim.hpp"
+#include "runtime/engine/step/output_choice.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/plain_execution.hpp"
@@ -126,17 +129,33 @@ class ModuleMetric : public ResultMetric {
 };
 
 // Floating tensors beside the loss, in their order.
-std::vector<at::Tensor> outputs_beside_loss(const model::ForwardResult& result) {
-  std::vector<at::Tensor> all{result.first};
-  all.insert(all.end(), result.others.begin(), result.others.end());
-  const at::Tensor& loss = result.named_loss.defined() ? result.named_loss : result.first;
-  std::erase_if(all, [&](const at::Tensor& one) { return one.is_same(loss) || !one.is_floating_point(); });
+std::vector<NamedOutput> outputs_beside_loss(const model::ForwardResult& result) {
+  auto all = outputs_of(result);
+  const bool is_first_the_loss = !result.named_loss.defined();
+  std::erase_if(all, [&](const NamedOutput& one) {
+    return (is_first_the_loss && one.value.is_same(result.first)) || !one.value.is_floating_point();
+  });
   return all;
 }
 
 // Whether the tensor can be the logits of these labels.
 bool fits(const at::Tensor& outputs, const at::Tensor& labels) {
   return has_classes_last(outputs, labels) || may_have_classes_second(outputs, labels);
+}
+
+// Beside the loss; `metric`: for messages.
+NamedOutput choose_beside_loss(const model::ForwardResult& result, const at::Tensor& labels, const std::string& wanted,
+                               const std::string& metric) {
+  auto outputs = outputs_beside_loss(result);
+  if (outputs.empty()) {
+    refuse(
+        fmt::format("train.metrics: {} needs the model's outputs, and forward returns only the loss: export the model "
+                    "with --returns loss_logits, or let forward return (loss, outputs); or leave {} out",
+                    metric, metric));
+  }
+  const auto fit = [&](const NamedOutput& one) { return fits(one.value, labels); };
+  if (wanted.empty() && std::any_of(outputs.begin(), outputs.end(), fit)) std::erase_if(outputs, std::not_fn(fit));
+  return choose_output(outputs, result.has_own_names, wanted, "train.metrics: " + metric);
 }
 
 Predictions without_shift(const Predictions& whole) {
@@ -167,17 +186,10 @@ Predictions find_predictions(const model::ForwardResult& result, const std::vect
                     "[NAME]}}, or leave it out",
                     metric, labels.size()));
   }
-  if (!source.has_own_loss) return {result.first, labels[0]};
-  const auto outputs = outputs_beside_loss(result);
-  if (outputs.empty()) {
-    refuse(
-        fmt::format("train.metrics: {} needs the model's outputs, and forward returns only the loss: export the model "
-                    "with --returns loss_logits, or let forward return (loss, outputs); or leave {} out",
-                    metric, metric));
+  if (!source.has_own_loss) {
+    return {choose_output(result, source.outputs, "train.metrics: " + metric).value, labels[0]};
   }
-  const auto found =
-      std::find_if(outputs.begin(), outputs.end(), [&](const at::Tensor& one) { return fits(one, labels[0]); });
-  const Predictions whole{found == outputs.end() ? outputs.front() : *found, labels[0]};
+  const Predictions whole{choose_beside_loss(result, labels[0], source.outputs, metric).value, labels[0]};
   return source.shifts ? without_shift(whole) : whole;
 }
 
@@ -190,8 +202,10 @@ std::unique_ptr<ResultMetric> make_module_metric(const config::EvaluationMetric&
   return std::make_unique<ModuleMetric>(metric, kernels, device);
 }
 
-Metrics::Metrics(const config::JobConfig& config, LabelConvention labels, at::Device device)
-    : source_{config.loss.empty(), config.loss.empty() && labels == LabelConvention::kSame}, device_(device) {
+Metrics::Metrics(const config::JobConfig& config, LabelConvention labels, at::Device device, bool tells)
+    : source_{config.loss.empty(), config.loss.empty() && labels == LabelConvention::kSame, config.outputs},
+      device_(device),
+      tells_(tells && config.loss.empty()) {
   for (const auto& metric : config.train.metrics) {
     Entry entry{metric.name, nullptr, {}};
     if (!metric.module.empty()) {
@@ -212,6 +226,10 @@ void Metrics::add(const model::ForwardResult& result, const std::vector<at::Tens
   for (auto& entry : entries_) {
     if (entry.metric == nullptr) continue;
     const Predictions batch = find_predictions(result, labels, source_, entry.name);
+    if (std::exchange(tells_, false)) {
+      const auto chosen = choose_beside_loss(result, labels[0], source_.outputs, entry.name);
+      if (const auto line = describe_choice(result, chosen, "train.metrics"); !line.empty()) log::info("{}", line);
+    }
     const at::Tensor sums = entry.metric->sums_of(batch).to(at::kDouble);
     if (entry.sums.defined() && entry.sums.sizes() != sums.sizes()) {
       refuse(fmt::format("train.metrics: '{}' returned {} sums for one batch and {} for another", entry.name,

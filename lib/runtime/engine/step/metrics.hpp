@@ -24,13 +24,14 @@ struct Predictions {
 
 // Where a model's result has its predictions.
 struct PredictionSource {
-  bool has_own_loss =
-      false;            // forward returns the loss, and beside it the outputs; else the first tensor is the outputs
-  bool shifts = false;  // forward shifts the labels itself: without the first, they belong to all outputs but the
-                        // last
+  bool has_own_loss = false;  // forward returns the loss, and beside it the outputs; else they are those of the loss
+  bool shifts = false;        // forward shifts the labels itself: without the first, they belong to all outputs but the
+                              // last
+  std::string outputs = {};   // the config's; empty: beside its loss the entry that fits the labels
 };
 
-// Throws UserError(65), naming `metric`, when there are no outputs beside the loss or more than one array of labels.
+// Throws UserError(65), naming `metric`, when there are no outputs beside the loss, when several could be meant
+// (output_choice.hpp), or when there is more than one array of labels.
 Predictions find_predictions(const model::ForwardResult& result, const std::vector<at::Tensor>& labels,
                              const PredictionSource& source, const std::string& metric);
 
@@ -55,8 +56,9 @@ class Metrics {
  public:
   // Of a run without metrics.
   Metrics() = default;
-  // Throws UserError(65, 66) for a file that does not hold a metric.
-  Metrics(const config::JobConfig& config, LabelConvention labels, at::Device device);
+  // Throws UserError(65, 66) for a file that does not hold a metric. `tells`: logs once which of the model's outputs
+  // the metrics take, where the loss does not say so.
+  Metrics(const config::JobConfig& config, LabelConvention labels, at::Device device, bool tells = false);
 
   // Whether add() is needed.
   bool reads_results() const { return reads_results_; }
@@ -78,7 +80,7 @@ class Metrics {
   std::vector<Entry> entries_;
   PredictionSource source_;
   at::Device device_ = at::kCPU;
-  bool reads_results_ = false;
+  bool reads_results_ = false, tells_ = false;
 };
 
 }  // namespace dslaunch::runtime::engine::step

@@ -3,7 +3,9 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -32,7 +34,9 @@ class IndexUseScan {
     bind(graph_->block());
     find_changed(graph_->block());
     visit(graph_->block());
-    if (!graph_->outputs().empty()) use_.num_output_classes = classes_of(first_output(), 0);
+    for (const auto& [name, output] : named_outputs()) {
+      if (const auto classes = classes_of(output, 0)) use_.num_classes[name] = *classes;
+    }
     return std::move(use_);
   }
 
@@ -80,10 +84,29 @@ class IndexUseScan {
     return dtype && dtype->isInt() && at::isFloatingType(dtype->toScalarType());
   }
 
-  const Value* first_output() const {
+  // The entries of what forward returns, as ForwardResult names them.
+  std::vector<std::pair<std::string, const Value*>> named_outputs() const {
+    std::vector<std::pair<std::string, const Value*>> out;
+    if (graph_->outputs().empty()) return out;
     const Value* value = graph_->outputs()[0];
     const Node* node = value->node();
-    return node->kind() == c10::prim::TupleConstruct && !node->inputs().empty() ? node->input(0) : value;
+    const auto inputs = node->inputs();
+    if (node->kind() == c10::prim::DictConstruct) {
+      for (size_t i = 0; i + 1 < inputs.size(); i += 2) {
+        const auto key = torch::jit::toIValue(inputs[i]);
+        if (key && key->isString()) out.emplace_back(key->toStringRef(), inputs[i + 1]);
+      }
+    } else if (node->kind() == c10::prim::TupleConstruct) {
+      const auto type = value->type()->cast<c10::TupleType>();
+      const auto* fields = type && type->schema() ? &type->schema()->arguments() : nullptr;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const bool is_named = fields != nullptr && i < fields->size();
+        out.emplace_back(is_named ? (*fields)[i].name() : std::to_string(i), inputs[i]);
+      }
+    } else {
+      out.emplace_back("", value);
+    }
+    return out;
   }
 
   void visit(const Block* block) {
@@ -92,9 +115,16 @@ class IndexUseScan {
       if (kind == "aten::embedding") {
         auto table = parameter(node->input(0));
         if (table) add_limit(node->input(1), table->size(0), std::nullopt);
+        if (table) add_length(node->input(1), table->size(0));
+        add_argument(node->input(1), /*is_label=*/false);
       } else if (kind == "aten::cross_entropy_loss" || kind == "aten::nll_loss" || kind == "aten::nll_loss_nd") {
         const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
         if (classes && ignored) add_limit(node->input(1), *classes, ignored);
+        add_argument(node->input(1), /*is_label=*/true);
+      } else if (kind == "aten::gather" || kind == "aten::index_select" || kind == "aten::scatter") {
+        add_argument(node->input(2), /*is_label=*/false);
+      } else if (kind == "aten::one_hot") {
+        add_argument(node->input(0), /*is_label=*/false);
       }
       // Does not run for every sample.
       if (node->kind() == c10::prim::If && depends_on_samples(node->input(0))) continue;
@@ -129,6 +159,57 @@ class IndexUseScan {
   void add_limit(const Value* index, int64_t bound, std::optional<int64_t> ignored) {
     const auto part = part_of_input(index, {}, 0);
     if (part) use_.limits.push_back({part->input, bound, ignored, part->range});
+  }
+
+  static bool is_kind(const Node* node, std::string_view kind) { return node->kind().toQualString() == kind; }
+
+  void add_argument(const Value* index, bool is_label) {
+    const auto part = part_of_input(index, {}, 0);
+    if (!part) return;
+    const auto same = std::find_if(use_.arguments.begin(), use_.arguments.end(),
+                                   [&](const IndexArgument& known) { return known.input == part->input; });
+    if (same == use_.arguments.end()) {
+      use_.arguments.push_back({part->input, is_label});
+    } else {
+      same->is_label = same->is_label && is_label;
+    }
+  }
+
+  // Positions 0, 1, ... up to the length of an input: embedding(table, arange(input.size(1))).
+  void add_length(const Value* index, int64_t bound) {
+    const Node* node = index->node();
+    while (is_kind(node, "aten::expand") || preserves_indices(node->kind().toQualString()))
+      node = node->input(0)->node();
+    if (!is_kind(node, "aten::arange")) return;
+    const bool has_start = node->hasNamedInput("start");
+    if (has_start && integer(node->namedInput("start")) != 0) return;
+    if (auto length = length_of(node->namedInput("end"))) {
+      length->bound = bound;
+      use_.lengths.push_back(*length);
+    }
+  }
+
+  // The input and the dim whose size the number is.
+  std::optional<LengthLimit> length_of(const Value* number) const {
+    while (is_kind(number->node(), "aten::Int") || is_kind(number->node(), "prim::NumToTensor")) {
+      number = number->node()->input(0);
+    }
+    const Node* node = number->node();
+    std::optional<int64_t> dim;
+    if (is_kind(node, "prim::ListUnpack")) {  // B, T = x.shape
+      dim = static_cast<int64_t>(number->offset());
+      node = node->input(0)->node();
+    } else if (is_kind(node, "aten::__getitem__")) {
+      dim = integer(node->input(1));
+      node = node->input(0)->node();
+    } else if (is_kind(node, "aten::size") && node->inputs().size() == 2) {
+      dim = integer(node->input(1));
+    }
+    if (!dim || !is_kind(node, "aten::size")) return std::nullopt;
+    for (size_t i = 1; i < graph_->inputs().size(); ++i) {
+      if (graph_->inputs()[i] == node->input(0)) return LengthLimit{i - 1, *dim, 0};
+    }
+    return std::nullopt;
   }
 
   static bool preserves_indices(std::string_view kind) {

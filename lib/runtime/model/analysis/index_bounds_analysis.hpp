@@ -1,9 +1,11 @@
-// Static analysis of the model's graph: which integer inputs index a table of known size, and how many classes its
-// outputs distinguish. Pure.
+// Static analysis of the model's graph: which inputs are indices, of which tables, how long they may be where positions
+// have a table, and how many classes the outputs distinguish. Pure.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
-#include <optional>
+#include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "runtime/model/model_facts.hpp"
@@ -12,7 +14,9 @@ namespace dslaunch::runtime::model::analysis {
 
 struct IndexUse {
   std::vector<IndexLimit> limits;
-  std::optional<int64_t> num_output_classes;  // last dim of forward's first output, if a linear layer produces it
+  std::vector<IndexArgument> arguments;  // each input once
+  std::vector<LengthLimit> lengths;
+  std::map<std::string, int64_t> num_classes;  // see ModelFacts
 };
 IndexUse scan_index_use(const torch::jit::Module& model);
 

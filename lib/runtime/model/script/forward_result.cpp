@@ -1,49 +1,67 @@
 #include "runtime/model/script/forward_result.hpp"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::runtime::model::script {
 namespace {
 
-// Undefined in a plain tuple, and in a NamedTuple without such a field.
-at::Tensor field_named_loss(const c10::ivalue::Tuple& tuple) {
-  const auto type = tuple.type();
-  if (!type || !type->schema()) return {};
-  const auto& fields = type->schema()->arguments();
-  for (size_t i = 0; i < fields.size() && i < tuple.elements().size(); ++i) {
-    if (fields[i].name() == "loss" && tuple.elements()[i].isTensor()) return tuple.elements()[i].toTensor();
+void add(ForwardResult& result, const c10::IValue& element, std::string name) {
+  if (!element.isTensor()) return;
+  if (!result.first.defined()) {
+    result.first = element.toTensor();
+  } else {
+    result.others.push_back(element.toTensor());
   }
-  return {};
+  result.names.push_back(std::move(name));
+}
+
+void add_sequence(ForwardResult& result, c10::ArrayRef<c10::IValue> elements) {
+  for (size_t i = 0; i < elements.size(); ++i) add(result, elements[i], std::to_string(i));
+}
+
+void add_named_tuple(ForwardResult& result, const c10::ivalue::Tuple& tuple, const std::vector<c10::Argument>& fields) {
+  result.has_own_names = true;
+  for (size_t i = 0; i < fields.size() && i < tuple.elements().size(); ++i) {
+    const auto& element = tuple.elements()[i];
+    if (fields[i].name() == "loss" && element.isTensor()) result.named_loss = element.toTensor();
+    add(result, element, fields[i].name());
+  }
+}
+
+void add_dict(ForwardResult& result, const c10::Dict<c10::IValue, c10::IValue>& dict) {
+  result.is_dict = result.has_own_names = true;
+  if (dict.contains("loss")) add(result, dict.at("loss"), "loss");
+  result.named_loss = result.first;
+  for (const auto& entry : dict) {
+    const auto& key = entry.key();
+    const std::string name = key.isString() ? key.toStringRef() : key.isInt() ? std::to_string(key.toInt()) : "";
+    if (name != "loss") add(result, entry.value(), name);
+  }
 }
 
 }  // namespace
 
 ForwardResult unpack_result(const c10::IValue& value) {
   ForwardResult result;
-  auto add = [&](const c10::IValue& element) {
-    if (!element.isTensor()) return;
-    if (!result.first.defined()) {
-      result.first = element.toTensor();
-    } else {
-      result.others.push_back(element.toTensor());
-    }
-  };
   if (value.isTensor()) {
-    add(value);
+    result.first = value.toTensor();
   } else if (value.isTuple()) {
-    for (const auto& element : value.toTupleRef().elements()) add(element);
-    result.named_loss = field_named_loss(value.toTupleRef());
-  } else if (value.isList()) {
-    for (const auto& element : value.toListRef()) add(element);
-  } else if (value.isGenericDict()) {
-    auto dict = value.toGenericDict();
-    result.is_dict = true;
-    if (dict.contains("loss")) add(dict.at("loss"));
-    result.named_loss = result.first;
-    for (const auto& entry : dict) {
-      if (!(entry.key().isString() && entry.key().toStringRef() == "loss")) add(entry.value());
+    const auto& tuple = value.toTupleRef();
+    const auto type = tuple.type();
+    if (type && type->schema()) {
+      add_named_tuple(result, tuple, type->schema()->arguments());
+    } else {
+      add_sequence(result, tuple.elements());
     }
+  } else if (value.isList()) {
+    add_sequence(result, value.toListRef());
+  } else if (value.isGenericDict()) {
+    add_dict(result, value.toGenericDict());
   }
   if (!result.first.defined()) {
     throw UserError(

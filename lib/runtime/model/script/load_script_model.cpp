@@ -88,11 +88,14 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 
   const auto metadata = read_model_metadata(path);
+  inputs.recorded = metadata.inputs;
   const auto labels = labels_of(metadata, analysis.index_use.limits);
   ModelFacts facts{.table = std::move(binding.table),
                    .inputs = std::move(inputs),
                    .index_limits = std::move(analysis.index_use.limits),
-                   .num_output_classes = analysis.index_use.num_output_classes,
+                   .index_arguments = std::move(analysis.index_use.arguments),
+                   .length_limits = std::move(analysis.index_use.lengths),
+                   .num_classes = std::move(analysis.index_use.num_classes),
                    .labels = labels,
                    .averages_over_labels = metadata.averages_over_labels,
                    .modules = analysis::module_tree(module),

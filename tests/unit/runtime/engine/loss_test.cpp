@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
+#include "support/expect_error.hpp"
 #include "support/script_models.hpp"
 #include "support/temp_dir.hpp"
 
@@ -81,6 +82,66 @@ TEST_CASE("outputs of one number are not taken for the loss that stands behind t
   result.named_loss = result.others[0];
   CHECK((*loss)(result, {}).item<double>() == 2);
   CHECK((*loss)({at::ones({1}), {at::ones({1, 1}), at::ones({}, at::kLong)}}, {}).item<double>() == 1);
+}
+
+namespace {
+
+model::ForwardResult named_result(std::vector<std::pair<std::string, at::Tensor>> entries, bool has_own_names = true) {
+  model::ForwardResult result{.has_own_names = has_own_names};
+  for (auto& [name, value] : entries) {
+    if (name == "loss") result.named_loss = value;
+    result.names.push_back(name);
+    result.first.defined() ? result.others.push_back(value) : void(result.first = value);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a loss from outside takes the output that is meant, or asks which", "[runtime][loss][outputs]") {
+  const at::Tensor hidden = at::randn({4, 9}), logits = at::randn({4, 3}), own = at::ones({}),
+                   labels = at::randint(0, 3, {4}, at::kLong), mask = at::ones({4}, at::kBool);
+  const auto taken = [&](const model::ForwardResult& result, const std::string& outputs = "") {
+    const auto loss = make_loss("cross_entropy", at::kCPU, config::LossAverage::kMicroBatches, {}, false, outputs);
+    return (*loss)(result, {labels}).item<double>();
+  };
+  const double expected = loss_of("cross_entropy", logits, labels);
+  CHECK(taken(named_result({{"hidden_states", hidden}, {"logits", logits}})) == expected);
+  CHECK(taken(named_result({{"loss", own}, {"logits", logits}})) == expected);
+  CHECK(taken(named_result({{"loss", own}, {"scores", logits}, {"mask", mask}})) == expected);
+  CHECK(taken(named_result({{"hidden", hidden}, {"scores", logits}}), "scores") == expected);
+  CHECK(taken(named_result({{"0", logits}, {"1", hidden}}, false)) == expected);
+  CHECK(taken(named_result({{"0", own}, {"1", logits}}, false)) == expected);
+  CHECK(taken(named_result({{"0", hidden}, {"2", logits}}, false), "2") == expected);
+  test::expect_error(
+      ExitCode::kBadInput,
+      {"loss 'cross_entropy' takes one of forward's outputs, and none of them is named 'logits': forward "
+       "returned 'hidden' Float[4, 9], 'scores' Float[4, 3]; name the one to take in the config: "
+       "\"outputs\": \"hidden\" | \"scores\""},
+      [&] {
+        taken(named_result({{"hidden", hidden}, {"scores", logits}}));
+      });
+  test::expect_error(ExitCode::kBadInput,
+                     {"\"outputs\" in the config names 'score', but forward returned 'hidden' Float[4, 9], 'scores' "
+                      "Float[4, 3] (did you mean 'scores'?)"},
+                     [&] {
+                       taken(named_result({{"hidden", hidden}, {"scores", logits}}), "score");
+                     });
+  test::expect_error(ExitCode::kBadInput, {"forward returned one tensor, Float[4, 3]; leave it out"}, [&] {
+    taken({logits, {}}, "1");
+  });
+  test::expect_error(ExitCode::kBadInput, {"forward returned only its own loss; leave \"loss\" out"}, [&] {
+    taken(named_result({{"loss", own}}));
+  });
+}
+
+TEST_CASE("a loss from outside says which of several outputs it takes", "[runtime][loss][outputs]") {
+  const at::Tensor labels = at::zeros({4}, at::kLong);
+  const auto loss = make_loss("cross_entropy", at::kCPU);
+  CHECK(loss->describe_choice({at::ones({4, 3}), {}}, {labels}).empty());
+  CHECK(loss->describe_choice(named_result({{"hidden", at::ones({4, 9})}, {"logits", at::ones({4, 3})}}), {labels}) ==
+        "loss 'cross_entropy' with labels Long[4] takes 'logits' Float[4, 3] of forward's outputs ('hidden' Float[4, "
+        "9], 'logits' Float[4, 3]); \"outputs\" in the config names another");
 }
 
 TEST_CASE("a loss with labels wants exactly one array of them", "[runtime][loss]") {

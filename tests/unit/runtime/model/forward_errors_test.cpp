@@ -162,13 +162,16 @@ TEST_CASE("a forward's result is its first tensor and the others, a loss by its 
   const auto a = at::ones({1}), b = at::ones({2});
   const auto of_tensor = unpack_result(a);
   CHECK((of_tensor.first.is_same(a) && of_tensor.others.empty() && !of_tensor.named_loss.defined()));
+  CHECK(of_tensor.names.empty());
   const auto of_tuple = unpack_result(c10::ivalue::Tuple::create({c10::IValue(5), c10::IValue(a), c10::IValue(b)}));
   CHECK((of_tuple.first.is_same(a) && of_tuple.others.size() == 1 && !of_tuple.named_loss.defined()));
+  CHECK((of_tuple.names == std::vector<std::string>{"1", "2"} && !of_tuple.has_own_names));
   const auto named =
       c10::TupleType::createNamed(c10::QualifiedName("__torch__.Out"), std::vector<std::string>{"logits", "loss"},
                                   std::vector<c10::TypePtr>{c10::TensorType::get(), c10::TensorType::get()});
   const auto of_named = unpack_result(c10::ivalue::Tuple::createNamed({c10::IValue(a), c10::IValue(b)}, named));
   CHECK((of_named.first.is_same(a) && of_named.named_loss.is_same(b) && !of_named.is_dict));
+  CHECK((of_named.names == std::vector<std::string>{"logits", "loss"} && of_named.has_own_names));
   c10::List<at::Tensor> list;
   list.push_back(a);
   list.push_back(b);
@@ -179,6 +182,7 @@ TEST_CASE("a forward's result is its first tensor and the others, a loss by its 
   dict.insert("loss", b);
   const auto of_dict = unpack_result(dict);
   CHECK((of_dict.is_dict && of_dict.first.is_same(b) && of_dict.named_loss.is_same(b) && of_dict.others.size() == 1));
+  CHECK((of_dict.names == std::vector<std::string>{"loss", "logits"} && of_dict.has_own_names));
   test::expect_error(ExitCode::kBadInput, {"forward returned Int, expected a tensor"}, [] { unpack_result(3); });
 }
 

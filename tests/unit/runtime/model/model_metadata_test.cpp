@@ -42,6 +42,12 @@ TEST_CASE("what an exporter recorded is read from the model file", "[runtime][mo
   CHECK(bare.labels == LabelConvention::kNotRecorded);
   CHECK_FALSE((bare.averages_over_labels || bare.recomputes));
   CHECK(read_model_metadata(saved_with(folder, R"({"format": 1, "recompute": []})")).recomputes);
+  const auto inputs =
+      read_model_metadata(
+          saved_with(folder, R"({"format": 1, "inputs": [{"name": "x", "dtype": "int64", "shape": [2, 8]}]})"))
+          .inputs;
+  REQUIRE(inputs.size() == 1);
+  CHECK((inputs[0].name == "x" && inputs[0].dtype == "int64" && inputs[0].shape == std::vector<int64_t>{2, 8}));
 }
 
 TEST_CASE("files without a record have no metadata, whatever they are", "[runtime][model_metadata]") {
@@ -53,9 +59,11 @@ TEST_CASE("files without a record have no metadata, whatever they are", "[runtim
 
 TEST_CASE("a damaged record and one of a later exporter are refused", "[runtime][model_metadata]") {
   test::TempDir folder;
-  for (const char* record : {"", "{", "[1]", R"({"labels": "next"})", R"({"format": "1"})",
-                             R"({"format": 1, "labels": "both"})", R"({"format": 1, "labels": 3})",
-                             R"({"format": 1, "recompute": "Block"})", R"({"format": 1, "recompute": [1]})"}) {
+  for (const char* record :
+       {"", "{", "[1]", R"({"labels": "next"})", R"({"format": "1"})", R"({"format": 1, "labels": "both"})",
+        R"({"format": 1, "labels": 3})", R"({"format": 1, "recompute": "Block"})", R"({"format": 1, "recompute": [1]})",
+        R"({"format": 1, "inputs": {}})", R"({"format": 1, "inputs": [{"name": "x"}]})",
+        R"({"format": 1, "inputs": [{"name": "x", "dtype": "int64", "shape": ["2"]}]})"}) {
     CHECK_THROWS_WITH(read_model_metadata(saved_with(folder, record)), Catch::Contains("damaged metadata"));
   }
   CHECK_THROWS_WITH(read_model_metadata(saved_with(folder, std::string(100'000, '['))), Catch::Contains("damaged"));

@@ -110,6 +110,18 @@ TEST_CASE("predictions are found beside the loss, or first where a loss from out
   model::ForwardResult named{logits, {loss}};  // a NamedTuple whose loss is not the first
   named.named_loss = loss;
   CHECK(find_predictions(named, {labels}, own, "accuracy").outputs.is_same(logits));
+  model::ForwardResult dict{loss, {hidden, at::randn({2, 5, 3}), logits}};
+  dict.named_loss = loss;
+  dict.has_own_names = true;
+  dict.names = {"loss", "hidden", "other", "scores"};
+  expect_error(ExitCode::kBadInput,
+               {"train.metrics: accuracy takes one of forward's outputs", "\"other\" | \"scores\""},
+               [&] { find_predictions(dict, {labels}, own, "accuracy"); });
+  CHECK(find_predictions(dict, {labels}, {.has_own_loss = true, .outputs = "scores"}, "accuracy")
+            .outputs.is_same(logits));
+  dict.names.back() = "logits";
+  CHECK(find_predictions(dict, {labels}, own, "accuracy").outputs.is_same(logits));
+  CHECK(find_predictions(dict, {labels}, outside, "accuracy").outputs.is_same(logits));
   expect_error(ExitCode::kBadInput,
                {"accuracy needs the model's outputs", "--returns loss_logits", "leave accuracy out"}, [&] {
                  find_predictions({loss, {}}, {labels}, own, "accuracy");
