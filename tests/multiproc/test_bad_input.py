@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -398,9 +399,21 @@ class RunFolder(BadInputTest):
         folder = self.env.run_dir()
         self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 3, folder)
         self.assert_refused(self.start(run_dir=folder), 73, folder, "--resume", "--overwrite")
+        mine = self.file("mine.txt", "mine")
+        written = ("metrics.jsonl", "events.jsonl", "launcher.jsonl", "run.json", "config.resolved.json",
+                   "model_skeleton.pt", "logs/localhost.0.log", "checkpoints/latest", "checkpoints/latest.tmp")
+        for name in written:
+            path = os.path.join(folder, name)
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.symlink(mine, path)
         rows, _ = self.env.train(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), 1, 4, folder,
                                   ["--overwrite"])
         self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4])
+        with open(mine, encoding="utf-8") as file:  # every file of a run is replaced, never followed
+            self.assertEqual(file.read(), "mine")
+        for name in written[:-1]:
+            self.assertFalse(os.path.islink(os.path.join(folder, name)), name)
 
     def test_checkpoints_elsewhere_are_not_overwritten(self):
         """They may be another run's; what a run that dies before it saves would resume from is told."""
@@ -458,7 +471,10 @@ class RunFolder(BadInputTest):
         """A restart may help there, which 73 is not followed by."""
         folder = self.env.run_dir()
         os.mkdir(folder)
-        os.symlink("/dev/full", os.path.join(folder, "config.resolved.json"))
+        try:
+            os.mknod(os.path.join(folder, "config.resolved.json"), 0o666 | stat.S_IFCHR, os.makedev(1, 7))  # /dev/full
+        except OSError as error:
+            self.skipTest(f"cannot make a device node here (needs root): {error}")
         self.assert_refused(self.start(run_dir=folder, extra=["--resume", "auto"]), 74, "config.resolved.json", "No space left")
 
     def test_a_full_disk_keeps_the_previous_checkpoint(self):

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/unique_fd.hpp"
+#include "base/unshare_file.hpp"
 #include "base/wall_clock.hpp"
 #include "base/write_all.hpp"
 #include "launch/plan/git_commit.hpp"
@@ -42,6 +43,7 @@ std::string path_in(const LaunchPlan& plan) {
 
 // An error costs the line: the run does not depend on it.
 std::string append_line(const std::string& path, const std::string& line) {
+  remove_symbolic_link(path);
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   const int error = file.valid() ? write_all(file.get(), line) : errno;
   return error == 0 ? std::string() : fmt::format("cannot write '{}': {}", path, describe_errno(error));

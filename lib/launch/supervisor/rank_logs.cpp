@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/unshare_file.hpp"
 #include "base/write_all.hpp"
 #include "launch/records/job_record.hpp"
 #include "launch/records/private_files.hpp"
@@ -105,6 +106,7 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
   } else if (fs::create_directories(dir, error); error) {
     refuse(path, error.message(), option);
   }
+  append ? remove_symbolic_link(path) : unshare_file(path);
   // A pipe at this path would block everything, first until it has a reader and again whenever that reader pauses.
   int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (append ? 0 : O_TRUNC);
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};

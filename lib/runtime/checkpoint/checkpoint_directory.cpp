@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/unshare_file.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -36,6 +37,7 @@ std::string temporary_of(const std::string& dir, const char* name) {
 void write_temporary(const std::string& dir, const char* name, const std::string& text) {
   const std::string temporary = temporary_of(dir, name);
   try {
+    unshare_file(temporary);
     OutputFile pointer(temporary);
     pointer.write(text);
     pointer.finish(/*sync=*/true);

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/unshare_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -123,6 +124,11 @@ int64_t complete_bytes(const std::string& path, int64_t resumed_step) {
   return bytes;
 }
 
+const std::string& without_link(const std::string& path) {
+  remove_symbolic_link(path);
+  return path;
+}
+
 }  // namespace
 
 std::string to_json_line(const StepMetrics& metrics) {
@@ -155,7 +161,7 @@ std::string to_json_line(const EvaluationMetrics& metrics) {
   return json.dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path), file_(path) {
+MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path), file_(without_link(path)) {
   file_.truncate(resumed_step > 0 ? complete_bytes(path, resumed_step) : 0);
 }
 

@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/small_file.hpp"
+#include "base/unshare_file.hpp"
 #include "base/wall_clock.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
@@ -70,6 +71,7 @@ Entries describe_machine() {
 
 RunEvents::RunEvents(const std::string& path) : path_(path) {
   try {
+    remove_symbolic_link(path);
     file_.emplace(path);
   } catch (const SystemError& error) {
     log::warning("starts and checkpoints of this run are not recorded: {}", error.what());

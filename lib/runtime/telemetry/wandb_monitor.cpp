@@ -20,6 +20,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/small_file.hpp"
+#include "base/unshare_file.hpp"
 #include "runtime/telemetry/python_text.hpp"
 
 namespace dslaunch::runtime {
@@ -108,6 +109,7 @@ WandbMonitor::WandbMonitor(const config::Wandb& config, const std::string& run_d
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("wandb.enabled: {}", answer.starts_with("error ") ? answer.substr(6) : answer));
   }
+  unshare_file(id_file);
   std::ofstream id(id_file);
   if (!(id << answer.substr(4) << "\n" << std::flush)) {
     log::warning("wandb: cannot write '{}': a resumed run will begin a new run of wandb's", id_file);

@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/small_file.hpp"
+#include "base/unshare_file.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
@@ -244,8 +245,9 @@ std::string Checkpointing::skeleton() {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) throw SystemError("create directory", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
-  model::script::write_model_skeleton(options_.model_path, directory + "/model_skeleton.pt");
   skeleton_ = directory + "/model_skeleton.pt";
+  unshare_file(skeleton_);
+  model::script::write_model_skeleton(options_.model_path, skeleton_);
   return skeleton_;
 }
 

@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/live_progress.hpp"
 #include "base/quantity.hpp"
+#include "base/unshare_file.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/telemetry/append_file.hpp"
@@ -22,6 +23,7 @@ namespace dslaunch::runtime::engine::run {
 namespace {
 
 void write_config(const std::string& path, const std::string& text) {
+  unshare_file(path);
   OutputFile out(path);
   out.write(text + "\n");
   out.finish(/*sync=*/false);

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/unshare_file.hpp"
 #include "runtime/pipeline/measured_step.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/telemetry/append_file.hpp"
@@ -136,6 +137,7 @@ void StepMonitors::write_trace(StepReport& report) {
   has_trace_ = true;
   const std::string path =
       fmt::format("{}/trace.step_{}.rank_{}.json", options_.run_dir, *options_.trace_step, options_.rank);
+  unshare_file(path);
   write_file(path, trace->json);
   if (options_.rank == 0) log::info("trace of step {} in {}", *options_.trace_step, path);
   if (world_ == nullptr || world_->size() == 1) return;
