@@ -598,6 +598,31 @@ TEST_CASE("a checkpoint of another model is refused by the parameter's name", "[
   }
 }
 
+TEST_CASE("what differs between a checkpoint and a model comes before five names of each list",
+          "[runtime][checkpoint]") {
+  const auto gpt = [](int64_t num_blocks, int64_t width) {
+    std::vector<SavedTensor> out{{.name = "embedding.weight", .shape = {256, width}}};
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      const std::string prefix = "blocks." + std::to_string(block);
+      out.push_back({.name = prefix + ".fc.weight", .shape = {4 * width, width}});
+      out.push_back({.name = prefix + ".heads.0.weight", .shape = {width}});
+    }
+    return out;
+  };
+  const auto differ = [](const std::vector<SavedTensor>& model, const std::vector<SavedTensor>& saved) {
+    return describe_misfit(match_names(model, saved), "c");
+  };
+  CHECK(differ(gpt(2, 32), gpt(6, 32)) ==
+        "the checkpoint 'c' does not fit the model; it has 6 'blocks' and the model 2:\n"
+        "  missing in the model: 'blocks.2.fc.weight', 'blocks.2.heads.0.weight', 'blocks.3.fc.weight', "
+        "'blocks.3.heads.0.weight', 'blocks.4.fc.weight' and 3 more");
+  const std::string wide = differ(gpt(40, 32), gpt(40, 48));
+  CHECK_THAT(wide,
+             Catch::StartsWith("the checkpoint 'c' does not fit the model; where it has the size 48 the model has "
+                               "32 (in 81 tensors):\n"));
+  CHECK(wide.size() < 600);
+}
+
 TEST_CASE("pieces that overlap are read, a gap is named", "[runtime][checkpoint]") {
   TempDir dir;
   test::MemoryStore store;
