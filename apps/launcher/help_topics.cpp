@@ -12,7 +12,7 @@ constexpr const char* kExamples =
     "  dslaunch model.pt --config ds.json                       train as the config says\n"
     "  dslaunch model.pt --data train.safetensors --num_gpus 2  two ranks, default settings\n"
     "  dslaunch --hostfile hosts model.pt --config ds.json      several machines, through SSH\n"
-    "  dslaunch resume                                          continue the newest run where it stopped\n"
+    "  dslaunch resume                                          continue the newest run of this directory\n"
     "  dslaunch exec --num_gpus 8 -- python train.py            any program, torchrun's environment\n";
 
 // The options of the first help.

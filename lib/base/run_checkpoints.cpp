@@ -1,5 +1,7 @@
 #include "base/run_checkpoints.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -31,6 +33,19 @@ bool holds_checkpoints(const fs::path& directory) {
   return false;
 }
 
+// Of "step_00000050", also where it was moved aside for its replacement; empty: it is not a complete checkpoint.
+std::optional<int64_t> step_of_complete(const fs::path& checkpoint) {
+  const fs::path name = checkpoint.extension() == ".replaced" ? checkpoint.stem() : checkpoint.filename();
+  const std::string text = name.string();
+  int64_t step = 0;
+  if (!text.starts_with("step_")) return std::nullopt;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + 5, end, step);
+  std::error_code ignored;
+  if (error != std::errc() || rest != end || !fs::exists(checkpoint / "manifest.json", ignored)) return std::nullopt;
+  return step;
+}
+
 }  // namespace
 
 std::string checkpoints_of_run(const std::string& run_dir) {
@@ -50,9 +65,16 @@ std::string best_checkpoint(const std::string& directory) {
   return fs::exists(checkpoint / "manifest.json", ignored) ? checkpoint.string() : std::string();
 }
 
-bool has_run_checkpoints(const std::string& run_dir) {
-  const std::string directory = checkpoints_of_run(run_dir);
-  return !directory.empty() && holds_checkpoints(directory);
+std::optional<int64_t> newest_run_checkpoint(const std::string& run_dir) {
+  const fs::path directory = checkpoints_of_run(run_dir);
+  const std::string latest = read_plain_file((directory / "latest").string()).bytes;
+  if (const auto step = step_of_complete(directory / latest.substr(0, latest.find_first_of(" \t\r\n/")))) return step;
+  std::optional<int64_t> newest;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    newest = std::max(newest, step_of_complete(at->path()));
+  }
+  return newest;
 }
 
 }  // namespace dslaunch

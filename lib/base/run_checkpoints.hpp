@@ -1,5 +1,7 @@
 // Where the checkpoints of a run are, for a user who names its run directory. Any thread.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace dslaunch {
@@ -15,7 +17,8 @@ std::string checkpoints_of_run(const std::string& run_dir);
 // the file is missing, or what it names is gone.
 std::string best_checkpoint(const std::string& directory);
 
-// A checkpoint is there, complete or not, as far as this host sees.
-bool has_run_checkpoints(const std::string& run_dir);
+// The step that the run continues from: of the complete checkpoint that `latest` names, else of the newest complete
+// one, as far as this host sees. Empty: the run has saved nothing.
+std::optional<int64_t> newest_run_checkpoint(const std::string& run_dir);
 
 }  // namespace dslaunch

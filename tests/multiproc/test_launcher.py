@@ -1156,7 +1156,7 @@ class Run(LauncherTest):
 
     def test_the_command_that_a_stopped_run_prints_resumes_it(self):
         process = self.start_run("--device", "cpu", "--num_gpus", "1", "model.pt", "--data", "train.safetensors",
-                                 "--name", "mine", "--overwrite", END="wait")
+                                 "--name", "mine", "--overwrite", "--env", "KEY=secret", END="wait")
         while b"waiting" not in process.stdout.readline():
             self.assertIsNone(process.poll())
         (run,) = os.listdir(self.path("runs"))
@@ -1164,16 +1164,40 @@ class Run(LauncherTest):
         process.send_signal(signal.SIGINT)
         stopped = self.finish(process)
         self.assertEqual(stopped.code, 130, str(stopped))
-        printed = re.search(r"to continue: (.*)", stopped.err.decode())[1]
-        self.assertEqual(printed, f"{self.program} resume {run}")
-        for command in (printed.split(), [self.program, "resume", "mine"], [self.program, "resume", "--steps", "7"]):
-            again = subprocess.run(command, capture_output=True, env=self.environment(END="0"), cwd="/", timeout=LIMIT_S)
+        self.assertIn("nothing was saved", stopped.err.decode())  # and `resume` does not replace what is recorded
+        refused = self.resume(["mine"])
+        self.assertEqual(refused.returncode, 66, refused.stderr)
+        self.assertIn(b"to start again: cd ", refused.stderr)
+        os.makedirs(self.path(f"runs/{run}/checkpoints/step_00000001"))
+        self.file(f"runs/{run}/checkpoints/step_00000001/manifest.json", "{}")
+        failed = self.resume(["mine", "--set", "steps_per_print=7"], END="65")
+        self.assertEqual(failed.returncode, 65, failed.stderr)
+        self.assertNotIn(b"to continue", failed.stderr)
+        stopped = self.resume(["mine"], END="76")
+        printed = re.search(r"to continue: (.*)", stopped.stderr.decode())[1]
+        self.assertEqual(printed, f"{self.program} resume mine")
+        elsewhere = self.resume([], cwd="/")
+        self.assertEqual(elsewhere.returncode, 66, elsewhere.stderr)
+        self.assertIn(b"dslaunch resume mine", elsewhere.stderr)
+        moved = self.path("moved")
+        for words, run_dir in ((["--steps", "7"], f"runs/{run}"), ([moved], "moved")):
+            if words == [moved]:
+                shutil.copytree(self.path(f"runs/{run}"), moved)
+                shutil.rmtree(self.path("state"))
+            again = self.resume(words, KEY="secret")
             self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertIn(b"from step 1:", again.stderr)
             arguments = json.loads(re.search(rb"ARGV (.*)", again.stdout)[1])
             self.assertEqual(arguments[1], self.model)
-            self.assertEqual(arguments[arguments.index("--run_dir") + 1], self.path(f"runs/{run}"))
+            self.assertEqual(arguments[arguments.index("--run_dir") + 1], self.path(run_dir))
             self.assertEqual(arguments[arguments.index("--resume") + 1], "auto")
-        self.assertEqual(arguments[arguments.index("--steps") + 1], "7")
+            self.assertNotIn("steps_per_print=7", arguments)  # of the resume that failed
+            if words == ["--steps", "7"]:
+                self.assertEqual(arguments[arguments.index("--steps") + 1], "7")
+
+    def resume(self, words, cwd=None, **environment):
+        return subprocess.run([self.program, "resume", *words], capture_output=True, cwd=cwd or self.folder, timeout=LIMIT_S,
+                              env=self.environment(**({"END": "0"} | environment)))
 
     def test_a_start_without_a_step_leaves_no_run_directory(self):
         failed = self.run_job("model.pt", "--data", "train.safetensors", world=1, END="65")

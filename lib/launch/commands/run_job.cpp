@@ -16,14 +16,14 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/run_checkpoints.hpp"
-#include "base/shell_words.hpp"
 #include "base/small_file.hpp"
 #include "config/fingerprint.hpp"
 #include "config/load.hpp"
 #include "launch/agent/preflight.hpp"
+#include "launch/commands/continue_line.hpp"
 #include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
-#include "launch/jobs/resume_words.hpp"
+#include "launch/commands/run_start.hpp"
 #include "launch/plan/binding.hpp"
 #include "launch/plan/count_samples.hpp"
 #include "launch/plan/input_files.hpp"
@@ -35,8 +35,7 @@
 #include "launch/plan/worker_argv.hpp"
 #include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
-#include "launch/records/job_dirs.hpp"
-#include "launch/records/private_files.hpp"
+#include "launch/records/start_command.hpp"
 #include "launch/supervisor/restart.hpp"
 
 namespace dslaunch::launch {
@@ -171,7 +170,10 @@ bool has_live_line(const RunOptions& run) {
 class TrainPlanner final : public JobPlanner {
  public:
   explicit TrainPlanner(const RunOptions& run) : run_(run) {}
-  ~TrainPlanner() override { clean_up_failed_start(); }
+  ~TrainPlanner() override {
+    leave();
+    if (is_prepared_ && !has_succeeded_) start_.take_back();
+  }
 
   DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
   JobCommand command() const override { return job_command(run_); }
@@ -183,10 +185,9 @@ class TrainPlanner final : public JobPlanner {
   void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:
-  std::string resume_command(const LaunchPlan& plan, bool on_record, const std::vector<std::string>& more) const;
   ResolvedHosts hosts_of_whole_models(const ResolvedHosts& hosts) const;
   std::string choose_run_dir(const std::string& job_id) const;
-  void clean_up_failed_start();
+  std::string name_of_run() const;
   void go_on();
   void load_config_for(LaunchPlan& plan, int restart);
   void split_anew(int data_ranks);
@@ -205,8 +206,8 @@ class TrainPlanner final : public JobPlanner {
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
   uint64_t model_ = 0, config_ = 0;  // fingerprints
-  std::string created_, job_id_;     // the run directory, if this job created it
-  bool has_succeeded_ = false;
+  RunStart start_;
+  bool is_prepared_ = false, has_succeeded_ = false;
 };
 
 LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
@@ -218,6 +219,8 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   find_torch(plan);
   if (run_.launch.run_dir.empty()) run_.launch.run_dir = choose_run_dir(plan.job_id);
   plan.run_dir = absolute_path(run_.launch.run_dir);
+  if (run_.launch.name.empty()) run_.launch.name = name_of_run();
+  plan.name = run_.launch.name;
   plan.output.live = has_live_line(run_);
   plan.append_logs = run_.flags.has("--resume");
   if (restart == 0) check_run_dir(plan.run_dir, earlier_run(run_));
@@ -230,15 +233,15 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
 
 void TrainPlanner::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
-  std::error_code ignored;
-  const bool is_new = !std::filesystem::exists(plan.run_dir, ignored);
+  start_.look_at(plan.run_dir, /*keeps_run=*/!run_.overwrite);
   lock_ = prepare_run_dir(plan.run_dir, earlier_run(run_), plan.job_id);
-  job_id_ = plan.job_id;
+  is_prepared_ = true;
   // The document of --json names files of the directory. On another machine rank 0 may have done steps.
-  const bool has_rank_0 = plan.nodes.front().reach == Reach::kPipe;
-  if (is_new && has_rank_0 && !run_.launch.json) created_ = plan.run_dir;
-  if (!run_.flags.has("--eval_only")) {
-    write_run_record(plan.run_dir, {plan.job_id, std::time(nullptr), model_, config_});
+  const bool may_remove = plan.nodes.front().reach == Reach::kPipe && !run_.launch.json;
+  if (run_.flags.has("--eval_only")) {
+    start_.record_nothing(plan.job_id, may_remove);
+  } else {
+    start_.record({plan.job_id, std::time(nullptr), model_, config_, plan.name, plan.start}, may_remove);
   }
   for (const auto& note : notes_) log::info("{}", note);
   // The devices of other hosts are not known yet.
@@ -262,46 +265,25 @@ std::string TrainPlanner::choose_run_dir(const std::string& job_id) const {
   return found.value_or(own);
 }
 
-// A start that did no step leaves no run directory.
-void TrainPlanner::clean_up_failed_start() try {
-  if (created_.empty() || has_succeeded_) return;
-  leave();
-  const auto job = job_on_record(jobs_root(), job_id_);
-  if (!remove_failed_start(created_, job ? job->dir.path : "")) return;
-  if (!job) return;
-  JobRecord record = job->record;
-  record.log_root = job->dir.path;
-  write_private_file(job->dir.record_file(), record_to_json(record));
-  log::info("no step was done, so {} is removed; the logs are in {}/logs", created_, job->dir.path);
-} catch (const std::exception& error) {
-  log::warning("cannot clean up the run directory {}: {}", created_, error.what());
+// A job that continues a run has the name of the run: --name, else the id of its first job.
+std::string TrainPlanner::name_of_run() const {
+  if (!run_.flags.has("--resume") || run_.flags.has("--eval_only")) return {};
+  const std::string dir = absolute_path(run_.launch.run_dir);
+  const auto record = read_run_record(dir);
+  return record && holds_run(dir) ? record->label() : std::string();
 }
 
-std::string TrainPlanner::resume_command(const LaunchPlan& plan, bool on_record,
-                                         const std::vector<std::string>& more) const {
-  if (on_record) {
-    return fmt::format("{} resume {}{}{}", shell_word(plan.start.program), plan.job_id, more.empty() ? "" : " ",
-                       shell_words(more));
-  }
-  JobRecord record;
-  record.kind = plan.kind;
-  record.start = plan.start;
-  record.run_dir = plan.run_dir;
-  StartCommand again = plan.start;
-  again.words = resume_words(record, has_run_checkpoints(plan.run_dir), more);
-  return command_text(again);
-}
-
-// A run that was stopped goes on; one that failed, from its newest checkpoint; one that is done, with as many steps
-// again, unless the command line limits its epochs as well.
+// A run that was stopped or has failed continues; one that is done, with as many steps again, unless the command line
+// limits its epochs as well.
 std::string TrainPlanner::what_next(const LaunchPlan& plan, const JobReport& report, bool on_record,
                                     std::optional<int64_t> last_step) const {
   if (plan.start.words.empty() || only_evaluates(plan.start) || !holds_run(plan.run_dir)) return {};
   const bool was_stopped = report.reason != StopReason::kNone;
-  if (!was_stopped && !has_run_checkpoints(plan.run_dir)) return {};
-  if (was_stopped || report.outcome.exit_code != 0) {
-    return "to continue: " + resume_command(plan, on_record, {});
+  const int exit_code = report.outcome.exit_code;
+  if (was_stopped || exit_code != 0) {
+    return continue_line(plan, {exit_code, was_stopped, start_.has_step(), on_record});
   }
+  if (!newest_run_checkpoint(plan.run_dir)) return {};
   if (!last_step || run_.flags.has("--epochs")) return {};
   std::vector<std::string> more{"--steps", fmt::format("{}", 2 * *last_step)};
   // A run that has ended early would do so again.

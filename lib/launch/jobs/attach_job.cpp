@@ -48,7 +48,7 @@ void check_reachable(const KnownJob& job) {
     throw Error(ExitCode::kUnavailable,
                 fmt::format("job {} is supervised on {}: run this command there; 'dslaunch logs "
                             "-f {}' shows its output here",
-                            job.record.job_id, supervisor.host, job.record.job_id));
+                            job.record.label(), supervisor.host, job.record.label()));
   }
   if (is_suspended(supervisor)) {
     print_line(fmt::format(
@@ -122,7 +122,7 @@ class Attachment {
     signals_.ignore_from_now_on();
     print_line(
         fmt::format("detached; job {} keeps running ('dslaunch attach {}' attaches again, 'dslaunch stop {}' ends it)",
-                    job_.record.job_id, job_.record.job_id, job_.record.job_id));
+                    job_.record.label(), job_.record.label(), job_.record.label()));
     return 0;
   }
 

@@ -113,9 +113,9 @@ RunProgress progress_in(const std::string& metrics_line) {
   if (const auto step = metrics.find("step"); step != metrics.end() && step->is_number_integer()) {
     progress.step = step->get<int64_t>();
   }
-  if (const auto loss = metrics.find("loss"); loss != metrics.end() && loss->is_number()) {
-    progress.loss = loss->get<double>();
-  }
+  // The line of an evaluation alone has its loss.
+  const auto loss = metrics.find(metrics.contains("loss") ? "loss" : "eval_loss");
+  if (loss != metrics.end() && loss->is_number()) progress.loss = loss->get<double>();
   return progress;
 }
 
@@ -136,10 +136,12 @@ std::string jobs_table(const std::vector<KnownJob>& jobs, const std::vector<RunP
   for (size_t i = 0; i < jobs.size(); ++i) {
     const JobRecord& record = jobs[i].record;
     const bool has_name = !record.name.empty() && names.insert(record.name).second;
+    // A run has the name of its first job: that name now stands for the job that continues it.
+    const std::string id = names.contains(record.job_id) ? record.job_id + " (earlier)" : record.job_id;
     const RunProgress at = i < progress.size() ? progress[i] : RunProgress();
-    rows.push_back({has_name ? record.name : record.job_id, state_word(jobs[i]),
-                    at.step ? std::to_string(*at.step) : "-", at.loss ? fmt::format("{:.4g}", *at.loss) : "-",
-                    age_text(now - record.started), printable(hosts_text(record))});
+    rows.push_back({has_name ? record.name : id, state_word(jobs[i]), at.step ? std::to_string(*at.step) : "-",
+                    at.loss ? fmt::format("{:.4g}", *at.loss) : "-", age_text(now - record.started),
+                    printable(hosts_text(record))});
   }
   std::vector<size_t> widths(rows[0].size() - 1);
   for (const auto& row : rows) {

@@ -50,19 +50,24 @@ JobDir make_dir(const LaunchPlan& plan) {
   }
 }
 
-std::string started_text(const Started& started) {
-  const std::string& id = started.job_id;
+std::optional<JobRecord> record_in(const JobDir& dir) {
+  const auto text = read_whole_file(dir.record_file());
+  return text ? record_from_json(*text) : std::nullopt;
+}
+
+std::string started_text(const Started& started, const JobDir& dir) {
+  const auto record = record_in(dir);
+  const std::string job = record ? record->label() : started.job_id;
   return fmt::format(
       "job {} runs in the background (supervisor: pid {})\n"
       "  dslaunch attach {}    its output, live; Ctrl-C detaches\n"
       "  dslaunch logs -f {}\n"
       "  dslaunch stop {}\n",
-      id, started.supervisor, id, id, id);
+      job, started.supervisor, job, job, job);
 }
 
 std::string started_json(const Started& started, const JobDir& dir) {
-  auto text = read_whole_file(dir.record_file());
-  auto record = text ? record_from_json(*text) : std::nullopt;
+  const auto record = record_in(dir);
   Json json = {
       {"job_id", started.job_id},
       {"state", started.exit_code == 0 ? "running" : "ended"},
@@ -119,7 +124,7 @@ int print_start(const Started& started, const LaunchOptions& options) {
   if (options.json) {
     std::fputs(started_json(started, dir).c_str(), stdout);
   } else if (started.exit_code == 0) {
-    std::fputs(started_text(started).c_str(), stdout);
+    std::fputs(started_text(started, dir).c_str(), stdout);
   }
   return started.exit_code;
 }

@@ -9,16 +9,6 @@
 namespace dslaunch::launch {
 namespace {
 
-bool is_option(const std::string& word, std::string_view option) {
-  std::string name = word.substr(0, word.find('='));
-  if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
-  return name == option;
-}
-
-bool has_option(const std::vector<std::string>& words, std::string_view option) {
-  return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return is_option(word, option); });
-}
-
 // Without this option, given as one word or two.
 void erase_option(std::vector<std::string>& words, std::string_view option, bool takes_value) {
   for (auto word = words.begin(); word != words.end();) {
@@ -49,15 +39,6 @@ void erase_replaced(std::vector<std::string>& words, const std::vector<std::stri
 
 }  // namespace
 
-bool only_evaluates(const StartCommand& start) {
-  return has_option(start.words, "--eval_only");
-}
-
-std::string command_text(const StartCommand& start) {
-  return fmt::format("cd {} && {} {}", shell_word(start.directory), shell_word(start.program),
-                     shell_words(start.words));
-}
-
 std::vector<std::string> resume_words(const JobRecord& record, bool has_checkpoints,
                                       const std::vector<std::string>& more) {
   if (record.kind != JobKind::kRun) {
@@ -87,6 +68,47 @@ std::vector<std::string> resume_words(const JobRecord& record, bool has_checkpoi
   erase_replaced(words, more);
   words.insert(words.end(), more.begin(), more.end());
   return words;
+}
+
+StartCommand from_scratch(const StartCommand& start) {
+  StartCommand again = start;
+  const auto resume = std::find_if(start.words.begin(), start.words.end(),
+                                   [](const std::string& word) { return is_option(word, "--resume"); });
+  const bool is_auto = resume != start.words.end() &&
+                       (resume->ends_with("=auto") || (resume + 1 != start.words.end() && resume[1] == "auto"));
+  if (is_auto) erase_option(again.words, "--resume", true);
+  const bool is_allowed = has_option(again.words, "--resume") || has_option(again.words, "--overwrite");
+  if (has_option(again.words, "--run_dir") && !is_allowed) again.words.emplace_back("--overwrite");
+  return again;
+}
+
+std::vector<std::string> with_values_of_env(const std::vector<std::string>& words, const VariableLookup& value_of) {
+  std::vector<std::string> out;
+  std::vector<std::string> missing;
+  const auto is_given = [&](const std::string& name) {
+    return std::any_of(words.begin(), words.end(), [&](const auto& word) {
+      return word.starts_with(name + "=") || (is_option(word, "--env") && word.ends_with(name + "="));
+    });
+  };
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const bool lacks_value = *word == "--env" && word + 1 != words.end() && word[1].find('=') == std::string::npos;
+    if (!lacks_value) {
+      out.push_back(*word);
+      continue;
+    }
+    const std::string& name = *++word;
+    if (is_given(name)) continue;
+    if (const auto value = value_of(name)) {
+      out.insert(out.end(), {"--env", fmt::format("{}={}", name, *value)});
+    } else {
+      missing.push_back(name);
+    }
+  }
+  if (missing.empty()) return out;
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("the run was started with --env {}, and its directory keeps no values, which may be "
+                              "secrets: set {} in this shell, or give --env {}=VALUE",
+                              fmt::join(missing, ", --env "), missing.size() == 1 ? "it" : "them", missing.front()));
 }
 
 }  // namespace dslaunch::launch

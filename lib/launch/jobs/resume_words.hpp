@@ -1,5 +1,7 @@
 // The command line that continues a recorded run. Pure.
 #pragma once
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +15,13 @@ namespace dslaunch::launch {
 std::vector<std::string> resume_words(const JobRecord& record, bool has_checkpoints,
                                       const std::vector<std::string>& more);
 
-// As a line for a shell, in any directory.
-std::string command_text(const StartCommand& start);
+// The command that repeats a start from its beginning: in a new run directory or, where the words name one, in place of
+// the run there.
+StartCommand from_scratch(const StartCommand& start);
 
-// Whether the command that started the job only evaluates.
-bool only_evaluates(const StartCommand& start);
+// The words with a value for every "--env NAME" (without_values_of_env): none where a further word assigns NAME, else
+// what `value_of` gives. Throws UserError(64) where it gives nothing.
+using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
+std::vector<std::string> with_values_of_env(const std::vector<std::string>& words, const VariableLookup& value_of);
 
 }  // namespace dslaunch::launch

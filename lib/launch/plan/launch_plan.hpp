@@ -52,7 +52,7 @@ struct PlannedNode {
 
 struct LaunchPlan {
   std::string job_id;
-  std::string name;    // --name; empty: none
+  std::string name;    // --name, or that of the run that the job continues; empty: none
   StartCommand start;  // for the job's record
   JobKind kind = JobKind::kExec;
   std::string device = "cpu";  // cpu | cuda; "auto": decided once all agents have reported their devices
@@ -91,6 +91,8 @@ struct LaunchPlan {
     }
     return false;
   }
+  // What hints call the job: its name, else its id.
+  const std::string& label() const { return name.empty() ? job_id : name; }
   // The directory whose logs/ gets HOST.RANK.log; empty: there are no such logs.
   const std::string& log_root() const { return run_dir.empty() ? job_dir : run_dir; }
   int world_size() const {

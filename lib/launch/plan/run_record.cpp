@@ -20,10 +20,14 @@ using Json = nlohmann::ordered_json;
 
 void write_run_record(const std::string& run_dir, const RunRecord& record) {
   const fs::path path = fs::path(run_dir) / kRunRecord;
+  StartCommand start = record.start;
+  start.words = without_values_of_env(start.words);
   const Json json = {{"job_id", record.job_id},
+                     {"name", record.name.empty() ? Json(nullptr) : Json(record.name)},
                      {"started", record.started},
                      {"model", fmt::format("{:016x}", record.model)},
-                     {"config", fmt::format("{:016x}", record.config)}};
+                     {"config", fmt::format("{:016x}", record.config)},
+                     {"start", start_to_json(start)}};
   std::error_code ignored;
   fs::remove(path, ignored);  // so that the write does not follow a link or go into a pipe
   std::ofstream file(path);
@@ -41,8 +45,13 @@ std::optional<RunRecord> read_run_record(const std::string& run_dir) {
   try {
     const Json json = Json::parse(file.bytes);
     const auto hash = [&](const char* key) { return std::stoull(json.at(key).get<std::string>(), nullptr, 16); };
-    return RunRecord{json.at("job_id").get<std::string>(), json.at("started").get<int64_t>(), hash("model"),
-                     hash("config")};
+    const Json name = json.value("name", Json());  // records of older versions have neither name nor start
+    return RunRecord{.job_id = json.at("job_id").get<std::string>(),
+                     .started = json.at("started").get<int64_t>(),
+                     .model = hash("model"),
+                     .config = hash("config"),
+                     .name = name.is_string() ? name.get<std::string>() : std::string(),
+                     .start = start_from_json(json.value("start", Json()))};
   } catch (const std::exception&) {  // of another version, or damaged
     return std::nullopt;
   }

@@ -1,8 +1,11 @@
-// What a run directory says of its run (run.json), for --resume auto without --run_dir.
+// What a run directory says of its run (run.json): what continues it, wherever the directory is copied to, and what
+// --resume auto without --run_dir looks for.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "launch/records/start_command.hpp"
 
 namespace dslaunch::launch {
 
@@ -12,9 +15,14 @@ struct RunRecord {
   std::string job_id;
   int64_t started = 0;             // seconds since 1970
   uint64_t model = 0, config = 0;  // model_fingerprint(), config::fingerprint()
+  std::string name;                // --name; empty: none
+  StartCommand start;              // read back: without values of --env
+
+  // The name of all jobs of the run: --name, else the id of the first one.
+  const std::string& label() const { return name.empty() ? job_id : name; }
 };
 
-// Throws UserError(73) when the file cannot be written.
+// Replaces the file, a link too. The values of --env are left out. Throws UserError(73) when it cannot be written.
 void write_run_record(const std::string& run_dir, const RunRecord& record);
 // Empty: there is none, or it cannot be read.
 std::optional<RunRecord> read_run_record(const std::string& run_dir);

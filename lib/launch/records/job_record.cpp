@@ -35,23 +35,11 @@ JobEnd read_end(const Json& json) {
           text_or_empty(json.at("first_cause"))};
 }
 
-// Records of older versions have none.
-StartCommand read_start(const Json& json) {
-  if (!json.is_object()) return {};
-  return {json.at("program").get<std::string>(), json.at("words").get<std::vector<std::string>>(),
-          json.at("directory").get<std::string>()};
-}
-
-Json start_to_json(const StartCommand& start) {
-  if (start.words.empty()) return nullptr;
-  return {{"program", start.program}, {"words", start.words}, {"directory", start.directory}};
-}
-
 JobRecord read_record(const Json& json) {
   JobRecord record;
   record.job_id = json.at("job_id").get<std::string>();
   record.name = text_or_empty(json.value("name", Json()));
-  record.start = read_start(json.value("start", Json()));
+  record.start = start_from_json(json.value("start", Json()));
   record.kind = json.at("kind").get<std::string>() == "run" ? JobKind::kRun : JobKind::kExec;
   record.command = json.at("command").get<std::vector<std::string>>();
   for (const Json& host : json.at("hosts")) {

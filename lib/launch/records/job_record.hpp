@@ -7,6 +7,7 @@
 
 #include "launch/records/job_kind.hpp"
 #include "launch/records/process_on_host.hpp"
+#include "launch/records/start_command.hpp"
 #include "launch/records/stuck_on_host.hpp"
 
 namespace dslaunch::launch {
@@ -24,17 +25,9 @@ struct RecordedHost {
   bool operator==(const RecordedHost&) const = default;
 };
 
-// The command that started the job, as the user typed it.
-struct StartCommand {
-  std::string program;             // "dslaunch", or the path of it that was typed
-  std::vector<std::string> words;  // its arguments; empty: not known
-  std::string directory;           // where it was typed
-  bool operator==(const StartCommand&) const = default;
-};
-
 struct JobRecord {
   std::string job_id;
-  std::string name;  // --name; empty: none
+  std::string name;  // --name, or that of the run that the job continues; empty: none
   JobKind kind = JobKind::kExec;
   std::vector<std::string> command;  // as given to every rank
   StartCommand start;
@@ -56,6 +49,8 @@ struct JobRecord {
   std::optional<JobEnd> end;
 
   int world_size() const;
+  // What the commands on jobs call it in messages: its name, else its id.
+  const std::string& label() const { return name.empty() ? job_id : name; }
   // Empty when the job has no such rank.
   std::string host_of(int rank) const;
   bool operator==(const JobRecord&) const = default;

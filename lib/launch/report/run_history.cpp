@@ -16,6 +16,7 @@
 #include "base/run_checkpoints.hpp"
 #include "base/small_file.hpp"
 #include "launch/plan/run_record.hpp"
+#include "launch/records/job_id.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -326,6 +327,7 @@ RunHistory read_run_history(const std::string& dir) {
   std::error_code ignored;
   run.name = fs::canonical(path, ignored).filename().string();
   if (run.name.empty()) run.name = dir;
+  if (record && !record->name.empty() && !is_job_id(record->name)) run.name = record->name;
   read_metrics(path / kMetrics, run);
   Events events(run);
   events.read(path / kLauncherEvents);

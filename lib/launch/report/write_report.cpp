@@ -101,6 +101,7 @@ Json document_of(const RunHistory& run) {
   std::optional<double> last;
   if (loss != nullptr && !loss->points.empty()) last = loss->points.back().y;
   return {{"run_dir", run.dir},
+          {"name", run.name},
           {"job_id", run.job_id.empty() ? Json(nullptr) : Json(run.job_id)},
           {"state", run.state},
           {"last_step", number(run.last_step())},

@@ -47,7 +47,7 @@ void RankMonitor::stuck(const NodeSession& node, const ProcessStuck& stuck) {
 
 void RankMonitor::report_stalls() {
   if (attempt_.lifecycle.state() != JobState::kRunning) return;
-  const auto line = stalls_.due(attempt_.records, attempt_.plan.job_id, Deadline::Clock::now());
+  const auto line = stalls_.due(attempt_.records, attempt_.plan.label(), Deadline::Clock::now());
   if (line) attempt_.output.info(*line);
 }
 

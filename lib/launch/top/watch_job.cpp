@@ -32,9 +32,9 @@ std::string name_of_job(const JobRecord& record) {
 
 // Where to look once the job is over.
 std::string hint(const JobRecord& record) {
-  const std::string& id = record.job_id;
-  return record.run_dir.empty() ? fmt::format("'dslaunch logs {}' shows its output", id)
-                                : fmt::format("'dslaunch report {}' shows the run", id);
+  const std::string& job = record.label();
+  return record.run_dir.empty() ? fmt::format("'dslaunch logs {}' shows its output", job)
+                                : fmt::format("'dslaunch report {}' shows the run", job);
 }
 
 std::string end_text(const KnownJob& job) {

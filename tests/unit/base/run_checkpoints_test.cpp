@@ -53,3 +53,27 @@ TEST_CASE("the best checkpoint is the one that the first line of its file names"
     CHECK(best_checkpoint(dir.path()).empty());
   }
 }
+
+TEST_CASE("a run continues from its newest complete checkpoint, or from the one that latest names",
+          "[base][run_checkpoints]") {
+  const test::TempDir run;
+  const auto save = [&](const std::string& name, bool is_complete) {
+    fs::create_directories(run / ("checkpoints/" + name));
+    if (is_complete) run.write("checkpoints/" + name + "/manifest.json", "{}");
+  };
+  CHECK_FALSE(newest_run_checkpoint(run / "nowhere"));
+  CHECK_FALSE(newest_run_checkpoint(run.path()));
+  // A save that a second Ctrl-C has ended.
+  save("step_00000004.tmp", true);
+  save("step_00000004", false);
+  save("step_notes", true);
+  CHECK_FALSE(newest_run_checkpoint(run.path()));
+  save("step_00000002.replaced", true);
+  CHECK(newest_run_checkpoint(run.path()) == 2);
+  save("step_00000003", true);
+  CHECK(newest_run_checkpoint(run.path()) == 3);
+  run.write("checkpoints/latest", "step_00000002.replaced\n");
+  CHECK(newest_run_checkpoint(run.path()) == 2);
+  run.write("checkpoints/latest", "step_00000004\n");
+  CHECK(newest_run_checkpoint(run.path()) == 3);
+}

@@ -247,7 +247,19 @@ TEST_CASE("the table of jobs", "[launch][jobs]") {
   }
 }
 
+TEST_CASE("a run that continues has its first job's id as its name", "[launch][jobs]") {
+  KnownJob first = known("a"), second = known("b");
+  first.record.name = "";
+  second.record.name = "a";
+  const std::vector<KnownJob> jobs{second, first};
+  CHECK(find_job(jobs, "a").record.job_id == "b");
+  const std::string table = jobs_table(jobs, {}, 0, 1790000000, {});
+  CHECK_THAT(table, Catch::Matchers::Contains("\na            ended 3"));
+  CHECK_THAT(table, Catch::Matchers::Contains("\na (earlier)  ended 3"));
+}
+
 TEST_CASE("the progress of a run is the last line of its metrics", "[launch][jobs]") {
+  CHECK(progress_in(R"({"step": 3, "eval_loss": 1.5, "eval_samples": 2})").loss == 1.5);
   CHECK(progress_in(R"({"step": 3, "loss": null})").step == 3);
   CHECK_FALSE(progress_in(R"({"step": 3, "loss": null})").loss);
   for (const char* text : {"", "[]", "{\"step\": \"3\", \"loss\": []}", "{\"step\": 3"}) {

@@ -64,3 +64,35 @@ TEST_CASE("a job that cannot be resumed is refused with what to do instead", "[l
   test::expect_error(ExitCode::kBadInput, {"--run_dir /data/runs/j --resume auto"},
                      [&] { resume_words(run_of({}), false, {}); });
 }
+
+TEST_CASE("a run that has saved nothing starts again by its own command line", "[launch][resume_words]") {
+  const std::vector<std::pair<Words, Words>> cases{
+      {{"m.pt"}, {"m.pt"}},
+      {{"m.pt", "--run_dir", "a"}, {"m.pt", "--run_dir", "a", "--overwrite"}},
+      {{"m.pt", "--run-dir=a", "--overwrite"}, {"m.pt", "--run-dir=a", "--overwrite"}},
+      {{"m.pt", "--run_dir", "a", "--resume", "auto"}, {"m.pt", "--run_dir", "a", "--overwrite"}},
+      {{"m.pt", "--resume=auto"}, {"m.pt"}},
+      // Both options exclude each other, and the checkpoint at PATH is what it began from.
+      {{"m.pt", "--run_dir", "a", "--resume", "b"}, {"m.pt", "--run_dir", "a", "--resume", "b"}},
+  };
+  for (const auto& [words, again] : cases) {
+    CAPTURE(words);
+    CHECK(from_scratch({"dslaunch", words, "/data"}).words == again);
+  }
+}
+
+TEST_CASE("values of --env are not kept with a run, and come from the shell that resumes it",
+          "[launch][resume_words]") {
+  const Words typed{"--env", "TOKEN=secret", "m.pt", "--env=OTHER=secret too", "--env_file", "A=B"};
+  const Words kept{"--env", "TOKEN", "m.pt", "--env", "OTHER", "--env_file", "A=B"};
+  CHECK(without_values_of_env(typed) == kept);
+  CHECK(without_values_of_env(kept) == kept);
+  const auto shell = [](const std::string& name) {
+    return name == "TOKEN" ? std::optional<std::string>("new") : std::nullopt;
+  };
+  Words more = kept;
+  more.insert(more.end(), {"--env", "OTHER=given"});
+  CHECK(with_values_of_env(more, shell) ==
+        Words{"--env", "TOKEN=new", "m.pt", "--env_file", "A=B", "--env", "OTHER=given"});
+  test::expect_error(ExitCode::kUsage, {"--env OTHER", "--env OTHER=VALUE"}, [&] { with_values_of_env(kept, shell); });
+}

@@ -21,13 +21,30 @@ std::string run_in(const test::TempDir& root, const std::string& name, const Run
 
 }  // namespace
 
+TEST_CASE("a run's record has what continues it, and no secrets", "[launch][run_record]") {
+  const test::TempDir root;
+  RunRecord record{"j", 100, 1, 2, "bert", {"./dslaunch", {"m.pt", "--env", "KEY=secret"}, "/data"}};
+  const std::string run = run_in(root, "run", record);
+  CHECK(test::read_file(run + "/run.json").find("secret") == std::string::npos);
+  record.start.words.back() = "KEY";
+  const auto read = read_run_record(run);
+  REQUIRE(read);
+  CHECK(read->start == record.start);
+  CHECK(read->label() == "bert");
+  // As earlier versions wrote it.
+  test::write_file(run + "/run.json", R"({"job_id": "j", "started": 100, "model": "01", "config": "02"})");
+  CHECK(read_run_record(run)->label() == "j");
+  CHECK(read_run_record(run)->start.words.empty());
+}
+
 TEST_CASE("the newest run of a model and a config that is not running is resumed", "[launch][run_record]") {
   const test::TempDir root;
   CHECK_FALSE(find_run_to_resume(root.path(), 1, 2));
   CHECK_FALSE(find_run_to_resume(root / "nowhere", 1, 2));
-  const std::string older = run_in(root, "b", {"b", 100, 1, 2}), newer = run_in(root, "a", {"a", 200, 1, 2});
-  run_in(root, "c", {"c", 300, 7, 2});
-  run_in(root, "d", {"d", 300, 1, 7});
+  const std::string older = run_in(root, "b", {"b", 100, 1, 2, "", {}}),
+                    newer = run_in(root, "a", {"a", 200, 1, 2, "", {}});
+  run_in(root, "c", {"c", 300, 7, 2, "", {}});
+  run_in(root, "d", {"d", 300, 1, 7, "", {}});
   fs::create_directory(root / "e");
   test::write_file(root / "e/run.json", "{\"job_id\": 3}");
   CHECK(find_run_to_resume(root.path(), 1, 2) == newer);
@@ -41,7 +58,7 @@ TEST_CASE("the newest run of a model and a config that is not running is resumed
 
 TEST_CASE("a start without a step leaves its logs with the job, and no directory", "[launch][run_record]") {
   const test::TempDir root;
-  const std::string run = run_in(root, "run", {"j", 100, 1, 2});
+  const std::string run = run_in(root, "run", {"j", 100, 1, 2, "", {}});
   fs::create_directories(run + "/logs");
   fs::create_directories(run + "/checkpoints");
   test::write_file(run + "/logs/localhost.0.log", "alas\n");
