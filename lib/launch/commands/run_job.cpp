@@ -182,6 +182,7 @@ class TrainPlanner final : public JobPlanner {
   void attempt_ended(const JobReport& report) override { has_succeeded_ = report.outcome.exit_code == 0; }
   std::string what_next(const LaunchPlan& plan, const JobReport& report, bool on_record,
                         std::optional<int64_t> last_step) const override;
+  bool moves_logs() const override { return start_.moves_logs(); }
   void leave() override { DirectoryLock gone = std::move(lock_); }
 
  private:

@@ -99,6 +99,11 @@ JobReport report_of(const Attempt& attempt) {
   report.reason = attempt.lifecycle.reason();
   report.agent_terminated = attempt.lifecycle.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = attempt.records;
+  const bool moves_logs = attempt.options.moves_logs && attempt.options.moves_logs();
+  for (auto& record : report.records) {
+    record.tail_is_shown = attempt.output.shows_tail(record.rank);
+    record.has_log = record.has_log && !moves_logs;
+  }
   report.run_time = attempt.run_time;
   report.stuck = attempt.stuck;
   report.host_failures = attempt.host_failures;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ struct SupervisorOptions {
   std::vector<uint8_t> token;               // 32 bytes; empty: a fresh one
   int listener = -1;                        // for the agent of node rank 0: see open_node_link
   Deadline time_limit = Deadline::never();  // of the job, shared by all its attempts
+  // When the ranks have ended: whether the end of the job removes the run directory, and moves its logs. Empty: never.
+  std::function<bool()> moves_logs;
   std::chrono::milliseconds preparation_time{300000};  // for the agents to be ready, once they know the job
   // By node; empty: the supervisor opens the link.
   std::vector<std::unique_ptr<spawn::AgentLink>> links;

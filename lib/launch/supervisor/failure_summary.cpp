@@ -98,7 +98,10 @@ std::string format_first_failure(const LaunchPlan& plan, const RankRecord& first
   if (has_log(plan, first)) {
     summary += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
   }
-  if (first.output_tail.empty()) return summary;
+  // The worker's own message, a moment ago.
+  const bool is_known = plan.kind == JobKind::kRun && first.tail_is_shown && first.cause &&
+                        first.cause->kind == spawn::ExitCause::Kind::kExited;
+  if (first.output_tail.empty() || is_known) return summary;
   summary += "dslaunch: the last lines of its standard error:\n";
   for (size_t at = 0; at < first.output_tail.size();) {
     size_t end = std::min(first.output_tail.find('\n', at), first.output_tail.size());

@@ -17,9 +17,10 @@ struct RankRecord {
   std::optional<spawn::ExitCause> cause;     // empty: its end was not observed
   std::optional<spawn::StuckProcess> stuck;  // SIGKILL has not ended it
   bool stopped_by_us = false;
-  int order = -1;           // among the ends, from 0
-  std::string output_tail;  // end of its standard error
-  bool has_log = true;      // its log could be created
+  int order = -1;              // among the ends, from 0
+  std::string output_tail;     // end of its standard error
+  bool tail_is_shown = false;  // among the last lines of the terminal
+  bool has_log = true;         // its log could be created, and stays where it is
 };
 
 // Why the job was ended from outside, if it was.

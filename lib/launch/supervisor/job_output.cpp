@@ -13,8 +13,14 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kLiveTurn = 300ms;
+// A reader sees as many without scrolling.
+constexpr size_t kLinesInView = 15;
 // The limit for all lines without an end together, both streams of every rank.
 constexpr size_t kMaxPartialBytes = 512U << 20, kMaxLineBytes = 64U << 20, kMinLineBytes = 256U << 10;
+
+size_t num_lines_in(std::string_view text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
 
 bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
@@ -25,7 +31,7 @@ bool passes(const std::vector<int>& filter, int local_rank) {
 JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
     : options_(options),
       logs_(plan, *options.files),
-      job_id_(plan.job_id),
+      job_(plan.label()),
       one_reader_(have_one_reader(1, 2)),
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files),
@@ -85,6 +91,7 @@ void JobOutput::take_text(int number, Stream stream, std::string_view bytes) {
   if (!skips_files()) logs_.write(number, stream, bytes);
   bool is_err = stream == Stream::kErr;
   if (is_err) rank.tail.append(bytes);
+  if (is_err) rank.num_lines = num_lines_ + num_lines_in(bytes);
   if (!shows(number, stream)) return;
   LineSplitter& splitter = is_err ? rank.err : rank.out;
   if (!deduplicator_) return show(stream, splitter.take(bytes));
@@ -119,6 +126,12 @@ void JobOutput::write(Terminal& terminal, std::string_view lines) {
   if (&terminal == &out_) erase_live();
   if (!colors) return terminal.write(lines);
   terminal.write(with_color(lines));
+}
+
+bool JobOutput::shows_tail(int rank) const {
+  const Terminal& reader = one_reader_ ? out_ : err_;
+  return shows(rank, Stream::kErr) && !reader.is_given_up() &&
+         num_lines_ <= ranks_[static_cast<size_t>(rank)].num_lines + kLinesInView;
 }
 
 bool JobOutput::shows(int rank, Stream stream) const {
@@ -190,6 +203,7 @@ void JobOutput::show(Stream stream, std::string_view text) {
 void JobOutput::keep(Stream stream, std::string_view text) {
   if (options_.console != nullptr && !skips_files()) options_.console->append(text);
   escapes_.take(text);
+  num_lines_ += num_lines_in(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
 
@@ -235,7 +249,7 @@ void JobOutput::drop_slow_readers(bool at_once) {
   if (!dropped || dropped_reader_) return;
   dropped_reader_ = true;
   warn(fmt::format("the reader of the output has stopped reading: dropping its pending output{}",
-                   options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
+                   options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_)));
 }
 
 void JobOutput::set_timeout(std::chrono::milliseconds time) {

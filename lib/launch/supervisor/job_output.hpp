@@ -67,6 +67,8 @@ class JobOutput {
 
   bool has_log(int rank) const { return logs_.has_log(rank); }
   std::string output_tail(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
+  // Whether that is still among the last lines that were shown.
+  bool shows_tail(int rank) const;
   // Bytes that the readers have not accepted yet.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
   bool readers_keep_up() const { return num_pending() < kMaxPendingBytes; }
@@ -91,7 +93,8 @@ class JobOutput {
   struct RankStreams {
     LineSplitter out, err;
     Tail tail;
-    bool visible = true;  // --local_ranks_filter
+    bool visible = true;   // --local_ranks_filter
+    size_t num_lines = 0;  // that were shown when it had written to its standard error last
   };
   static std::string fmt_line(std::string_view text);
   bool shows(int rank, Stream stream) const;
@@ -118,9 +121,10 @@ class JobOutput {
   LiveRecords records_;  // of rank 0
   LiveLine live_;        // on out_
   std::optional<LineDeduplicator> deduplicator_;
+  size_t num_lines_ = 0;             // shown
   std::optional<Stream> open_line_;  // the last shown bytes did not end a line here, as a single rank's bytes may
   EscapeState escapes_;              // of everything shown
-  const std::string job_id_;
+  const std::string job_;            // for hints
   bool dropped_reader_ = false, dropped_files_ = false;
   // Standard output and error are one terminal, file or pipe: everything goes to `out_`, which keeps the order.
   const bool one_reader_;

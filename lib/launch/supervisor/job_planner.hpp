@@ -31,6 +31,8 @@ class JobPlanner {
                                 std::optional<int64_t> /*last_step*/) const {
     return {};
   }
+  // When no rank is left: whether the end of the job will remove the run directory, and move its logs to the job's.
+  virtual bool moves_logs() const { return false; }
   // When the process ends at once: releases what prepare acquired.
   virtual void leave() {}
 };

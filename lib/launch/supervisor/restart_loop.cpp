@@ -99,6 +99,7 @@ std::optional<JobReport> RestartLoop::attempt() {
   SupervisorOptions how = context_.supervisor_options();
   how.live = &live_;
   how.time_limit = time_limit_;
+  how.moves_logs = [this] { return planner_.moves_logs(); };
   Supervisor supervisor(plan_, std::move(how));
   events_.launched(plan_);
   JobReport report = supervisor.run();

@@ -46,6 +46,26 @@ TEST_CASE("the summary ends with the first failed rank, its host, cause and last
   CHECK(text.find("rank 2: stopped by dslaunch") < text.find("rank 1 on b"));
 }
 
+TEST_CASE("what a worker has just said is not said again", "[launch][failure_summary]") {
+  std::vector<RankRecord> records{{.rank = 0,
+                                   .host = "a",
+                                   .pid = 10,
+                                   .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 65},
+                                   .order = 0,
+                                   .output_tail = "error: no such column",
+                                   .tail_is_shown = true}};
+  CHECK_THAT(summary(records, JobKind::kRun), !Catch::Contains("no such column"));
+  CHECK_THAT(summary(records, JobKind::kExec), Catch::Contains("no such column"));
+  CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("its output: /runs/j/logs/a.0.log"));
+  records[0].has_log = false;  // it moves
+  CHECK_THAT(summary(records, JobKind::kRun), !Catch::Contains("its output"));
+  records[0].tail_is_shown = false;
+  CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("no such column"));
+  records[0].tail_is_shown = true;
+  records[0].cause = ExitCause{.kind = ExitCause::Kind::kSignaled, .number = 11};
+  CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("no such column"));
+}
+
 TEST_CASE("a rank that failed on its own during the stop is reported as failed", "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};

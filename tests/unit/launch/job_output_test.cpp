@@ -69,3 +69,27 @@ TEST_CASE("records of the live line stay out of logs and console, the lines that
         "a:0| start\na:0| step 1/2\na:0| end\na:0| " + mark + "pwarning\na:1| " + mark + "pother\n");
   CHECK(test::read_file(dir / "job/logs/a.0.log") == "start\nstep 1/2\nend\n" + mark + "pwarning\n");
 }
+
+TEST_CASE("a rank's last words are in view until many lines have followed them", "[launch][job_output]") {
+  test::TempDir dir;
+  LaunchPlan plan;
+  plan.job_dir = dir / "job";
+  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  FileThread files;
+  ConsoleLog console(dir / "console.log", files);
+  const bool folds = GENERATE(true, false);
+  JobOutput output(plan, {.files = &files, .has_terminal = false, .fold = folds, .console = &console});
+  output.open_logs();
+  std::string many, few;
+  for (int i = 0; i < 30; ++i) many += "line\n";
+  for (int i = 0; i < 5; ++i) few += "line\n";
+  output.take({0, Stream::kErr, "error: of many lines\n" + many});
+  output.print_text("");
+  CHECK(output.shows_tail(0));
+  output.take({1, Stream::kOut, few});
+  output.print_text("");
+  CHECK(output.shows_tail(0));
+  output.take({1, Stream::kOut, many});
+  output.print_text("");
+  CHECK_FALSE(output.shows_tail(0));
+}
