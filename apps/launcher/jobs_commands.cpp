@@ -28,14 +28,18 @@ void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {
   std::fputs((json ? launch::jobs_json(jobs, statuses) : text).c_str(), stdout);
 }
 
+std::string metrics_line_of(const launch::JobRecord& record, launch::FileThread& reads) {
+  if (record.kind != launch::JobKind::kRun || record.run_dir.empty()) return {};
+  return launch::only_evaluates(record.start) ? launch::last_metrics_line(reads, record.run_dir)
+                                              : launch::last_training_line(reads, record.run_dir);
+}
+
 // A job whose files are on a file server that does not answer is shown without its progress, as are those after it.
 std::vector<launch::RunProgress> progress_of(const std::vector<launch::KnownJob>& jobs) {
   launch::FileThread reads;
   std::vector<launch::RunProgress> progress;
   for (const auto& job : jobs) {
-    const bool has_metrics = job.record.kind == launch::JobKind::kRun && !job.record.run_dir.empty();
-    progress.push_back(launch::progress_in(
-        has_metrics && reads.idle() ? launch::last_metrics_line(reads, job.record.run_dir) : std::string()));
+    progress.push_back(launch::progress_in(reads.idle() ? metrics_line_of(job.record, reads) : std::string()));
   }
   return progress;
 }

@@ -123,14 +123,22 @@ class Collector {
   explicit Collector(Curves& curves) : curves_(curves) {}
 
   void add(double step, const Fields& fields) {
+    const bool is_evaluation = has(fields, "eval_samples") && !has(fields, "loss");
     for (size_t i = 0; i < fields.size(); ++i) {
       const auto& [key, value] = fields[i];
       if (key == "step") continue;
-      add_point(curve_of(key, i), {step, value});
+      Curve& curve = curve_of(key, i);
+      // An evaluation of an earlier checkpoint (--eval_only) repeats no step: the run's own values stay.
+      if (is_evaluation && !curve.points.empty() && curve.points.back().x >= step) continue;
+      add_point(curve, {step, value});
     }
   }
 
  private:
+  static bool has(const Fields& fields, std::string_view key) {
+    return std::any_of(fields.begin(), fields.end(), [&](const auto& each) { return each.first == key; });
+  }
+
   Curve& curve_of(std::string_view key, size_t position) {
     auto& all = curves_.all;
     if (position > 0 && position <= all.size() && all[position - 1].key == key) return all[position - 1];

@@ -32,3 +32,18 @@ TEST_CASE("only the end of a huge file of metrics is read", "[launch][run_metric
   FileThread reads;
   CHECK(last_recorded_step(reads, dir.path()) == 7);
 }
+
+TEST_CASE("an evaluation of an earlier checkpoint is not the run's last step", "[launch][run_metrics]") {
+  const test::TempDir dir;
+  const std::string training = R"({"step":40,"loss":1.5,"eval_loss":2})";
+  const std::string evaluation = R"({"step":20,"eval_loss":2.5,"eval_samples":8})";
+  FileThread reads;
+  for (const std::string& lines : {training + "\n" + evaluation + "\n" + evaluation + "\n", training + "\n"}) {
+    dir.write("metrics.jsonl", lines);
+    CHECK(last_recorded_step(reads, dir.path()) == 40);
+    CHECK(last_training_line(reads, dir.path()) == training);
+  }
+  dir.write("metrics.jsonl", evaluation + "\n");
+  CHECK(last_training_line(reads, dir.path()).empty());
+  CHECK(last_metrics_line(reads, dir.path()) == evaluation);
+}

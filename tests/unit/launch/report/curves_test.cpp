@@ -76,6 +76,14 @@ TEST_CASE("steps that a restart repeats count as in the later lines", "[launch][
   CHECK(curves.find("loss")->points == std::vector<Point>{{1, 1}, {2, 2}, {3, 3}, {4, 40}, {5, 50}, {6, 60}});
 }
 
+TEST_CASE("an evaluation of an earlier checkpoint repeats no step", "[launch][report][curves]") {
+  const Curves curves = curves_of(
+      "{\"step\":1,\"loss\":3,\"eval_loss\":4}\n{\"step\":2,\"loss\":2,\"eval_loss\":3}\n"
+      "{\"step\":1,\"eval_loss\":4.5,\"eval_samples\":8}\n{\"step\":3,\"eval_loss\":1,\"eval_samples\":8}\n");
+  CHECK(curves.num_repeated == 0);
+  CHECK(curves.find("eval_loss")->points == std::vector<Point>{{1, 4}, {2, 3}, {3, 1}});
+}
+
 TEST_CASE("a downsampled curve keeps the extremes of every part", "[launch][report][curves]") {
   // A ramp with one spike up and one down: of each bucket of 100 points the first, the last and the spikes remain.
   std::vector<Point> points;
