@@ -3,6 +3,7 @@
 #include "base/format.hpp"
 #include "command_line.hpp"
 #include "options.hpp"
+#include "recorded_jobs.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -38,12 +39,15 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
   bool state_dict = false, exclude_frozen = false, merge_lora = false, json = false;
   CommandLine line("dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT|--hf OUT_DIR [options]",
                    "  dslaunch consolidate runs/a model.safetensors\n"
+                   "  dslaunch consolidate last model.safetensors       of the newest job\n"
                    "  dslaunch consolidate runs/a model.pt              TorchScript with the trained weights\n"
                    "  dslaunch consolidate runs/a weights.pt --state_dict   name -> tensor, for torch.load\n"
                    "  dslaunch consolidate runs/a model.safetensors --max_shard_size 5GB   several files and an index\n"
                    "  dslaunch consolidate runs/a model.safetensors --dtype bf16 --max_memory 500MB\n"
                    "  dslaunch consolidate runs/a --hf tuned --dtype bf16    a directory for from_pretrained\n");
-  line.app().add_option("CKPT", checkpoint, "a run directory, a directory of checkpoints, or one checkpoint");
+  line.app().add_option(
+      "CKPT", checkpoint,
+      "a run directory, a directory of checkpoints, one checkpoint, or a job: its name, its id or 'last'");
   line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
   line.value("--hf", hf, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
   line.value("--hf_source", hf_source, "where its tokenizer's files are; default: where the model came from", "DIR");
@@ -61,7 +65,7 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
     throw UserError(ExitCode::kUsage,
                     "dslaunch consolidate CKPT OUT: both are needed (or --hf OUT_DIR in place of OUT)");
   }
-  Words words({"consolidate", checkpoint});
+  Words words({"consolidate", run_directory(checkpoint)});
   if (!output.empty()) words.operand(output);
   words.option("--hf", hf);
   words.option("--hf_source", hf_source);

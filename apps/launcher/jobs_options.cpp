@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kNames =
     "JOB is a name (--name; of several jobs the newest) or an id as 'dslaunch jobs' shows it, a unique prefix of an\n"
-    "id, or 'last'.\n";
+    "id, a run directory, or 'last'.\n";
 
 void refuse_program_words(const Arguments& arguments) {
   if (arguments.has_separator)

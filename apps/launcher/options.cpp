@@ -23,6 +23,7 @@
 #include "launch/records/job_id.hpp"
 #include "option_values.hpp"
 #include "output_options.hpp"
+#include "recorded_jobs.hpp"
 #include "run_flags.hpp"
 
 namespace dslaunch::launcher {
@@ -457,9 +458,12 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   CommandLine line(
       "dslaunch infer", "usage: dslaunch infer CKPT --prompt TEXT [options]",
       "  dslaunch infer runs/a --prompt 'Once upon a time'\n"
+      "  dslaunch infer last --prompt 'Once upon a time'        of the newest job\n"
       "  dslaunch infer runs/a --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
       "The prompt is read as bytes: for byte-level models whose forward returns logits, alone or as (loss, logits).\n");
-  line.app().add_option("CKPT", operand, "a run directory, a directory of checkpoints, or one checkpoint");
+  line.app().add_option(
+      "CKPT", operand,
+      "a run directory, a directory of checkpoints, one checkpoint, or a job: its name, its id or 'last'");
   line.value("--checkpoint", checkpoint, "the same as CKPT", "CKPT");
   line.value("--prompt", prompt, "text to continue", "TEXT");
   line.value("--num_tokens", num_tokens, "how many bytes to add (200)", "N");
@@ -489,7 +493,7 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   if (checkpoint.empty()) usage_error("which checkpoint? dslaunch infer CKPT --prompt TEXT");
   std::vector<std::string> words{"infer"};
   auto pass = [&](const char* name, const std::string& text) { words.insert(words.end(), {name, text}); };
-  pass("--checkpoint", checkpoint);
+  pass("--checkpoint", run_directory(checkpoint));
   pass("--prompt", prompt);
   if (num_tokens) pass("--num_tokens", std::to_string(*num_tokens));
   if (temperature) pass("--temperature", fmt::format("{}", *temperature));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -28,6 +29,25 @@ std::vector<launch::KnownJob> recorded_jobs() {
                  printable(job.dir.record_file()), job.error);
   }
   return jobs;
+}
+
+static launch::KnownJob job_or_path(const std::string& word) try {
+  return launch::find_job(recorded_jobs(), word);
+} catch (const UserError& error) {
+  if (error.code() != ExitCode::kNoInput) throw;
+  throw UserError(ExitCode::kNoInput, fmt::format("'{}' does not exist here, and there is {}", word, error.what()));
+}
+
+std::string run_directory(const std::string& word) {
+  std::error_code ignored;
+  if (std::filesystem::exists(word, ignored) || word.find('/') != std::string::npos) return word;
+  const launch::JobRecord record = job_or_path(word).record;
+  if (!record.run_dir.empty()) return record.run_dir;
+  const std::string& job = record.label();
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("job {} has no run directory: an 'exec' has one with --run_dir. 'dslaunch jobs {}' and "
+                              "'dslaunch logs {}' show what is on record",
+                              job, job, job));
 }
 
 }  // namespace dslaunch::launcher

@@ -1,11 +1,8 @@
 // `report`: runs, found by job or by directory, as one HTML page.
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
-#include "base/format.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "launch/report/write_report.hpp"
@@ -13,8 +10,6 @@
 
 namespace dslaunch::launcher {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct ReportWords {
   std::vector<std::string> runs;
@@ -41,31 +36,12 @@ std::optional<ReportWords> read_report_options(const Arguments& arguments) {
   return words;
 }
 
-std::string directory_of(const launch::KnownJob& job) {
-  if (!job.record.run_dir.empty()) return job.record.run_dir;
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("job {} has no run directory, and so nothing to report: an 'exec' has one with --run_dir. "
-                  "'dslaunch jobs {}' and 'dslaunch logs {}' show what is on record",
-                  job.record.job_id, job.record.job_id, job.record.job_id));
-}
-
 }  // namespace
 
 int report_command(const Arguments& arguments) {
   auto words = read_report_options(arguments);
   if (!words) return 0;
-  std::optional<std::vector<launch::KnownJob>> jobs;  // read once one is named
-  for (const auto& name : words->runs) {
-    std::error_code ignored;
-    // A word with a slash, or a file, can only mean a directory.
-    if (fs::exists(name, ignored) || name.find('/') != std::string::npos) {
-      words->report.dirs.push_back(name);
-    } else {
-      if (!jobs) jobs = recorded_jobs();
-      words->report.dirs.push_back(directory_of(launch::find_job(*jobs, name)));
-    }
-  }
+  for (const auto& name : words->runs) words->report.dirs.push_back(run_directory(name));
   return launch::write_report(words->report);
 }
 

@@ -25,7 +25,8 @@ std::optional<TopWords> read_top_options(const Arguments& arguments) {
                    "  dslaunch top             the ranks of the newest running job, until q or Ctrl-C\n"
                    "  dslaunch top --once bert one table; also where the output is a file or a pipe\n"
                    "Of each rank its host, step, time of a step, the ranks that it waits for, and what it uses of its\n"
-                   "GPU and host. JOB is a name (--name), an id or a unique prefix of one, or 'last'.\n");
+                   "GPU and host. JOB is a name (--name), an id or a unique prefix of one, a run directory, or\n"
+                   "'last'.\n");
   line.app().add_option("JOB", words.job, "the job; default: the newest running job");
   line.flag("--once", words.top.once, "one table, then end");
   line.flag("--json", words.top.json, "one JSON document on standard output");

@@ -1179,6 +1179,8 @@ class Run(LauncherTest):
         elsewhere = self.resume([], cwd="/")
         self.assertEqual(elsewhere.returncode, 66, elsewhere.stderr)
         self.assertIn(b"dslaunch resume mine", elsewhere.stderr)
+        consolidated = self.finish(self.start_run("consolidate", "mine", "out.pt", END="0"))
+        self.assertIn(f'["consolidate", "{self.path("runs/" + run)}", "out.pt"]', consolidated.out.decode())
         moved = self.path("moved")
         for words, run_dir in ((["--steps", "7"], f"runs/{run}"), ([moved], "moved")):
             if words == [moved]:
@@ -1253,6 +1255,7 @@ class Run(LauncherTest):
         self.assertIn(b"start a multiple of 4 ranks, as 4 or 8, or set pipeline.stages (--stages) to 3 or 6", outcome.err)
 
     def test_tool_commands_run_the_worker(self):
+        os.mkdir(self.path("c"))
         outcome = self.finish(self.start_run("infer", "--checkpoint", "c", "--prompt", "To be", "--num-tokens", "5", END="3"))
         self.assertEqual(outcome.code, 3, str(outcome))
         self.assertIn(b'["infer", "--checkpoint", "c", "--prompt", "To be", "--num_tokens", "5"]', outcome.out)

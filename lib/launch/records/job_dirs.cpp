@@ -202,6 +202,11 @@ KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {
   const auto is_called = [&](const KnownJob& job) { return job.record.job_id == name || job.record.name == name; };
   const auto called = name.empty() ? jobs.end() : std::find_if(jobs.begin(), jobs.end(), is_called);
   if (called != jobs.end()) return *called;
+  const auto ran_there = std::find_if(jobs.begin(), jobs.end(), [&](const KnownJob& job) {
+    std::error_code missing;
+    return !job.record.run_dir.empty() && fs::equivalent(job.record.run_dir, name, missing);
+  });
+  if (ran_there != jobs.end()) return *ran_there;
   std::vector<KnownJob> matching;
   for (const auto& job : jobs) {
     if (!name.empty() && job.record.job_id.starts_with(name)) matching.push_back(job);

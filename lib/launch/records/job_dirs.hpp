@@ -58,8 +58,9 @@ std::optional<KnownJob> job_on_record(const std::string& root, const std::string
 // Reads the job's current state again.
 KnownJob reload_job(const KnownJob& job);
 
-// Finds a job by its id, its name (of several jobs of that name the newest), an unambiguous prefix of its id, or "last"
-// for the newest. Throws UserError: 66 for no such job (with the nearest names), 64 for a prefix of several jobs.
+// Finds a job by its id, its name (of several jobs of that name the newest), its run directory (likewise), an
+// unambiguous prefix of its id, or "last" for the newest. Throws UserError: 66 for no such job (with the nearest
+// names), 64 for a prefix of several jobs.
 KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name);
 
 // Removes the directories of ended and lost jobs beyond the newest `most`, and of those that ended longer than `age`
