@@ -123,6 +123,7 @@ Source choose_source(const HostOptions& asked, const Surroundings& here) {
     source.kind = SourceKind::kHostfile;
     source.notice = fmt::format("hosts from {}, since it exists and nothing else names hosts", *source.hostfile);
   } else {
+    refuse_incomplete_sets(here.environment);
     set_ranks_per_node(source, asked, here);
   }
   return source;

@@ -1,9 +1,13 @@
 #include "hostfile/cluster_environment.hpp"
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/format.hpp"
 #include "base/parse_int.hpp"
 #include "base/printable.hpp"
 #include "hostfile/hostfile.hpp"
+#include "hostfile/slurm.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -202,6 +206,70 @@ std::optional<ClusterMembership> read_manager(const Environment& environment, co
   return membership;
 }
 
+// --- incomplete sets ---------------------------------------------------------------------------------------------
+
+// A variable that, from `several` on, belongs to a job of several nodes or of several processes. Of a node list the
+// nodes count.
+struct Trace {
+  const char* name;
+  int several;
+};
+
+struct IncompleteSet {
+  std::initializer_list<Trace> traces;
+  const char* missing;  // what would complete the set
+  const char* remedy;
+  std::initializer_list<const char*> beside = {};  // the set counts beside one of these variables only; none: always
+};
+
+const IncompleteSet kIncompleteSets[] = {
+    {{{"SLURM_JOB_NUM_NODES", 2},
+      {"SLURM_NNODES", 2},
+      {"SLURM_STEP_NUM_NODES", 2},
+      {"SLURM_STEP_NUM_TASKS", 2},
+      {"SLURM_NODEID", 1},
+      {"SLURM_PROCID", 1},
+      {"SLURM_JOB_NODELIST", 2},
+      {"SLURM_NODELIST", 2}},
+     "SLURM_JOB_ID and SLURM_JOB_NODELIST are not both set",
+     "pass all SLURM_ variables into the container, or give --hostfile"},
+    {{{"PET_NODE_RANK", 0}}, "PET_NNODES is not set", "set PET_NNODES, to 1 for a job of one node"},
+    {{{"OMPI_COMM_WORLD_SIZE", 2},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", 2},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", 1},
+      {"OMPI_COMM_WORLD_NODE_RANK", 1}},
+     "OMPI_COMM_WORLD_RANK is not set",
+     "pass all OMPI_ variables on"},
+    {{{"PMI_SIZE", 2},
+      {"MPI_LOCALNRANKS", 2},
+      {"MPI_LOCALRANKID", 1},
+      {"PALS_LOCAL_SIZE", 2},
+      {"PALS_LOCAL_RANKID", 1}},
+     "PMI_RANK is not set",
+     "pass all variables of mpirun on"},
+    // Stale in many a shell; with an address they are somebody's start of several nodes.
+    {{{"WORLD_SIZE", 2}, {"RANK", 1}, {"GROUP_WORLD_SIZE", 2}, {"GROUP_RANK", 1}},
+     "dslaunch takes nodes from RANK and WORLD_SIZE in a Kubernetes pod only, and from both",
+     "give --no_ssh --num_nodes N --node_rank K --master_addr HOST",
+     {"MASTER_ADDR", "KUBERNETES_SERVICE_HOST"}},
+};
+
+int count_of(const NamedText& variable) {
+  if (variable.name.ends_with("NODELIST"))
+    return static_cast<int>(expand_nodelist(variable.value, variable.name).size());
+  return parse_int<int>(variable.value).value_or(-1);
+}
+
+std::optional<NamedText> first_trace(const Environment& environment, const IncompleteSet& set) {
+  const auto is_set = [&](const char* name) { return text_of(environment, name).has_value(); };
+  if (set.beside.size() != 0 && std::none_of(set.beside.begin(), set.beside.end(), is_set)) return std::nullopt;
+  for (const Trace& trace : set.traces) {
+    const auto variable = named_text(environment, trace.name);
+    if (variable && count_of(*variable) >= trace.several) return variable;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 RanksPerNode read_ranks_per_node(const Environment& environment, const HostOptions& asked, int num_cpus) {
@@ -236,6 +304,21 @@ std::optional<ClusterMembership> read_mpi(const Environment& environment, const 
     if (auto membership = read_manager(environment, asked, manager)) return membership;
   }
   return std::nullopt;
+}
+
+void refuse_incomplete_sets(const Environment& environment) {
+  // The rank of a process comes with LOCAL_RANK, and a program that a rank starts is no node of the rank's job.
+  if (text_of(environment, "LOCAL_RANK")) return;
+  for (const IncompleteSet& set : kIncompleteSets) {
+    const auto trace = first_trace(environment, set);
+    if (!trace) continue;
+    contradiction(
+        fmt::format("{}={} in the environment tells of a job of several nodes or processes, but {}: each of them would "
+                    "train alone. "
+                    "{}{}; for a run on this machine alone unset {}, or give --include localhost",
+                    trace->name, trace->value, set.missing, static_cast<char>(std::toupper(set.remedy[0])),
+                    set.remedy + 1, trace->name));
+  }
 }
 
 }  // namespace dslaunch::hostfile

@@ -44,4 +44,9 @@ std::optional<ClusterMembership> read_kubeflow(const Environment& environment, c
 // ranks), when MASTER_ADDR is missing for several nodes, or when the variables contradict each other or `asked`.
 std::optional<ClusterMembership> read_mpi(const Environment& environment, const HostOptions& asked);
 
+// For an environment that neither Slurm's variables nor the functions above have made a membership of. Throws
+// UserError(78) if it has a part of the variables of a job of several nodes or processes, as a container has that was
+// given some of them: every node would train alone, and each would look like the whole job.
+void refuse_incomplete_sets(const Environment& environment);
+
 }  // namespace dslaunch::hostfile

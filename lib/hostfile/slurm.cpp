@@ -274,6 +274,16 @@ void refuse_heterogeneous(const Environment& environment) {
       *parts));
 }
 
+// Without SLURM_PROCID a task would take itself for the launcher of the whole job, on every node.
+void refuse_node_without_task(const Environment& environment) {
+  const auto node = number_of(environment, "SLURM_NODEID", 0, kMaxProcesses);
+  if (node.value_or(0) == 0 || text_of(environment, "SLURM_PROCID")) return;
+  contradiction(fmt::format(
+      "SLURM_NODEID={} in the environment but SLURM_PROCID is not set: whether srun has started dslaunch on "
+      "every node is unknown; pass all SLURM_ variables into the container, or unset SLURM_NODEID",
+      *node));
+}
+
 std::optional<NamedNumber> stated_nodes(const Environment& environment, bool task) {
   if (task) {
     return first_number(environment, {"SLURM_STEP_NUM_NODES"}, 1, kMaxProcesses);
@@ -387,6 +397,7 @@ SlurmSituation read_slurm(const Environment& environment) {
   auto job = first_nodelist(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (!job) return situation;  // only the id from `salloc --no-shell`, or one exported by hand
 
+  refuse_node_without_task(environment);
   bool task = is_task(environment, *job);
   NodeList nodes = task ? first_nodelist(environment, {"SLURM_STEP_NODELIST"}).value_or(*job) : *job;
   check_node_count(nodes, stated_nodes(environment, task));

@@ -85,11 +85,25 @@ struct GivenRanks {
   std::optional<int64_t> rank, world, local_rank, local_world;
 };
 
+// Part of mpirun's variables, as in a container that was given some of them, must not make every process a world of
+// one.
+void refuse_size_without_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const auto size = first_number({name}, 1, kMaxRanks);
+    if (size.value_or(1) == 1) continue;
+    contradiction(
+        fmt::format("{}={} but neither OMPI_COMM_WORLD_RANK, PMI_RANK nor PMIX_RANK is set: pass all variables "
+                    "of mpirun on, or unset {}",
+                    name, *size, name));
+  }
+}
+
 // If mpirun started the ranks, Open MPI, Intel MPI, MPICH and PALS number them in their own variables. A wrapper that
 // sets RANK takes precedence, so these variables fill in only where RANK is not set.
 void fill_in_from_mpi(GivenRanks& given) {
   auto mpi_rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}, 0, kMaxRanks - 1);
-  if (given.rank || !mpi_rank) return;
+  if (given.rank) return;
+  if (!mpi_rank) return refuse_size_without_rank();
   given.rank = mpi_rank;
   if (!given.world) given.world = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1, kMaxRanks);
   if (!given.local_rank) {

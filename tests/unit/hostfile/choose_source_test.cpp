@@ -136,6 +136,64 @@ TEST_CASE("all nodes agree on the membership of a srun task", "[hostfile][choose
                      [&] { choose_source(options, task, nothing_exists); });
 }
 
+TEST_CASE("a part of a job's variables never makes every node a job of its own", "[hostfile][choose_source]") {
+  const std::vector<Environment> parts{
+      {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "2"}},
+      {{"SLURM_JOBID", "7"}, {"SLURM_NNODES", "2"}},
+      {{"SLURM_JOB_NUM_NODES", "2"}},
+      {{"SLURM_JOB_NODELIST", "n[1-2]"}},
+      {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_NODELIST", "n[1-2]"}, {"SLURM_STEP_NUM_NODES", "2"}},
+      {{"SLURM_JOB_ID", "7"}, {"SLURM_NODEID", "1"}},
+      {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "1"}},
+      {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_NODEID", "1"}},
+      {{"PET_NODE_RANK", "0"}, {"PET_MASTER_ADDR", "a"}},
+      {{"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"MASTER_ADDR", "a"}},
+      {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}},
+      {{"PMI_SIZE", "2"}},
+      {{"PMI_RANK", "0"}},
+      {{"MPI_LOCALRANKID", "1"}},
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
+      {{"WORLD_SIZE", "2"}, {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}},
+      {{"RANK", "1"}, {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}},
+      {{"GROUP_RANK", "1"}, {"MASTER_ADDR", "a"}},
+  };
+  HostOptions local;
+  local.include = "localhost";
+  for (const Environment& part : parts) {
+    CAPTURE(part);
+    test::expect_error(ExitCode::kContradiction, {"unset "}, [&] { choose_source({}, part, nothing_exists); });
+    CHECK(choose_source(local, part, nothing_exists).kind == SourceKind::kThisMachine);
+  }
+  test::expect_error(ExitCode::kContradiction, {"SLURM_JOB_NUM_NODES=2", "SLURM_JOB_NODELIST are not both set"},
+                     [&] { choose_source({}, parts.front(), nothing_exists); });
+}
+
+TEST_CASE("a part of a job's variables that tells of one process is this machine's", "[hostfile][choose_source]") {
+  const std::vector<Environment> alone{
+      {{"SLURM_JOB_ID", "7"}},
+      {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}},
+      {{"PET_MASTER_ADDR", "a"}},
+      {{"OMPI_COMM_WORLD_SIZE", "1"}},
+      {{"JOB_COMPLETION_INDEX", "3"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+      {{"RANK", "1"},
+       {"WORLD_SIZE", "2"},
+       {"LOCAL_RANK", "1"},
+       {"MASTER_ADDR", "a"}},  // a program in a rank of another job
+      {{"RANK", "first"}, {"MASTER_ADDR", "a"}},
+      {{"RANK", "7"}, {"WORLD_SIZE", "9"}, {"MASTER_PORT", "1"}},  // stale in a shell
+  };
+  for (const Environment& part : alone) {
+    CAPTURE(part);
+    CHECK(choose_source({}, part, nothing_exists).kind == SourceKind::kThisMachine);
+  }
+  // Variables that another source completes, and hosts that a hostfile names.
+  CHECK(choose_source({}, joined({kMpi, {{"SLURM_JOB_NUM_NODES", "2"}}}), nothing_exists).kind ==
+        SourceKind::kExternalNode);
+  CHECK(choose_source({}, {{"SLURM_JOB_NUM_NODES", "2"}}, everything_exists).kind == SourceKind::kHostfile);
+}
+
 TEST_CASE("externally started hosts cannot be filtered out", "[hostfile][choose_source]") {
   HostOptions options;
   options.exclude = "n2";

@@ -264,6 +264,8 @@ TEST_CASE("an incomplete or contradictory environment is an error that names the
   CHECK_THAT(with({{"DSLAUNCH_RANK_HOSTS", "a"}}), Contains("DSLAUNCH_RANK_HOSTS"));
   CHECK_THAT(with({{"DSLAUNCH_RANK_HOSTS", "a*3"}}), Contains("DSLAUNCH_RANK_HOSTS"));
   CHECK_THAT(with({{"DSLAUNCH_RANK_HOSTS", "a,*"}}), Contains("DSLAUNCH_RANK_HOSTS"));
+  CHECK_THAT(error_for({{"OMPI_COMM_WORLD_SIZE", "2"}}), Contains("OMPI_COMM_WORLD_SIZE=2 but neither"));
+  CHECK_THAT(error_for({{"PMI_SIZE", "2"}}), Contains("PMI_SIZE=2 but neither"));
   CHECK_THAT(error_for({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "far-away"}}),
              Contains("LOCAL_RANK is not set"));
 }
