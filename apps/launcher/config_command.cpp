@@ -1,6 +1,7 @@
 // `dslaunch config check` and `dslaunch config explain`.
 #include <cstdio>
 
+#include "base/printable.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
 #include "config/report.hpp"
@@ -21,7 +22,11 @@ int config_command(const Arguments& arguments) {
     text = options->explain && loaded.ok() ? config::explain_text(loaded, options->choice) : config::check_text(loaded);
   }
   // The JSON document goes to standard output with or without issues; as text, issues go to standard error.
-  std::fputs(text.c_str(), options->json || loaded.ok() ? stdout : stderr);
+  if (options->json) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    print_text(text, loaded.ok() ? stdout : stderr);
+  }
   return to_int(loaded.exit_code());
 }
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/printable.hpp"
 #include "commands.hpp"
 #include "doctor_options.hpp"
 #include "launch/doctor/job_liveness.hpp"
@@ -32,7 +33,7 @@ launch::Answer confirm_on_terminal(const std::string& text) {
   ::sigprocmask(SIG_BLOCK, &interrupt, &before);
   ::sigdelset(&before, SIGINT);
   ::signal(SIGINT, note_interrupt);
-  std::fputs(text.c_str(), stderr);
+  print_text(text, stderr);
   bool answered = wait_for_line(before);
   char line[64] = {};
   ssize_t got = answered ? ::read(STDIN_FILENO, line, sizeof line - 1) : 0;
@@ -56,7 +57,7 @@ int doctor_command(const Arguments& arguments) {
   }
   std::FILE* people = options.json ? stderr : stdout;
   auto print = [people](const std::string& text) {
-    std::fputs(text.c_str(), people);
+    print_text(text, people);
     std::fflush(people);
   };
   auto result = launch::run_doctor(

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "commands.hpp"
 #include "jobs_options.hpp"
 #include "launch/jobs/job_commands.hpp"
@@ -25,7 +26,11 @@ void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {
   for (size_t i = 0; !json && i < jobs.size(); ++i) {
     text += (i > 0 ? "\n" : "") + launch::job_details(jobs[i], statuses[i], std::time(nullptr));
   }
-  std::fputs((json ? launch::jobs_json(jobs, statuses) : text).c_str(), stdout);
+  if (json) {
+    std::fputs(launch::jobs_json(jobs, statuses).c_str(), stdout);
+  } else {
+    print_text(text);
+  }
 }
 
 std::string metrics_line_of(const launch::JobRecord& record, launch::FileThread& reads) {
@@ -55,9 +60,7 @@ void show_table(const std::vector<launch::KnownJob>& jobs, bool all) {
   launch::TableShape shape{.width = terminal_width()};
   if (all) shape.max_ended = launch::TableShape::kAll;
   const auto shown = launch::jobs_in_table(jobs, shape);
-  std::fputs(
-      launch::jobs_table(shown, progress_of(shown), jobs.size() - shown.size(), std::time(nullptr), shape).c_str(),
-      stdout);
+  print_text(launch::jobs_table(shown, progress_of(shown), jobs.size() - shown.size(), std::time(nullptr), shape));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "bench_options.hpp"
 #include "comm/communicator.hpp"
 #include "commands.hpp"
@@ -94,7 +95,11 @@ int bench_command(const std::vector<std::string>& arguments) {
   const auto options = read_bench_options(arguments);
   if (!options) return 0;
   const auto report = measure(*options);
-  std::fputs((options->json ? report_json(report) : report_text(report, line_width())).c_str(), stdout);
+  if (options->json) {
+    std::fputs(report_json(report).c_str(), stdout);
+  } else {
+    print_text(report_text(report, line_width()));
+  }
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "comm/communicator.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -239,7 +240,12 @@ std::string plan_text(const PlanOptions& options) {
 int plan_command(const std::vector<std::string>& arguments) {
   const auto options = read_plan_options(arguments);
   if (!options) return 0;
-  std::fputs(plan_text(*options).c_str(), stdout);
+  const std::string text = plan_text(*options);
+  if (options->json) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    print_text(text);
+  }
   return 0;
 }
 

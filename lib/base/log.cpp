@@ -6,6 +6,8 @@
 #include <chrono>
 #include <mutex>
 
+#include "base/printable.hpp"
+
 namespace dslaunch::log {
 namespace {
 
@@ -62,7 +64,7 @@ void write(Level level, std::string_view message) {
   }
   if (g_level == Level::kDebug) line += fmt::format("[{:.3f} s] ", seconds_since_start());
   line += label(level);
-  line += message;
+  line += printable_lines(message);
   line += '\n';
   // One write per line, so that lines of several ranks do not mix; a closed standard error must not stop the program.
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, line.data(), line.size());

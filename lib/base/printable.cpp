@@ -30,4 +30,12 @@ std::string printable(std::string_view text, std::string_view kept) {
   return out;
 }
 
+std::string printable_lines(std::string_view text) {
+  return printable(text, "\n\t");
+}
+
+void print_text(std::string_view text, std::FILE* stream) {
+  std::fputs(printable_lines(text).c_str(), stream);
+}
+
 }  // namespace dslaunch

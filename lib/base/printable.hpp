@@ -1,6 +1,7 @@
 // Escapes external text for use in messages: control characters and bytes that are not UTF-8 are written as \x1b, so
 // that a damaged file or a program's output cannot send a terminal control sequences or end a message at a zero byte.
 #pragma once
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -8,5 +9,11 @@ namespace dslaunch {
 
 // `kept`: control characters that stay unescaped.
 std::string printable(std::string_view text, std::string_view kept = {});
+
+// Text of several lines: ends of lines and tabs stay.
+std::string printable_lines(std::string_view text);
+
+// Writes text for people, which may quote files, records and peers, as printable_lines().
+void print_text(std::string_view text, std::FILE* stream = stdout);
 
 }  // namespace dslaunch

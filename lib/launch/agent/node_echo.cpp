@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/printable.hpp"
+
 namespace dslaunch::launch {
 
 // With more than this waiting for this node's own reader, the ranks wait too.
@@ -12,7 +14,7 @@ void NodeEcho::write_lines(std::string_view lines) {
   Terminal& reader = reader_of(Stream::kErr);
   if (escapes_.is_open() && reader.is_terminal()) reader.write(EscapeState::kEnd);
   escapes_.end();
-  reader.write(lines);
+  reader.write(printable_lines(lines));
 }
 
 bool NodeEcho::has_room() const {

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "base/standard_streams.hpp"
 #include "launch/event_loop/poll_set.hpp"
 #include "launch/event_loop/signal_inbox.hpp"
@@ -21,7 +22,7 @@ namespace {
 constexpr size_t kMaxPendingBytes = 1U << 20;
 
 void print_line(const std::string& text) {
-  std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
+  print_text(fmt::format("dslaunch: {}\n", text), stderr);
 }
 
 int print_end(const KnownJob& job, const JobEnd& end) {

@@ -73,9 +73,10 @@ std::string rank_lines(const Json& status) {
   std::string text;
   for (const Json& rank : status.value("ranks", Json::array())) {
     std::string pid = rank.at("pid").is_null() ? "-" : std::to_string(rank.at("pid").get<long>());
-    text += fmt::format("  rank {:<4} {}  {}  pid {}", rank.at("rank").get<int>(), rank.at("host").get<std::string>(),
-                        rank.at("state").get<std::string>(), pid);
-    if (rank.at("cause").is_string()) text += ": " + rank.at("cause").get<std::string>();
+    text +=
+        fmt::format("  rank {:<4} {}  {}  pid {}", rank.at("rank").get<int>(),
+                    printable(rank.at("host").get<std::string>()), printable(rank.at("state").get<std::string>()), pid);
+    if (rank.at("cause").is_string()) text += ": " + printable(rank.at("cause").get<std::string>());
     text += "\n";
   }
   return text;
@@ -139,9 +140,9 @@ std::string jobs_table(const std::vector<KnownJob>& jobs, const std::vector<RunP
     // A run has the name of its first job: that name now stands for the job that continues it.
     const std::string id = names.contains(record.job_id) ? record.job_id + " (earlier)" : record.job_id;
     const RunProgress at = i < progress.size() ? progress[i] : RunProgress();
-    rows.push_back({has_name ? record.name : id, state_word(jobs[i]), at.step ? std::to_string(*at.step) : "-",
-                    at.loss ? fmt::format("{:.4g}", *at.loss) : "-", age_text(now - record.started),
-                    printable(hosts_text(record))});
+    rows.push_back({printable(has_name ? record.name : id), printable(state_word(jobs[i])),
+                    at.step ? std::to_string(*at.step) : "-", at.loss ? fmt::format("{:.4g}", *at.loss) : "-",
+                    age_text(now - record.started), printable(hosts_text(record))});
   }
   std::vector<size_t> widths(rows[0].size() - 1);
   for (const auto& row : rows) {
@@ -170,9 +171,9 @@ std::string jobs_json(const std::vector<KnownJob>& jobs, const std::vector<std::
 
 std::string job_details(const KnownJob& job, const std::string& status, int64_t now) {
   const JobRecord& record = job.record;
-  std::string text = fmt::format("job        {}\n", record.job_id);
-  if (!record.name.empty()) text += fmt::format("name       {}\n", record.name);
-  text += fmt::format("state      {}\n", state_word(job));
+  std::string text = fmt::format("job        {}\n", printable(record.job_id));
+  if (!record.name.empty()) text += fmt::format("name       {}\n", printable(record.name));
+  text += fmt::format("state      {}\n", printable(state_word(job)));
   text += fmt::format("started    {} ({} ago)\n", utc_text(record.started), age_text(now - record.started));
   if (record.end) text += fmt::format("ended      {}\n", end_text(*record.end));
   if (record.restart_count > 0) text += fmt::format("restarts   {}\n", record.restart_count);
@@ -181,14 +182,14 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
     text +=
         fmt::format("started by {} {}\n", printable(record.start.program), printable(shell_words(record.start.words)));
   }
-  text += fmt::format("world      {} rank(s) on {}\n", record.world_size(), hosts_text(record));
+  text += fmt::format("world      {} rank(s) on {}\n", record.world_size(), printable(hosts_text(record)));
   text += fmt::format("directory  {}\n", printable(record.cwd));
   if (!record.run_dir.empty()) text += fmt::format("run dir    {}\n", printable(record.run_dir));
   if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", printable(record.log_root));
-  text += fmt::format("console    {}\n", job.dir.console_file());
+  text += fmt::format("console    {}\n", printable(job.dir.console_file()));
   for (const auto& error : record.errors) text += fmt::format("error      {}\n", printable(error));
   for (const auto& stuck : record.stuck) text += fmt::format("stuck      {}\n", printable(describe(stuck)));
-  text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
+  text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, printable(record.supervisor.host),
                       job.condition == Condition::kLost ? ", exited" : "");
   return status.empty() ? text : text + rank_lines(Json::parse(status));
 }

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/small_file.hpp"
 #include "launch/jobs/detach.hpp"
 
@@ -124,7 +125,7 @@ int print_start(const Started& started, const LaunchOptions& options) {
   if (options.json) {
     std::fputs(started_json(started, dir).c_str(), stdout);
   } else if (started.exit_code == 0) {
-    std::fputs(started_text(started, dir).c_str(), stdout);
+    print_text(started_text(started, dir));
   }
   return started.exit_code;
 }

@@ -85,7 +85,7 @@ void print(const Json& document) {
     text += fmt::format("rank {}: no stack: {}\n", each.at("rank").get<int>(),
                         printable(each.at("reason").get<std::string>()));
   }
-  std::fputs(text.c_str(), stdout);
+  print_text(text);
 }
 
 }  // namespace

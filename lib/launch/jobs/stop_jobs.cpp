@@ -28,7 +28,7 @@ constexpr auto kStatusTimeout = 1000ms;
 constexpr auto kStopTimeout = 3000ms;
 
 void print_line(const std::string& text) {
-  std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
+  print_text(fmt::format("dslaunch: {}\n", text), stderr);
 }
 
 // Stops by signals when there is no socket, as a terminal's Ctrl-C and a scheduler do.
@@ -93,7 +93,7 @@ Stopped conclude(const KnownJob& job, const StopOptions& options) {
 
 void print_stuck(const Stopped& stopped) {
   for (const auto& stuck : stopped.stuck) {
-    print_line(fmt::format("{}: {}", stopped.job.record.job_id, printable(describe(stuck))));
+    print_line(fmt::format("{}: {}", stopped.job.record.job_id, describe(stuck)));
   }
 }
 
@@ -138,7 +138,7 @@ int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (supervisors[i]) spawn::wait_for_an_end({&*supervisors[i]}, Deadline::never());
     all.push_back(conclude(jobs[i], options));
-    if (!options.json) std::fputs((describe(all.back()) + "\n").c_str(), stdout);
+    if (!options.json) print_text(describe(all.back()) + "\n");
     print_stuck(all.back());
   }
   if (options.json) std::fputs(to_json(all).c_str(), stdout);

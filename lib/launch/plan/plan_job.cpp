@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "launch/plan/describe_job.hpp"
 #include "launch/plan/launch_variables.hpp"
 #include "launch/plan/master_address.hpp"
@@ -135,8 +136,11 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
 
 int print_plan(LaunchPlan plan, const LaunchOptions& options) {
   bind_ranks_here(plan);
-  std::string text = options.json ? plan_json(plan) : plan_text(plan);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (options.json) {
+    std::fputs(plan_json(plan).c_str(), stdout);
+  } else {
+    print_text(plan_text(plan));
+  }
   return 0;
 }
 

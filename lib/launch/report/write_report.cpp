@@ -136,7 +136,7 @@ int write_report(const ReportOptions& options) {
   for (const auto& run : runs) {
     for (const auto& note : run.notes) log::info("{}: {}", run.name, note);
   }
-  std::fputs(fmt::format("{}\n", out).c_str(), stdout);
+  print_text(out + "\n");
   return to_int(ExitCode::kSuccess);
 }
 

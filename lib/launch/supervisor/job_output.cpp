@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/live_progress.hpp"
+#include "base/printable.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -162,10 +163,11 @@ std::string JobOutput::fmt_line(std::string_view text) {
 }
 
 void JobOutput::print_text(std::string_view text) {
+  const std::string lines = printable_lines(text);
   if (deduplicator_) show(deduplicator_->take_all());
   end_open_line();
-  write(reader_of(Stream::kErr), text);
-  keep(Stream::kErr, text);
+  write(reader_of(Stream::kErr), lines);
+  keep(Stream::kErr, lines);
   draw_live();
 }
 

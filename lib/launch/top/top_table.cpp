@@ -43,7 +43,7 @@ std::string gpu_memory_text(const Json& rank) {
 // "waiting 12 s for ranks 1-3", "busy", "stopped"
 std::string state_text(const Json& rank) {
   const auto state = rank.at("state").get<std::string>();
-  if (state != "waiting") return state;
+  if (state != "waiting") return printable(state);
   const auto missing = rank.at("waiting_for").get<std::vector<int>>();
   std::string text = fmt::format("waiting {:.0f} s", rank.at("waiting_s").get<double>());
   if (!missing.empty()) text += fmt::format(" for {} {}", missing.size() == 1 ? "rank" : "ranks", rank_ranges(missing));
@@ -120,8 +120,8 @@ std::string job_line(const Json& json, const std::string& name) {
   std::set<std::string> hosts;
   for (const Json& rank : json.at("ranks")) hosts.insert(rank.at("host").get<std::string>());
   const size_t num_ranks = json.at("ranks").size();
-  return fmt::format("job {}: {}, {} rank{} on {}", printable(name), json.at("state").get<std::string>(), num_ranks,
-                     num_ranks == 1 ? "" : "s",
+  return fmt::format("job {}: {}, {} rank{} on {}", printable(name), printable(json.at("state").get<std::string>()),
+                     num_ranks, num_ranks == 1 ? "" : "s",
                      hosts.size() == 1 ? printable(*hosts.begin()) : fmt::format("{} hosts", hosts.size()));
 }
 

@@ -10,6 +10,7 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "launch/event_loop/poll_set.hpp"
 #include "launch/event_loop/signal_inbox.hpp"
 #include "launch/jobs/job_client.hpp"
@@ -64,9 +65,11 @@ int show_once(const KnownJob& job, const TopOptions& options) {
       client.send(RankStatusRequest{}) ? client.await(Deadline::after(kAnswerTime)) : std::optional<JobAnswer>();
   const auto* status = answer ? std::get_if<RankStatusAnswer>(&*answer) : nullptr;
   if (status == nullptr) no_answer(job, answer);
-  const std::string text = options.json ? dump_json(nlohmann::ordered_json::parse(status->document), 2) + "\n"
-                                        : plain_text(top_table(status->document, name_of_job(job.record)));
-  std::fputs(text.c_str(), stdout);
+  if (options.json) {
+    std::fputs((dump_json(nlohmann::ordered_json::parse(status->document), 2) + "\n").c_str(), stdout);
+  } else {
+    print_text(plain_text(top_table(status->document, name_of_job(job.record))));
+  }
   return to_int(ExitCode::kSuccess);
 }
 
@@ -171,7 +174,7 @@ int watch_job(const KnownJob& job, const TopOptions& options) {
   const bool has_screen = ::isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
   if (options.once || options.json || !has_screen) return show_once(job, options);
   const std::string end = Watch(job, options).run();
-  if (!end.empty()) std::fputs((end + "\n").c_str(), stdout);
+  if (!end.empty()) print_text(end + "\n");
   return to_int(ExitCode::kSuccess);
 }
 

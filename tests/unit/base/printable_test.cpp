@@ -1,8 +1,12 @@
 #include "base/printable.hpp"
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
+#include "base/log.hpp"
 #include "base/utf8.hpp"
+#include "support/captured_output.hpp"
 
 using namespace dslaunch;
 
@@ -11,6 +15,26 @@ TEST_CASE("control characters are made visible", "[base][printable]") {
   CHECK(printable("\xc2\x9b"
                   "31m \xc2\x80 \xc2\x9f") == "\\x9b31m \\x80 \\x9f");  // C1
   CHECK(printable("a\tb\n", "\t") == "a\tb\\x0a");
+}
+
+TEST_CASE("log lines and text for people obey no control character of what they quote", "[base][printable]") {
+  const std::string title = "tensor '\x1b]0;title\a' \u009b31m\tis\nlost";
+  const std::string shown = "tensor '\\x1b]0;title\\x07' \\x9b31m\tis\nlost\n";
+  {
+    const test::CapturedOutput error(2);
+    log::error("{}", title);
+    CHECK(error.text() == "error: " + shown);
+  }
+  const test::CapturedOutput out(1);
+  print_text(title + "\n");
+  CHECK(out.text() == shown);
+}
+
+TEST_CASE("JSON has control characters as escapes only", "[base][dump_json]") {
+  const nlohmann::json document{{"name", "\x1b[m\x7f \u009b \u00a0"}};
+  const std::string text = dump_json(document);
+  CHECK(text == "{\"name\":\"\\u001b[m\\u007f \\u009b \u00a0\"}");
+  CHECK(nlohmann::json::parse(text) == document);
 }
 
 TEST_CASE("characters of UTF-8 stay, other bytes are made visible", "[base][printable]") {

@@ -283,6 +283,12 @@ TEST_CASE("control bytes in a directory name do not reach the terminal", "[launc
   KnownJob job = known("j", Condition::kLost);
   job.record.cwd = "/home/x/\033[2Jgone";
   job.record.run_dir = job.record.log_root = job.record.cwd + "/run";
+  for (std::string* field : {&job.record.job_id, &job.record.name, &job.record.state, &job.record.supervisor.host,
+                             &job.record.hosts[0].host, &job.dir.path}) {
+    *field += "\033]0;a title\a";
+  }
+  job.condition = Condition::kElsewhere;  // with the record's state and host in the table
+  CHECK(jobs_table({job}, {}, 0, 1790000000, {}).find('\033') == std::string::npos);
   std::string text = job_details(job, "", 1790000000);
   CHECK(text.find('\033') == std::string::npos);
   CHECK_THAT(text, Catch::Matchers::Contains("directory  /home/x/\\x1b[2Jgone\n"));

@@ -67,6 +67,7 @@ TEST_CASE("the table has a row for each rank", "[launch][top]") {
   CHECK(table.ranks[0].text.substr(state, 4) == "busy");
   CHECK(table.ranks[2].text.substr(state, 5) == "ended");
   CHECK_THAT(plain_text(table), !Contains("\x1b"));
+  CHECK_THAT(plain_text(top_table(document({rank(0, "\x1b]0;a title\a")}), "\x1b[2J")), !Contains("\x1b"));
   CHECK_THAT(plain_text(top_table(document({rank(0)}, 5), "x")), Contains("memory of node1"));
   test::expect_error(ExitCode::kInternal, {"not of this version"}, [] { top_table("{}", "x"); });
 }

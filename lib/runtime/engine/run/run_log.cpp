@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/live_progress.hpp"
+#include "base/printable.hpp"
 #include "base/quantity.hpp"
 #include "base/unshare_file.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
@@ -40,7 +41,7 @@ void write(const std::string& line) {
 }
 
 void print(const std::string& line) {
-  write(line + "\n");
+  write(printable_lines(line) + "\n");
 }
 
 // What a reader of the run's figures needs to judge them.
@@ -205,7 +206,7 @@ void RunLog::show(const step::StepResult& result, const StepMetrics& metrics, co
                         metrics.step == options_.total_steps;
   if (is_shown) {
     const std::string line = format_progress(metrics, options_.total_steps);
-    options_.live ? write(live::plain_line_record(line)) : print(line);
+    options_.live ? write(live::plain_line_record(printable_lines(line))) : print(line);
   }
   if (is_shown) {
     show_deepspeed_lines(result, report);
