@@ -3,6 +3,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "commands.hpp"
 #include "hostfile/resolve.hpp"
 #include "launch/plan/hosts.hpp"
@@ -16,11 +17,13 @@ static void print_table(const hostfile::Allocation& allocation) {
   int rank = 0;
   for (const auto& host : allocation.hosts) {
     int last = rank + static_cast<int>(host.slots.size()) - 1;
-    text += fmt::format("  {:<24} slots {:<20} ranks {}\n", host.name, fmt::format("{}", fmt::join(host.slots, ",")),
-                        rank == last ? std::to_string(rank) : fmt::format("{}-{}", rank, last));
+    text += fmt::format(
+        "  {:<24} slots {:<20} ranks {}{}{}\n", host.name, fmt::format("{}", fmt::join(host.slots, ",")),
+        rank == last ? std::to_string(rank) : fmt::format("{}-{}", rank, last),
+        host.user.empty() ? "" : "  user " + host.user, host.port ? fmt::format("  port {}", *host.port) : "");
     rank = last + 1;
   }
-  std::fputs(text.c_str(), stdout);
+  print_text(text);
 }
 
 int hosts_command(const Arguments& arguments) {

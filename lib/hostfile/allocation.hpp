@@ -25,6 +25,7 @@ inline std::vector<int> first_slots(int count) {
 struct Allocation {
   std::string source;  // "hostfile PATH" | "local" | ...
   std::vector<Host> hosts;
+  std::string note;  // a line for the user about what the source may have meant; mostly empty
   int world_size() const {
     int n = 0;
     for (const auto& host : hosts) n += static_cast<int>(host.slots.size());

@@ -22,6 +22,8 @@ namespace {
 constexpr size_t kMaxProblemsShown = 20;
 constexpr size_t kMaxProblems = 100;  // parsing stops after this many
 constexpr size_t kMaxSlotsInAll = size_t{1} << 20;
+constexpr uint16_t kMaxPlausibleSlots = 512;
+constexpr uint16_t kSshPort = 22;
 
 struct Problem {
   int line;
@@ -40,6 +42,7 @@ struct Line {
   std::string user;
   std::optional<uint16_t> port;
   std::optional<int> slots;
+  bool may_mean_slots = false;
 };
 
 bool is_blank(char c) {
@@ -73,6 +76,9 @@ class LineParser {
     size_t before = problems_.size();
     Line line;
     parse_host_word(words[0], line);
+    line.may_mean_slots = words.size() == 1 && line.port.value_or(kSshPort) != kSshPort &&
+                          *line.port <= kMaxPlausibleSlots && !line.names.empty() &&
+                          line.names.front().find(':') == std::string::npos;
     for (size_t i = 1; i < words.size() && problems_.size() < kMaxProblems; ++i) parse_setting(words, i, line);
     if (line.slots && max_slots_ && *line.slots > *max_slots_) {
       note(words[0].column, fmt::format("slots={} is more than max_slots={}", *line.slots, *max_slots_));
@@ -132,7 +138,30 @@ class LineParser {
     set_port(rest.substr(1), word.column + close + 2, line);
   }
 
+  // Where the first of several hosts ends; a comma in brackets belongs to a range.
+  static size_t end_of_first_host(std::string_view text) {
+    int depth = 0;
+    for (size_t at = 0; at < text.size(); ++at) {
+      if (text[at] == '[') ++depth;
+      if (text[at] == ']') --depth;
+      if (text[at] == ',' && depth == 0) return at;
+    }
+    return std::string_view::npos;
+  }
+
+  // Open MPI's -H says HOST:SLOTS,HOST:SLOTS.
+  void note_several_hosts(Word word, size_t end) {
+    const std::string_view first = word.text.substr(0, end);
+    const size_t colon = first.find(':');
+    const auto slots = colon == std::string_view::npos ? std::nullopt : parse_int<int>(first.substr(colon + 1), 1);
+    note(word.column, fmt::format("'{}' names several hosts: write one host per line, as in '{} slots={}'",
+                                  printable(word.text), printable(first.substr(0, colon)), slots.value_or(1)));
+  }
+
   void parse_name(Word word, Line& line) {
+    if (const size_t end = end_of_first_host(word.text); end != std::string_view::npos) {
+      return note_several_hosts(word, end);
+    }
     size_t colon = word.text.find(':');
     if (colon != std::string_view::npos && word.text.find(':', colon + 1) != std::string_view::npos) {
       return note(word.column,
@@ -243,8 +272,10 @@ class EntryList {
       if (problems_.size() >= kMaxProblems) return;
       auto [known, is_new] = index_.try_emplace(plain_name(name), entries_.size());
       if (is_new) {
-        entries_.push_back(
-            {{name, line.user, line.port, first_slots(line.slots.value_or(1))}, number, bool(line.slots)});
+        entries_.push_back({{name, line.user, line.port, first_slots(line.slots.value_or(1))},
+                            number,
+                            bool(line.slots),
+                            line.may_mean_slots});
         bare_.push_back(!line.slots);
       } else {
         repeat(entries_[known->second], bare_[known->second], name, line, number, column);
@@ -316,6 +347,20 @@ std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path
                     fmt::format("hostfile {} names no host: write lines like 'node1 slots=8'", path));
   }
   return list;
+}
+
+std::string note_doubtful_ports(const std::vector<Entry>& entries, const std::string& path) {
+  const auto doubtful = [](const Entry& entry) { return entry.port_may_mean_slots; };
+  const auto first = std::find_if(entries.begin(), entries.end(), doubtful);
+  if (first == entries.end()) return {};
+  const auto others = std::count_if(first + 1, entries.end(), doubtful);
+  return fmt::format(
+      "hostfile {}:{}: '{}:{}' is SSH port {} and one slot{}: for {} slots write '{} slots={}', and 'port={}' if the "
+      "port "
+      "is meant",
+      path, first->line, first->host.name, *first->host.port, *first->host.port,
+      others == 0 ? "" : fmt::format(" (likewise {} more host{})", others, others == 1 ? "" : "s"), *first->host.port,
+      first->host.name, *first->host.port, *first->host.port);
 }
 
 std::vector<Entry> read_hostfile(const std::string& path) {

@@ -95,6 +95,7 @@ Allocation resolve(const Request& request) {
   if (request.asked.hostfile) {
     entries = read_hostfile(*request.asked.hostfile);
     allocation.source = "hostfile " + *request.asked.hostfile;
+    allocation.note = note_doubtful_ports(entries, *request.asked.hostfile);
   } else if (request.allocated) {
     for (const auto& host : request.allocated->hosts) entries.push_back({host, 0, !request.allocated_slots_open});
     allocation.source = request.allocated->source;

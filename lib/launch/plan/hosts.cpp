@@ -248,6 +248,7 @@ HostList list_hosts(const LaunchOptions& options, Source source) {
   HostList list{.source = std::move(source), .listed = {}, .membership = {}};
   list.membership = place_among_nodes(options, list.source);
   list.listed = listed_hosts(options, list.source);
+  if (list.listed && !list.listed->note.empty()) log::warning("{}", list.listed->note);
   if (!list.membership) return list;
   NodeMembership& membership = *list.membership;
   if (list.listed) {

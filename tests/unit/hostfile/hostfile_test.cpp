@@ -80,6 +80,15 @@ TEST_CASE("a bare name has one slot and counts up when it is repeated", "[hostfi
   CHECK_FALSE(entries[1].slots_stated);
 }
 
+TEST_CASE("a port that may be a number of slots is explained", "[hostfile]") {
+  const auto note = [](std::string_view text) { return note_doubtful_ports(parse(text), "hosts"); };
+  CHECK(note("a\ngpu1:8\nu@gpu[2-3]:8\n") ==
+        "hostfile hosts:2: 'gpu1:8' is SSH port 8 and one slot (likewise 2 more hosts): for 8 slots write 'gpu1 "
+        "slots=8', "
+        "and 'port=8' if the port is meant");
+  CHECK(note("a:22\nb:2222\nc:8 slots=4\nd port=8\n[fe80::1]:8\n").empty());
+}
+
 TEST_CASE("a host that is repeated with slots is refused", "[hostfile]") {
   CHECK_THAT(refusal("a slots=2\nb slots=2\na slots=2\n"), Contains("hosts:3:1: host 'a' is already listed on line 1"));
   CHECK_THAT(refusal("a\na slots=2\n"), Contains("hosts:2:1"));
@@ -114,6 +123,8 @@ TEST_CASE("each mistake is named with line and column", "[hostfile]") {
   CHECK_THAT(refusal("a:70000\n"), Contains("port '70000'"));
   CHECK_THAT(refusal("a:22 port=23\n"), Contains("hosts:1:11: the port is given twice"));
   CHECK_THAT(refusal("fe80::1 slots=1\n"), Contains("in brackets"));
+  CHECK_THAT(refusal("a:2,b:2\n"), Contains("hosts:1:1: 'a:2,b:2' names several hosts") && Contains("'a slots=2'"));
+  CHECK_THAT(refusal("u@n[1,2],b slots=4\n"), Contains("hosts:1:3: 'n[1,2],b' names several hosts"));
   CHECK_THAT(refusal("[fe80::zz] slots=1\n"), Contains("hosts:1:2: 'fe80::zz' is not an IPv6 address"));
   CHECK_THAT(refusal("[fe80::1]x slots=1\n"), Contains("hosts:1:10: unexpected 'x' after the address"));
   CHECK_THAT(refusal("@a slots=1\n"), Contains("'' is not a user name"));
