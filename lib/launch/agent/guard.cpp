@@ -1,8 +1,10 @@
 #include "launch/agent/guard.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +15,8 @@
 #include <string_view>
 
 #include "base/exit_code.hpp"
+#include "base/unique_fd.hpp"
+#include "ports/process_info.hpp"
 #include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
@@ -25,10 +29,10 @@ void ignore_signals() {
   }
 }
 
-// The launcher detects the agent's end by that of its descriptors.
+// The launcher detects the agent's end by that of its descriptors. Standard input stays, to detect the launcher's.
 void close_descriptors() {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
+  for (int stream : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
   ::closefrom(STDERR_FILENO + 1);
 }
 
@@ -51,13 +55,44 @@ int end_like(int status) {
   return to_int(ExitCode::kSignalBase) + signal;
 }
 
+// Wakes for ends of children; invalid where no descriptor is left.
+UniqueFd watch_children() {
+  sigset_t children;
+  ::sigemptyset(&children);
+  ::sigaddset(&children, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &children, nullptr);
+  return UniqueFd(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void continue_if_stopped(pid_t agent) {
+  const auto stat = ports::read_process_stat(agent);
+  if (stat && stat->state == 'T') ::kill(agent, SIGCONT);
+}
+
+// Waits for the end of a child, or for something to do meanwhile.
+void await_news(const UniqueFd& children, pid_t agent, bool& has_launcher) {
+  constexpr int kTurnMs = 250;  // once the launcher is gone: the agent may be stopped again
+  // Without events a poll reports the writer's end alone: what the launcher has written is the agent's to read.
+  pollfd polls[] = {{children.get(), POLLIN, 0}, {has_launcher ? STDIN_FILENO : -1, 0, 0}};
+  ::poll(polls, 2, has_launcher && children.valid() ? -1 : kTurnMs);
+  signalfd_siginfo taken;
+  while (children.valid() && ::read(children.get(), &taken, sizeof taken) > 0) {
+  }
+  if ((polls[1].revents & (POLLHUP | POLLERR)) != 0) has_launcher = false;
+  if (!has_launcher) continue_if_stopped(agent);
+}
+
 // Waits for this child, ends the processes that it left behind, and exits as it did.
 int guard(pid_t agent) {
+  const UniqueFd children = watch_children();
+  bool has_launcher = true;
   int status = 0;
   for (pid_t ended = 0; ended != agent;) {
-    ended = ::waitpid(-1, &status, 0);
+    ended = ::waitpid(-1, &status, WNOHANG);
     if (ended < 0 && errno != EINTR) return to_int(ExitCode::kInternal);
+    if (ended == 0) await_news(children, agent, has_launcher);
   }
+  ::close(STDIN_FILENO);  // in case it is the descriptor by which the launcher detects the agent's end
   if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::cleanup_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
   return end_like(status);
 }
