@@ -4,6 +4,11 @@
 
 namespace dslaunch {
 
+// The limit of the process or of the machine, whatever was to be opened; `otherwise` says what a failed call means.
+static ExitCode code_of(int error_number, ExitCode otherwise) {
+  return error_number == EMFILE || error_number == ENFILE ? ExitCode::kUnavailable : otherwise;
+}
+
 std::string describe_errno(int error_number) {
   std::string text = std::generic_category().message(error_number);
   if (error_number == EMFILE) text += " (ulimit -n raises this limit)";
@@ -12,7 +17,8 @@ std::string describe_errno(int error_number) {
 }
 
 SystemError::SystemError(std::string_view call, std::string_view object, int error_number, ExitCode code)
-    : Error(code, std::string(call) + " " + std::string(object) + ": " + describe_errno(error_number)),
+    : Error(code_of(error_number, code),
+            std::string(call) + " " + std::string(object) + ": " + describe_errno(error_number)),
       error_number_(error_number) {}
 
 PeerError::PeerError(int rank, std::string_view host, std::string_view phase, std::string_view what)

@@ -34,6 +34,7 @@ std::string literal(const std::string& path) {
 UniqueFd open_input_file(const std::string& path, const std::string& what) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // rejects a pipe instead of waiting for it
   struct stat status {};
+  if (!file.valid() && errno == EMFILE) throw SystemError("open", fmt::format("{} '{}'", what, path), errno);
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {
     throw UserError(ExitCode::kNoInput,
                     fmt::format("cannot read {} '{}': {}", what, path, describe_open_error(path, errno)));

@@ -112,6 +112,8 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
   const int open_error = errno;  // is_pipe() may change errno
   if (is_pipe(path)) refuse(path, "a pipe with this name exists", option);
+  // Another directory would change nothing.
+  if (!file.fd.valid() && open_error == EMFILE) throw SystemError("create the log", path, open_error);
   if (!file.fd.valid()) refuse(path, describe_errno(open_error), option);
   return file;
 }

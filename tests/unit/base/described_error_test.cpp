@@ -18,6 +18,8 @@ TEST_CASE("every exception has an exit code and a line", "[base][described_error
   };
   check(UserError(ExitCode::kBadInput, "a bad file"), ExitCode::kBadInput, "a bad file");
   check(SystemError("open", "/x", ENOENT), ExitCode::kIoError, "open /x: No such file");
+  check(SystemError("signalfd", "for our signals", EMFILE), ExitCode::kUnavailable, "ulimit -n");
+  check(SystemError("create", "'/x'", ENFILE, ExitCode::kCannotCreate), ExitCode::kUnavailable, "create '/x'");
   check(std::bad_alloc(), ExitCode::kUnavailable, "out of memory");
   check(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)), ExitCode::kUnavailable,
         "cannot create a thread");
