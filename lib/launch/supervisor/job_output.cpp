@@ -95,10 +95,20 @@ void JobOutput::take_text(int number, Stream stream, std::string_view bytes) {
   if (is_err) rank.num_lines = num_lines_ + num_lines_in(bytes);
   if (!shows(number, stream)) return;
   LineSplitter& splitter = is_err ? rank.err : rank.out;
-  if (!deduplicator_) return show(stream, splitter.take(bytes));
+  if (!deduplicator_) return show_pieces(number, stream, splitter, bytes);
   auto now = Deadline::Clock::now();
   splitter.cut(bytes, [&](std::string_view line) { deduplicator_->add(number, stream, line, now); });
   show(deduplicator_->take(now));
+}
+
+void JobOutput::show_pieces(int rank, Stream stream, LineSplitter& splitter, std::string_view bytes) {
+  if (reader_of(stream).is_terminal()) return show(stream, splitter.take(bytes));
+  const std::pair writer(rank, stream);
+  bool in_bar = open_bar_ == writer;
+  const std::string pieces = splitter.take(bytes, in_bar);
+  if (pieces.empty()) return;
+  show(stream, pieces);
+  open_bar_ = in_bar ? std::optional(writer) : std::nullopt;
 }
 
 // Before lines of ours or of ranks: they then stand above the live line, which is drawn again below them. Not while a
@@ -147,8 +157,10 @@ void JobOutput::finish(int rank) {
     end_live();
   }
   if (!deduplicator_) {
-    show(Stream::kOut, streams.out.finish());
-    show(Stream::kErr, streams.err.finish());
+    for (Stream stream : {Stream::kOut, Stream::kErr}) {
+      LineSplitter& splitter = stream == Stream::kErr ? streams.err : streams.out;
+      show(stream, open_bar_ == std::pair(rank, stream) ? splitter.finish_line() : splitter.finish());
+    }
     return;
   }
   auto now = Deadline::Clock::now();
@@ -217,6 +229,7 @@ void JobOutput::end_open_line() {
   if (&reader_of(*open_line_) == &ours) ours.write("\n");
   if (options_.console != nullptr) options_.console->append("\n");
   open_line_.reset();
+  open_bar_.reset();
 }
 
 // Nor may an escape sequence that a rank has begun swallow it.

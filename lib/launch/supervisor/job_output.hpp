@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/color.hpp"
@@ -101,6 +102,7 @@ class JobOutput {
   bool skips_files() const { return dropped_files_ && !options_.files->has_room(); }
   void take_record(char kind, std::string_view text);
   void take_text(int rank, Stream stream, std::string_view bytes);
+  void show_pieces(int rank, Stream stream, LineSplitter& splitter, std::string_view bytes);
   void end_live();
   bool may_draw_live() const;
   void draw_live();
@@ -123,8 +125,9 @@ class JobOutput {
   std::optional<LineDeduplicator> deduplicator_;
   size_t num_lines_ = 0;             // shown
   std::optional<Stream> open_line_;  // the last shown bytes did not end a line here, as a single rank's bytes may
-  EscapeState escapes_;              // of everything shown
-  const std::string job_;            // for hints
+  std::optional<std::pair<int, Stream>> open_bar_;  // whose piece they are, if a carriage return has ended it
+  EscapeState escapes_;                             // of everything shown
+  const std::string job_;                           // for hints
   bool dropped_reader_ = false, dropped_files_ = false;
   // Standard output and error are one terminal, file or pipe: everything goes to `out_`, which keeps the order.
   const bool one_reader_;

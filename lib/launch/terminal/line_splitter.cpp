@@ -11,6 +11,17 @@ std::string LineSplitter::take(std::string_view bytes) {
   return shown;
 }
 
+std::string LineSplitter::take(std::string_view bytes, bool& in_bar) {
+  if (prefix_.empty()) return std::string(bytes);
+  std::string shown;
+  cut(bytes, [&](std::string_view line) {
+    if (!in_bar) shown += prefix_;
+    shown += line;
+    in_bar = line.back() == '\r';
+  });
+  return shown;
+}
+
 void LineSplitter::cut(std::string_view bytes, const std::function<void(std::string_view line)>& on_line) {
   size_t searched = partial_.size();
   // A carriage return at the very end may have been the first half of "\r\n".

@@ -16,6 +16,9 @@ class LineSplitter {
 
   // The complete lines that end in `bytes`, ready to be shown.
   std::string take(std::string_view bytes);
+  // The same for a file or a pipe, where a piece does not cover the one before it: states of a progress bar have the
+  // prefix once. `in_bar`: whether the bytes follow a piece of this stream that a carriage return has ended.
+  std::string take(std::string_view bytes, bool& in_bar);
   // The same, line by line with its end and without the prefix.
   void cut(std::string_view bytes, const std::function<void(std::string_view line)>& on_line);
   // The rest of a last line without a newline; one is added so that the next line starts at the margin.

@@ -48,6 +48,29 @@ TEST_CASE("dslaunch's line follows the terminator of a rank's open escape sequen
         "a:1| \x1b]0;title\na:0| \x1b[31mred\x1b[0m\nours\na:1| \x1b]0;title\n\x18\x1b\\ours\nours\n");
 }
 
+TEST_CASE("in a file the states of a progress bar have their prefix once", "[launch][job_output]") {
+  test::TempDir dir;
+  LaunchPlan plan;
+  plan.job_dir = dir / "job";
+  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  FileThread files;
+  ConsoleLog console(dir / "console.log", files);
+  JobOutput output(plan, {.files = &files, .has_terminal = false, .console = &console});
+  output.open_logs();
+  output.take({0, Stream::kOut, "10%\r20%\r"});
+  output.take({0, Stream::kOut, "30%\r40%\r50%"});
+  output.take({1, Stream::kOut, "one\n"});  // the bar's next state is not of rank 1
+  output.take({0, Stream::kOut, "\r60%\n"});
+  output.take({1, Stream::kErr, "1/2\r2/2"});
+  output.finish(1);
+  output.take({0, Stream::kOut, "1\r2\r"});
+  output.print_text("ours\n");
+  output.take({0, Stream::kOut, "3\n"});
+  REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
+  CHECK(test::read_file(dir / "console.log") ==
+        "a:0| 10%\r20%\r30%\r40%\ra:1| one\na:0| 50%\r60%\na:1| 1/2\r2/2\na:0| 1\r\nours\na:0| 2\r3\n");
+}
+
 TEST_CASE("records of the live line stay out of logs and console, the lines that it stands for do not",
           "[launch][job_output]") {
   test::TempDir dir;

@@ -42,4 +42,9 @@ TEST_CASE("a carriage return ends a piece, unless a newline follows", "[launch][
   CHECK(lines.take("30%").find("p 20%\r") == 0);
   CHECK(lines.take("\r").empty());
   CHECK(lines.take("\nnext\r\n") == "p 30%\r\np next\r\n");
+  bool in_bar = false;
+  CHECK(lines.take("1\r2\r3", in_bar) == "p 1\r2\r");
+  CHECK(in_bar);
+  CHECK(lines.take("\nnext\r\n", in_bar) == "3\np next\r\n");
+  CHECK_FALSE(in_bar);
 }
