@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/nearest_name.hpp"
 #include "base/printable.hpp"
 
 namespace dslaunch::launcher {
@@ -35,7 +36,8 @@ static launch::KnownJob job_or_path(const std::string& word) try {
   return launch::find_job(recorded_jobs(), word);
 } catch (const UserError& error) {
   if (error.code() != ExitCode::kNoInput) throw;
-  throw UserError(ExitCode::kNoInput, fmt::format("'{}' does not exist here, and there is {}", word, error.what()));
+  throw UserError(ExitCode::kNoInput, fmt::format("'{}' does not exist here{}, and there is {}", word,
+                                                  did_you_mean_file(word), error.what()));
 }
 
 std::string run_directory(const std::string& word) {

@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 #include "base/small_file.hpp"
 #include "spawn/inherited_descriptors.hpp"
 #include "spawn/pipe.hpp"
@@ -206,7 +207,7 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
     }
     return not_started(to_int(ExitCode::kNotFound),
                        searched ? fmt::format("program '{}' is not in any directory of PATH", name)
-                                : fmt::format("program '{}' does not exist", name));
+                                : fmt::format("program '{}' does not exist{}", name, did_you_mean_file(file)));
   }
   std::string reason = describe_errno(error.error_number);
   if (error.error_number == E2BIG) reason += " (" + largest_word(spec) + ")";

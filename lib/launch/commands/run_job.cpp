@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/nearest_name.hpp"
 #include "base/run_checkpoints.hpp"
 #include "base/small_file.hpp"
 #include "config/fingerprint.hpp"
@@ -125,8 +126,9 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
   std::error_code error, ignored;
   if (std::filesystem::exists(resume, error) || std::filesystem::is_directory(beside, ignored)) return;
-  throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run directory",
-                                                  resume, error ? error.message() : "it does not exist"));
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("--resume {}: {}{}; 'auto' takes the newest of the run directory", resume,
+                              error ? error.message() : "it does not exist", did_you_mean_file(resume)));
 }
 
 // Ranks that share cores by far are slow, and their waits may look like hangs.

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 #include "base/printable.hpp"
 #include "launch/plan/describe_job.hpp"
 #include "launch/plan/launch_variables.hpp"
@@ -26,7 +27,8 @@ std::string dir_of_ranks(const LaunchOptions& options) {
   std::error_code error;
   const auto dir = std::filesystem::absolute(options.chdir, error);
   if (error || !std::filesystem::is_directory(dir, error)) {
-    throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: no such directory", options.chdir));
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("--chdir {}: no such directory{}", options.chdir, did_you_mean_file(options.chdir)));
   }
   return dir.string();
 }

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/nearest_name.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -44,8 +45,9 @@ std::string in_parts(const FoundCheckpoint& found) {
   }
   if (!fs::is_directory(path, ignored)) {
     throw UserError(ExitCode::kNoInput,
-                    fmt::format("no checkpoint at '{}': {}", path,
-                                fs::exists(path, ignored) ? "expected a directory, got a file" : "no such directory"));
+                    fmt::format("no checkpoint at '{}': {}{}", path,
+                                fs::exists(path, ignored) ? "expected a directory, got a file" : "no such directory",
+                                did_you_mean_file(path)));
   }
   throw UserError(ExitCode::kNoInput,
                   fmt::format("'{}' has no complete checkpoint (no directory step_N with a {})", path, kManifestName));

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/json_depth.hpp"
+#include "base/nearest_name.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -138,8 +139,9 @@ HuggingFaceWeights::HuggingFaceWeights(std::string directory, const std::string&
   std::error_code error;
   if (!fs::is_directory(directory_, error)) {
     throw UserError(ExitCode::kNoInput,
-                    fmt::format("cannot read the weights in '{}': {}", directory_,
-                                fs::exists(directory_, error) ? "it is not a directory" : "no such directory"));
+                    fmt::format("cannot read the weights in '{}': {}{}", directory_,
+                                fs::exists(directory_, error) ? "it is not a directory" : "no such directory",
+                                did_you_mean_file(directory_)));
   }
   if (fs::exists(directory_ + "/" + single, error)) {
     open(single);

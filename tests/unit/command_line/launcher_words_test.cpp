@@ -310,6 +310,25 @@ TEST_CASE("files that cannot be models are refused before anything is started", 
         "folder.pt is a directory; a model is one file, written by torch.jit.save");
 }
 
+TEST_CASE("a misspelt path is answered with the similar one that exists", "[launcher][words]") {
+  const test::TempDir dir;
+  const WorkingDirectory inside(dir.path());
+  for (const char* file : {"hosts.txt", "model.pt", "names.env"}) dir.write(file, "x");
+  std::filesystem::create_directories("runs/first");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> rows{
+      {{"hosts", "--hostfile", "host.txt"}, "hosts.txt"},
+      {{"plan", "modle.pt"}, "model.pt"},
+      {{"report", "runs/frist"}, "runs/first"},
+      {{"exec", "--device", "cpu", "--chdir", "run/first", "--", "true"}, "runs/first"},
+      {{"exec", "--device", "cpu", "--env_file", "name.env", "--", "true"}, "names.env"},
+  };
+  for (const auto& [words, meant] : rows) {
+    CAPTURE(words);
+    CHECK_THAT(message_of(ExitCode::kNoInput, "", [&line = words] { launcher::dispatch(line); }),
+               Catch::Matchers::Contains("did you mean '" + meant + "'?"));
+  }
+}
+
 TEST_CASE("config check, hosts and doctor name a file that is not there", "[launcher][words]") {
   const test::TempDir dir;
   const test::CapturedOutput out(1);

@@ -173,6 +173,10 @@ TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
   CHECK(cause.shell_code() == 127);
   CHECK_THAT(cause.hint, Catch::Contains("no-such-program-here") && Catch::Contains("PATH"));
   CHECK(refused({{"/no/such/file"}, kEnv, ""}).shell_code() == 127);
+  test::TempDir dir;
+  dir.write("train.sh", "");
+  CHECK_THAT(refused({{dir / "trian.sh"}, kEnv, ""}).hint,
+             Catch::Contains("did you mean '" + (dir / "train.sh") + "'?"));
   CHECK(refused({{""}, kEnv, ""}).shell_code() == 127);
 }
 

@@ -63,7 +63,8 @@ std::string resolve_tag(const std::string& dir, const std::string& asked) {
   }
   if (holds_model_states(dir)) return "";
   std::error_code ignored;
-  if (!fs::is_directory(dir, ignored)) refuse(ExitCode::kNoInput, fmt::format("there is no directory '{}'", dir));
+  if (!fs::is_directory(dir, ignored))
+    refuse(ExitCode::kNoInput, fmt::format("there is no directory '{}'{}", dir, did_you_mean_file(dir)));
   const std::string latest = text_of(dir + "/latest");
   if (std::find(tags.begin(), tags.end(), latest) != tags.end()) return latest;
   if (latest.empty() && tags.size() == 1) return tags[0];

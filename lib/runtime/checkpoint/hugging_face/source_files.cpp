@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 
 namespace dslaunch::runtime::hugging_face {
 namespace {
@@ -76,8 +77,9 @@ Result<std::string> find_source(const HuggingFaceFacts& facts, const std::option
     if (has_directory(*given)) return *given;
     std::error_code ignored;
     throw UserError(ExitCode::kNoInput,
-                    fmt::format("cannot read the directory '{}' (--hf_source): {}", *given,
-                                fs::exists(*given, ignored) ? "it is not a directory" : "no such directory"));
+                    fmt::format("cannot read the directory '{}' (--hf_source): {}{}", *given,
+                                fs::exists(*given, ignored) ? "it is not a directory" : "no such directory",
+                                did_you_mean_file(*given)));
   }
   if (facts.source_kind == "hub") return cached_snapshot(facts);
   if (facts.source_kind != "directory")
