@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <string_view>
 
+#include "base/deadline.hpp"
 #include "base/exit_code.hpp"
 #include "base/unique_fd.hpp"
 #include "ports/process_info.hpp"
@@ -69,28 +69,30 @@ void continue_if_stopped(pid_t agent) {
   if (stat && stat->state == 'T') ::kill(agent, SIGCONT);
 }
 
-// Waits for the end of a child, or for something to do meanwhile.
-void await_news(const UniqueFd& children, pid_t agent, bool& has_launcher) {
+// Waits for the end of a child, or for something to do meanwhile. `due`: when a stopped agent is continued; never
+// while its launcher lives.
+void await_news(const UniqueFd& children, pid_t agent, std::chrono::milliseconds stop_limit, Deadline& due) {
   constexpr int kTurnMs = 250;  // once the launcher is gone: the agent may be stopped again
+  const bool has_launcher = due.is_never();
   // Without events a poll reports the writer's end alone: what the launcher has written is the agent's to read.
   pollfd polls[] = {{children.get(), POLLIN, 0}, {has_launcher ? STDIN_FILENO : -1, 0, 0}};
   ::poll(polls, 2, has_launcher && children.valid() ? -1 : kTurnMs);
   signalfd_siginfo taken;
   while (children.valid() && ::read(children.get(), &taken, sizeof taken) > 0) {
   }
-  if ((polls[1].revents & (POLLHUP | POLLERR)) != 0) has_launcher = false;
-  if (!has_launcher) continue_if_stopped(agent);
+  if ((polls[1].revents & (POLLHUP | POLLERR)) != 0) due = Deadline::after(stop_limit);
+  if (due.passed()) continue_if_stopped(agent);
 }
 
 // Waits for this child, ends the processes that it left behind, and exits as it did.
-int guard(pid_t agent) {
+int guard(pid_t agent, std::chrono::milliseconds stop_limit) {
   const UniqueFd children = watch_children();
-  bool has_launcher = true;
+  Deadline due = Deadline::never();
   int status = 0;
   for (pid_t ended = 0; ended != agent;) {
     ended = ::waitpid(-1, &status, WNOHANG);
     if (ended < 0 && errno != EINTR) return to_int(ExitCode::kInternal);
-    if (ended == 0) await_news(children, agent, has_launcher);
+    if (ended == 0) await_news(children, agent, stop_limit, due);
   }
   ::close(STDIN_FILENO);  // in case it is the descriptor by which the launcher detects the agent's end
   if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::cleanup_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
@@ -99,14 +101,14 @@ int guard(pid_t agent) {
 
 }  // namespace
 
-void put_under_guard() {
+void put_under_guard(std::chrono::milliseconds stop_limit) {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return;
   const pid_t agent = ::fork();
   if (agent <= 0) return;
   ignore_signals();
   close_descriptors();
   take_name();
-  ::_exit(guard(agent));
+  ::_exit(guard(agent, stop_limit));
 }
 
 }  // namespace dslaunch::launch

@@ -54,7 +54,7 @@ TEST_CASE("the guard continues a stopped agent once the launcher is gone", "[lau
   if (guard == 0) {
     ::dup2(channel.read.get(), STDIN_FILENO);
     channel.write.reset();
-    launch::put_under_guard();
+    launch::put_under_guard(std::chrono::milliseconds(0));
     be_agent(news.write);
   }
   pid_t agent = -1;
