@@ -156,12 +156,16 @@ ExitCause explain_binding_failure(const ChildError& error, const ProcessSpec& sp
                                  describe_errno(error.error_number)));
 }
 
+std::string seen_from_cwd(const ProcessSpec& spec, const std::string& path) {
+  return path.starts_with("/") || spec.cwd.empty() ? path : spec.cwd + "/" + path;
+}
+
 // The first file with this name, resolved from the process's working directory; empty when there is none.
 std::string found_program(const ProcessSpec& spec) {
   auto path = spec.env.find("PATH");
   std::string dirs = path == spec.env.end() ? kDefaultPath : path->second;
-  for (std::string candidate : program_candidates(spec.argv[0], dirs)) {
-    if (!candidate.starts_with("/") && !spec.cwd.empty()) candidate.insert(0, spec.cwd + "/");
+  for (const std::string& name : program_candidates(spec.argv[0], dirs)) {
+    const std::string candidate = seen_from_cwd(spec, name);
     if (::access(candidate.c_str(), F_OK) == 0) return candidate;
   }
   return {};
@@ -205,9 +209,10 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
       return not_started(to_int(ExitCode::kNotFound),
                          fmt::format("cannot start program '{}': {}", name, interpreter.error()));
     }
-    return not_started(to_int(ExitCode::kNotFound),
-                       searched ? fmt::format("program '{}' is not in any directory of PATH", name)
-                                : fmt::format("program '{}' does not exist{}", name, did_you_mean_file(file)));
+    return not_started(
+        to_int(ExitCode::kNotFound),
+        searched ? fmt::format("program '{}' is not in any directory of PATH", name)
+                 : fmt::format("program '{}' does not exist{}", name, did_you_mean_file(seen_from_cwd(spec, name))));
   }
   std::string reason = describe_errno(error.error_number);
   if (error.error_number == E2BIG) reason += " (" + largest_word(spec) + ")";

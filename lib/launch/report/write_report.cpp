@@ -16,6 +16,7 @@
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/nearest_name.hpp"
 #include "base/printable.hpp"
 #include "base/small_file.hpp"
 #include "base/unique_fd.hpp"
@@ -34,8 +35,9 @@ constexpr const char* kDefaultName = "report.html";
 void require_run_directory(const std::string& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) {
-    throw UserError(ExitCode::kNoInput, fmt::format("no run directory '{}': {}; 'dslaunch jobs --all' lists your jobs",
-                                                    printable(dir), error ? error.message() : "not a directory"));
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("no run directory '{}': {}{}; 'dslaunch jobs --all' lists your jobs", printable(dir),
+                                error ? error.message() : "not a directory", did_you_mean_file(dir)));
   }
   const fs::directory_iterator readable(dir, error);
   if (error) {
