@@ -8,7 +8,9 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/run_checkpoints.hpp"
 #include "base/small_file.hpp"
+#include "launch/plan/run_dir.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -66,7 +68,9 @@ std::optional<std::string> find_run_to_resume(const std::string& root, uint64_t 
     const auto record = read_run_record(dir);
     if (!record || record->model != model || record->config != config) continue;
     const bool is_newer = !newest || record->started > started || (record->started == started && dir > *newest);
-    if (!is_newer || DirectoryLock::is_held(dir)) continue;
+    // A start from scratch would replace what a run without a checkpoint has recorded.
+    const bool can_continue = !holds_run(dir) || newest_run_checkpoint(dir);
+    if (!is_newer || !can_continue || DirectoryLock::is_held(dir)) continue;
     newest = dir;
     started = record->started;
   }

@@ -27,7 +27,8 @@ void write_run_record(const std::string& run_dir, const RunRecord& record);
 // Empty: there is none, or it cannot be read.
 std::optional<RunRecord> read_run_record(const std::string& run_dir);
 
-// The newest run directory in `root` with this model and this config that no job has locked. Empty: there is none.
+// The newest run directory in `root` with this model and this config that no job has locked, and that has a checkpoint
+// or no records yet. Empty: there is none.
 std::optional<std::string> find_run_to_resume(const std::string& root, uint64_t model, uint64_t config);
 
 }  // namespace dslaunch::launch

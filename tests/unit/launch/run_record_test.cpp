@@ -54,6 +54,12 @@ TEST_CASE("the newest run of a model and a config that is not running is resumed
   }
   CHECK(find_run_to_resume(root.path(), 1, 2) == newer);
   CHECK_FALSE(fs::exists(newer + "/.lock"));
+  // Its records would be replaced.
+  test::write_file(newer + "/metrics.jsonl", "{\"step\": 1}\n");
+  CHECK(find_run_to_resume(root.path(), 1, 2) == older);
+  fs::create_directories(newer + "/checkpoints/step_00000001");
+  test::write_file(newer + "/checkpoints/step_00000001/manifest.json", "{}");
+  CHECK(find_run_to_resume(root.path(), 1, 2) == newer);
 }
 
 TEST_CASE("a start without a step leaves its logs with the job, and no directory", "[launch][run_record]") {
