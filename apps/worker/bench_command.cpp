@@ -7,6 +7,7 @@
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "bench_options.hpp"
@@ -19,15 +20,36 @@
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/bench/measure_step.hpp"
+#include "runtime/engine/bench/recorded_inputs.hpp"
 #include "runtime/engine/bench/step_report.hpp"
 #include "runtime/engine/plan/measure_rates.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/precision/precision_choice.hpp"
+#include "runtime/state/model_metadata.hpp"
 
 namespace dslaunch::worker {
 namespace {
 
 namespace bench = runtime::engine::bench;
+
+// Of the inputs that the export has recorded.
+void make_up_samples(const BenchOptions& options, config::JobConfig& config) {
+  auto inputs = bench::recorded_inputs(runtime::read_model_metadata(options.model).text, options.model);
+  if (inputs.empty()) {
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format(
+            "bench step needs data, and '{}' does not record its inputs, as tools/export does: pass --data PATH, "
+            "or set \"data\": {{\"train\": PATH}} in the config; for made-up data: --data synthetic, and the "
+            "shapes in \"data\": {{\"synthetic\": {{NAME: {{\"shape\": [1024], \"dtype\": \"int64\", \"high\": "
+            "VOCABULARY}}}}}}",
+            options.model));
+  }
+  log::info("no data is given; made-up samples, as the model file records its inputs: {}",
+            bench::describe_inputs(inputs));
+  config.data.synthetic = std::move(inputs);
+  config.data.synthetic_train = true;
+}
 
 config::JobConfig load_config(const BenchOptions& options) {
   auto result =
@@ -35,14 +57,7 @@ config::JobConfig load_config(const BenchOptions& options) {
                         {.world_size = 1, .model = runtime::engine::setup::read_model_defaults(options.model)});
   config::throw_if_bad(result);
   config::expand_node_paths(result.config);
-  if (result.config.data.train.empty() && !result.config.data.synthetic_train) {
-    throw UserError(
-        ExitCode::kBadInput,
-        "bench step needs data: pass --data PATH, or set \"data\": {\"train\": PATH} in the config; for made-up data: "
-        "--data synthetic, and the shapes in \"data\": {\"synthetic\": {NAME: {\"shape\": [1024], \"dtype\": "
-        "\"int64\", "
-        "\"high\": VOCABULARY}}}");
-  }
+  if (result.config.data.train.empty() && !result.config.data.synthetic_train) make_up_samples(options, result.config);
   return result.config;
 }
 

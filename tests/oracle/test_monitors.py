@@ -371,8 +371,10 @@ class Flops(harness.TrainingTest):
                                                               gradient_accumulation_steps=2))
                 folder = self.env.path("bench_" + kind)
                 os.mkdir(folder)
+                # Without data, samples are made up as the export has recorded the inputs: of the model's length.
+                data = [] if kind == "gpt" else ["--data", self.env.data(kind)]
                 outcome = harness.run(
-                    [harness.program("dslaunch"), "bench", "step", self.env.model(kind), "--data", self.env.data(kind),
+                    [harness.program("dslaunch"), "bench", "step", self.env.model(kind), *data,
                      "--config", config, "--device", "cpu", "--steps", "2", "--against", "torch", "--json"], cwd=folder)
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assertEqual(os.listdir(folder), [])

@@ -3,6 +3,7 @@ import json
 import os
 import sys
 
+import recorded_inputs
 from failure import Failure, first_lines, suggestion
 from hf import adapters, attention, checkpoint_calls, config_entries, heads, inputs, names, packages, wrapper
 from hf import source as sources
@@ -133,8 +134,15 @@ class HuggingFaceExport:
         found = {"labels": ("next" if self.takes_shifted else "same") if self.is_causal and self.label_names else None,
                  "loss_average": "tokens" if self.averages_over_labels() else None,
                  "recompute": self.recomputed.units(self.model) if self.recomputed and self.recomputed.num_calls else None,
+                 "inputs": recorded_inputs.of_arrays(self.torch, self.argument_names(),
+                                                     self.examples.make(inputs.Size(4, recorded_inputs.LENGTH))),
                  "hugging_face": self.origin}
         return {name: value for name, value in found.items() if value is not None}
+
+    def argument_names(self):
+        """Of the exported forward."""
+        names = ["mask" if self.options.mask and name == "attention_mask" else name for name in self.input_names]
+        return names + self.label_names
 
     def describe(self, state_names, tied):
         """While parameters are those that transformers and peft made."""
@@ -171,8 +179,7 @@ class HuggingFaceExport:
                          "gives it others")
         elif not self.options.empty:
             lines.append(f"{self.model_class.__name__} with the weights of {self.source.describe()}")
-        names = ["mask" if self.options.mask and name == "attention_mask" else name for name in self.input_names]
-        arguments = ", ".join(names + self.label_names)
+        arguments = ", ".join(self.argument_names())
         more = [name for name in inputs.possible(self.base) if name not in self.input_names]
         lines.append(f"forward({arguments})" + (f"; --inputs can add {', '.join(more)}" if more else ""))
         if self.is_causal and self.label_names:

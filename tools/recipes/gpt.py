@@ -81,6 +81,10 @@ class GPT(nn.Module):
         ids = torch.zeros(2, min(8, self.seq), dtype=torch.int64)
         return ids, ids.clone()
 
+    def sample_inputs(self):
+        ids = torch.randint(0, self.vocab, (8, self.seq))
+        return ids, ids.clone()
+
 
 # name: (vocab, seq, blocks, width, heads) of the models that our figures are about
 PRESETS = {
