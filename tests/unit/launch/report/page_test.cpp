@@ -114,6 +114,21 @@ TEST_CASE("what never changes is a word instead of a chart", "[launch][report][p
   CHECK_THAT(page, Contains("Constant: Learning rate 0.001.") && Contains("Constant: mine 7."));
 }
 
+TEST_CASE("a run has the name that --name gave it in the report", "[launch][report][page]") {
+  const TempDir dir;
+  const auto name_with = [&](const std::string& recorded) {
+    test::write_file(
+        dir / "run.json",
+        fmt::format(R"({{"job_id": "j", "name": {}, "started": 1, "model": "0", "config": "0"}})", recorded));
+    return read_run_history(dir.path()).name;
+  };
+  const std::string own = dir.path().substr(dir.path().rfind('/') + 1);
+  CHECK(name_with("\"bert\"") == "bert");
+  CHECK(name_with("null") == own);
+  // The id of the run's first job, as jobs that continue it are called.
+  CHECK(name_with("\"20260131-174502-4711-c0de1234\"") == own);
+}
+
 TEST_CASE("a file of twenty thousand metrics gives a page of bounded size", "[launch][report][page]") {
   const TempDir dir;
   std::string metrics;
