@@ -122,7 +122,8 @@ runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const
   request.live = options.live;
   request.stop_requested = stop_requested;
   request.job = env.job_id;
-  request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
+  request.placement = {env.rank,      env.world_size, env.local_rank,      env.node_rank,
+                       env.num_nodes, env.host,       env.local_world_size};
   request.gather_group = groups.gather.get();
   request.secondary_group = groups.secondary.get();
   request.trace_step = options.flags.number("--trace");

@@ -67,7 +67,8 @@ runtime::engine::run::TrainRequest request_of(const Json& grid_case, const rende
   request.resume = grid_case.value("resume", "");
   request.job = grid_case.value("job", "");
   if (grid_case.contains("begin_from")) request.begin_from = grid_case.at("begin_from").get<std::string>();
-  request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
+  request.placement = {env.rank,      env.world_size, env.local_rank,      env.node_rank,
+                       env.num_nodes, env.host,       env.local_world_size};
   request.verify = grid_case.value("verify", 0);
   request.eval_only = grid_case.value("eval_only", false);
   request.quiet = !grid_case.value("shows", false);

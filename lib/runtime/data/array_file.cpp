@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -17,6 +18,7 @@ namespace dslaunch::runtime {
 namespace {
 
 constexpr char kDataFile[] = "data file";
+constexpr size_t kMaxNpyHeaderBytes = size_t{1} << 20;  // NumPy's own are some hundred bytes
 
 std::string subject_of(const std::string& path) {
   return fmt::format("{} '{}'", kDataFile, path);
@@ -73,20 +75,20 @@ std::vector<FileArray> read_npz(const std::string& path) {
   const auto members = read_zip_members(bytes_of(*file), subject_of(path));
   refuse_pickle(members, path);
   refuse_repeated_names(members, path);
+  // Files that were written without checksums are as good as .npy files.
+  const bool checks = has_checksums(members);
   std::vector<FileArray> arrays;
   for (const auto& member : members) {
     const std::string subject = fmt::format("{} member '{}'", subject_of(path), member.name);
-    std::span<const uint8_t> bytes = member.bytes;
-    std::shared_ptr<const void> owner = file;
-    if (member.deflated) {
-      auto unpacked = std::make_shared<const std::vector<uint8_t>>(inflate_member(member, subject_of(path)));
-      bytes = *unpacked;
-      owner = unpacked;
-    }
-    const NpyHeader header = read_npy_header(bytes, subject);
+    const auto beginning = member.deflated ? inflate_beginning(member, kMaxNpyHeaderBytes) : std::vector<uint8_t>();
+    const std::span<const uint8_t> bytes = member.deflated ? std::span<const uint8_t>(beginning) : member.bytes;
+    const NpyHeader header = read_npy_header(bytes, member.size, subject);
     const std::string name =
         member.name.ends_with(".npy") ? member.name.substr(0, member.name.size() - 4) : member.name;
-    arrays.push_back({name, header.dtype, header.shape, bytes.data() + header.data_begin, owner, path});
+    FileArray array{name, header.dtype, header.shape, nullptr, file, path};
+    if (!member.deflated) array.data = member.bytes.data() + header.data_begin;
+    if (member.deflated || checks) array.member = std::make_shared<const ZipMember>(member);
+    arrays.push_back(std::move(array));
   }
   return arrays;
 }
@@ -137,6 +139,21 @@ FileFormat file_format(const std::string& path, const std::string& format, bool 
 std::vector<FileArray> read_arrays(const std::string& path, FileFormat format) {
   if (format == FileFormat::kNpy) return {read_npy(path)};
   return format == FileFormat::kNpz ? read_npz(path) : read_safetensors(path);
+}
+
+void prepare(FileArray& array) {
+  const auto member = std::exchange(array.member, nullptr);
+  if (member == nullptr) return;
+  if (member->deflated) {
+    auto unpacked = std::make_shared<const std::vector<uint8_t>>(inflate_member(*member, subject_of(array.path)));
+    array.data = unpacked->data() + read_npy_header(*unpacked, subject_of(array.path)).data_begin;
+    array.owner = std::move(unpacked);
+  } else if (!matches_crc(*member)) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} is damaged: the checksum of its array '{}' does not match; copy or save the file "
+                                "again",
+                                subject_of(array.path), array.name));
+  }
 }
 
 FileArray read_token_stream(const std::string& path, const std::string& dtype) {

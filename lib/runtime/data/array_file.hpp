@@ -1,11 +1,13 @@
 // One data file as a list of arrays in memory: safetensors, .npy, .npz. The file is mapped, so opening reads only the
-// header; only compressed .npz members are decompressed into memory. Immutable once opened.
+// headers. Immutable once prepared.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "runtime/state/zip_members.hpp"
 
 namespace dslaunch::runtime {
 
@@ -16,7 +18,12 @@ struct FileArray {
   const uint8_t* data = nullptr;
   std::shared_ptr<const void> owner;  // keeps data valid
   std::string path;
+  std::shared_ptr<const ZipMember> member = {};  // of an .npz, which prepare() has still to check or to unpack
 };
+
+// Before the first use of `data`: compares a member of an .npz with its checksum, and unpacks it if it is compressed,
+// so that arrays that nobody uses cost nothing. Nothing for other files. Throws UserError(65).
+void prepare(FileArray& array);
 
 enum class FileFormat { kSafetensors, kNpy, kNpz, kTokens, kMegatron };
 

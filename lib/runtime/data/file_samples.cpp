@@ -59,6 +59,9 @@ class JoinedArray {
   int64_t num_samples() const { return ends_.empty() ? 0 : ends_.back(); }
   const std::string& first_path() const { return parts_[0].path; }
 
+  void prepare() {
+    for (auto& part : parts_) runtime::prepare(part);
+  }
   void read(int64_t sample, void* out) const {
     const size_t part = part_of(sample);
     const int64_t bytes = info_.sample_bytes();
@@ -92,6 +95,9 @@ class ArraySamples : public SampleSource {
                            array.num_samples(), array.first_path()));
       }
     }
+  }
+  void prepare(const std::vector<size_t>& arrays) override {
+    for (const size_t array : arrays) arrays_[array].prepare();
   }
   const std::vector<ArrayInfo>& arrays() const override { return infos_; }
   int64_t num_samples() const override { return arrays_[0].num_samples(); }

@@ -22,7 +22,8 @@ constexpr DtypeName kDtypes[] = {{"f2", at::kHalf},   {"f4", at::kFloat},  {"f8"
 
 class Parser {
  public:
-  Parser(std::span<const uint8_t> bytes, const std::string& subject) : bytes_(bytes), subject_(subject) {}
+  Parser(std::span<const uint8_t> bytes, uint64_t num_bytes, const std::string& subject)
+      : bytes_(bytes), num_bytes_(num_bytes), subject_(subject) {}
 
   NpyHeader read() {
     const std::string_view dict = header_text();
@@ -119,7 +120,7 @@ class Parser {
   void require_elements(const NpyHeader& header) const {
     const auto expected = num_bytes_of(header.shape, header.dtype);
     if (!expected) refuse("has a shape that overflows 64 bits");
-    const size_t present = bytes_.size() - header.data_begin;
+    const uint64_t present = num_bytes_ - header.data_begin;
     if (static_cast<uint64_t>(*expected) > present) {
       refuse(fmt::format("is truncated: its shape ({}) needs {} bytes, but it has {}", fmt::join(header.shape, ", "),
                          *expected, present));
@@ -127,6 +128,7 @@ class Parser {
   }
 
   const std::span<const uint8_t> bytes_;
+  const uint64_t num_bytes_;
   const std::string& subject_;
   size_t data_begin_ = 0;
 };
@@ -137,8 +139,8 @@ bool looks_like_npy(std::span<const uint8_t> bytes) {
   return bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
 }
 
-NpyHeader read_npy_header(std::span<const uint8_t> bytes, const std::string& subject) {
-  return Parser(bytes, subject).read();
+NpyHeader read_npy_header(std::span<const uint8_t> bytes, uint64_t num_bytes, const std::string& subject) {
+  return Parser(bytes, num_bytes, subject).read();
 }
 
 }  // namespace dslaunch::runtime

@@ -18,8 +18,11 @@ struct NpyHeader {
 
 bool looks_like_npy(std::span<const uint8_t> bytes);
 
-// `bytes`: the whole file or archive member; checks that all elements are present. `subject` starts every message:
-// "data file 'x.npy'". Throws UserError(65).
-NpyHeader read_npy_header(std::span<const uint8_t> bytes, const std::string& subject);
+// `bytes`: the beginning of a file or archive member of `num_bytes`, with the whole header; checks that all elements
+// are present. `subject` starts every message: "data file 'x.npy'". Throws UserError(65).
+NpyHeader read_npy_header(std::span<const uint8_t> bytes, uint64_t num_bytes, const std::string& subject);
+inline NpyHeader read_npy_header(std::span<const uint8_t> bytes, const std::string& subject) {
+  return read_npy_header(bytes, bytes.size(), subject);
+}
 
 }  // namespace dslaunch::runtime

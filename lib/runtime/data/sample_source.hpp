@@ -1,4 +1,4 @@
-// Samples by index: named arrays with the sample as their first dim. Implementations are immutable after opening, so
+// Samples by index: named arrays with the sample as their first dim. Implementations are immutable once prepared, so
 // any thread may read.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -24,6 +24,9 @@ struct ArrayInfo {
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
+  // Makes these of arrays() ready to be read, which may take a pass over them; before the first read(). Throws
+  // UserError(65) for damaged ones.
+  virtual void prepare(const std::vector<size_t>& /*arrays*/) {}
   virtual const std::vector<ArrayInfo>& arrays() const = 0;
   virtual int64_t num_samples() const = 0;
   // Copies one sample of arrays()[array] to `out`, sample_bytes() long.

@@ -1,12 +1,15 @@
 #include "runtime/state/zip_members.hpp"
 
+#include <libdeflate.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/byte_fields.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/scope_exit.hpp"
 #include "base/zip_directory.hpp"
 
 namespace dslaunch::runtime {
@@ -47,6 +50,30 @@ ZipMember member_of(std::string_view archive, ZipEntry entry, uint64_t directory
           .entry_at = directory_at + entry.entry_at};
 }
 
+// Unpacks a deflated member piece by piece: into what `room` returns, handed to `take`. False: damaged, or there is no
+// room left.
+bool inflate(const ZipMember& member, const std::function<std::span<uint8_t>()>& room,
+             const std::function<void(std::span<const uint8_t>)>& take) {
+  constexpr size_t kMaxPiece = size_t{1} << 30;  // zlib counts in 32 bits
+  z_stream stream{};
+  if (::inflateInit2(&stream, -MAX_WBITS) != Z_OK) return false;
+  const ScopeExit end([&] { ::inflateEnd(&stream); });
+  int result = Z_OK;
+  for (size_t taken = 0; result == Z_OK;) {
+    const size_t in = std::min(member.bytes.size() - taken, kMaxPiece);
+    const auto out = room();
+    stream.next_in = const_cast<uint8_t*>(member.bytes.data()) + taken;
+    stream.avail_in = static_cast<uInt>(in);
+    stream.next_out = out.data();
+    stream.avail_out = static_cast<uInt>(std::min(out.size(), kMaxPiece));
+    const size_t offered = stream.avail_out;
+    result = ::inflate(&stream, Z_NO_FLUSH);
+    taken += in - stream.avail_in;
+    take(out.first(offered - stream.avail_out));
+  }
+  return result == Z_STREAM_END;
+}
+
 }  // namespace
 
 std::vector<ZipMember> read_zip_members(std::span<const uint8_t> archive, const std::string& subject) {
@@ -63,37 +90,49 @@ std::vector<ZipMember> read_zip_members(std::span<const uint8_t> archive, const 
   }
 }
 
-bool has_stored_crc(const ZipMember& member) {
-  return ::crc32_z(::crc32_z(0, nullptr, 0), member.bytes.data(), member.bytes.size()) == member.crc;
+bool has_checksums(const std::vector<ZipMember>& members) {
+  return members.empty() || std::any_of(members.begin(), members.end(), [](const auto& each) { return each.crc != 0; });
+}
+
+bool matches_crc(const ZipMember& member) {
+  if (!member.deflated) return ::libdeflate_crc32(0, member.bytes.data(), member.bytes.size()) == member.crc;
+  uint32_t crc = 0;
+  uint64_t size = 0;
+  std::vector<uint8_t> window(size_t{1} << 18);
+  const bool is_whole = inflate(
+      member, [&] { return std::span(window); },
+      [&](std::span<const uint8_t> part) {
+        crc = ::libdeflate_crc32(crc, part.data(), part.size());
+        size += part.size();
+      });
+  return is_whole && size == member.size && crc == member.crc;
+}
+
+std::vector<uint8_t> inflate_beginning(const ZipMember& member, size_t num_bytes) {
+  std::vector<uint8_t> out(num_bytes);
+  size_t given = 0;
+  inflate(
+      member, [&] { return std::span(out).subspan(given); },
+      [&](std::span<const uint8_t> part) { given += part.size(); });
+  out.resize(given);
+  return out;
 }
 
 std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& subject) {
-  auto refuse = [&](const std::string& what) -> void {
+  const auto refuse = [&](const std::string& what) {
     throw UserError(ExitCode::kBadInput, fmt::format("{} member '{}' {}", subject, member.name, what));
   };
   // Deflate cannot compress better than 1032 to 1: a larger claim is damage, and must not make us allocate that much
   // memory.
   if (member.size / 1032 > member.bytes.size() + 1) refuse("is damaged: impossible size");
   std::vector<uint8_t> out(member.size);
-  z_stream stream{};
-  if (::inflateInit2(&stream, -MAX_WBITS) != Z_OK) refuse("cannot be unpacked: out of memory");
-  size_t taken = 0, given = 0;
-  int result = Z_OK;
-  while (result == Z_OK) {
-    const size_t in = std::min<size_t>(member.bytes.size() - taken, 1 << 30);
-    const size_t room = std::min<size_t>(out.size() - given, 1 << 30);
-    stream.next_in = const_cast<uint8_t*>(member.bytes.data()) + taken;
-    stream.avail_in = static_cast<uInt>(in);
-    stream.next_out = out.data() + given;
-    stream.avail_out = static_cast<uInt>(room);
-    result = ::inflate(&stream, Z_NO_FLUSH);
-    taken += in - stream.avail_in;
-    given += room - stream.avail_out;
-  }
-  ::inflateEnd(&stream);
-  if (result != Z_STREAM_END || given != out.size()) refuse("is damaged: it does not unpack to its size");
-  uLong crc = ::crc32_z(0, out.data(), out.size());
-  if (crc != member.crc) refuse("is damaged: its checksum does not match");
+  if (out.empty()) return out;
+  uint64_t given = 0;
+  const bool is_whole = inflate(
+      member, [&] { return std::span(out).subspan(given); },
+      [&](std::span<const uint8_t> part) { given += part.size(); });
+  if (!is_whole || given != out.size()) refuse("is damaged: it does not unpack to its size");
+  if (::libdeflate_crc32(0, out.data(), out.size()) != member.crc) refuse("is damaged: its checksum does not match");
   return out;
 }
 

@@ -91,9 +91,11 @@ void TorchFile::open_members(bool check_sums) {
     refuse("is of the form from before torch 1.6; load and save it again with torch.save");
   }
   std::optional<ZipMember> pickled;
-  for (auto& member : read_zip_members(bytes, subject)) {
+  const auto members = read_zip_members(bytes, subject);
+  check_sums = check_sums && has_checksums(members);
+  for (const auto& member : members) {
     if (member.deflated) refuse(fmt::format("was packed again: member '{}' is compressed", member.name));
-    if (check_sums && !has_stored_crc(member)) {
+    if (check_sums && !matches_crc(member)) {
       refuse(fmt::format("is damaged: the checksum of its member '{}' does not match; use another checkpoint",
                          member.name));
     }

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/engine/inference/streamed_parameters.hpp"
+#include "runtime/engine/setup/file_verification.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/write_buffer.hpp"
 
@@ -13,7 +14,10 @@ namespace dslaunch::runtime::engine::inference {
 namespace {
 
 std::string require_skeleton(CheckpointReader& reader) {
-  if (auto path = reader.skeleton()) return *path;
+  if (auto path = reader.skeleton()) {
+    setup::FileVerification({*path}).finish();
+    return *path;
+  }
   throw UserError(ExitCode::kBadInput,
                   fmt::format("checkpoint '{}' has no model.pt, so there is no model to run", reader.path()));
 }

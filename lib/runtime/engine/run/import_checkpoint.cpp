@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/write_imported.hpp"
+#include "runtime/engine/setup/file_verification.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 
@@ -127,6 +128,7 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   std::unique_ptr<model::Model> model;
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {
+    setup::FileVerification({request.model}).finish();
     model = model::script::load_script_model(request.model, {});
     tensors = setup::saved_tensors_of(*model);
   }

@@ -27,6 +27,7 @@
 #include "runtime/engine/run/step_monitors.hpp"
 #include "runtime/engine/run/store_barrier.hpp"
 #include "runtime/engine/setup/device_warm_up.hpp"
+#include "runtime/engine/setup/file_verification.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
@@ -53,6 +54,8 @@ class Training {
         config_(request.config),
         store_(store),
         device_(request.device),
+        files_(setup::files_to_verify(request.model_path, config_),
+               {request.placement.local_rank, request.placement.local_world_size}),
         warm_up_(device_,
                  precision::choose_precision(config_.precision, config_.keep_batch_norm, device_).compute_dtype),
         monitors_(request.config, {groups.world.rank(), groups.mesh, device_, request.run_dir, request.trace_step}),
@@ -68,6 +71,8 @@ class Training {
     open_data();
     build_engine();
     resume();
+    files_.finish();
+    ended("checksums of the model");
     open_log();
     log_->report_start(description());
     ended("resuming");
@@ -102,6 +107,7 @@ class Training {
     try {
       return setup::load_stage(request_.model_path, config_, device_, groups);
     } catch (const UserError&) {
+      files_.finish();  // what a damaged file breaks first is rarely the best explanation
       if (groups.pipe != nullptr) {
         store_barrier_before_end(store_, groups.world.size(), "a refused model", std::chrono::seconds(2));
       }
@@ -508,6 +514,7 @@ class Training {
   config::JobConfig config_;
   rendezvous::Store& store_;
   at::Device device_;
+  setup::FileVerification files_;
   setup::DeviceWarmUp warm_up_;
   StepMonitors monitors_;
   const comm::Groups groups_;                            // wrapped by the monitors

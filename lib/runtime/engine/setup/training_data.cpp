@@ -152,6 +152,11 @@ void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelect
       whose, arrays[selection.labels.at(0)].name, kIgnoredLabel);
 }
 
+std::shared_ptr<const SampleSource> prepared(std::unique_ptr<SampleSource> samples, const ArraySelection& selection) {
+  for (const auto* arrays : {&selection.inputs, &selection.labels}) samples->prepare(*arrays);
+  return samples;
+}
+
 }  // namespace
 
 TrainingData open_training_data(const model::ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
@@ -169,8 +174,9 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
                  config.loss.empty() && model.labels == LabelConvention::kSame}};
   out.eval_loader = out.loader;
   if (!config.data.train.empty() || config.data.synthetic_train) {
-    out.train = open_train_samples(config.data);
-    out.train_arrays = select_arrays(out.train->arrays(), config.data.inputs, config.data.labels, forward);
+    auto samples = open_train_samples(config.data);
+    out.train_arrays = select_arrays(samples->arrays(), config.data.inputs, config.data.labels, forward);
+    out.train = prepared(std::move(samples), out.train_arrays);
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
     if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
     if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
@@ -178,11 +184,12 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
-    out.eval = open_eval_samples(config.data);
-    if (out.eval->num_samples() == 0) {  // now, not after hours of training
+    auto samples = open_eval_samples(config.data);
+    if (samples->num_samples() == 0) {  // now, not after hours of training
       throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) has no samples");
     }
-    out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
+    out.eval_arrays = select_arrays(samples->arrays(), config.data.inputs, config.data.labels, forward);
+    out.eval = prepared(std::move(samples), out.eval_arrays);
     if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
     if (forward.takes_labels) require_labels_of(model, out.eval, out.eval_arrays);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);

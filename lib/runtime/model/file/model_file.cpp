@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "base/byte_size.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/model_archive.hpp"
@@ -19,6 +20,7 @@
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
+#include "runtime/state/zip_members.hpp"
 
 namespace dslaunch::runtime::model::file {
 namespace {
@@ -172,6 +174,30 @@ void leave_autocast_to_dispatch(const torch::jit::CompilationUnit& unit) {
   }
 }
 
+// LibTorch unpacks a compressed record whole, whatever size it claims. Archives have compressed code, of some
+// kilobytes; tensors are read in place, so they must not be compressed.
+void require_bounded(const SharedMapping& file) {
+  constexpr uint64_t kMaxUnpacked = uint64_t{256} << 20;
+  uint64_t unpacked = 0;
+  for (const auto& record : read_zip_members({file->data(), file->size()}, fmt::format("model '{}'", file->path()))) {
+    if (!record.deflated) continue;
+    if (record.name.find("/data/") != std::string::npos || record.name.find("/constants/") != std::string::npos) {
+      refuse_model(file->path(),
+                   fmt::format("was packed again: its tensor record '{}' is compressed, and tensors are read in place; "
+                               "torch.jit.load(PATH).save(PATH) writes it as it was",
+                               record.name));
+    }
+    unpacked += record.size;
+    if (unpacked > kMaxUnpacked) {
+      refuse_model(file->path(),
+                   fmt::format("has compressed records of more than {} (record '{}' claims {}): it is "
+                               "damaged, or made to fill the memory",
+                               format_bytes(kMaxUnpacked), record.name,
+                               format_bytes(static_cast<int64_t>(std::min<uint64_t>(record.size, INT64_MAX)))));
+    }
+  }
+}
+
 torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reader, const SharedMapping& file) {
   auto unit = std::make_shared<torch::jit::CompilationUnit>();
   RecordBounds bounds(*reader, file);
@@ -204,6 +230,7 @@ torch::jit::Module load_mapped_module(const std::string& path) {
   const std::string_view bytes(reinterpret_cast<const char*>(file->data()), file->size());
   require_zip(path, bytes.size(), bytes.substr(0, 4),
               bytes.substr(bytes.size() - std::min(bytes.size(), kZipEndBytes)));
+  require_bounded(file);
   std::shared_ptr<PyTorchStreamReader> reader;
   try {
     reader = std::make_shared<PyTorchStreamReader>(path);
@@ -216,6 +243,26 @@ torch::jit::Module load_mapped_module(const std::string& path) {
   } catch (const std::exception& error) {
     explain(path, reader.get(), error.what());
   }
+}
+
+std::string tensor_in_record(const std::string& path, const std::string& record) try {
+  const auto file = MappedFile::open_copy_on_write(path, "model");
+  const auto reader = std::make_shared<PyTorchStreamReader>(path);
+  const auto module = read_module(reader, file);
+  const std::string key = record.substr(record.find('/') + 1);  // without the archive's own name
+  const uint8_t* const bytes = file->data() + reader->getRecordOffset(key);
+  const auto holds = [&](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage() && tensor.storage().data() == bytes;
+  };
+  for (const auto& parameter : module.named_parameters()) {
+    if (holds(parameter.value)) return parameter.name;
+  }
+  for (const auto& buffer : module.named_buffers()) {
+    if (holds(buffer.value)) return buffer.name;
+  }
+  return {};
+} catch (const std::exception&) {
+  return {};
 }
 
 }  // namespace dslaunch::runtime::model::file

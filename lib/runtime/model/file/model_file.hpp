@@ -12,4 +12,8 @@ namespace dslaunch::runtime::model::file {
 // TorchScript's autocast pass leaves the module's functions alone.
 torch::jit::Module load_mapped_module(const std::string& path);
 
+// The parameter or buffer whose values are in a record of the file ("archive/data/12"); empty: none, or the file cannot
+// be read. For messages: loads the module.
+std::string tensor_in_record(const std::string& path, const std::string& record);
+
 }  // namespace dslaunch::runtime::model::file

@@ -60,13 +60,36 @@ TEST_CASE("archives of numpy are read, stored and compressed", "[runtime][data][
   TempDir dir;
   const bool compressed = GENERATE(false, true);
   test::write_file(dir / "d.npz", from_hex_text(compressed ? kNpzDeflated : kNpzStored));
-  const auto arrays = read_arrays(dir / "d.npz", FileFormat::kNpz);
+  auto arrays = read_arrays(dir / "d.npz", FileFormat::kNpz);
   REQUIRE(arrays.size() == 2);
+  CHECK((arrays[0].data == nullptr) == compressed);  // nothing is unpacked for arrays that nobody reads
+  for (auto& array : arrays) prepare(array);
   CHECK(arrays[0].name == "x");
   CHECK(values_of<float>(arrays[0], 6) == std::vector<float>{0, 1, 2, 3, 4, 5});
   CHECK(arrays[1].name == "y");
   CHECK(arrays[1].shape == std::vector<int64_t>{3});
   CHECK(values_of<int64_t>(arrays[1], 3) == std::vector<int64_t>{7, -100, 9});
+}
+
+TEST_CASE("a flipped bit in the values of an archive is noticed, as NumPy notices it", "[runtime][data][array_file]") {
+  TempDir dir;
+  for (const char* text : {kNpzStored, kNpzDeflated}) {
+    std::string content = from_hex_text(text);
+    for (size_t at = 0; at < content.size(); ++at) {
+      content[at] = static_cast<char>(content[at] ^ 4);
+      test::write_file(dir / "x.npz", content);
+      content[at] = static_cast<char>(content[at] ^ 4);
+      try {
+        auto arrays = read_arrays(dir / "x.npz", FileFormat::kNpz);
+        for (auto& array : arrays) prepare(array);
+        if (arrays.size() != 2) continue;
+        CHECK(values_of<float>(arrays[0], 6) == std::vector<float>{0, 1, 2, 3, 4, 5});
+        CHECK(values_of<int64_t>(arrays[1], 3) == std::vector<int64_t>{7, -100, 9});
+      } catch (const UserError& error) {
+        CHECK(error.code() == ExitCode::kBadInput);
+      }
+    }
+  }
 }
 
 TEST_CASE("arrays that no tensor can hold are refused with the way out", "[runtime][data][array_file]") {
@@ -92,7 +115,7 @@ TEST_CASE("no cut and no damaged byte of an archive is a crash", "[runtime][data
     auto try_content = [&](const std::string& content) {
       test::write_file(dir / "x.npz", content);
       try {
-        read_arrays(dir / "x.npz", FileFormat::kNpz);
+        for (auto& array : read_arrays(dir / "x.npz", FileFormat::kNpz)) prepare(array);
       } catch (const UserError& error) {
         CHECK(error.code() == ExitCode::kBadInput);
       }

@@ -208,6 +208,24 @@ TEST_CASE("files that are no TorchScript are refused with what they are", "[runt
   CHECK(code_of(folder / "zip.pt", "not TorchScript") == ExitCode::kBadInput);
 }
 
+TEST_CASE("compressed records are bounded before LibTorch unpacks them, and tensors must not be compressed",
+          "[runtime][model_file]") {
+  test::TempDir folder;
+  const auto write = [&](const std::string& record, size_t size) {
+    caffe2::serialize::PyTorchStreamWriter writer(folder / "packed.pt");
+    for (const char* name : {"constants.pkl", "data.pkl", "code/net.py"}) writer.writeRecord(name, "x", 1);
+    const std::string zeros(size, '\0');
+    writer.writeRecord(record, zeros.data(), zeros.size(), /*compress=*/true);
+    writer.writeEndOfFile();
+  };
+  write("data/0", 1000);
+  CHECK(code_of(folder / "packed.pt", "its tensor record 'packed/data/0' is compressed") == ExitCode::kBadInput);
+  write("code/bomb.py", size_t{300} << 20);  // 0.3 MB in the file
+  CHECK(code_of(folder / "packed.pt",
+                "has compressed records of more than 256.00 MiB (record 'packed/code/bomb.py' "
+                "claims 300.00 MiB)") == ExitCode::kBadInput);
+}
+
 #ifndef __SANITIZE_ADDRESS__  // LibTorch asks for as much memory as a damaged number says, which ends a program there
 TEST_CASE("a damaged archive is refused, never a crash", "[runtime][model_file]") {
   test::TempDir folder;
