@@ -9,6 +9,7 @@
 #include "base/deadline.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/parse_int.hpp"
 #include "ports/process_info.hpp"
 
 namespace dslaunch::comm {
@@ -21,6 +22,7 @@ using namespace std::chrono_literals;
 constexpr milliseconds kStoreTime{10'000};
 constexpr int kTicksBetweenChecks = 3;  // so that a rank that reports once per tick has reported in between
 
+const std::string kVerdictKey = "hang/verdict";
 const std::string kNoRankMissing =
     "although all ranks have arrived: the data is large, or the network between them is broken";
 
@@ -159,17 +161,42 @@ milliseconds Watchdog::median_step() const {
 Watchdog::BarrierWait::BarrierWait(Watchdog& watch, const std::string& name, std::string what, std::string advice,
                                    milliseconds own_timeout)
     : watch_(watch) {
-  RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true, false, own_timeout};
-  for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
+  RankWait wait = watch.wait_of_all("meeting/" + name, 0, std::move(what));
+  wait.advice = std::move(advice);
+  wait.own_timeout = own_timeout;
   std::lock_guard lock(watch_.mutex_);
-  wait.number = ++watch_.barriers_entered_[wait.group];
-  watch_.barrier_ = std::move(wait);
-  watch_.barrier_since_ = Clock::now();
+  wait.number = ++watch_.last_own_[wait.group];
+  watch_.barrier_ = OwnWait{std::move(wait), Clock::now()};
 }
 
 Watchdog::BarrierWait::~BarrierWait() {
   std::lock_guard lock(watch_.mutex_);
   watch_.barrier_.reset();
+}
+
+void Watchdog::mark_done(const std::string& sequence, uint64_t number) {
+  std::lock_guard lock(mutex_);
+  last_own_["part/" + sequence] = number;
+}
+
+Watchdog::PartWait::PartWait(Watchdog& watch, const std::string& sequence, uint64_t number, std::string what)
+    : watch_(watch) {
+  RankWait wait = watch.wait_of_all("part/" + sequence, number, std::move(what));
+  wait.blocks_host =
+      false;  // threads in the background do the parts: no deadlock, whatever the ranks themselves wait for
+  std::lock_guard lock(watch_.mutex_);
+  watch_.part_ = OwnWait{std::move(wait), Clock::now()};
+}
+
+Watchdog::PartWait::~PartWait() {
+  std::lock_guard lock(watch_.mutex_);
+  watch_.part_.reset();
+}
+
+RankWait Watchdog::wait_of_all(const std::string& sequence, uint64_t number, std::string what) const {
+  RankWait wait{.group = sequence, .number = number, .what = std::move(what)};
+  for (int rank = 0; rank < options_.world_size; ++rank) wait.members.push_back(rank);
+  return wait;
 }
 
 std::optional<Error> Watchdog::verdict() const {
@@ -199,6 +226,7 @@ void Watchdog::run() {
 void Watchdog::check() {
   const RankReport own = report();
   publish(own);  // even if nothing waits: a rank that does not report is taken for stalled
+  take_over_verdict();
   track_longest_wait(own);
 }
 
@@ -210,7 +238,7 @@ RankReport Watchdog::report() const {
   out.pid = self.pid;
   out.start_ticks = self.start_ticks;
   std::lock_guard lock(mutex_);
-  out.last_calls = barriers_entered_;
+  out.last_calls = last_own_;
   for (const Group& group : groups_) {
     const CallState calls = group.communicator->calls();
     out.last_calls[group.name] = calls.last;
@@ -222,9 +250,10 @@ RankReport Watchdog::report() const {
   }
   out.activity = activity_;
   out.activity_age = since(activity_since_);
-  if (barrier_) {
-    out.waits.push_back(*barrier_);
-    out.waits.back().age = since(barrier_since_);
+  for (const auto* own : {&barrier_, &part_}) {
+    if (!*own) continue;
+    out.waits.push_back((*own)->wait);
+    out.waits.back().age = since((*own)->since);
   }
   return out;
 }
@@ -342,9 +371,29 @@ void Watchdog::warn(const std::string& text) const {
   options_.warn ? options_.warn(text) : log::warning("{}", text);
 }
 
+// The other ranks may wait where no abort of a communicator reaches them, as for the files of a checkpoint: the first
+// verdict is for all.
 void Watchdog::end_job(ExitCode code, const std::string& message) {
+  try {
+    store_.set(kVerdictKey, fmt::format("{} {}", to_int(code), message), Deadline::after(kStoreTime));
+  } catch (const Error& error) {
+    log::debug("watchdog: {}", error.what());
+  }
+  abort_groups(code, message);
+}
+
+void Watchdog::take_over_verdict() {
+  const auto text = store_.try_get(kVerdictKey, Deadline::after(kStoreTime));
+  if (!text) return;
+  const size_t space = text->find(' ');
+  const auto code = parse_int<int>(text->substr(0, space));
+  if (space == std::string::npos || !code) return;
+  abort_groups(static_cast<ExitCode>(*code), text->substr(space + 1));
+}
+
+void Watchdog::abort_groups(ExitCode code, const std::string& message) {
   std::lock_guard lock(mutex_);
-  if (is_ending_) return;
+  if (is_ending_ || verdict_) return;
   verdict_.emplace(code, message);
   for (const Group& group : groups_) group.communicator->abort(message);
 }

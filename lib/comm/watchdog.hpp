@@ -74,10 +74,27 @@ class Watchdog {
     Watchdog& watch_;
   };
 
+  // Work that a thread in the background of every rank does once for each `number` (1, 2, ...) of a sequence: this
+  // rank's part is done. Any thread.
+  void mark_done(const std::string& sequence, uint64_t number);
+  // This rank waits, while the object lives, for the ranks that have not done their part; or, when all have, for one
+  // that has frozen since. As a wait in a collective it is reported, and ends the job at the limit. One at a time.
+  class PartWait {
+   public:
+    PartWait(Watchdog& watch, const std::string& sequence, uint64_t number, std::string what);
+    ~PartWait();
+    PartWait(const PartWait&) = delete;
+    PartWait& operator=(const PartWait&) = delete;
+
+   private:
+    Watchdog& watch_;
+  };
+
   // Stops all reports and verdicts. Does not block, whereas the destructor may if the store does not answer. Any
   // thread.
   void end();
-  // Why the job ends, if this rank's watchdog has ended it.
+  // Why the job ends, if a watchdog has ended it: the one of this rank, or of another, from which this rank's takes it
+  // over.
   std::optional<Error> verdict() const;
 
  private:
@@ -95,6 +112,9 @@ class Watchdog {
   std::chrono::milliseconds median_step() const;
   void warn(const std::string& text) const;
   void end_job(ExitCode code, const std::string& message);
+  void take_over_verdict();
+  void abort_groups(ExitCode code, const std::string& message);
+  RankWait wait_of_all(const std::string& sequence, uint64_t number, std::string what) const;
 
   const Options options_;
   rendezvous::Store& store_;
@@ -105,9 +125,13 @@ class Watchdog {
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
   MedianTime steps_;
-  std::map<std::string, uint64_t> barriers_entered_;  // how often this rank has entered each, like a group's last call
-  std::optional<RankWait> barrier_;                   // the one that this rank is in
-  std::chrono::steady_clock::time_point barrier_since_;
+  struct OwnWait {
+    RankWait wait;
+    std::chrono::steady_clock::time_point since;
+  };
+  // How often this rank has entered each barrier, and the last part that it has done, like a group's last call.
+  std::map<std::string, uint64_t> last_own_;
+  std::optional<OwnWait> barrier_, part_;  // those that this rank is in
   std::optional<Error> verdict_;
   bool is_ending_ = false;
 

@@ -17,6 +17,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 import tensor_file  # noqa: E402
 import harness  # noqa: E402
+import pace  # noqa: E402
 from harness import BATCH, TrainingTest, base_config  # noqa: E402
 
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
@@ -127,7 +128,9 @@ class Wide(nn.Module):
         return ((self.linear(x) + self.wide[:1] - y) ** 2).mean()
 
 
-class Hangs(TrainingTest):
+class HangingJobs(TrainingTest):
+    """Jobs of two ranks, and what they say."""
+
     def start(self, model, data, limit, config=None, steps=10**6, grace="1s"):
         folder = self.env.run_dir()
         command = self.env.command(model, data, config or base_config("mlp"), folder, 2, steps,
@@ -181,6 +184,32 @@ class Hangs(TrainingTest):
         os.kill(pid, signal.SIGSTOP)
         return pid
 
+    def freeze_during_saves(self, rank, limit, wait):
+        """A save at every step; the rank is stopped at some moment of one, and the newest checkpoint resumes."""
+        saves = {"interval": 1, "keep_last": 2}
+        process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), f"{limit}s",
+                                     base_config("mlp", checkpoint=saves), grace="15s")
+        self.wait_for(process, r"step +\d+")
+        done = len(harness.read_metrics(folder))
+        began = time.monotonic()
+        while time.monotonic() < began + wait or len(harness.read_metrics(folder)) <= done:
+            self.assertIsNone(process.poll(), self.said)
+        [pid] = harness.rank_processes(folder, rank)
+        os.kill(pid, signal.SIGSTOP)
+        stopped = pace.Deadline(limit + 5)
+        self.wait_for(process, rf"warning: .* has been waiting .* for rank {rank} \(\S+, process {pid}\){IN_IT}: "
+                               rf"{STOPPED.format(pid=pid)}", limit + 5)
+        self.end(process, 124, limit + 10)
+        self.assertFalse(stopped.passed(), self.said)
+        self.assertEqual(harness.job_processes(folder), [])
+        saved = max(int(name[5:]) for name in os.listdir(os.path.join(folder, "checkpoints")) if name[5:].isdigit())
+        again = self.env.run(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), folder, 2, saved + 1,
+                             ["--resume", "auto"])
+        self.assertEqual(again.code, 0, str(again))
+        self.assertRegex(str(again), rf"step_0*{saved}\b")
+
+
+class Hangs(HangingJobs):
     def test_a_rank_that_stands_still_is_named_and_may_go_on(self):
         process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "12s")
         pid = self.stopped_rank(process, folder)
@@ -270,6 +299,18 @@ class Hangs(TrainingTest):
         self.assertRegex(self.said, rf"this rank reached {unit} and timed out waiting for the other ranks" if on_device else
                          rf"rank 1 is waiting in {unit} for rank 0")
         self.assertIn("use stage 0 or 1", self.said)
+
+    def test_a_rank_that_freezes_while_a_checkpoint_is_written_is_named_and_ends_the_job(self):
+        self.freeze_during_saves(rank=0, limit=4, wait=0.3)
+
+
+class FrozenInSaves(HangingJobs):
+    """A hundred moments; alone, under `scripts/test --slow`."""
+
+    def test_a_rank_that_freezes_at_any_moment_of_saves_is_named_and_ends_the_job(self):
+        for moment in range(100):
+            with self.subTest(moment=moment):
+                self.freeze_during_saves(rank=moment % 2, limit=4, wait=moment * 0.0137 % 0.5)
 
 
 if __name__ == "__main__":

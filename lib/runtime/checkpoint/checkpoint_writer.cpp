@@ -11,6 +11,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/scope_exit.hpp"
+#include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_directory.hpp"
@@ -24,6 +26,9 @@ namespace dslaunch::runtime {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::chrono::milliseconds kPollInterval{500};
+constexpr const char* kSaves = "checkpoint";  // the sequence of saves, for the watchdog
 
 // Writes FOLDER/NAME, one safetensors file with all weights, and flushes it.
 CheckpointFile write_full_weights(CheckpointReader& checkpoint, const FullWeights& how, const std::string& directory,
@@ -106,7 +111,7 @@ class Save {
   bool has_several_directories() const { return !options_.share.is_single_directory(); }
 
   void follow() {
-    send("shard", options_.rank, write_own_shard(receive_directory()));
+    send_own_shard(write_own_shard(receive_directory()));
     throw_if_failed(receive_verdict("done"));
   }
 
@@ -170,9 +175,10 @@ class Save {
   // when a directory is removed.
   Report collect_shards(const Report& own) {
     if (options_.rank != 0) {
-      send("shard", options_.rank, own);
+      send_own_shard(own);
       return receive_verdict("written");
     }
+    mark_done();
     Report all;
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const Report report = rank == 0 ? own : receive_or_timeout("shard", rank, deadline_);
@@ -267,12 +273,22 @@ class Save {
   void send(const char* phase, int rank, const Report& report) {
     store_.set(key(phase, rank), to_text(report), with_minimum_time(deadline_));
   }
-  // Waits in short intervals, to notice that the last deadline was set.
+  void send_own_shard(const Report& own) {
+    send("shard", options_.rank, own);
+    mark_done();
+  }
+  void mark_done() const {
+    if (options_.watchdog != nullptr) options_.watchdog->mark_done(kSaves, static_cast<uint64_t>(number_ + 1));
+  }
+  // Waits in short intervals, to notice that the last deadline was set, or that a watchdog has ended the job.
   Report receive(const char* phase, int rank, Deadline until) {
-    progress_.set(options_.rank == 0 ? fmt::format("waiting for the part of rank {}", rank) : "");
+    const auto awaited = options_.rank == 0 ? fmt::format("waiting for the part of rank {}", rank) : std::string();
+    progress_.set(awaited, /*waits_for_ranks=*/true);
+    const ScopeExit over([&] { progress_.set(awaited); });
     const auto begin = Deadline::Clock::now();
-    const auto poll_interval = std::min<std::chrono::milliseconds>(std::chrono::seconds(10), options_.final_timeout);
+    const auto poll_interval = std::min(kPollInterval, options_.final_timeout);
     for (;;) {
+      if (const auto verdict = options_.watchdog ? options_.watchdog->verdict() : std::nullopt) throw *verdict;
       const auto left = std::min(until.left(), last_deadline_.load().left());
       try {
         return report_from(store_.get(key(phase, rank), Deadline::after(std::min(left, poll_interval))));
@@ -322,13 +338,23 @@ void CheckpointWriter::finish() {
   last_saved_step_ = saving_step_;
 }
 
-// A run that blocks without a message would be taken for a hang.
+// A run that blocks without a message would be taken for a hang. While the save waits for other ranks, the watchdog
+// says it and limits it.
 void CheckpointWriter::wait_for_thread() {
-  auto waited = std::chrono::milliseconds(0);
-  for (auto next = options_.warn_after; ended_.wait_for(next) == std::future_status::timeout; next = waited) {
-    waited += next;
+  const auto begin = Deadline::Clock::now();
+  auto warn_at = options_.warn_after;
+  std::optional<comm::Watchdog::PartWait> waiting;
+  while (ended_.wait_for(std::min(kPollInterval, options_.warn_after)) == std::future_status::timeout) {
+    if (options_.watchdog == nullptr || !progress_.waits_for_ranks()) {
+      waiting.reset();
+    } else if (!waiting) {
+      waiting.emplace(*options_.watchdog, kSaves, static_cast<uint64_t>(num_saves_),
+                      fmt::format("the checkpoint of step {}", saving_step_));
+    }
+    const auto waited = Deadline::Clock::now() - begin;
     const std::string text = progress_.text();
-    if (text.empty()) continue;
+    if (waited < warn_at || text.empty() || waiting) continue;
+    warn_at *= 2;
     log::warning("training blocked for {1:.0f} s so far by the checkpoint of step {0}: {2}", saving_step_,
                  std::chrono::duration<double>(waited).count(), text);
   }

@@ -25,6 +25,9 @@
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 #include "runtime/checkpoint/storage_topology.hpp"
 
+namespace dslaunch::comm {
+class Watchdog;
+}
 namespace dslaunch::rendezvous {
 class Store;
 }
@@ -41,7 +44,8 @@ struct CheckpointWriterOptions {
   CheckpointStorageTopology share = {};                          // the leader of this rank's directory
   std::string host = {};                                         // in the manifest if there are several directories
   std::chrono::milliseconds final_timeout = std::chrono::minutes(30);  // for other ranks, in the destructor
-  std::chrono::milliseconds warn_after = std::chrono::seconds(30);     // then a warning reports its activity
+  comm::Watchdog* watchdog = nullptr;  // reports and limits waits of training for other ranks' parts; may be null
+  std::chrono::milliseconds warn_after = std::chrono::seconds(30);  // then a warning reports its activity
 };
 
 struct FullWeights {
@@ -65,19 +69,25 @@ struct CheckpointPart {
 // The current activity of a save in the background: set by its thread, read by the thread that waits for it.
 class SaveProgress {
  public:
-  // Text that continues "the run stands still for the checkpoint of step 20:"; empty: another rank reports it.
-  void set(std::string text) {
+  // Text that continues "training blocked by the checkpoint of step 20:"; empty: another rank reports it.
+  void set(std::string text, bool waits_for_ranks = false) {
     std::lock_guard lock(mutex_);
     text_ = std::move(text);
+    waits_for_ranks_ = waits_for_ranks;
   }
   std::string text() const {
     std::lock_guard lock(mutex_);
     return text_;
   }
+  bool waits_for_ranks() const {
+    std::lock_guard lock(mutex_);
+    return waits_for_ranks_;
+  }
 
  private:
   mutable std::mutex mutex_;
   std::string text_;
+  bool waits_for_ranks_ = false;
 };
 
 class CheckpointWriter {
@@ -93,8 +103,9 @@ class CheckpointWriter {
   // Waits for the previous save and throws its error, then starts this one; returns when it is done if not async.
   void save(CheckpointPart part);
   // Waits for the save in progress, if any, and throws its error: SystemError or Error with code 73 or 74 (this rank's
-  // or another's), TimeoutError when a rank did not respond. Stalled storage blocks it for as long as the stall lasts:
-  // a warning names what it waits for, at doubling intervals.
+  // or another's), TimeoutError when a rank did not respond. Storage that stalls on this rank blocks it for as long as
+  // the stall lasts: a warning names what it waits for, at doubling intervals. Other ranks are waited for as in a
+  // collective: the watchdog names them, and its verdict ends the wait.
   void finish();
   // Step of the last save that was completed on all ranks, as far as finish() or save() has seen; -1: none.
   int64_t last_saved_step() const { return last_saved_step_; }

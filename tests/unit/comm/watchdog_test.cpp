@@ -177,7 +177,23 @@ TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]")
                        Catch::Contains("The limit of a wait for other ranks is 0.4 s"));
   REQUIRE(waits.watch->verdict());
   CHECK(waits.watch->verdict()->code() == ExitCode::kTimeout);
-  CHECK_FALSE(busy.watch->verdict());
+  CHECK(ends.wait_for_nth(2) == text);  // the other rank's watchdog takes it over
+  REQUIRE(busy.watch->verdict());
+  CHECK(busy.watch->verdict()->code() == ExitCode::kTimeout);
+}
+
+TEST_CASE("a wait for a part that a rank has not done is ended as one in a collective", "[comm][hang]") {
+  test::MemoryStore store;
+  MessageLog warnings, ends;
+  Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
+  busy.watch->set_activity("step 7");
+  for (Rank* rank : {&waits, &busy}) rank->watch->mark_done("files", 1);
+  waits.watch->mark_done("files", 2);
+  // The rank itself waits elsewhere for the first one, which is no deadlock: its thread in the background goes on.
+  const HostCalls::Scope call(busy.group.made, "all_reduce of 4 float32");
+  const Watchdog::PartWait part(*waits.watch, "files", 2, "the checkpoint of step 20");
+  CHECK_THAT(warnings.wait_for("the checkpoint of step 20 has been waiting"), Catch::Contains("for rank 1 (node1"));
+  CHECK_THAT(ends.wait_for("has been waiting"), Catch::Contains("The limit of a wait for other ranks is 2.0 s"));
 }
 
 TEST_CASE("a wait ends the job also when the rank that tells of it says nothing any more", "[comm][hang]") {

@@ -49,6 +49,8 @@ CheckpointWriterOptions writer_options(const std::string& dir, const Checkpointi
   out.timeout = timeout;
   out.share = share;
   out.host = options.placement.host;
+  out.final_timeout = std::min(out.final_timeout, options.hang_limit);
+  out.watchdog = options.watchdog;
   return out;
 }
 

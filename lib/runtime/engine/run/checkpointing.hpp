@@ -40,7 +40,8 @@ struct CheckpointingOptions {
   precision::ModelDtypes dtypes;              // of the model's tensors in this run
   std::string job;                            // the job's id; empty: not known
   comm::Watchdog* watchdog = nullptr;         // may be null
-  std::vector<SavedTensor> whole_model = {};  // of a stage of a pipeline: those of all stages
+  std::chrono::milliseconds hang_limit = std::chrono::minutes(30);  // of a wait for other ranks
+  std::vector<SavedTensor> whole_model = {};                        // of a stage of a pipeline: those of all stages
 };
 
 // How long saves blocked training on this rank.

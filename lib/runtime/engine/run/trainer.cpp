@@ -196,6 +196,7 @@ class Training {
                                        .dtypes = dtypes_,
                                        .job = request_.job,
                                        .watchdog = request_.watchdog,
+                                       .hang_limit = request_.hang_limit,
                                        .whole_model = whole_model()};
     checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, groups_, store_, device_);
     position_ = checkpoints_->resume(request_.resume, request_.begin_from);

@@ -269,8 +269,7 @@ TEST_CASE("a disk that is full only when the shards are written is told with the
           "[runtime][checkpoint]") {
   TempDir dir;
   require_saved(dir.path(), 10, 2);
-  // Of a checkpoint that is whole but for its manifest, and of one that is not pointed at.
-  const std::string full = GENERATE("step_00000020.tmp/manifest.json", "latest.tmp");
+  const std::string full = "step_00000020.tmp/manifest.json";  // of a checkpoint that is whole but for it
   test::MemoryStore store;
   std::vector<test::RankOutcome> outcomes(2);
   test::on_all_ranks(2, [&](int rank) {
