@@ -1,5 +1,6 @@
 #include "launch/plan/run_record.hpp"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -32,10 +33,12 @@ void write_run_record(const std::string& run_dir, const RunRecord& record) {
                      {"start", start_to_json(start)}};
   std::error_code ignored;
   fs::remove(path, ignored);  // so that the write does not follow a link or go into a pipe
+  errno = 0;
   std::ofstream file(path);
   file << dump_json(json, 2) << '\n';
   file.close();
   if (file) return;
+  if (errno == EMFILE) throw SystemError("create", path.string(), errno);  // another directory would change nothing
   throw UserError(ExitCode::kCannotCreate, fmt::format("cannot use the run directory {}: cannot write {}; choose "
                                                        "another with --run_dir",
                                                        run_dir, kRunRecord));
