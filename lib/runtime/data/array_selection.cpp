@@ -112,6 +112,112 @@ void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& cho
   }
 }
 
+bool has_name_of_argument(const ArrayInfo& array, const ForwardArguments& forward) {
+  return std::find(forward.names.begin(), forward.names.end(), array.name) != forward.names.end();
+}
+
+// The orders in which arrays can be the first arguments: an array with an argument's name is that argument, one that
+// marks labels by its name comes after those that do not, and types and dims are those of the argument's form.
+class ArgumentOrders {
+ public:
+  ArgumentOrders(const std::vector<ArrayInfo>& arrays, std::vector<size_t> chosen, const ForwardArguments& forward)
+      : arrays_(arrays), chosen_(std::move(chosen)), forward_(forward), is_used_(chosen_.size()) {}
+
+  // Empty: there is not one order but several, or none.
+  std::optional<std::vector<size_t>> only_one() {
+    if (chosen_.size() <= kMaxArrays) extend();
+    return num_found_ == 1 ? std::optional(found_) : std::nullopt;
+  }
+
+ private:
+  static constexpr size_t kMaxArrays = 8;  // all their orders are tried
+
+  void extend() {
+    if (order_.size() == chosen_.size()) {
+      if (num_found_++ == 0) found_ = order_;
+      return;
+    }
+    for (size_t i = 0; i < chosen_.size() && num_found_ < 2; ++i) {
+      if (is_used_[i] || !allows(order_.size(), arrays_[chosen_[i]])) continue;
+      is_used_[i] = true;
+      order_.push_back(chosen_[i]);
+      extend();
+      order_.pop_back();
+      is_used_[i] = false;
+    }
+  }
+
+  bool allows(size_t argument, const ArrayInfo& array) const {
+    if (has_name_of_argument(array, forward_)) return forward_.names[argument] == array.name;
+    if (is_among(chosen_, forward_.names[argument])) return false;
+    const auto marks_labels = [&](size_t i) {
+      return is_label_name(arrays_[i].name) && !has_name_of_argument(arrays_[i], forward_);
+    };
+    if (!is_label_name(array.name) && std::any_of(order_.begin(), order_.end(), marks_labels)) return false;
+    return argument >= forward_.forms.size() || has_form(array, forward_.forms[argument]);
+  }
+
+  bool is_among(const std::vector<size_t>& some, const std::string& name) const {
+    return std::any_of(some.begin(), some.end(), [&](size_t i) { return arrays_[i].name == name; });
+  }
+
+  static bool has_form(const ArrayInfo& array, const ArgumentForm& form) {
+    const bool is_floating = c10::isFloatingType(array.dtype);
+    const size_t num_dims = array.sample_shape.size() + 1;
+    return form.is_floating.value_or(is_floating) == is_floating && form.num_dims.value_or(num_dims) == num_dims;
+  }
+
+  const std::vector<ArrayInfo>& arrays_;
+  const std::vector<size_t> chosen_;
+  const ForwardArguments& forward_;
+  std::vector<bool> is_used_;
+  std::vector<size_t> order_, found_;
+  int num_found_ = 0;
+};
+
+bool may_be_labels(const std::string& name) {
+  return is_label_name(name) || name.find("label") != name.npos || name.find("target") != name.npos;
+}
+
+// "--inputs tokens --labels targets", for arrays in forward's order.
+std::string as_options(const std::vector<std::string>& names, const ForwardArguments& forward) {
+  const bool names_labels = forward.takes_labels && names.size() > 1 && may_be_labels(forward.names[names.size() - 1]);
+  const size_t num_inputs = names.size() - (names_labels ? 1 : 0);
+  const std::vector<std::string> inputs(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(num_inputs));
+  return fmt::format("--inputs {}{}", fmt::join(inputs, ","), names_labels ? " --labels " + names.back() : "");
+}
+
+[[noreturn]] void refuse_order(const std::vector<ArrayInfo>& arrays, const std::vector<size_t>& chosen,
+                               const ForwardArguments& forward) {
+  std::vector<std::string> described, names;
+  for (size_t i : chosen) {
+    described.push_back(fmt::format("'{}' {}[{}]", arrays[i].name, c10::toString(arrays[i].dtype),
+                                    fmt::join(arrays[i].sample_shape, ", ")));
+    names.push_back(arrays[i].name);
+  }
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return !may_be_labels(name); });
+  std::string options = as_options(names, forward);
+  if (names.size() == 2) {
+    std::swap(names[0], names[1]);
+    options += " or " + as_options(names, forward);
+  }
+  refuse(fmt::format(
+      "which array of the data is which argument of forward is not known: forward takes ({}), and the data "
+      "has {}; name the arrays in forward's order: {}{} (data.inputs and data.labels in the config)",
+      fmt::join(forward.names, ", "), fmt::join(described, ", "), chosen.size() > 2 ? "for example " : "", options));
+}
+
+// In the one order that there is; as they are when their number, with that of `others` behind them, does not fit, which
+// is reported later.
+std::vector<size_t> ordered(const std::vector<ArrayInfo>& arrays, const std::vector<size_t>& chosen,
+                            const ForwardArguments& forward, size_t num_others) {
+  const size_t num_given = chosen.size() + num_others;
+  if (chosen.size() < 2 || num_given < forward.num_required || num_given > forward.names.size()) return chosen;
+  const auto order = ArgumentOrders(arrays, chosen, forward).only_one();
+  if (!order) refuse_order(arrays, chosen, forward);
+  return *order;
+}
+
 // A model whose forward takes one array computes its loss from that array alone (token streams always include labels).
 // With more arguments, assigning arrays to positions would be a guess.
 void drop_unused_labels(ArraySelection& chosen, const ForwardArguments& forward) {
@@ -137,12 +243,16 @@ ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::ve
   }
   if (inputs.empty()) {
     std::vector<size_t> candidates = by_argument_names(arrays, forward);
-    const bool are_by_name = !candidates.empty();
+    const bool are_by_name = !candidates.empty(), finds_labels = labels.empty() && forward.takes_labels;
     if (are_by_name) require_all_arguments(arrays, chosen, forward);
     if (!are_by_name) {
       candidates.resize(arrays.size());
       std::iota(candidates.begin(), candidates.end(), size_t{0});
-    } else if (labels.empty() && forward.takes_labels) {
+    }
+    if (!finds_labels) std::erase_if(candidates, [&](size_t i) { return contains(chosen.labels, i); });
+    const size_t num_others = finds_labels || !forward.takes_labels ? 0 : chosen.labels.size();
+    if (!are_by_name) candidates = ordered(arrays, candidates, forward, num_others);
+    if (finds_labels && (are_by_name || candidates.size() <= forward.names.size())) {
       // Forward's own order; labels can be separated from the inputs only at its end.
       chosen.labels.clear();
       while (candidates.size() > 1 && is_label_name(arrays[candidates.back()].name)) {

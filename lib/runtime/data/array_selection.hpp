@@ -1,5 +1,6 @@
 // Which arrays of the data are passed to forward, and in which order. Pure.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,11 +8,18 @@
 
 namespace dslaunch::runtime {
 
+// What is known of the array that an argument takes.
+struct ArgumentForm {
+  std::optional<bool> is_floating;  // else integers or booleans
+  std::optional<size_t> num_dims;   // with the samples
+};
+
 // The arguments of the model's forward, without self.
 struct ForwardArguments {
   std::vector<std::string> names;
-  size_t num_required = 0;   // those without a default value
-  bool takes_labels = true;  // false: the labels go to a separate loss ("loss" in the config)
+  size_t num_required = 0;               // those without a default value
+  bool takes_labels = true;              // false: the labels go to a separate loss ("loss" in the config)
+  std::vector<ArgumentForm> forms = {};  // of the first arguments
 };
 
 // Indices into SampleSource::arrays(). Forward is called with the inputs, followed by the labels if it takes them.
@@ -23,9 +31,10 @@ struct ArraySelection {
 bool is_label_name(const std::string& name);
 
 // `inputs` and `labels` are the config's. Where they are empty: if every required argument of forward has an array of
-// the same name, these arrays in forward's order; otherwise all arrays except "labels", "label" and "y" in the order of
-// the file, followed by those. Throws UserError(65) when an array is missing, when the number does not match forward,
-// or when an array with the name of an argument would be left out, naming both sides.
+// the same name, these arrays in forward's order; otherwise all arrays except "labels", "label" and "y", followed by
+// those, in the one order that names and forms allow. Throws UserError(65) when an array is missing, when the number
+// does not match forward, when an array with the name of an argument would be left out, or when there is not one order
+// but several, naming both sides.
 ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::vector<std::string>& inputs,
                              const std::vector<std::string>& labels, const ForwardArguments& forward);
 

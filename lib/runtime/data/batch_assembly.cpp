@@ -71,7 +71,7 @@ at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samp
   const ArrayInfo& info = source_->arrays()[array];
   std::vector<int64_t> shape{static_cast<int64_t>(samples.size())};
   shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
-  const at::ScalarType dtype = batch_dtype(info.dtype, float_dtype);
+  const at::ScalarType dtype = batch_dtype(info.dtype, float_dtype, options_.indices.contains(info.name));
   at::Tensor values = options_.pin ? pinned_if_possible(shape, dtype) : at::empty(shape, dtype);
   if (info.sample_numel() > 0) read_rows(array, samples, values);
   check(array, samples, values);

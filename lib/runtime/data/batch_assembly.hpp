@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct AssemblyOptions {
   bool has_ignored_labels = true;                         // the loss ignores labels that are kIgnoredLabel
   bool ignores_first_label = false;                       // of each sample: the model shifts its labels
   std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
+  std::set<std::string> indices;                          // arrays whose integers become int64
 };
 
 class BatchAssembler {

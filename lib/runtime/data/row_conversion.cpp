@@ -33,8 +33,9 @@ void convert_floating(const void* from, void* to, at::ScalarType to_dtype, int64
 
 }  // namespace
 
-at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType float_dtype) {
+at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType float_dtype, bool is_index) {
   if (c10::isFloatingType(dtype)) return float_dtype;
+  if (is_index && c10::isIntegralType(dtype, /*includeBool=*/false)) return at::kLong;
   if (dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64) return at::kLong;
   return dtype;
 }
@@ -53,6 +54,14 @@ void convert_row(const void* from, at::ScalarType from_dtype, void* to, at::Scal
       return convert_floating<c10::Float8_e4m3fn>(from, to, to_dtype, count);
     case at::kFloat8_e5m2:
       return convert_floating<c10::Float8_e5m2>(from, to, to_dtype, count);
+    case at::kInt:
+      return convert<int32_t, int64_t>(from, to, count);
+    case at::kShort:
+      return convert<int16_t, int64_t>(from, to, count);
+    case at::kChar:
+      return convert<int8_t, int64_t>(from, to, count);
+    case at::kByte:
+      return convert<uint8_t, int64_t>(from, to, count);
     case at::kUInt16:
       return convert<uint16_t, int64_t>(from, to, count);
     case at::kUInt32:

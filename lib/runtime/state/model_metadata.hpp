@@ -17,7 +17,7 @@ enum class LabelConvention : uint8_t {
   kSame,         // labels are the input_ids; forward shifts them
 };
 
-// An argument of forward as the exporter called it.
+// An argument of forward as the exporter called it; one sample of it.
 struct RecordedInput {
   std::string name, dtype;  // "int64", as torch writes it
   std::vector<int64_t> shape;

@@ -1,6 +1,7 @@
 #include "runtime/engine/setup/training_data.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -17,7 +18,6 @@ bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
   return labels.sample_shape.empty() || labels.sample_shape.back() != length_of_last_dim;
 }
 
-// Bounds found in the model's graph, by the array that feeds the argument.
 // Of the entry of forward's result that the loss takes, as far as names tell it: step/output_choice.hpp.
 std::optional<int64_t> num_classes_of(const model::ModelFacts& model, const std::string& outputs) {
   const auto names = outputs.empty() ? std::vector<std::string>{"", "logits", "0"} : std::vector{outputs};
@@ -34,6 +34,7 @@ std::vector<size_t> arguments_of(const config::JobConfig& config, const ArraySel
   return arguments;
 }
 
+// Bounds found in the model's graph, by the array that feeds the argument.
 std::map<std::string, std::vector<ArrayLimit>> limits_of(const model::ModelFacts& model,
                                                          const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,
@@ -58,6 +59,81 @@ std::map<std::string, std::vector<ArrayLimit>> limits_of(const model::ModelFacts
   return limits;
 }
 
+// As the graph shows it, else as the exporter has recorded it.
+std::vector<ArgumentForm> forms_of(const model::ModelFacts& model) {
+  const auto& inputs = model.inputs;
+  std::vector<ArgumentForm> forms(inputs.names.size());
+  for (const auto& recorded : inputs.recorded) {
+    const auto own = std::find(inputs.names.begin(), inputs.names.end(), recorded.name);
+    if (own == inputs.names.end()) continue;
+    forms[static_cast<size_t>(own - inputs.names.begin())] = {
+        .is_floating = recorded.dtype.find("float") != recorded.dtype.npos, .num_dims = recorded.shape.size() + 1};
+  }
+  for (const auto& argument : model.index_arguments) {
+    if (argument.input < forms.size()) forms[argument.input].is_floating = false;
+  }
+  return forms;
+}
+
+std::string described(const ArrayInfo& array) {
+  return fmt::format("'{}' of the data is {}[{}]", array.name, c10::toString(array.dtype),
+                     fmt::join(array.sample_shape, ", "));
+}
+
+// Probabilities of classes are labels too.
+bool may_be_probabilities(const model::ModelFacts& model, const model::IndexArgument& argument,
+                          const ArrayInfo& array) {
+  const auto classes =
+      std::find_if(model.index_limits.begin(), model.index_limits.end(),
+                   [&](const model::IndexLimit& limit) { return limit.input == argument.input && limit.ignored; });
+  return argument.is_label && (classes == model.index_limits.end() || !may_bound_classes(array, classes->bound));
+}
+
+void require_integers(const model::ModelFacts& model, const SampleSource& source,
+                      const std::vector<size_t>& arguments) {
+  for (const auto& argument : model.index_arguments) {
+    if (argument.input >= arguments.size()) continue;
+    const size_t index = arguments[argument.input];
+    const ArrayInfo& array = source.arrays()[index];
+    if (!c10::isFloatingType(array.dtype) || may_be_probabilities(model, argument, array)) continue;
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("array {}, and forward takes {} for its argument '{}': save the array as integers, for "
+                                "example as int64; file: {}",
+                                described(array), argument.is_label ? "numbers of classes" : "indices",
+                                model.inputs.names[argument.input], source.describe(index, 0)));
+  }
+}
+
+void require_lengths(const model::ModelFacts& model, const SampleSource& source, const std::vector<size_t>& arguments) {
+  for (const auto& limit : model.length_limits) {
+    if (limit.input >= arguments.size()) continue;
+    const size_t index = arguments[limit.input];
+    const auto& shape = source.arrays()[index].sample_shape;
+    const auto num_dims = static_cast<int64_t>(shape.size()) + 1;
+    const int64_t dim = limit.dim < 0 ? limit.dim + num_dims : limit.dim;
+    if (dim < 1 || dim >= num_dims || shape[static_cast<size_t>(dim - 1)] <= limit.bound) continue;
+    const int64_t length = shape[static_cast<size_t>(dim - 1)];
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("array {}, and the model has {} positions: export it with --seq {}, or write samples of "
+                    "at most {} tokens (tools/tokenize --seq, data.seq_len); file: {}",
+                    described(source.arrays()[index]), limit.bound, length, limit.bound, source.describe(index, 0)));
+  }
+}
+
+std::set<std::string> index_arrays(const model::ModelFacts& model, const config::JobConfig& config,
+                                   const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
+  std::set<std::string> names;
+  const auto arguments = arguments_of(config, selection);
+  for (const auto& argument : model.index_arguments) {
+    if (argument.input < arguments.size()) names.insert(arrays[arguments[argument.input]].name);
+  }
+  if (!config.loss.empty()) {
+    for (size_t label : selection.labels) names.insert(arrays[label].name);
+  }
+  return names;
+}
+
 // Arrays named like forward's arguments feed these arguments; the log names the arrays that are not used.
 void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -66,22 +142,6 @@ void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
                       0;
     if (!used) log::info("array '{}' of the data is not used as an argument of forward", arrays[i].name);
   }
-}
-
-// Arrays whose names are not those of forward's arguments are taken in the file's order, which its writer may not know:
-// safetensors sorts by type and name.
-void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
-                 const ForwardArguments& forward) {
-  std::vector<std::string> places;
-  bool are_named = true;
-  for (size_t i = 0; i < selection.inputs.size(); ++i) {
-    const auto& name = arrays[selection.inputs[i]].name;
-    are_named = are_named && name == forward.names[i];
-    places.push_back(fmt::format("{} is '{}'", forward.names[i], name));
-  }
-  if (are_named || places.size() < 2) return;
-  log::info("forward's arguments in the order of the data's arrays: {}; set another order with data.inputs or --inputs",
-            fmt::join(places, ", "));
 }
 
 // Micro batches are weighted, and metrics computed, by the labels that are counted in one array.
@@ -142,6 +202,22 @@ void require_labels_of(const model::ModelFacts& model, const std::shared_ptr<con
   }
 }
 
+// Of one source, for forward and the loss; `assembly` receives what is checked and converted in them.
+ArraySelection choose_arrays(const model::ModelFacts& model, const config::JobConfig& config,
+                             const std::shared_ptr<SampleSource>& source, AssemblyOptions& assembly) {
+  const ForwardArguments forward{model.inputs.names, model.inputs.num_required, config.loss.empty(), forms_of(model)};
+  auto selection = select_arrays(source->arrays(), config.data.inputs, config.data.labels, forward);
+  for (const auto* chosen : {&selection.inputs, &selection.labels}) source->prepare(*chosen);
+  const auto arguments = arguments_of(config, selection);
+  require_integers(model, *source, arguments);
+  require_lengths(model, *source, arguments);
+  if (config.loss_average == config::LossAverage::kTokens) require_countable_labels(source->arrays(), selection);
+  if (forward.takes_labels) require_labels_of(model, source, selection);
+  assembly.limits = limits_of(model, config, source->arrays(), selection);
+  assembly.indices = index_arrays(model, config, source->arrays(), selection);
+  return selection;
+}
+
 // For a loss from outside, the number of labels it averages over is an assumption.
 void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
                          const std::string& loss) {
@@ -152,16 +228,10 @@ void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelect
       whose, arrays[selection.labels.at(0)].name, kIgnoredLabel);
 }
 
-std::shared_ptr<const SampleSource> prepared(std::unique_ptr<SampleSource> samples, const ArraySelection& selection) {
-  for (const auto* arrays : {&selection.inputs, &selection.labels}) samples->prepare(*arrays);
-  return samples;
-}
-
 }  // namespace
 
 TrainingData open_training_data(const model::ModelFacts& model, const config::JobConfig& config, const comm::Mesh& mesh,
                                 int rank, at::ScalarType compute_dtype, bool pin) {
-  const ForwardArguments forward{model.inputs.names, model.inputs.num_required, config.loss.empty()};
   TrainingData out;
   // Our own losses compute in fp32; 16 bits can represent neither 1013.7 nor, in fp16, 70000.
   const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
@@ -174,25 +244,18 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
                  config.loss.empty() && model.labels == LabelConvention::kSame}};
   out.eval_loader = out.loader;
   if (!config.data.train.empty() || config.data.synthetic_train) {
-    auto samples = open_train_samples(config.data);
-    out.train_arrays = select_arrays(samples->arrays(), config.data.inputs, config.data.labels, forward);
-    out.train = prepared(std::move(samples), out.train_arrays);
+    std::shared_ptr<SampleSource> samples = open_train_samples(config.data);
+    out.train_arrays = choose_arrays(model, config, samples, out.loader.assembly);
+    out.train = samples;
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
-    if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
-    if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
-    if (forward.takes_labels) require_labels_of(model, out.train, out.train_arrays);
-    out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
-    auto samples = open_eval_samples(config.data);
+    std::shared_ptr<SampleSource> samples = open_eval_samples(config.data);
     if (samples->num_samples() == 0) {  // now, not after hours of training
       throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) has no samples");
     }
-    out.eval_arrays = select_arrays(samples->arrays(), config.data.inputs, config.data.labels, forward);
-    out.eval = prepared(std::move(samples), out.eval_arrays);
-    if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
-    if (forward.takes_labels) require_labels_of(model, out.eval, out.eval_arrays);
-    out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
+    out.eval_arrays = choose_arrays(model, config, samples, out.eval_loader.assembly);
+    out.eval = samples;
   }
   if (const auto& measured = out.eval ? out.eval : out.train; measured && !config.train.metrics.empty()) {
     require_countable_labels(measured->arrays(), out.eval ? out.eval_arrays : out.train_arrays, "train.metrics needs");

@@ -36,8 +36,42 @@ const ForwardArguments kTwo{{"a", "b"}, 2, true};
 
 TEST_CASE("by default all arrays go to forward, labels last", "[runtime][data][array_selection]") {
   CHECK(choose({"y", "x"}, {}, {}, kTwo) == Chosen{{"x"}, {"y"}});
-  CHECK(choose({"labels", "ids", "mask"}, {}, {}, {{"p", "q", "r"}, 3, true}) == Chosen{{"ids", "mask"}, {"labels"}});
-  CHECK(choose({"x", "z"}, {}, {}, kTwo) == Chosen{{"x", "z"}, {}});
+  CHECK(choose({"labels", "ids", "mask"}, {}, {}, {{"p", "ids", "r"}, 3, true}) == Chosen{{"mask", "ids"}, {"labels"}});
+  CHECK(choose({"labels", "tokens"}, {}, {}, {{"labels", "ids"}, 2, true}) == Chosen{{"labels", "tokens"}, {}});
+}
+
+TEST_CASE("arrays whose order is not known are refused with the options to write", "[runtime][data][array_selection]") {
+  expect_error(ExitCode::kBadInput,
+               {"which array of the data is which argument of forward is not known: forward takes (input_ids, labels), "
+                "and the data has 'targets' Long[4], 'tokens' Long[4]; name the arrays in forward's order: --inputs "
+                "tokens --labels targets or --inputs targets --labels tokens (data.inputs and data.labels"},
+               [&] {
+                 choose({"targets", "tokens"}, {}, {}, {{"input_ids", "labels"}, 2, true});
+               });
+  expect_error(ExitCode::kBadInput, {"order: --inputs x,z or --inputs z,x ("}, [&] {
+    choose({"x", "z"}, {}, {}, kTwo);
+  });
+  expect_error(ExitCode::kBadInput, {"for example --inputs p,q --labels target ("}, [&] {
+    choose({"target", "p", "q"}, {}, {}, {{"a", "b", "label"}, 3, true});
+  });
+  expect_error(ExitCode::kBadInput, {"--inputs p,q or --inputs q,p ("}, [&] {
+    choose({"p", "q", "target"}, {}, {"target"}, {{"a", "b", "c"}, 3, true});
+  });
+  expect_error(ExitCode::kBadInput, {"--inputs p,q or --inputs q,p ("}, [&] {
+    choose({"p", "q", "label"}, {}, {}, {{"a", "b"}, 2, false});
+  });
+}
+
+TEST_CASE("types and dims may leave one order of the arrays", "[runtime][data][array_selection]") {
+  const std::vector<ArrayInfo> arrays{{"a", at::kLong, {}}, {"b", at::kFloat, {6}}, {"c", at::kFloat, {6, 6}}};
+  const auto order = [&](std::vector<ArgumentForm> forms, std::vector<std::string> names = {"p", "q", "r"}) {
+    return select_arrays(arrays, {}, {}, {std::move(names), 3, true, std::move(forms)}).inputs;
+  };
+  CHECK(order({{true, 3}, {}, {false, {}}}) == std::vector<size_t>{2, 1, 0});
+  CHECK(order({{true, 2}, {false, 1}}) == std::vector<size_t>{1, 0, 2});
+  CHECK(order({{}, {}, {false, {}}}, {"p", "b", "r"}) == std::vector<size_t>{2, 1, 0});  // one by its name
+  CHECK_THROWS_AS(order({{}, {false, {}}}), UserError);                                  // p and r may be either
+  CHECK_THROWS_AS(order({{false, {}}, {false, {}}}), UserError);                         // none fits
 }
 
 TEST_CASE("arrays called like forward's arguments are taken in forward's order", "[runtime][data][array_selection]") {

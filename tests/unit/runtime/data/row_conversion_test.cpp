@@ -34,6 +34,17 @@ TEST_CASE("floating-point rows become any compute type", "[runtime][data][row_co
   }
 }
 
+TEST_CASE("indices of any integer type become int64", "[runtime][data][row_conversion]") {
+  for (const auto from : {at::kByte, at::kChar, at::kShort, at::kInt}) {
+    const at::Tensor ids = at::tensor({0, 7, 120}, at::kLong), as_in_file = ids.to(from);
+    CHECK(batch_dtype(from, at::kHalf, /*is_index=*/true) == at::kLong);
+    CHECK(converted(as_in_file, at::kLong).equal(ids));
+  }
+  CHECK(converted(at::tensor({-100, 5}, at::kInt), at::kLong).equal(at::tensor({-100, 5}, at::kLong)));
+  CHECK(batch_dtype(at::kBool, at::kHalf, /*is_index=*/true) == at::kBool);
+  CHECK(batch_dtype(at::kFloat, at::kHalf, /*is_index=*/true) == at::kHalf);
+}
+
 TEST_CASE("unsigned rows become int64, other integers stay", "[runtime][data][row_conversion]") {
   const at::Tensor ids = at::tensor({0, 7, 65535}, at::kLong);
   for (const auto from : {at::kUInt16, at::kUInt32, at::kUInt64}) {
@@ -46,7 +57,7 @@ TEST_CASE("unsigned rows become int64, other integers stay", "[runtime][data][ro
   const float value = 1;
   int64_t out = 0;
   CHECK_THROWS_AS(convert_row(&value, at::kFloat, &out, at::kLong, 1), InternalError);
-  CHECK_THROWS_AS(convert_row(&value, at::kInt, &out, at::kLong, 1), InternalError);
+  CHECK_THROWS_AS(convert_row(&value, at::kBool, &out, at::kLong, 1), InternalError);
 }
 
 TEST_CASE("an integer of any type outside its limit is found", "[runtime][data][array_limit]") {

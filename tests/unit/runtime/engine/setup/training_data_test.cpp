@@ -82,6 +82,43 @@ TEST_CASE("ids and labels beyond what the model holds are refused", "[runtime][e
   CHECK(Opened(arrays, json::object()).first_batch().num_labels == 4 * 3 - 1);
 }
 
+TEST_CASE("ids and labels of any integer type are converted, floats are refused with what to do",
+          "[runtime][engine][training_data]") {
+  auto arrays = words();
+  const Batch expected = Opened(arrays, json::object()).first_batch();
+  for (const auto type : {at::kInt, at::kShort, at::kChar}) {
+    const Batch batch =
+        Opened({{"ids", arrays[0].second.to(type)}, {"labels", arrays[1].second.to(type)}}, json::object())
+            .first_batch();
+    CHECK((batch.inputs[0].equal(expected.inputs[0]) && batch.labels[0].equal(expected.labels[0])));
+  }
+  expect_error(
+      ExitCode::kBadInput,
+      {"array 'ids' of the data is Float[3], and forward takes indices for its argument 'ids': save the array as "
+       "integers, for example as int64; file: '",
+       "data.safetensors'"},
+      [&] {
+        Opened({{"ids", arrays[0].second.to(at::kFloat)}, arrays[1]}, json::object());
+      });
+}
+
+TEST_CASE("samples longer than the model's positions are refused before the first step",
+          "[runtime][engine][training_data]") {
+  model::ModelFacts facts;
+  facts.inputs = {{"ids"}, 1};
+  facts.length_limits = {{.input = 0, .dim = 1, .bound = 2}};
+  const Opened opened(words(), json::object());
+  const auto open = [&] { open_training_data(facts, opened.config, {}, 0, at::kFloat, false); };
+  expect_error(ExitCode::kBadInput,
+               {"array 'ids' of the data is Long[3], and the model has 2 positions: export it with --seq 3, or write "
+                "samples of at most 2 tokens (tools/tokenize --seq, data.seq_len); file: '"},
+               open);
+  facts.length_limits[0].bound = 3;
+  CHECK_NOTHROW(open());
+  facts.length_limits = {{.input = 0, .dim = -1, .bound = 2}};
+  CHECK_THROWS_AS(open(), UserError);
+}
+
 TEST_CASE("a run's length in steps", "[runtime][engine][training_data]") {
   const auto steps = [](const json& train) {
     const Opened opened(words(), {{"train", train}});
