@@ -62,16 +62,17 @@ class Runner:
         return self.models[preset]
 
     def data(self, preset, samples):
-        """Random tokens; a label is its own token, so that losses fall and say something when they are compared."""
+        """Random tokens; a label follows from its own token, so that losses fall and say something when they are compared."""
         path = os.path.join(self.folder, f"{preset}-{samples}.safetensors")
         if not os.path.exists(path):
             shape = [samples, SEQUENCE[preset]]
-            tokens = array("q", random.Random(0).choices(range(VOCABULARY), k=shape[0] * shape[1])).tobytes()
-            entry = {"dtype": "I64", "shape": shape, "data_offsets": [0, len(tokens)]}
-            header = json.dumps({"input_ids": entry, "labels": {**entry, "data_offsets": [len(tokens), 2 * len(tokens)]}})
+            tokens = array("q", random.Random(0).choices(range(VOCABULARY), k=shape[0] * shape[1]))
+            labels = array("q", [(5 * token + 7) % VOCABULARY for token in tokens]).tobytes()
+            entry = {"dtype": "I64", "shape": shape, "data_offsets": [0, len(labels)]}
+            header = json.dumps({"input_ids": entry, "labels": {**entry, "data_offsets": [len(labels), 2 * len(labels)]}})
             header += " " * (-len(header) % 8)
             with open(path, "wb") as file:
-                file.write(len(header).to_bytes(8, "little") + header.encode() + tokens + tokens)
+                file.write(len(header).to_bytes(8, "little") + header.encode() + tokens.tobytes() + labels)
         return path
 
     def config(self, preset, stage, steps):

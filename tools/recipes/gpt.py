@@ -39,6 +39,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
+    label_convention = "next"  # labels[i] is the token after input_ids[i]
     returns_logits: Final[bool]
 
     def __init__(self, vocab: int = 256, seq: int = 128, blocks: int = 4, width: int = 128, heads: int = 4,

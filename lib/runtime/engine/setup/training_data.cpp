@@ -173,6 +173,22 @@ std::optional<size_t> array_of(bool ignored, const model::ModelFacts& model, con
   return at < arrays.size() ? std::optional(arrays[at]) : std::nullopt;
 }
 
+// Of a model without a record: whether it shifts its labels is not known.
+void warn_of_equal_labels(const std::shared_ptr<const SampleSource>& source, const ArraySelection& selection) {
+  for (size_t labels : selection.labels) {
+    for (size_t inputs : selection.inputs) {
+      if (inputs == labels || find_label_alignment(source, inputs, labels) != LabelAlignment::kSame) continue;
+      log::warning(
+          "in the first samples of {} the array '{}' is equal to '{}': a model that predicts the next token, and does "
+          "not shift its labels itself, learns to repeat its input from that, with a loss that falls to 0; "
+          "tools/tokenize "
+          "writes shifted labels, and a record in the model file says which it takes (docs/huggingface.md#metadata)",
+          source->describe(labels, 0), source->arrays()[labels].name, source->arrays()[inputs].name);
+      return;
+    }
+  }
+}
+
 // A causal model trained on labels of the other kind learns to repeat its input, or the token after the next one; its
 // loss falls all the same.
 void require_labels_of(const model::ModelFacts& model, const std::shared_ptr<const SampleSource>& source,
@@ -196,8 +212,8 @@ void require_labels_of(const model::ModelFacts& model, const std::shared_ptr<con
     throw UserError(
         ExitCode::kBadInput,
         fmt::format("labels would not be shifted at all: in {} they are the input_ids, and the model expects "
-                    "the tokens that follow, so it would learn to repeat its input; export the model with "
-                    "'--labels same', or shift the data, as tools/tokenize does",
+                    "the tokens that follow, so it would learn to repeat its input; shift the data, as tools/tokenize "
+                    "does, or export a model of Hugging Face with '--labels same'",
                     where));
   }
 }
@@ -256,6 +272,9 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     }
     out.eval_arrays = choose_arrays(model, config, samples, out.eval_loader.assembly);
     out.eval = samples;
+  }
+  if (rank == 0 && model.labels == LabelConvention::kNotRecorded && (out.train || out.eval)) {
+    warn_of_equal_labels(out.train ? out.train : out.eval, out.train ? out.train_arrays : out.eval_arrays);
   }
   if (const auto& measured = out.eval ? out.eval : out.train; measured && !config.train.metrics.empty()) {
     require_countable_labels(measured->arrays(), out.eval ? out.eval_arrays : out.train_arrays, "train.metrics needs");

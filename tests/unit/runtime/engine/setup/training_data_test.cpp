@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/engine/setup/load_model.hpp"
+#include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_files.hpp"
 #include "support/job_rank.hpp"
@@ -117,6 +118,24 @@ TEST_CASE("samples longer than the model's positions are refused before the firs
   CHECK_NOTHROW(open());
   facts.length_limits = {{.input = 0, .dim = -1, .bound = 2}};
   CHECK_THROWS_AS(open(), UserError);
+}
+
+TEST_CASE("labels that are the inputs are explained once, unless the model's convention is known",
+          "[runtime][engine][training_data]") {
+  const auto ids = words()[0].second;
+  const Opened opened({{"ids", ids}, {"labels", ids}}, json::object());
+  model::ModelFacts facts = opened.model->facts;
+  const auto said = [&](int rank) {
+    log::set_level(log::Level::kInfo);
+    const test::CapturedOutput err(2);
+    open_training_data(facts, opened.config, {.data = 2}, rank, at::kFloat, false);
+    return err.text();
+  };
+  const std::string warning = "the array 'labels' is equal to 'ids'";
+  CHECK_THAT(said(0), Catch::Contains(warning) && Catch::Contains("learns to repeat its input"));
+  CHECK_THAT(said(1), !Catch::Contains(warning));
+  facts.labels = LabelConvention::kSame;
+  CHECK_THAT(said(0), !Catch::Contains(warning));
 }
 
 TEST_CASE("a run's length in steps", "[runtime][engine][training_data]") {
