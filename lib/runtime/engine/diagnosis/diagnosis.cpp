@@ -78,22 +78,38 @@ std::string list_samples(const std::vector<int64_t>& samples) {
   return fmt::format("samples {}{}", fmt::join(shown, ", "), samples.size() > kMax ? ", ..." : "");
 }
 
+// The array of labels of which none counts in a micro batch: the mean over them is 0/0. Empty: there is none.
+std::string uncounted_labels(const FailedRun& run, const Batch& batch) {
+  const auto& arrays = run.data.train->arrays();
+  const auto& selection = run.data.train_arrays;
+  if (!batch.labels.empty() && batch.num_labels == 0) return arrays[selection.labels[0]].name;
+  for (const auto& argument : run.model.facts.index_arguments) {  // labels that the config calls inputs
+    if (!argument.is_label || argument.input >= batch.inputs.size()) continue;
+    if (batch.inputs[argument.input].eq(kIgnoredLabel).all().item<bool>()) {
+      return arrays[selection.inputs[argument.input]].name;
+    }
+  }
+  return {};
+}
+
 // What a rank has found in one of its micro batches. As a text, one line each, for all ranks.
 struct Finding {
   int64_t micro_batch = 0;
   std::string samples;
   std::string data;  // in the data, by itself a sufficient explanation if it is a NaN
   bool data_has_nan = false;
+  std::string uncounted;      // labels, by themselves a sufficient explanation of a loss that is NaN
   std::string nan, infinity;  // in the model; empty: none
 
   std::string to_text() const {
-    return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n", micro_batch, samples, data, data_has_nan ? 1 : 0, nan, infinity);
+    return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n", micro_batch, samples, data, data_has_nan ? 1 : 0, uncounted, nan,
+                       infinity);
   }
   static Finding of_text(const std::string& text) {
     std::istringstream in(text);
-    std::array<std::string, 6> lines;
+    std::array<std::string, 7> lines;
     for (auto& line : lines) std::getline(in, line);
-    return {std::stoll(lines[0]), lines[1], lines[2], lines[3] == "1", lines[4], lines[5]};
+    return {std::stoll(lines[0]), lines[1], lines[2], lines[3] == "1", lines[4], lines[5], lines[6]};
   }
 };
 
@@ -123,6 +139,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     in_model.reset();
     Batch batch = samples.next();
     samples.check(in_data, batch);
+    const std::string uncounted = in_backward ? "" : uncounted_labels(run, batch);
     const at::Tensor loss =
         run.engine.recompute_loss(setup::on_device(std::move(batch), run.device), in_model, in_backward);
     if (in_backward || !loss.isfinite().item<bool>()) {
@@ -133,6 +150,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
                     .samples = list_samples(samples.samples()),
                     .data = in_data.finding(),
                     .data_has_nan = in_data.has_nan(),
+                    .uncounted = uncounted,
                     .nan = in_model.nan(),
                     .infinity = in_model.infinity()}
                 .to_text();
@@ -140,8 +158,10 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
   return found;
 }
 
+constexpr const char* kAdvice = "Lower the learning rate, clip gradients, or look at these samples";
+
 // Of the stages of one pipeline, in the order in which they compute: the first NaN, and an infinity before it.
-std::string describe(const FailedRun& run, const std::map<int, Finding>& of_ranks, bool in_backward) {
+Diagnosis describe(const FailedRun& run, const std::map<int, Finding>& of_ranks, bool in_backward) {
   std::vector<int> order;
   for (const auto& [rank, finding] : of_ranks) order.push_back(rank);
   if (in_backward) std::reverse(order.begin(), order.end());
@@ -158,18 +178,24 @@ std::string describe(const FailedRun& run, const std::map<int, Finding>& of_rank
   };
   const Finding& own = of_ranks.at(rank);
   const auto begin = fmt::format("{}, micro batch {} ({}): ", name(rank), own.micro_batch, own.samples);
-  if (own.data_has_nan) return begin + own.data;
+  if (own.data_has_nan) return {begin + own.data, kAdvice};
+  if (!own.uncounted.empty()) {
+    return {fmt::format("{}no label counts: array '{}' of the data has only {} there, and a mean over no labels is 0/0",
+                        begin, own.uncounted, kIgnoredLabel),
+            "Leave such samples out, or set \"loss_average\": \"tokens\", with which a micro batch without labels has "
+            "weight 0"};
+  }
   std::string text = begin + (nan ? own.nan : own.infinity);
   if (nan && infinity) {
     text += fmt::format("; before that, {}{}", *infinity == rank ? "" : "on " + name(*infinity) + ", ",
                         of_ranks.at(*infinity).infinity);
   }
-  return own.data.empty() ? text : text + "; before that, " + own.data;
+  return {own.data.empty() ? text : text + "; before that, " + own.data, kAdvice};
 }
 
 }  // namespace
 
-std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite) {
+Diagnosis diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite) {
   restore_random_state(start.random_state, run.device);
   const auto texts = gather_texts(run.groups.world, run.device, search(run, start, loss_is_finite));
   std::map<int, std::map<int, Finding>> pipelines;  // by data rank, by rank
@@ -183,15 +209,19 @@ std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_
   });
   if (first != pipelines.end()) return describe(run, first->second, loss_is_finite);
   if (loss_is_finite && run.engine.updates_early()) {
-    return "every gradient is finite when the step is computed again: their sum over micro batches and ranks "
-           "overflowed, "
-           "the computation is not deterministic, or what caused it has changed with the units that were updated "
-           "during "
-           "backward (a large gradient_clipping updates them after it)";
+    return {
+        "every gradient is finite when the step is computed again: their sum over micro batches and ranks overflowed, "
+        "the computation is not deterministic, or what caused it has changed with the units that were updated during "
+        "backward (a large gradient_clipping updates them after it)",
+        kAdvice};
   }
-  return loss_is_finite ? "every gradient is finite when the step is computed again: their sum over micro batches and "
-                          "ranks overflowed, or the computation is not deterministic"
-                        : "every loss is finite when the step is computed again: the computation is not deterministic";
+  if (loss_is_finite) {
+    return {
+        "every gradient is finite when the step is computed again: their sum over micro batches and ranks overflowed, "
+        "or the computation is not deterministic",
+        kAdvice};
+  }
+  return {"every loss is finite when the step is computed again: the computation is not deterministic", kAdvice};
 }
 
 }  // namespace dslaunch::runtime::engine::diagnosis

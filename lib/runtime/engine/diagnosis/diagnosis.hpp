@@ -32,9 +32,14 @@ struct FailedRun {
   at::Device device;
 };
 
-// One or two sentences, the same on all ranks: "rank 1, micro batch 0: array 'y' of the data, sample 80, ... is nan",
+struct Diagnosis {
+  std::string cause;   // one or two sentences
+  std::string advice;  // one sentence
+};
+
+// The same on all ranks: "rank 1, micro batch 0: array 'y' of the data, sample 80, ... is nan",
 // of a pipeline "rank 1 (stage 1), ...". Its stages compute one micro batch after the other. Collective.
 // `loss_is_finite`: the gradient is the cause. If nothing is found, the text says so.
-std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite);
+Diagnosis diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite);
 
 }  // namespace dslaunch::runtime::engine::diagnosis

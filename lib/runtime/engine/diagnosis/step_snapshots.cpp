@@ -24,12 +24,11 @@ void StepSnapshots::explain(const step::StepResult& result) const {
   const auto start =
       std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });
   DSL_CHECK(start != starts_.end(), "a step's start state is stored until its result is read");
-  throw UserError(
-      ExitCode::kCannotContinue,
-      fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. Lower the "
-                  "learning rate, clip gradients, or look at these samples",
-                  loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm,
-                  diagnose(run_, *start, loss_is_finite)));
+  const auto [cause, advice] = diagnose(run_, *start, loss_is_finite);
+  throw UserError(ExitCode::kCannotContinue,
+                  fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. {}",
+                              loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm,
+                              cause, advice));
 }
 
 }  // namespace dslaunch::runtime::engine::diagnosis

@@ -99,6 +99,17 @@ TEST_CASE("a value of the data is named on a pipeline, too", "[runtime][engine][
                    "array 'x' of the data, sample 22", "nan"});
 }
 
+TEST_CASE("a micro batch without a label that counts is named on a pipeline, too",
+          "[runtime][engine][diagnosis][pipeline]") {
+  JobFiles files(net("y", "y"));
+  const auto run = run_of(files, {{"loss", "cross_entropy"}});
+  at::Tensor labels = at::arange(60).remainder(3);
+  labels.narrow(0, 9, 3).fill_(-100);
+  test::write_samples(files.folder / "data.safetensors", {{"x", files.x}, {"y", labels}});
+  expect_end(run,
+             {"the loss is not finite at step 1", "micro batch 1 (samples 9, 10, 11): no label counts: array 'y'"});
+}
+
 TEST_CASE("a gradient that is not finite is traced to the stage that has its parameter",
           "[runtime][engine][diagnosis][pipeline]") {
   const auto [name, rank] = GENERATE(table<const char*, const char*>({{"b", "0 (stage 0)"}, {"c", "2 (stage 1)"}}));

@@ -490,6 +490,29 @@ TEST_CASE("gradients that only their sum of squares makes infinite are said to b
                [&] { test::run_job(run); });
 }
 
+TEST_CASE("a micro batch of which no label counts is named, with what to do about it", "[runtime][engine][diagnosis]") {
+  const bool is_input = GENERATE(false, true);  // labels that the config calls inputs
+  const JobFiles files(test::compile({"Classes",
+                                      is_input ? "def forward(self, x, y):\n"
+                                                 "    return torch.cross_entropy_loss(torch.linear(x, self.w), y)\n"
+                                               : "def forward(self, x):\n    return torch.linear(x, self.w)\n",
+                                      {{"w", test::random_weight({3, 5}, 1)}}}));
+  at::Tensor labels = at::arange(60).remainder(3);
+  labels.narrow(0, 6, 6).fill_(-100);
+  test::write_samples(files.folder / "data.safetensors", {{"x", files.x}, {"y", labels}});
+  const json inputs{{"loss", nullptr}, {"data", {{"inputs", {"x", "y"}}}}}, outside{{"loss", "cross_entropy"}};
+  const auto run = run_of(files, "run", 2, 2).with_changes(is_input ? inputs : outside);
+  expect_error(
+      ExitCode::kCannotContinue,
+      {"the loss is not finite at step 1",
+       "rank 1, micro batch 0 (samples 6, 7, 8, 9, 10, 11): no label counts: array 'y' of the data has only -100",
+       "0/0. Leave such samples out, or set \"loss_average\": \"tokens\""},
+      [&] { test::run_job(run); });
+  if (is_input) return;
+  const auto by_tokens = run.with_changes({{"loss_average", "tokens"}});
+  CHECK(test::run_job(by_tokens) == TrainOutcome::kFinished);
+}
+
 TEST_CASE("an overflow at the smallest loss scale ends the run", "[runtime][engine][diagnosis]") {
   const JobFiles files(test::make_mixed_net());
   const auto run =
