@@ -25,6 +25,7 @@ int infer_command(const std::vector<std::string>& arguments) {
   if (!line.parse(arguments)) return 0;
 
   auto checkpoint = runtime::engine::inference::load_checkpoint_model(path, directory);
+  generate.tokenizer = checkpoint->tokenizer();
   bool has_begun = false;  // the prompt waits for the first byte: an error then has its own line
   runtime::engine::inference::generate(checkpoint->model(), generate, [&](char byte) {
     if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);

@@ -8,6 +8,8 @@
 #include "runtime/engine/inference/streamed_parameters.hpp"
 #include "runtime/engine/setup/file_verification.hpp"
 #include "runtime/model/script/load_script_model.hpp"
+#include "runtime/state/hugging_face_facts.hpp"
+#include "runtime/state/model_metadata.hpp"
 #include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime::engine::inference {
@@ -46,7 +48,7 @@ class HeldParameters final : public UnitParameters {
 class LoadedCheckpoint final : public CheckpointModel {
  public:
   LoadedCheckpoint(const std::string& path, const std::string& directory)
-      : reader_(path), model_(model::script::load_script_model(require_skeleton(reader_), {})) {
+      : reader_(path), skeleton_(require_skeleton(reader_)), model_(model::script::load_script_model(skeleton_, {})) {
     if (directory.empty()) {
       hold_parameters();
     } else {
@@ -62,6 +64,12 @@ class LoadedCheckpoint final : public CheckpointModel {
   }
 
   model::Model& model() override { return *model_; }
+
+  std::string tokenizer() const override {
+    const auto facts = read_hugging_face_facts(read_model_metadata(skeleton_).text, skeleton_);
+    if (!facts || facts->source_kind == "architecture") return {};
+    return fmt::format("'{}'{}", facts->source_name, facts->source_kind == "hub" ? " of the hub" : "");
+  }
 
  private:
   const ParameterTable& table() const { return model_->facts.table; }
@@ -109,6 +117,7 @@ class LoadedCheckpoint final : public CheckpointModel {
   }
 
   CheckpointReader reader_;
+  const std::string skeleton_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<UnitParameters> parameters_;
 };

@@ -11,6 +11,9 @@ class CheckpointModel {
  public:
   virtual ~CheckpointModel() = default;
   virtual model::Model& model() = 0;
+  // Where the tokenizer of the model is, as the model file's record says: "'/models/llama'", "'gpt2' of the hub";
+  // empty: it says nothing.
+  virtual std::string tokenizer() const = 0;
 };
 
 // `path`: a checkpoint, or a directory of checkpoints (the newest is taken). On the host, in the model's own dtypes.

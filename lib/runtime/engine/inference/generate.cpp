@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/engine/step/output_choice.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime::engine::inference {
@@ -13,17 +16,33 @@ constexpr int64_t kNumBytes = 256;
 
 // Finds [batch, positions, classes] in forward's result.
 at::Tensor find_logits(const model::ForwardResult& result, int64_t positions) {
-  auto fits = [&](const at::Tensor& t) {
-    return t.is_floating_point() && t.dim() >= 2 && t.size(-1) >= kNumBytes && t.numel() / t.size(-1) == positions;
-  };
-  if (fits(result.first)) return result.first;
-  for (const auto& other : result.others) {
-    if (fits(other)) return other;
-  }
+  auto outputs = step::outputs_of(result);
+  std::erase_if(outputs, [&](const step::NamedOutput& output) {
+    const at::Tensor& t = output.value;
+    return !t.is_floating_point() || t.dim() < 2 || t.size(-1) < kNumBytes || t.numel() / t.size(-1) != positions;
+  });
+  if (!outputs.empty()) return step::choose_output(outputs, result.has_own_names, "", "dslaunch infer").value;
   throw UserError(ExitCode::kBadInput,
                   fmt::format("the model does not return logits of at least {} classes for each of the {} tokens, so "
-                              "it cannot continue a text; let forward return (loss, logits)",
+                              "it cannot continue a text; export it with --returns loss_logits, or let forward return "
+                              "(loss, logits), and train that model",
                               kNumBytes, positions));
+}
+
+void require_bytes(int64_t num_classes, const std::string& tokenizer) {
+  if (num_classes <= kMaxByteClasses) return;
+  const std::string advice =
+      tokenizer.empty()
+          ? "write it with 'dslaunch consolidate' and generate in Python, with the tokenizer that made its "
+            "data (tools/tokenize --tokenizer)"
+          : fmt::format(
+                "write it with 'dslaunch consolidate --hf' and generate with transformers; its "
+                "tokenizer is that of {}",
+                tokenizer);
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("the model's vocabulary has {} tokens, so they are not bytes, and 'dslaunch infer' "
+                              "continues texts byte by byte; {}",
+                              num_classes, advice));
 }
 
 // A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
@@ -74,6 +93,7 @@ void generate(model::Model& model, const GenerateOptions& options, const std::fu
     at::Tensor ids = at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - length), at::kLong).unsqueeze(0);
     const auto result = model.runnable->forward(std::vector<at::Tensor>(model.facts.inputs.num_required, ids));
     const at::Tensor logits = find_logits(result, length);
+    require_bytes(logits.size(-1), options.tokenizer);
     tokens.push_back(pick(logits.reshape({length, -1})[length - 1], options.temperature));
     on_byte(static_cast<char>(tokens.back()));
   }

@@ -102,10 +102,20 @@ TEST_CASE("bytes are drawn by their probabilities, the same for the same seed", 
 
 TEST_CASE("what cannot continue a text is said", "[runtime][engine][generate]") {
   FileModel alone(make_text_net(counting_table(), 8, "logits.mean()"));
-  expect_error(ExitCode::kBadInput, {"does not return logits of at least 256 classes", "3 tokens"},
+  expect_error(ExitCode::kBadInput,
+               {"does not return logits of at least 256 classes", "3 tokens", "export it with --returns loss_logits"},
                [&] { continued(*alone.model, {.prompt = "abc", .context = 8}); });
   FileModel second(make_text_net(counting_table(), 8, "logits.mean(), logits.sum(), logits"));
   CHECK(continued(*second.model, {.prompt = "a", .num_tokens = 2, .temperature = 0}) == "bc");
+  const std::string dict = "{'hidden': torch.zeros_like(logits), 'logits': logits}";
+  CHECK(continued(*FileModel(make_text_net(counting_table(), 8, dict.c_str())).model,
+                  {.prompt = "a", .num_tokens = 2, .temperature = 0}) == "bc");
+  FileModel words(make_text_net(counting_table(), 8, "logits.mean(), torch.cat([logits, logits], -1)"));
+  expect_error(ExitCode::kBadInput,
+               {"the model's vocabulary has 512 tokens, so they are not bytes", "the tokenizer that made its data"},
+               [&] { continued(*words.model, {.prompt = "a"}); });
+  expect_error(ExitCode::kBadInput, {"'dslaunch consolidate --hf'", "its tokenizer is that of '/models/llama'"},
+               [&] { continued(*words.model, {.prompt = "a", .tokenizer = "'/models/llama'"}); });
   FileModel diverged(make_text_net(counting_table() * std::nan(""), 8));
   expect_error(ExitCode::kBadInput, {"not finite"}, [&] { continued(*diverged.model, {.prompt = "a"}); });
   expect_error(ExitCode::kUsage, {"prompt is empty"}, [&] { continued(*alone.model, {.prompt = ""}); });
