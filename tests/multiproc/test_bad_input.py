@@ -362,7 +362,7 @@ class Data(PooledInput):
         for kind, arrays, words in (("convnet", pixels, "numeric inputs (pixels) as float32"),
                                     ("mlp", masks, "arrays of integers and booleans are not"),
                                     ("convnet", classes, "save class labels as integers"),
-                                    ("gpt", ids, "save ids and class labels as int64")):
+                                    ("gpt", ids, "save the array as integers")):
             with self.subTest(words=words):
                 data = self.data_file("types.safetensors", **arrays)
                 self.assert_refused(self.start(kind, data=data), 65, words)
