@@ -95,6 +95,9 @@ struct Scheduler {
   int64_t decay_step_size = 0;                    // 0: no decay after the cycle
   bool cycle_momentum = true;                     // only for optimizers with betas
   double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
+
+  // Whether the rate decays until total_num_steps, and means nothing after them.
+  bool has_end() const { return type == SchedulerType::kWarmupDecayLR || type == SchedulerType::kWarmupCosineLR; }
 };
 
 // Where state rests between its uses: on the device, in host memory ("cpu"), or in files ("nvme").

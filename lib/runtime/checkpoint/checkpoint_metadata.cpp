@@ -116,6 +116,7 @@ Json parameter_to_json(const SavedTensor& tensor) {
             {"trainable", tensor.trainable},
             {"buffer", tensor.is_buffer}};
   if (!tensor.aliases.empty()) json["aliases"] = tensor.aliases;
+  if (tensor.moments_since != 0) json["moments_since"] = tensor.moments_since;
   return json;
 }
 
@@ -134,6 +135,7 @@ SavedTensor parameter_from_json(const Json& json) {
   tensor.trainable = json.at("trainable").get<bool>();
   tensor.is_buffer = json.at("buffer").get<bool>();
   if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();
+  if (json.contains("moments_since")) tensor.moments_since = count_from_json(json, "moments_since");
   if (!is_shape(json["shape"]) || !num_bytes_of(tensor.shape, tensor.dtype)) {
     throw std::runtime_error("is damaged: '" + tensor.name + "' has an impossible shape");
   }
@@ -212,6 +214,14 @@ std::vector<std::string> SavedTensor::all_names() const {
 
 const char* weight_state(const SavedTensor& tensor) {
   return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
+}
+
+int64_t applied_steps(const CheckpointMetadata& metadata) {
+  return saved_count(metadata.scalars, "applied_steps", /*least=*/0).value_or(metadata.step);
+}
+
+int64_t schedule_offset(const CheckpointMetadata& metadata) {
+  return saved_count(metadata.scalars, "schedule_offset", /*least=*/-kExactIntegerLimit).value_or(0);
 }
 
 void require_savable(const CheckpointMetadata& metadata) {

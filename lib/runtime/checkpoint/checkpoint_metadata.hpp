@@ -22,6 +22,7 @@ struct SavedTensor {
   bool trainable = true;
   bool is_buffer = false;
   std::vector<std::string> aliases;  // other names of the same tensor (tied weights)
+  int64_t moments_since = 0;         // of a trained parameter: the count of applied steps when its moments began
 
   int64_t numel() const;
   std::vector<std::string> all_names() const;  // its own first
@@ -47,6 +48,11 @@ struct CheckpointMetadata {
   std::string config;                     // the resolved config as text
   std::string job;                        // the id of the job that wrote it; empty: not known
 };
+
+// Steps that were not skipped since the moments were zero.
+int64_t applied_steps(const CheckpointMetadata& metadata);
+// Steps before those, which the learning rate schedule counts too.
+int64_t schedule_offset(const CheckpointMetadata& metadata);
 
 // A file of the checkpoint as the manifest lists it.
 struct CheckpointFile {

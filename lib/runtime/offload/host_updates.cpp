@@ -26,6 +26,10 @@ constexpr const char* kIncomplete =
     "a step has ended in its backward, after updates of it had begun: its state is "
     "that of neither step";
 
+StateSpan part_of(const StateSpan& span, int64_t begin, int64_t count) {
+  return {span.flat_group, span.optimizer_group, {span.range.begin + begin, span.range.begin + begin + count}};
+}
+
 // A copy: the next step writes these scalars while the update reads them.
 at::Tensor to_host(const at::Tensor& scalar) {
   if (!scalar.defined()) return scalar;
@@ -278,7 +282,7 @@ void HostUpdates::update_stored_span(const SpanState& state, const Job& job) {
     arrays.stored_parameter = elsewhere.stored_parameter;
     const Target target =
         job.is_delayed ? target_in_state_file(each, arrays.parameter_dtype()) : target_at_rest(arrays);
-    update_chunk({state.span, arrays}, target, job);
+    update_chunk({part_of(state.span, each.begin, each.count), arrays}, target, job);
     stored_->store();
   }
 }
@@ -289,7 +293,7 @@ void HostUpdates::update_span(const SpanState& state, const at::Tensor& staged, 
     const int64_t count = std::min(options_.chunk_numel, state.span.numel() - begin);
     const StateArrays arrays = narrow(state.arrays, begin, count);
     const Target target = staged.defined() ? Target{staged.narrow(0, begin, count), {}} : target_at_rest(arrays);
-    update_chunk({state.span, arrays}, target, job);
+    update_chunk({part_of(state.span, begin, count), arrays}, target, job);
   }
 }
 

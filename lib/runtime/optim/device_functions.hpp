@@ -24,7 +24,7 @@ struct DeviceCoefficients {
 // This rank's part of one parameter, or a part of that: arrays narrowed to it.
 struct ParameterPart {
   StateArrays arrays;
-  int optimizer_group = 0;
+  int coefficients = 0;  // its set of them (moment_starts.hpp)
   int parameter = 0;
 };
 
@@ -44,7 +44,7 @@ struct DeviceFunctions {
   // keeps track of refused pinned memory, the module does not.
   using NumbersOnDevice = at::Tensor (*)(const std::vector<int64_t>& values, at::Device device);
   at::Tensor (*lamb_moments)(std::span<const ParameterPart> parts, int64_t num_parameters,
-                             std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
+                             std::span<const DeviceCoefficients<LambCoefficients>> by_set, const StepInputs& inputs,
                              at::Device device, NumbersOnDevice on_device);
   // fp32 [parameters] from fp64 [ranks, parameters, 2]; of the coefficients only the bounds of the ratio are read.
   at::Tensor (*lamb_ratios)(const at::Tensor& sums, const LambCoefficients& bounds);

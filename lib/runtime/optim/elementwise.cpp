@@ -24,7 +24,8 @@ struct Rule {
 template <class C>
 class Elementwise final : public FlatOptimizer {
  public:
-  Elementwise(const std::vector<OptimizerGroup>& groups, Rule<C> rule) : groups_(groups), rule_(std::move(rule)) {}
+  Elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout, Rule<C> rule)
+      : groups_(groups), layout_(layout), rule_(std::move(rule)) {}
 
   const std::vector<std::string>& moment_names(int) const override { return rule_.moment_names; }
   double initial_moment(int, size_t) const override { return rule_.initial_moment; }
@@ -36,29 +37,36 @@ class Elementwise final : public FlatOptimizer {
     for (const auto& state : states) {
       check_state(state, device, groups_.size(), rule_.moment_names.size());
     }
+    std::vector<SpanState> parts;
+    if (!inputs.starts().are_zero()) {
+      parts = inputs.starts().cut(states, layout_, groups_.size());
+      states = parts;
+    }
     if (device.is_cuda()) return step_on_device(states, inputs, device);
     if (is_skipped(inputs)) return;
     for (const auto& state : states) step_on_host(state, inputs);
   }
 
  private:
-  C coefficients(size_t group, const StepRates& rates) const {
-    return rule_.coefficients(groups_[group].settings, rates.of_group(group), rates.step);
+  C coefficients(size_t set, const StepInputs& inputs, const StepRates& rates) const {
+    const size_t group = MomentStarts::group_of_set(set, groups_.size());
+    return rule_.coefficients(groups_[group].settings, rates.of_group(group),
+                              inputs.starts().step_of_set(set, groups_.size(), rates.step));
   }
 
   void step_on_device(std::span<const SpanState> states, const StepInputs& inputs, at::Device device) const {
-    const auto by_group =
-        device_coefficients<C>(groups_.size(), inputs, device,
-                               [&](size_t group, const StepRates& rates) { return coefficients(group, rates); });
+    const auto by_set =
+        device_coefficients<C>(inputs.starts().num_sets(groups_.size()), inputs, device,
+                               [&](size_t set, const StepRates& rates) { return coefficients(set, inputs, rates); });
     for (const auto& [span, arrays] : states) {
       if (arrays.master.numel() > 0) {
-        (device_functions().*rule_.device)(arrays, by_group[static_cast<size_t>(span.optimizer_group)], inputs);
+        (device_functions().*rule_.device)(arrays, by_set[static_cast<size_t>(span.optimizer_group)], inputs);
       }
     }
   }
 
   void step_on_host(const SpanState& state, const StepInputs& inputs) const {
-    const C chosen = coefficients(static_cast<size_t>(state.span.optimizer_group), select_rates(inputs));
+    const C chosen = coefficients(static_cast<size_t>(state.span.optimizer_group), inputs, select_rates(inputs));
     const host::Range all = host_range(state.arrays);
     const float factor = gradient_factor(inputs);
     const auto set = host::best_instruction_set();
@@ -67,12 +75,13 @@ class Elementwise final : public FlatOptimizer {
   }
 
   const std::vector<OptimizerGroup> groups_;
+  const FlatLayout layout_;
   const Rule<C> rule_;
 };
 
 template <class C>
-std::unique_ptr<FlatOptimizer> make(const std::vector<OptimizerGroup>& groups, Rule<C> rule) {
-  return std::make_unique<Elementwise<C>>(groups, std::move(rule));
+std::unique_ptr<FlatOptimizer> make(const std::vector<OptimizerGroup>& groups, FlatLayout layout, Rule<C> rule) {
+  return std::make_unique<Elementwise<C>>(groups, layout, std::move(rule));
 }
 
 void check_nesterov(const config::Optimizer& settings) {
@@ -83,7 +92,7 @@ void check_nesterov(const config::Optimizer& settings) {
                               settings.momentum, settings.dampening));
 }
 
-std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& groups) {
+std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& groups, FlatLayout layout) {
   // If one group's momentum is 0 and another's is not, all groups keep the moment.
   bool has_momentum = false;
   for (const auto& group : groups) {
@@ -91,28 +100,29 @@ std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& group
     has_momentum = has_momentum || group.settings.momentum != 0.0;
   }
   if (!has_momentum)
-    return make<SgdCoefficients>(groups, {{}, sgd_coefficients, host::update_sgd, &DeviceFunctions::sgd});
-  return make<SgdCoefficients>(groups,
+    return make<SgdCoefficients>(groups, layout, {{}, sgd_coefficients, host::update_sgd, &DeviceFunctions::sgd});
+  return make<SgdCoefficients>(groups, layout,
                                {{"momentum"}, sgd_coefficients, host::update_sgd_momentum, &DeviceFunctions::sgd});
 }
 
 }  // namespace
 
-std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups) {
+std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout) {
   DSL_CHECK(!groups.empty(), "an optimizer has at least one group");
   const config::Optimizer& settings = groups.front().settings;
   switch (settings.type) {
     case config::OptimizerType::kSgd:
-      return make_sgd(groups);
+      return make_sgd(groups, layout);
     case config::OptimizerType::kLion:
-      return make<LionCoefficients>(groups,
+      return make<LionCoefficients>(groups, layout,
                                     {{"exp_avg"}, lion_coefficients, host::update_lion, &DeviceFunctions::lion});
     case config::OptimizerType::kAdagrad:
-      return make<AdagradCoefficients>(groups, {{"sum"},
-                                                adagrad_coefficients,
-                                                host::update_adagrad,
-                                                &DeviceFunctions::adagrad,
-                                                settings.initial_accumulator_value});
+      return make<AdagradCoefficients>(groups, layout,
+                                       {{"sum"},
+                                        adagrad_coefficients,
+                                        host::update_adagrad,
+                                        &DeviceFunctions::adagrad,
+                                        settings.initial_accumulator_value});
     case config::OptimizerType::kAdam:
     case config::OptimizerType::kAdamW:
     case config::OptimizerType::kMuon:
@@ -122,11 +132,11 @@ std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup
   }
   if (settings.amsgrad) {
     return make<AdamCoefficients>(
-        groups,
+        groups, layout,
         {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adam_coefficients, host::update_amsgrad, &DeviceFunctions::adam});
   }
   return make<AdamCoefficients>(
-      groups, {{"exp_avg", "exp_avg_sq"}, adam_coefficients, host::update_adam, &DeviceFunctions::adam});
+      groups, layout, {{"exp_avg", "exp_avg_sq"}, adam_coefficients, host::update_adam, &DeviceFunctions::adam});
 }
 
 }  // namespace dslaunch::runtime::optim

@@ -13,7 +13,7 @@ std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups
     case config::OptimizerType::kMuon:
       return make_muon(groups, layout);
     default:
-      return make_elementwise(groups.groups);
+      return make_elementwise(groups.groups, layout);
   }
 }
 

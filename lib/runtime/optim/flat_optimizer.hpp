@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/optim/moment_starts.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/optim/step_rates.hpp"
 #include "runtime/state/state_arrays.hpp"
@@ -32,10 +33,16 @@ namespace dslaunch::runtime::optim {
 struct StepInputs {
   std::vector<StepRates> rates;  // one, or with applied_steps at least one
   at::Tensor applied_steps;      // 0-dim int64 on the arrays' device, this step not counted; undefined: uses rates[0]
-  at::Tensor gradient_factor;    // 0-dim fp32 on the arrays' device (averaging, clipping); undefined: 1
-  at::Tensor skip;  // 0-dim fp32 on the arrays' device; undefined or 0: an ordinary step; otherwise nothing
-                    // is written: neither master nor moments nor the low-precision copy. The same on all
-                    // ranks.
+  std::shared_ptr<const MomentStarts> moment_starts;  // null: all at 0 applied steps
+  at::Tensor gradient_factor;  // 0-dim fp32 on the arrays' device (averaging, clipping); undefined: 1
+  at::Tensor skip;             // 0-dim fp32 on the arrays' device; undefined or 0: an ordinary step; otherwise nothing
+                               // is written: neither master nor moments nor the low-precision copy. The same on all
+                               // ranks.
+
+  const MomentStarts& starts() const {
+    static const MomentStarts kAtZero;
+    return moment_starts ? *moment_starts : kAtZero;
+  }
 };
 
 // How the flat parameters lie on the ranks, for optimizers that need whole parameters. Must outlive the optimizers.
@@ -53,10 +60,11 @@ class FlatOptimizer {
   // The value of a moment before the first step.
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
   // One step over spans whose arrays are all on one device. Writes masters, moments and low-precision copies.
-  // Element-wise optimizers take any part of a rank's spans in any order, and ignore where the spans lie. LAMB and Muon
-  // take all spans of this rank in one call, which all ranks of the layout make together. Gradients are fp32; on the
-  // host element-wise optimizers read bf16 and fp16 too, with the same result as from the gradient widened to fp32.
-  // Throws InternalError for tensors that do not match, UserError 69 for CUDA tensors without the CUDA module.
+  // Element-wise optimizers take any part of a rank's spans in any order; only where moments began at different steps
+  // does it matter where the spans lie. LAMB and Muon take all spans of this rank in one call, which all ranks of the
+  // layout make together. Gradients are fp32; on the host element-wise optimizers read bf16 and fp16 too, with the same
+  // result as from the gradient widened to fp32. Throws InternalError for tensors that do not match, UserError 69 for
+  // CUDA tensors without the CUDA module.
   virtual void step(std::span<const SpanState> states, const StepInputs& inputs) const = 0;
 };
 

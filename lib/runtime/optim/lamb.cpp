@@ -67,24 +67,27 @@ class Lamb final : public FlatOptimizer {
     const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
     for (const auto& state : states) check_state(state, device, groups_.size(), 2);
-    const std::vector<ParameterPart> parts = parts_of(states);
+    const std::vector<ParameterPart> parts = parts_of(states, inputs);
     if (device.is_cuda()) return step_on_device(parts, inputs, device);
     if (!is_skipped(inputs)) step_on_host(parts, inputs);
   }
 
  private:
-  std::vector<ParameterPart> parts_of(std::span<const SpanState> states) const {
+  std::vector<ParameterPart> parts_of(std::span<const SpanState> states, const StepInputs& inputs) const {
     std::vector<ParameterPart> parts;
     for (const auto& [span, arrays] : states) {
       for (const auto& piece : pieces_in(layout_.groups->at(static_cast<size_t>(span.flat_group)), span.range)) {
-        parts.push_back({narrow(arrays, piece.offset, piece.count), span.optimizer_group, piece.parameter});
+        const int set = inputs.starts().set_of(piece.parameter, span.optimizer_group, groups_.size());
+        parts.push_back({narrow(arrays, piece.offset, piece.count), set, piece.parameter});
       }
     }
     return parts;
   }
 
-  LambCoefficients coefficients(size_t group, const StepRates& rates) const {
-    return lamb_coefficients(groups_[group].settings, rates.of_group(group), rates.step);
+  LambCoefficients coefficients(size_t set, const StepInputs& inputs, const StepRates& rates) const {
+    const size_t group = MomentStarts::group_of_set(set, groups_.size());
+    return lamb_coefficients(groups_[group].settings, rates.of_group(group),
+                             inputs.starts().step_of_set(set, groups_.size(), rates.step));
   }
 
   // fp64 [ranks, parameters, 2] from this rank's [parameters, 2]; on a device it is only enqueued.
@@ -101,22 +104,23 @@ class Lamb final : public FlatOptimizer {
   void step_on_host(const std::vector<ParameterPart>& parts, const StepInputs& inputs) const {
     const StepRates& rates = select_rates(inputs);
     const float factor = gradient_factor(inputs);
-    std::vector<LambCoefficients> by_group;
-    for (size_t group = 0; group < groups_.size(); ++group) by_group.push_back(coefficients(group, rates));
+    std::vector<LambCoefficients> by_set;
+    for (size_t set = 0; set < inputs.starts().num_sets(groups_.size()); ++set) {
+      by_set.push_back(coefficients(set, inputs, rates));
+    }
 
     at::Tensor own = at::zeros({num_parameters(), 2}, at::kDouble);
     auto* sums = static_cast<host::LambSums*>(own.mutable_data_ptr());
     for (const auto& part : parts) {
       StateArrays arrays = part.arrays;
       arrays.gradient = arrays.gradient.to(at::kFloat);
-      sums[part.parameter] =
-          first_pass(host_range(arrays), by_group[static_cast<size_t>(part.optimizer_group)], factor);
+      sums[part.parameter] = first_pass(host_range(arrays), by_set[static_cast<size_t>(part.coefficients)], factor);
     }
     const at::Tensor total = of_all_ranks(own).sum(0);
     const auto* totals = static_cast<const host::LambSums*>(total.const_data_ptr());
     const auto set = host::best_instruction_set();
     for (const auto& part : parts) {
-      const LambCoefficients& c = by_group[static_cast<size_t>(part.optimizer_group)];
+      const LambCoefficients& c = by_set[static_cast<size_t>(part.coefficients)];
       const float ratio = ratio_of(totals[part.parameter], c);
       const host::Range all = host_range(part.arrays);
       parallel_ranges(all.count, kGrain, [&](int64_t begin, int64_t end) {
@@ -126,14 +130,13 @@ class Lamb final : public FlatOptimizer {
   }
 
   void step_on_device(const std::vector<ParameterPart>& parts, const StepInputs& inputs, at::Device device) const {
-    const auto by_group = device_coefficients<LambCoefficients>(
-        groups_.size(), inputs, device,
-        [&](size_t group, const StepRates& rates) { return coefficients(group, rates); });
-    const at::Tensor sums =
-        device_functions().lamb_moments(parts, num_parameters(), by_group, inputs, device, on_device);
-    const at::Tensor ratios = device_functions().lamb_ratios(of_all_ranks(sums), by_group[0].value);
+    const auto by_set = device_coefficients<LambCoefficients>(
+        inputs.starts().num_sets(groups_.size()), inputs, device,
+        [&](size_t set, const StepRates& rates) { return coefficients(set, inputs, rates); });
+    const at::Tensor sums = device_functions().lamb_moments(parts, num_parameters(), by_set, inputs, device, on_device);
+    const at::Tensor ratios = device_functions().lamb_ratios(of_all_ranks(sums), by_set[0].value);
     for (const auto& part : parts) {
-      device_functions().lamb(part, by_group[static_cast<size_t>(part.optimizer_group)], ratios, inputs);
+      device_functions().lamb(part, by_set[static_cast<size_t>(part.coefficients)], ratios, inputs);
     }
   }
 

@@ -31,7 +31,7 @@ struct MuonCoefficients {
 class Muon final : public FlatOptimizer {
  public:
   Muon(const OptimizerGroups& groups, FlatLayout layout)
-      : groups_(groups), layout_(layout), adam_(make_elementwise(groups.groups)) {
+      : groups_(groups), layout_(layout), adam_(make_elementwise(groups.groups, layout)) {
     DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Muon needs the layout of the parameters");
   }
 

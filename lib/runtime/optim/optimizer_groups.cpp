@@ -90,6 +90,11 @@ bool matches_pattern(const std::string& pattern, const ParameterInfo& parameter)
   return matches(parameter.name) || std::any_of(parameter.aliases.begin(), parameter.aliases.end(), matches);
 }
 
+int default_group_of(const config::Optimizer& settings) {
+  const size_t num_rules = settings.groups.size() + (settings.no_decay.empty() ? 0 : 1);
+  return static_cast<int>(settings.type == config::OptimizerType::kMuon ? 2 * num_rules : num_rules);
+}
+
 OptimizerGroups plan_optimizer_groups(const config::Optimizer& settings, const ParameterTable& table) {
   const bool muon = settings.type == config::OptimizerType::kMuon;
   const std::vector<Rule> rules = rules_of(settings, table);
@@ -102,7 +107,7 @@ OptimizerGroups plan_optimizer_groups(const config::Optimizer& settings, const P
     out.groups.push_back({name, of_group, false});
   };
   for (const Rule& rule : rules) add(rule.name, with_group(settings, rule.group));
-  out.default_group = static_cast<int>(out.groups.size());
+  out.default_group = default_group_of(settings);
   add("default", settings);
 
   for (const auto& parameter : table.parameters) {

@@ -26,6 +26,9 @@ struct OptimizerGroups {
 // otherwise), then the rest. Throws UserError 65 for a pattern that matches no parameter, with the most similar names.
 OptimizerGroups plan_optimizer_groups(const config::Optimizer& settings, const ParameterTable& table);
 
+// OptimizerGroups::default_group, which does not depend on the model.
+int default_group_of(const config::Optimizer& settings);
+
 // Whether a pattern of the config matches this parameter: "ndim<2" and similar by its dims, everything else as a shell
 // pattern (*, ?, [...]; a * also matches dots) over the whole name or one of its aliases.
 bool matches_pattern(const std::string& pattern, const ParameterInfo& parameter);

@@ -23,25 +23,25 @@ float gradient_factor(const StepInputs& inputs);
 const StepRates& select_rates(const StepInputs& inputs);
 host::Range host_range(const StateArrays& arrays);
 
-// By optimizer group; `coefficients_of(group, rates)`. One asynchronous copy to the device for all of them; LibTorch
-// keeps the pinned memory until the copy is done.
+// By set of coefficients (moment_starts.hpp); `coefficients_of(set, rates)`. One asynchronous copy to the device for
+// all of them; LibTorch keeps the pinned memory until the copy is done.
 template <class Coefficients, class Make>
-std::vector<DeviceCoefficients<Coefficients>> device_coefficients(size_t num_groups, const StepInputs& inputs,
+std::vector<DeviceCoefficients<Coefficients>> device_coefficients(size_t num_sets, const StepInputs& inputs,
                                                                   at::Device device, const Make& coefficients_of) {
   std::vector<DeviceCoefficients<Coefficients>> out;
   const int64_t base = inputs.rates[0].step - 1;
-  for (size_t group = 0; group < num_groups; ++group) {
-    out.push_back({.value = coefficients_of(group, inputs.rates[0]), .base = base});
+  for (size_t set = 0; set < num_sets; ++set) {
+    out.push_back({.value = coefficients_of(set, inputs.rates[0]), .base = base});
   }
   if (!inputs.applied_steps.defined()) return out;
   const auto rows_bytes = static_cast<int64_t>(inputs.rates.size() * sizeof(Coefficients));
-  at::Tensor rows = host_memory_for(device, {static_cast<int64_t>(num_groups), rows_bytes}, at::kByte);
+  at::Tensor rows = host_memory_for(device, {static_cast<int64_t>(num_sets), rows_bytes}, at::kByte);
   auto* row = static_cast<Coefficients*>(rows.mutable_data_ptr());
-  for (size_t group = 0; group < num_groups; ++group) {
-    for (const StepRates& rates : inputs.rates) *row++ = coefficients_of(group, rates);
+  for (size_t set = 0; set < num_sets; ++set) {
+    for (const StepRates& rates : inputs.rates) *row++ = coefficients_of(set, rates);
   }
   const at::Tensor table = rows.to(device, /*non_blocking=*/true);
-  for (size_t group = 0; group < num_groups; ++group) out[group].table = table.select(0, static_cast<int64_t>(group));
+  for (size_t set = 0; set < num_sets; ++set) out[set].table = table.select(0, static_cast<int64_t>(set));
   return out;
 }
 

@@ -312,6 +312,11 @@ CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   out.config = options_.resolved_config;
   out.job = options_.job;
   out.parameters = options_.whole_model.empty() ? setup::saved_tensors_of(model_) : options_.whole_model;
+  for (auto& tensor : out.parameters) {
+    if (const auto start = moment_starts_.find(tensor.name); start != moment_starts_.end()) {
+      tensor.moments_since = start->second;
+    }
+  }
   return out;
 }
 

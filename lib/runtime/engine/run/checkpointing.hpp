@@ -99,6 +99,8 @@ class Checkpointing : private step::EngineObserver {
 
   void resize_buffers(RestoreSource& source);
   void load(RestoreSource& source, const config::CheckpointLoad& load_options);
+  std::map<std::string, int64_t> find_moment_starts(const CheckpointMetadata& saved,
+                                                    const config::CheckpointLoad& load_options) const;
   void restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options, const NameMatch& match);
   const at::Tensor& read_frozen(RestoreSource& source, const step::FrozenPart& part);
   void restore_frozen(RestoreSource& source, const NameMatch& match);
@@ -122,6 +124,8 @@ class Checkpointing : private step::EngineObserver {
   // Values loaded from a checkpoint of the frozen parameters that this rank saves again: keyed by parameter and first
   // element, 1-D, on the host, in the model's own dtype.
   std::map<std::pair<int, int64_t>, at::Tensor> loaded_frozen_;
+  // Of trained parameters whose moments began after others', by name: SavedTensor::moments_since.
+  std::map<std::string, int64_t> moment_starts_;
   std::string skeleton_;    // written by this process: the run directory may hold another model's
   int64_t last_step_ = -1;  // the last step passed to the writer
   std::string next_best_;   // what the next save writes as `best`; empty: nothing

@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/engine/run/checkpointing.hpp"
+#include "runtime/engine/run/resume_changes.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
@@ -21,6 +22,10 @@ using Names = std::set<std::string>;
 
 Names names_missing_in_checkpoint(const NameMatch& match) {
   return {match.only_model.begin(), match.only_model.end()};
+}
+
+bool has_fresh_moments(const config::CheckpointLoad& load_options) {
+  return load_options.weights_only || !load_options.optimizer_states;
 }
 
 }  // namespace
@@ -87,6 +92,7 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& lo
     throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
   }
   loaded_frozen_.clear();
+  moment_starts_ = find_moment_starts(source.metadata(), load_options);
   restore_engine(source, load_options, match);
   restore_frozen(source, match);
   restore_buffers(source, match);
@@ -95,11 +101,29 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& lo
     restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
+// A parameter that the checkpoint does not hold as trained begins its own steps now.
+std::map<std::string, int64_t> Checkpointing::find_moment_starts(const CheckpointMetadata& saved,
+                                                                 const config::CheckpointLoad& load_options) const {
+  std::map<std::string, int64_t> out;
+  if (has_fresh_moments(load_options)) return out;
+  std::map<std::string, int64_t> trained;
+  for (const auto& tensor : saved.parameters) {
+    if (tensor.trainable) trained[tensor.name] = tensor.moments_since;
+  }
+  const int64_t now = applied_steps(saved);
+  for (const auto& tensor : metadata({}).parameters) {
+    if (!tensor.trainable) continue;
+    const auto found = trained.find(tensor.name);
+    if (const int64_t start = found != trained.end() ? found->second : now; start != 0) out[tensor.name] = start;
+  }
+  return out;
+}
+
 // State that the checkpoint lacks starts as in a new run. A parameter may have been trained before and be frozen now,
 // or vice versa; then there are no moments.
 void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& load_options,
                                    const NameMatch& match) {
-  const bool fresh_moments = load_options.weights_only || !load_options.optimizer_states;
+  const bool fresh_moments = has_fresh_moments(load_options);
   const Names absent = names_missing_in_checkpoint(match);
   const auto initial = setup::initial_values(model_, options_.init, options_.model_path);
   std::map<std::string, int> indices;
@@ -114,19 +138,25 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
       initial(index, begin, out);
     } else if (!model_.facts.table.parameters[index].trainable) {
       out.copy_(read_frozen(source, {index, begin, out.numel()}));
-    } else if (absent.count(parameter) || (!is_weight && (fresh_moments || !saved->trainable))) {
-      out.zero_();
+    } else if (!is_weight && (fresh_moments || absent.count(parameter) || !saved->trainable)) {
+      return false;
     } else {
       source.read_into(parameter, is_weight ? weight_state(*saved) : state, begin, out);
     }
+    return true;
   };
   const auto& saved = source.metadata();
   const auto barrier = [&] { source.barrier(); };
   if (load_options.weights_only) {
-    engine_.restore(0, {}, true, read, barrier);
-  } else {
-    engine_.restore(saved.step, saved.scalars, fresh_moments, read, barrier);
+    engine_.restore({.fresh_moments = true}, read, barrier);
+    return;
   }
+  step::RestoredCounters counters{saved.step, saved.scalars, fresh_moments, {}};
+  for (const auto& parameter : model_.facts.table.parameters) {
+    const auto start = moment_starts_.find(parameter.name);
+    counters.moment_starts.push_back(start == moment_starts_.end() ? 0 : start->second);
+  }
+  engine_.restore(counters, read, barrier);
 }
 
 const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const step::FrozenPart& part) {
@@ -173,6 +203,9 @@ void Checkpointing::report_loaded(const Restored& restored, const config::Checkp
   }
   log::info("resumed from {} (step {}){}", restored.path, restored.metadata.step,
             load_options.optimizer_states ? "" : ", with fresh moments");
+  for (const auto& change : describe_changes(restored.metadata, metadata({}), load_options.optimizer_states)) {
+    change.is_warning ? log::warning("{}", change.text) : log::info("{}", change.text);
+  }
 }
 
 }  // namespace dslaunch::runtime::engine::run

@@ -74,6 +74,14 @@ struct OwnedState {
   at::Tensor read_all() const { return read(0, count); }
 };
 
+// What a checkpoint says of the steps before it.
+struct RestoredCounters {
+  int64_t steps_done = 0;
+  std::map<std::string, double> scalars = {};  // may lack entries (a checkpoint of an older version)
+  bool fresh_moments = false;                  // bias correction starts from zero while the schedule continues
+  std::vector<int64_t> moment_starts = {};     // by parameter (optim/moment_starts.hpp); empty: all 0
+};
+
 // A part of a frozen parameter that this rank holds at stage 3.
 struct FrozenPart {
   int parameter = 0;
@@ -117,17 +125,15 @@ class Engine {
   // The largest number of moments in any optimizer group.
   int64_t num_moments() const;
   // Call after writing masters and moments, in memory, through owned_state(): recomputes the parameters from the
-  // masters and takes counters and loss scale from another engine's steps_done() and scalars().
-  void load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars);
+  // masters and takes counters and loss scale from another engine.
+  void load_state_from(const Engine& other);
   // The parameters and gradients of the model's units; use outside a step, and not during an evaluation. Collective.
   UnitParameters& unit_parameters();
-  // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
-  // may lack entries (a checkpoint of an older version). With `fresh_moments` bias correction starts from zero while
-  // the schedule continues. `barrier`: see FlatParameters::load().
+  // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state), or returns
+  // false for a moment that is to start as in a new run. `barrier`: see FlatParameters::load().
   using ReadState =
-      std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
-  void restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-               const ReadState& read, const std::function<void()>& barrier);
+      std::function<bool(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
+  void restore(const RestoredCounters& counters, const ReadState& read, const std::function<void()>& barrier);
   // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;
   // Whether steps are replayed from a CUDA graph ("graph_harvesting"); the failure says why not.

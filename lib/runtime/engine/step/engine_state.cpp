@@ -93,8 +93,9 @@ int64_t Engine::num_moments() const {
   return static_cast<int64_t>(most);
 }
 
-void Engine::load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars) {
-  set_counters(steps_done, scalars, /*fresh_moments=*/false);
+void Engine::load_state_from(const Engine& other) {
+  set_counters(other.steps_done(), other.scalars(), /*fresh_moments=*/false);
+  rates_.set_moment_starts(other.rates_.moment_starts());
   for (auto& [span, arrays] : parameters_->state()) {
     round_to_parameters(arrays);
   }
@@ -118,9 +119,9 @@ void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scal
   loss_scaling_.restore(scalars, steps_done);
 }
 
-void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-                     const ReadState& read, const std::function<void()>& barrier) {
-  set_counters(steps_done, scalars, fresh_moments);
+void Engine::restore(const RestoredCounters& counters, const ReadState& read, const std::function<void()>& barrier) {
+  set_counters(counters.steps_done, counters.scalars, counters.fresh_moments);
+  rates_.set_moment_starts(std::make_shared<optim::MomentStarts>(counters.moment_starts));
   if (host_updates_) host_updates_->finish();
   const auto& table = model_.facts.table;
   parameters_->load([&](int parameter, int64_t begin,
@@ -132,7 +133,9 @@ void Engine::restore(int64_t steps_done, const std::map<std::string, double>& sc
       for (size_t m = 0; m < num_moments_of(arrays); ++m) {
         for (int64_t done = 0; done < piece.count; done += kMomentChunk) {
           const at::Tensor values = at::empty({std::min(kMomentChunk, piece.count - done)}, at::kFloat);
-          read(table.parameters[piece.parameter].name, moments[m], piece.begin + done, values);
+          if (!read(table.parameters[piece.parameter].name, moments[m], piece.begin + done, values)) {
+            values.fill_(optimizer_->initial_moment(span.optimizer_group, m));
+          }
           set_moment(arrays, m, piece.offset + done, values);
         }
       }

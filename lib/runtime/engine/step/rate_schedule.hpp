@@ -1,6 +1,10 @@
 // The learning rates of a run's steps by the number of applied steps. One thread.
 #pragma once
+#include <memory>
+#include <utility>
+
 #include "runtime/optim/learning_rate.hpp"
+#include "runtime/optim/moment_starts.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -22,11 +26,16 @@ class RateSchedule {
   int64_t offset() const { return offset_; }
   void set_offset(int64_t steps) { offset_ = steps; }
 
+  // When the moments of parameters began, of which each counts its own steps.
+  const std::shared_ptr<const optim::MomentStarts>& moment_starts() const { return moment_starts_; }
+  void set_moment_starts(std::shared_ptr<const optim::MomentStarts> starts) { moment_starts_ = std::move(starts); }
+
  private:
   const config::Scheduler& scheduler_;
   const optim::OptimizerGroups& groups_;
   const int64_t total_steps_;
   int64_t offset_ = 0;
+  std::shared_ptr<const optim::MomentStarts> moment_starts_;  // null: all at 0 applied steps
 };
 
 }  // namespace dslaunch::runtime::engine::step

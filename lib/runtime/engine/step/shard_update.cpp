@@ -61,10 +61,11 @@ void ShardUpdate::expect_early(const at::Tensor& factor, const at::Tensor& loss)
 
 // The update of a run's last step may still be running when this object is destroyed; the optimizer outlives it.
 offload::HostUpdates::Update ShardUpdate::update_on_host(const optim::StepInputs& step_inputs) const {
-  return [&optimizer = optimizer_, rates = step_inputs.rates](std::span<const SpanState> states,
-                                                              const offload::UpdateScalars& on_host) {
+  return [&optimizer = optimizer_, rates = step_inputs.rates, starts = step_inputs.moment_starts](
+             std::span<const SpanState> states, const offload::UpdateScalars& on_host) {
     optimizer.step(states, {.rates = rates,
                             .applied_steps = on_host.applied_steps,
+                            .moment_starts = starts,
                             .gradient_factor = on_host.gradient_factor,
                             .skip = on_host.skip});
   };
@@ -73,8 +74,10 @@ offload::HostUpdates::Update ShardUpdate::update_on_host(const optim::StepInputs
 // With a loss scale the host may not know yet whether its last steps were skipped, so the device selects the learning
 // rates by its own count of applied steps.
 optim::StepInputs ShardUpdate::inputs(const Verdict& verdict) const {
-  optim::StepInputs out{
-      .applied_steps = verdict.applied_steps, .gradient_factor = verdict.gradient_factor, .skip = verdict.skip};
+  optim::StepInputs out{.applied_steps = verdict.applied_steps,
+                        .moment_starts = rates_.moment_starts(),
+                        .gradient_factor = verdict.gradient_factor,
+                        .skip = verdict.skip};
   const int64_t applied = loss_scaling_.known_applied_steps();
   for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more) {
     out.rates.push_back(rates_.after(applied + more));

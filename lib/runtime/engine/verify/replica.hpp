@@ -50,7 +50,7 @@ class Replica : private step::EngineObserver {
   };
   State state();
   // Call after writing the run's values to those of state(): the replica then has the state of `run`.
-  void load_state(const step::Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
+  void load_state(const step::Engine& run) { engine_->load_state_from(run); }
 
   // For a frozen parameter that no rank of the run holds whole.
   void set_frozen(int parameter, const at::Tensor& value) { model_->tensors.set_frozen_value(parameter, value); }

@@ -88,7 +88,7 @@ kernels::LambArguments lamb_arguments(const ParameterPart& part,
 }
 
 at::Tensor lamb_moments(std::span<const ParameterPart> parts, int64_t num_parameters,
-                        std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
+                        std::span<const DeviceCoefficients<LambCoefficients>> by_set, const StepInputs& inputs,
                         at::Device device, DeviceFunctions::NumbersOnDevice on_device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto doubles = at::TensorOptions().dtype(at::kDouble).device(device);
@@ -105,7 +105,7 @@ at::Tensor lamb_moments(std::span<const ParameterPart> parts, int64_t num_parame
   auto* const first = static_cast<kernels::LambSums*>(partials.mutable_data_ptr());
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor& master = parts[i].arrays.master;
-    const auto arguments = lamb_arguments(parts[i], by_group[static_cast<size_t>(parts[i].optimizer_group)], inputs);
+    const auto arguments = lamb_arguments(parts[i], by_set[static_cast<size_t>(parts[i].coefficients)], inputs);
     check_launch(kernels::launch_lamb_moments(arguments, first + (i == 0 ? 0 : ends[i - 1]), stream_of(master)),
                  "lamb_moments", master);
   }

@@ -232,6 +232,47 @@ TEST_CASE("a model with other parameters loads what both have", "[runtime][engin
   expect_error(ExitCode::kBadInput, {"head", "(5, 4)"}, [&] { test::run_job(resumed(wide, checkpoint_of(saved, 2))); });
 }
 
+TEST_CASE("a parameter that is unfrozen when a run resumes counts its own steps, as in LibTorch",
+          "[runtime][engine][trainer]") {
+  const JobFiles files(test::make_mixed_net());
+  const json rates{{"optimizer", {{"params", {{"eps", 1e-8}, {"lr", 0.01}}}}}};
+  auto thawed_net = test::make_mixed_net();
+  thawed_net.attr("frozen").toTensor().set_requires_grad(true);
+  thawed_net.save(files.folder / "thawed.pt");
+
+  auto parameters = test::plain_parameters(test::make_mixed_net());
+  const auto loss = [&](const at::Tensor& x, const at::Tensor& y) {
+    return at::mse_loss(test::plain_mixed_net(parameters, x), y);
+  };
+  torch::optim::AdamW adam(test::trainable(parameters),
+                           torch::optim::AdamWOptions(0.01).betas({0.8, 0.95}).eps(1e-8).weight_decay(0.1));
+  for (int64_t step = 0; step < 8; ++step) {
+    if (step == 4) {
+      parameters.at("frozen").set_requires_grad(true);
+      adam.add_param_group(torch::optim::OptimizerParamGroup({parameters.at("frozen")}));
+    }
+    test::plain_step(adam, test::trainable(parameters), loss, files.micro_batches(step % 5, 12), 0);
+  }
+
+  const auto saved = run_of(files, "saved", 2, 4, test::with(stage(1), rates));
+  test::run_job(saved);
+  int number = 0;
+  for (const auto& layout : {stage(0), stage(3), offloaded_stage(2)}) {
+    INFO(layout);
+    auto thawed = run_of(files, fmt::format("thawed{}", number++).c_str(), 2, 6, test::with(layout, rates));
+    thawed.model = files.folder / "thawed.pt";
+    test::run_job(resumed(thawed, checkpoint_of(saved, 4)));
+    auto rest = thawed.with_changes({{"train", {{"steps", 8}}}});  // the checkpoint in between keeps the count
+    rest.ranks = 1;
+    test::run_job(resumed(rest, "auto"));
+    const auto states = test::states_of(checkpoint_of(rest, 8));
+    for (const auto& [name, value] : parameters) {
+      INFO(name);
+      CHECK(is_close(states.at({name, "master"}), value));
+    }
+  }
+}
+
 TEST_CASE("a run that is asked to stop saves, and resumes by itself", "[runtime][engine][trainer]") {
   const int zero = GENERATE(0, 3);
   const JobFiles files(test::make_mixed_net());
