@@ -46,6 +46,19 @@ std::optional<int64_t> step_of_complete(const fs::path& checkpoint) {
   return step;
 }
 
+bool is_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "manifest.json", ignored);
+}
+
+// The checkpoint that a file of the directory names in its first word; empty: the file is missing, or the checkpoint.
+std::string named_in(const fs::path& directory, const char* file) {
+  const std::string text = read_plain_file((directory / file).string()).bytes;
+  const std::string name = text.substr(0, text.find_first_of(" \t\r\n"));
+  if (!name.starts_with("step_") || name.find('/') != name.npos) return {};
+  return is_checkpoint(directory / name) ? (directory / name).string() : std::string();
+}
+
 }  // namespace
 
 std::string checkpoints_of_run(const std::string& run_dir) {
@@ -57,12 +70,23 @@ std::string checkpoints_of_run(const std::string& run_dir) {
 }
 
 std::string best_checkpoint(const std::string& directory) {
-  const std::string text = read_plain_file((fs::path(directory) / "best").string()).bytes;
-  const std::string name = text.substr(0, text.find_first_of(" \t\r\n"));
-  std::error_code ignored;
-  if (!name.starts_with("step_") || name.find('/') != name.npos) return {};
-  const fs::path checkpoint = fs::path(directory) / name;
-  return fs::exists(checkpoint / "manifest.json", ignored) ? checkpoint.string() : std::string();
+  return named_in(directory, "best");
+}
+
+std::string newest_checkpoint(const std::string& path) {
+  const fs::path given = fs::path(path).filename() == "latest" ? fs::path(path).parent_path() : fs::path(path);
+  if (is_checkpoint(given)) return given.string();
+  const std::string of_run = checkpoints_of_run(given.string());
+  const fs::path directory = of_run.empty() ? given : fs::path(of_run);
+  std::string newest = named_in(directory, "latest");
+  if (!newest.empty()) return newest;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();  // zeros fill the number, so names order as steps do
+    const bool is_whole = name.starts_with("step_") && name.find('.') == name.npos && is_checkpoint(at->path());
+    if (is_whole && at->path().string() > newest) newest = at->path().string();
+  }
+  return newest;
 }
 
 std::optional<int64_t> newest_run_checkpoint(const std::string& run_dir) {

@@ -21,4 +21,8 @@ std::string best_checkpoint(const std::string& directory);
 // one, as far as this host sees. Empty: the run has saved nothing.
 std::optional<int64_t> newest_run_checkpoint(const std::string& run_dir);
 
+// The newest checkpoint that has a manifest, as `latest` names it, in a directory of checkpoints or of a run; a
+// checkpoint itself. Empty: this host sees none.
+std::string newest_checkpoint(const std::string& path);
+
 }  // namespace dslaunch

@@ -256,6 +256,20 @@ class Programs(OracleTest):
             self.assertIn(word, auto.text)
 
 
+    def test_a_run_that_resumes_on_other_ranks_keeps_its_global_batch(self):
+        config = base_config("mlp", train_micro_batch_size_per_gpu=6, checkpoint={"interval": 4})
+        del config["train_batch_size"]
+        model, data = self.env.model("mlp"), self.env.data("mlp")
+        whole, folder = self.env.train(model, data, config, 2, 8)
+        for ranks in (1, 3):
+            to = self.env.run_dir()
+            outcome = self.env.run(model, data, config, to, ranks, 8,
+                                   ["--resume", os.path.join(folder, "checkpoints/step_00000004")])
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertIn("global batch of 12 is kept", outcome.text)
+            self.assert_close(whole[4:], harness.read_metrics(to))
+
+
 class Stopped(OracleTest):
     def test_a_stop_that_saves_nothing_is_not_told_as_saved(self):
         config = base_config("mlp", checkpoint={"on_interrupt": False})

@@ -22,6 +22,7 @@
 #include "config/load.hpp"
 #include "launch/agent/preflight.hpp"
 #include "launch/commands/continue_line.hpp"
+#include "launch/commands/continued_run.hpp"
 #include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
 #include "launch/commands/run_start.hpp"
@@ -194,6 +195,7 @@ class TrainPlanner final : public JobPlanner {
   void go_on();
   void load_config_for(LaunchPlan& plan, int restart);
   void split_anew(int data_ranks);
+  void keep_settings(const LaunchPlan& plan, int restart);
   void prepare_for_other_machines(LaunchPlan& plan) const;
 
   struct FirstBatch {
@@ -203,8 +205,8 @@ class TrainPlanner final : public JobPlanner {
   RunOptions run_;
   std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
   FirstBatch batch_;
-  std::optional<int64_t> steps_;    // of the whole run, where the config says so
-  bool may_end_early_ = false;      // train.early_stopping
+  std::optional<int64_t> steps_;  // of the whole run, where the config says so
+  bool may_end_early_ = false;    // train.early_stopping
   int stages_ = 1;                  // the model is cut into as many, however many hosts are left
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
@@ -224,6 +226,7 @@ LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   plan.run_dir = absolute_path(run_.launch.run_dir);
   if (run_.launch.name.empty()) run_.launch.name = name_of_run();
   plan.name = run_.launch.name;
+  keep_settings(plan, restart);
   plan.output.live = has_live_line(run_);
   plan.append_logs = run_.flags.has("--resume");
   if (restart == 0) check_run_dir(plan.run_dir, earlier_run(run_));
@@ -351,16 +354,37 @@ void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
   }
 }
 
+// From the checkpoint with which the job begins; in a restart, from what the first attempt recorded.
+void TrainPlanner::keep_settings(const LaunchPlan& plan, int restart) {
+  const std::string resume = run_.flags.text("--resume");
+  if (resume.empty() || run_.flags.has("--eval_only")) return;
+  const auto loaded = load_config(run_, plan.world_size());
+  if (resume != "auto" && loaded.config.checkpoint.load.weights_only) return;
+  const auto& elsewhere = loaded.config.checkpoint.dir;
+  const std::string own = elsewhere.empty() ? plan.run_dir : elsewhere;
+  const std::string recorded = restart > 0 ? read_plain_file(plan.run_dir + "/" + kResolvedConfigName).bytes
+                                           : config_of_checkpoint(resume == "auto" ? own : resume);
+  const auto kept = settings_to_keep(recorded, loaded);
+  if (kept.sets.empty()) return;
+  run_.sets.insert(run_.sets.end(), kept.sets.begin(), kept.sets.end());
+  const auto batch = load_config(run_, plan.world_size()).config.batch;
+  batch_ = {batch.train_batch, batch.micro_batch, plan.mesh.data};
+  for (const auto& line : kept.lines) log::info("{}", line);
+}
+
 void TrainPlanner::split_anew(int data_ranks) {
   auto split = split_batch(batch_.global, batch_.micro, data_ranks);
   if (!split) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the global batch of {} is not divisible among {} data ranks (it was among {})",
-                                batch_.global, data_ranks, batch_.data_ranks));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("the global batch of {} is not divisible among {} data ranks (it was among {}): restart on "
+                    "a number of ranks that divides it, or resume with --set train_batch_size=N",
+                    batch_.global, data_ranks, batch_.data_ranks));
   }
   run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));
   run_.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
   run_.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
+  batch_.data_ranks = data_ranks;
   log::info("the global batch of {} is now micro batch {} x accumulation {} x {} data ranks", batch_.global,
             split->micro_batch, split->accumulation, data_ranks);
 }

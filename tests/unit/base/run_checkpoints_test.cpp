@@ -77,3 +77,20 @@ TEST_CASE("a run continues from its newest complete checkpoint, or from the one 
   run.write("checkpoints/latest", "step_00000004\n");
   CHECK(newest_run_checkpoint(run.path()) == 3);
 }
+
+TEST_CASE("the newest checkpoint is the one that latest names, or the last that has a manifest",
+          "[base][run_checkpoints]") {
+  const test::TempDir run;
+  for (const char* name : {"step_00000010", "step_00000020", "step_00000030", "step_00000040.tmp"}) {
+    fs::create_directories(run / ("checkpoints/" + std::string(name)));
+    if (std::string(name) != "step_00000030") run.write(std::string("checkpoints/") + name + "/manifest.json", "{}");
+  }
+  const std::string step = run / "checkpoints/step_000000";
+  CHECK(newest_checkpoint(run.path()) == step + "20");
+  run.write("checkpoints/latest", "step_00000010\n");
+  CHECK(newest_checkpoint(run / "checkpoints") == step + "10");
+  CHECK(newest_checkpoint(step + "20") == step + "20");
+  run.write("checkpoints/latest", "step_00000030\n");  // it is gone
+  CHECK(newest_checkpoint(run / "checkpoints/latest") == step + "20");
+  CHECK(newest_checkpoint(run / "nowhere").empty());
+}

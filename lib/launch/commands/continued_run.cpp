@@ -1,0 +1,73 @@
+#include "launch/commands/continued_run.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+#include "base/run_checkpoints.hpp"
+#include "base/small_file.hpp"
+#include "launch/supervisor/restart.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxManifestBytes = size_t{512} << 20;
+const std::string kBatch = "train_batch_size";
+
+Json parse(const std::string& text) {
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+int64_t count_in(const Json& json, const char* pointer) {
+  const Json::json_pointer at(pointer);
+  if (!json.contains(at) || !json.at(at).is_number_integer()) return 0;
+  return std::max<int64_t>(0, json.at(at).get<int64_t>());
+}
+
+bool is_chosen(const config::Settings& settings, const std::string& key) {
+  const std::string& origin = settings.at(key).origin;
+  return origin != "default" && origin != "auto" && origin != "solved";
+}
+
+void keep_batch(const Json& recorded, const config::LoadResult& now, KeptSettings& out) {
+  const int64_t batch = count_in(recorded, "/train_batch_size");
+  const int64_t micro = count_in(recorded, "/train_micro_batch_size_per_gpu");
+  const int64_t accumulation = count_in(recorded, "/gradient_accumulation_steps");
+  if (batch == 0 || micro == 0 || accumulation == 0 || batch % micro != 0 || batch / micro % accumulation != 0) return;
+  const int64_t ranks = batch / micro / accumulation;
+  const auto& own = now.config.batch;
+  if (batch == own.train_batch || ranks == now.data_ranks || is_chosen(now.settings, kBatch)) return;
+  const auto split = split_batch(batch, own.micro_batch, now.data_ranks);
+  if (!split) return;  // the ranks report the other batch
+  out.sets.push_back(fmt::format("{}={}", kBatch, batch));
+  out.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
+  out.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
+  out.lines.push_back(fmt::format(
+      "the checkpoint's global batch of {} is kept: micro batch {} x accumulation {} x {} data ranks (it was {} x {} x "
+      "{}); --set {}=N takes another",
+      batch, split->micro_batch, split->accumulation, now.data_ranks, micro, accumulation, ranks, kBatch));
+}
+
+}  // namespace
+
+KeptSettings settings_to_keep(const std::string& recorded, const config::LoadResult& now) {
+  KeptSettings out;
+  const Json config = parse(recorded);
+  if (!config.is_object()) return out;
+  keep_batch(config, now, out);
+  return out;
+}
+
+std::string config_of_checkpoint(const std::string& path) {
+  const std::string checkpoint = newest_checkpoint(path);
+  if (checkpoint.empty()) return {};
+  const SmallFile file = read_plain_file(checkpoint + "/manifest.json", kMaxManifestBytes);
+  const Json manifest = file.outcome.ok() ? parse(file.bytes) : Json();
+  if (!manifest.is_object() || !manifest.contains("config") || !manifest["config"].is_string()) return {};
+  return manifest["config"].get<std::string>();
+}
+
+}  // namespace dslaunch::launch
