@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/format.hpp"
 #include "base/run_checkpoints.hpp"
@@ -59,6 +60,14 @@ KeptSettings settings_to_keep(const std::string& recorded, const config::LoadRes
   if (!config.is_object()) return out;
   keep_batch(config, now, out);
   return out;
+}
+
+std::optional<int64_t> steps_to_train_on(const config::Scheduler& scheduler, std::optional<int64_t> steps,
+                                         int64_t last_step) {
+  if (!scheduler.has_end()) return 2 * last_step;
+  const auto end = scheduler.total_num_steps ? scheduler.total_num_steps : steps;
+  if (!end || last_step >= *end) return std::nullopt;
+  return scheduler.total_num_steps ? std::min(2 * last_step, *end) : *end;
 }
 
 std::string config_of_checkpoint(const std::string& path) {

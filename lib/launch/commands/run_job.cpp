@@ -207,6 +207,7 @@ class TrainPlanner final : public JobPlanner {
   FirstBatch batch_;
   std::optional<int64_t> steps_;  // of the whole run, where the config says so
   bool may_end_early_ = false;    // train.early_stopping
+  config::Scheduler scheduler_;
   int stages_ = 1;                  // the model is cut into as many, however many hosts are left
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
@@ -280,7 +281,7 @@ std::string TrainPlanner::name_of_run() const {
 }
 
 // A run that was stopped or has failed continues; one that is done, with as many steps again, unless the command line
-// limits its epochs as well.
+// limits its epochs as well, or its schedule has ended.
 std::string TrainPlanner::what_next(const LaunchPlan& plan, const JobReport& report, bool on_record,
                                     std::optional<int64_t> last_step) const {
   if (plan.start.words.empty() || only_evaluates(plan.start) || !holds_run(plan.run_dir)) return {};
@@ -291,7 +292,9 @@ std::string TrainPlanner::what_next(const LaunchPlan& plan, const JobReport& rep
   }
   if (!newest_run_checkpoint(plan.run_dir)) return {};
   if (!last_step || run_.flags.has("--epochs")) return {};
-  std::vector<std::string> more{"--steps", fmt::format("{}", 2 * *last_step)};
+  const auto steps = steps_to_train_on(scheduler_, steps_, *last_step);
+  if (!steps) return {};
+  std::vector<std::string> more{"--steps", fmt::format("{}", *steps)};
   // A run that has ended early would do so again.
   if (may_end_early_ && (!steps_ || *last_step < *steps_)) {
     more.insert(more.end(), {"--set", "train.early_stopping=null"});
@@ -332,6 +335,7 @@ void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
   stages_ = static_cast<int>(loaded.config.pipeline.stages);
   steps_ = loaded.config.train.steps;
   may_end_early_ = loaded.config.train.early_stopping.has_value();
+  scheduler_ = loaded.config.scheduler;
   plan.mesh = comm::make_mesh(plan.world_size(), stages_, /*tensor=*/1);
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {
@@ -141,6 +142,29 @@ StepRates step_rates(const config::Scheduler& scheduler, const OptimizerGroups& 
   }
   out.lr = out.groups.at(static_cast<size_t>(groups.default_group)).lr;
   return out;
+}
+
+std::optional<ScheduleEnd> describe_schedule_end(const config::Scheduler& scheduler, double base_lr,
+                                                 int64_t total_run_steps, size_t group) {
+  const int64_t end = scheduler.total_num_steps.value_or(total_run_steps);
+  if (!scheduler.has_end() || end == total_run_steps) return std::nullopt;
+  const auto rate_of_step = [&](int64_t step) {
+    return learning_rate(scheduler, base_lr, total_run_steps, std::max<int64_t>(0, step - 1), group);
+  };
+  const double last = rate_of_step(total_run_steps);
+  if (end > total_run_steps) {
+    return ScheduleEnd{false,
+                       fmt::format("the run ends at step {} of the schedule's {}, with a learning rate of {:.4g}",
+                                   total_run_steps, end, last)};
+  }
+  const double at_end = rate_of_step(end + 1);
+  const bool rises = scheduler.type == config::SchedulerType::kWarmupCosineLR && last > at_end;
+  const std::string then = rises ? fmt::format("rises again after it, as in DeepSpeed, from {:.4g}", at_end)
+                                 : std::string("stays at its end after it");
+  return ScheduleEnd{rises, fmt::format("the schedule ends after {} of the run's {} steps; the learning rate {}: it is "
+                                        "{:.4g} at the last step. scheduler.params.total_num_steps \"auto\" ends the "
+                                        "schedule with the run",
+                                        end, total_run_steps, then, last)};
 }
 
 }  // namespace dslaunch::runtime::optim

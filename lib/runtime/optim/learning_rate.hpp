@@ -2,6 +2,8 @@
 // number (a step skipped because of an overflow does not count). Any thread.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "config/job_config.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
@@ -21,5 +23,14 @@ double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t
 // The rates of all groups for the step after `applied_steps`, with the betas that a OneCycle with cycled momentum sets.
 StepRates step_rates(const config::Scheduler& scheduler, const OptimizerGroups& groups, int64_t total_run_steps,
                      int64_t applied_steps);
+
+// How the rate ends in a run of `total_run_steps` steps whose schedule has another number of steps; empty: it has the
+// same, or no end. `base_lr` and `group` as above.
+struct ScheduleEnd {
+  bool rises = false;  // after its end
+  std::string text;    // a sentence with both numbers and the rates
+};
+std::optional<ScheduleEnd> describe_schedule_end(const config::Scheduler& scheduler, double base_lr,
+                                                 int64_t total_run_steps, size_t group);
 
 }  // namespace dslaunch::runtime::optim

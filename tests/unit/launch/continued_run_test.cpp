@@ -65,6 +65,19 @@ TEST_CASE("a config that is none keeps nothing", "[launch][continued_run]") {
   }
 }
 
+TEST_CASE("a run whose schedule has ended is not proposed to train on", "[launch][continued_run]") {
+  const config::Scheduler none, cosine{.type = config::SchedulerType::kWarmupCosineLR, .total_num_steps = 100};
+  const config::Scheduler automatic{.type = config::SchedulerType::kWarmupDecayLR};
+  CHECK(steps_to_train_on(none, 100, 100) == 200);
+  CHECK(steps_to_train_on(cosine, 40, 40) == 80);
+  CHECK(steps_to_train_on(cosine, 60, 60) == 100);
+  CHECK_FALSE(steps_to_train_on(cosine, 100, 100));
+  CHECK_FALSE(steps_to_train_on(cosine, 120, 120));
+  CHECK_FALSE(steps_to_train_on(automatic, 100, 100));
+  CHECK(steps_to_train_on(automatic, 100, 30) == 100);  // it has ended early; its schedule keeps its length
+  CHECK_FALSE(steps_to_train_on(automatic, std::nullopt, 30));
+}
+
 TEST_CASE("a checkpoint, its directory and its run lead to the config that it records", "[launch][continued_run]") {
   const test::TempDir run;
   std::filesystem::create_directories(run / "checkpoints/step_00000010");

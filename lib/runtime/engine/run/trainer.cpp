@@ -75,6 +75,7 @@ class Training {
     ended("checksums of the model");
     open_log();
     log_->report_start(description());
+    report_schedule();
     ended("resuming");
   }
 
@@ -222,6 +223,15 @@ class Training {
     evaluation_.emplace(data_, config_.data, *engine_, step::Metrics(config_, model_->facts.labels, device_, tells),
                         *log_, groups_.world, device_, request_.stop_requested);
     decisions_.emplace(config_, groups_.world, device_);
+  }
+
+  // A schedule that does not end with the run.
+  void report_schedule() const {
+    if (groups_.world.rank() != 0 || request_.eval_only || engine_->steps_done() >= total_steps_) return;
+    const auto group = static_cast<size_t>(optim::default_group_of(config_.optimizer));
+    const auto end = optim::describe_schedule_end(config_.scheduler, config_.optimizer.lr, total_steps_, group);
+    if (!end) return;
+    end->rises ? log::warning("{}", end->text) : log::info("{}", end->text);
   }
 
   std::vector<SavedTensor> whole_model() const {

@@ -179,3 +179,29 @@ TEST_CASE("an automatic total is the run's number of steps", "[runtime][learning
     CHECK(learning_rate(automatic, 0.1, 30, applied) == learning_rate(given, 0.1, 999, applied));
   }
 }
+
+TEST_CASE("a schedule that does not end with the run says how its rate ends", "[runtime][learning_rate]") {
+  using dslaunch::config::Scheduler;
+  using dslaunch::config::SchedulerType;
+  using dslaunch::runtime::optim::describe_schedule_end;
+  Scheduler schedule{.type = SchedulerType::kWarmupCosineLR, .warmup_num_steps = 2, .total_num_steps = 16};
+  const auto rising = describe_schedule_end(schedule, 1e-3, 32, 0);
+  REQUIRE(rising);
+  CHECK(rising->rises);
+  CHECK_THAT(rising->text,
+             Catch::Contains("ends after 16 of the run's 32 steps") &&
+                 Catch::Contains("rises again after it, as in DeepSpeed, from 1e-07: it is 0.0009875 at the last"));
+  const auto cut = describe_schedule_end(schedule, 1e-3, 8, 0);
+  REQUIRE(cut);
+  CHECK_FALSE(cut->rises);
+  CHECK_THAT(cut->text, Catch::Contains("step 8 of the schedule's 16"));
+  CHECK_FALSE(describe_schedule_end(schedule, 1e-3, 16, 0));
+  schedule.type = SchedulerType::kWarmupDecayLR;
+  const auto flat = describe_schedule_end(schedule, 1e-3, 32, 0);
+  REQUIRE(flat);
+  CHECK_FALSE(flat->rises);
+  CHECK_THAT(flat->text, Catch::Contains("stays at its end after it: it is 0 at the last step"));
+  for (const auto type : {SchedulerType::kNone, SchedulerType::kWarmupLR, SchedulerType::kOneCycle}) {
+    CHECK_FALSE(describe_schedule_end({.type = type, .total_num_steps = 16}, 1e-3, 32, 0));
+  }
+}
