@@ -243,13 +243,14 @@ struct Recomputation {  // "activation_checkpointing"
 
 enum class PipelineSchedule : uint8_t { k1F1B, kGPipe, kZbH1 };  // runtime/pipeline/schedule.hpp
 // What is balanced among pipeline stages: measured time, the number of layers, of trainable parameters, or of layers
-// whose class has a certain name.
-enum class PipelinePartition : uint8_t { kTime, kUniform, kParameters, kType };
+// whose class has a certain name; or where the cuts are.
+enum class PipelinePartition : uint8_t { kTime, kUniform, kParameters, kType, kLayers };
 
 struct Pipeline {      // "pipeline"
   int64_t stages = 1;  // ranks that hold one model together, each a part of its layers
   PipelinePartition partition = PipelinePartition::kTime;
-  std::string layer_type;  // kType: a regular expression (ECMAScript), searched in class names in any case
+  std::vector<int64_t> first_layers;  // kLayers: of every stage after the first, counted from 0
+  std::string layer_type;             // kType: a regular expression (ECMAScript), searched in class names in any case
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   int64_t activation_checkpoint_interval = 0;  // blocks that are recomputed as one group; 0: see Recomputation
 };

@@ -11,8 +11,9 @@ constexpr KeySpec kRows[] = {
         .min(1)
         .max(65536),
     rule_key("pipeline.partition", kString, "\"best\"",
-             "what is balanced among the stages: time (measured; best means time), uniform (layers), parameters, or "
-             "type:REGEX (layers whose class name matches)"),
+             "what is balanced among the stages: time (measured; best means time, with deterministic parameters), "
+             "uniform (layers), parameters, type:REGEX (layers whose class name matches); or layers:N,M (the first "
+             "layer of each stage after the first, counted from 0)"),
     key_as<EnumMember<kPipelineSchedules>, &JobConfig::pipeline, &Pipeline::schedule>(
         "pipeline.schedule", "the order in which a stage takes micro batches forward and backward (dslaunch plan)"),
     key<&JobConfig::pipeline, &Pipeline::activation_checkpoint_interval>(

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/parse_int.hpp"
 #include "config/rules.hpp"
 
 namespace dslaunch::config {
@@ -12,7 +13,7 @@ namespace {
 
 const std::string kStages = "pipeline.stages", kPartition = "pipeline.partition";
 const std::string kInterval = "pipeline.activation_checkpoint_interval";
-constexpr std::string_view kTypePrefix = "type:";
+constexpr std::string_view kTypePrefix = "type:", kLayersPrefix = "layers:";
 
 std::string in_lower_case(std::string text) {
   for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
@@ -39,17 +40,55 @@ void check_layer_type(Settings& settings, const std::string& partition) {
   }
 }
 
+// Empty: the text is not of the form layers:N,M.
+std::vector<int64_t> first_layers_of(const std::string& partition) {
+  std::vector<int64_t> out;
+  if (!partition.starts_with(kLayersPrefix)) return out;
+  std::string_view rest = std::string_view(partition).substr(kLayersPrefix.size());
+  while (true) {
+    const size_t end = rest.find(',');
+    const auto layer = parse_int<int64_t>(rest.substr(0, end));
+    if (!layer || *layer <= (out.empty() ? 0 : out.back())) return {};
+    out.push_back(*layer);
+    if (end == rest.npos) return out;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+void check_first_layers(Settings& settings, const std::string& partition) {
+  const auto layers = first_layers_of(partition);
+  const int64_t stages = settings.has_error(kStages) ? 0 : settings.integer(kStages);
+  std::string what;
+  if (layers.empty()) {
+    what = "expected the first layer of each stage after the first, in rising order, for example layers:4,9";
+  } else if (stages > 1 && std::ssize(layers) != stages - 1) {
+    what = fmt::format("these are the cuts of {} stages, and '{}' is {}", layers.size() + 1, kStages, stages);
+  }
+  if (what.empty()) return;
+  settings.add_error(Issue::Kind::kRange, kPartition, fmt::format("'{}' {}: {}", kPartition, partition, what));
+}
+
+// Measured times, and with them the cut and the order in which sums are taken, differ from start to start.
+std::string repeatable(const Settings& settings, const std::string& method) {
+  return method == "best" && settings.boolean("deterministic") ? "parameters" : method;
+}
+
 void check_partition(Settings& settings) {
   if (settings.has_error(kPartition)) return;
   const std::string partition = settings.text(kPartition), lower = in_lower_case(partition);
   if (is_by_type(partition)) return check_layer_type(settings, partition);
+  if (lower.starts_with(kLayersPrefix)) {
+    settings.solve(kPartition, Value::of_string(lower), settings.at(kPartition).origin);
+    return check_first_layers(settings, lower);
+  }
   static const std::vector<std::string> kMethods{"best", "time", "uniform", "parameters"};
   for (const auto& method : kMethods) {
-    if (lower == method) return settings.solve(kPartition, Value::of_string(method), settings.at(kPartition).origin);
+    if (lower != method) continue;
+    return settings.solve(kPartition, Value::of_string(repeatable(settings, method)), settings.at(kPartition).origin);
   }
   settings.add_error(Issue::Kind::kRange, kPartition,
-                     fmt::format("'{}' must be best, time, uniform, parameters or type:REGEX, not {}{}", kPartition,
-                                 describe(settings.at(kPartition).value), did_you_mean(lower, kMethods)));
+                     fmt::format("'{}' must be best, time, uniform, parameters, type:REGEX or layers:N,M, not {}{}",
+                                 kPartition, describe(settings.at(kPartition).value), did_you_mean(lower, kMethods)));
 }
 
 void check_zero_stage(Settings& settings) {
@@ -112,6 +151,9 @@ void build_pipeline(const Settings& settings, Pipeline& out) {
   if (is_by_type(partition)) {
     out.partition = PipelinePartition::kType;
     out.layer_type = partition.substr(kTypePrefix.size());
+  } else if (partition.starts_with(kLayersPrefix)) {
+    out.partition = PipelinePartition::kLayers;
+    out.first_layers = first_layers_of(partition);
   } else if (partition == "uniform") {
     out.partition = PipelinePartition::kUniform;
   } else if (partition == "parameters") {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "base/format.hpp"
 #include "base/run_checkpoints.hpp"
@@ -16,7 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxManifestBytes = size_t{512} << 20;
-const std::string kBatch = "train_batch_size";
+constexpr std::string_view kGivenCut = "layers:";
+const std::string kPartition = "pipeline.partition", kBatch = "train_batch_size";
 
 Json parse(const std::string& text) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -52,6 +54,18 @@ void keep_batch(const Json& recorded, const config::LoadResult& now, KeptSetting
       batch, split->micro_batch, split->accumulation, now.data_ranks, micro, accumulation, ranks, kBatch));
 }
 
+void keep_cut(const Json& recorded, const config::LoadResult& now, KeptSettings& out) {
+  const int64_t stages = now.config.pipeline.stages;
+  if (stages == 1 || count_in(recorded, "/pipeline/stages") != stages) return;
+  const Json::json_pointer at("/pipeline/partition");
+  if (!recorded.contains(at) || !recorded.at(at).is_string()) return;
+  const std::string cut = recorded.at(at).get<std::string>();
+  const bool is_open = now.config.pipeline.partition == config::PipelinePartition::kTime;
+  if (!cut.starts_with(kGivenCut) || (is_chosen(now.settings, kPartition) && !is_open)) return;
+  out.sets.push_back(fmt::format("{}={}", kPartition, cut));
+  out.lines.push_back(fmt::format("the pipeline is cut as before, with '{}' {}", kPartition, cut));
+}
+
 }  // namespace
 
 KeptSettings settings_to_keep(const std::string& recorded, const config::LoadResult& now) {
@@ -59,6 +73,7 @@ KeptSettings settings_to_keep(const std::string& recorded, const config::LoadRes
   const Json config = parse(recorded);
   if (!config.is_object()) return out;
   keep_batch(config, now, out);
+  keep_cut(config, now, out);
   return out;
 }
 

@@ -1,5 +1,5 @@
 // What a run that continues keeps of the run that saved its checkpoint, so that its numbers stay those of one run: the
-// global batch on another number of data ranks. Pure, but for
+// global batch on another number of data ranks, and the cut of a pipeline, which may have been measured. Pure, but for
 // config_of_checkpoint().
 #pragma once
 #include <cstdint>

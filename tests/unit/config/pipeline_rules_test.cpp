@@ -66,9 +66,34 @@ TEST_CASE("a partition is a method in any case, or a pattern for class names", "
   CHECK(partition("Type:block").layer_type == "block");
 }
 
+TEST_CASE("a partition may be the cuts themselves, as many as the stages need", "[config][pipeline]") {
+  const Pipeline cut = pipeline_of("stages: 3, partition: \"layers:4,9\"", 3);
+  CHECK(cut.partition == PipelinePartition::kLayers);
+  CHECK(cut.first_layers == std::vector<int64_t>{4, 9});
+  for (const char* text : {"layers:", "layers:0,4", "layers:4,4", "layers:9,4", "layers:4,", "layers:a"}) {
+    INFO(text);
+    CHECK_THAT(only_line(std::string("{pipeline: {stages: 3, partition: \"") + text + "\"}}", 3),
+               Contains("in rising order, for example layers:4,9"));
+  }
+  CHECK_THAT(only_line("{pipeline: {stages: 4, partition: \"layers:4,9\"}}", 4),
+             Contains("these are the cuts of 3 stages, and 'pipeline.stages' is 4"));
+}
+
+TEST_CASE("a deterministic pipeline is not cut by measured times", "[config][pipeline]") {
+  const auto partition = [](const std::string& members) {
+    const auto result = load("{deterministic: true, pipeline: {stages: 2" + members + "}}", 2);
+    REQUIRE(result.ok());
+    return result.config.pipeline.partition;
+  };
+  CHECK(partition("") == PipelinePartition::kParameters);
+  CHECK(partition(", partition: \"best\"") == PipelinePartition::kParameters);
+  CHECK(partition(", partition: \"time\"") == PipelinePartition::kTime);
+}
+
 TEST_CASE("a partition that is none is refused", "[config][pipeline]") {
   CHECK(only_line("{pipeline: {stages: 2, partition: \"balanced\"}}", 2) ==
-        "ds.json:1:24: 'pipeline.partition' must be best, time, uniform, parameters or type:REGEX, not the text "
+        "ds.json:1:24: 'pipeline.partition' must be best, time, uniform, parameters, type:REGEX or layers:N,M, not the "
+        "text "
         "\"balanced\"");
   CHECK_THAT(only_line("{pipeline: {stages: 2, partition: \"parameter\"}}", 2), Contains("did you mean 'parameters'?"));
   CHECK_THAT(only_line("{pipeline: {stages: 2, partition: \"type:\"}}", 2), Contains("there is nothing after 'type:'"));

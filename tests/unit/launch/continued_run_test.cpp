@@ -59,6 +59,17 @@ TEST_CASE("a run that continues on other ranks keeps its global batch", "[launch
         "2); --set train_batch_size=N takes another");
 }
 
+TEST_CASE("a pipeline that continues is cut as before", "[launch][continued_run]") {
+  const std::string cut = "{pipeline: {stages: 3, partition: \"layers:4,9\"}}";
+  const std::vector<std::string> again{"pipeline.partition=layers:4,9"};
+  CHECK(kept(cut, 3, "{pipeline: {stages: 3}}", 3).sets == again);
+  CHECK(kept(cut, 3, "{pipeline: {stages: 3, partition: \"time\"}}", 3).sets == again);
+  CHECK(kept(cut, 3, "{pipeline: {stages: 3}, deterministic: true}", 3).sets == again);
+  CHECK(kept(cut, 3, "{pipeline: {stages: 3, partition: \"uniform\"}}", 3).sets.empty());
+  CHECK(kept(cut, 3, "{pipeline: {stages: 2}}", 2).sets.empty());
+  CHECK(kept("{pipeline: {stages: 3, partition: \"uniform\"}}", 3, "{pipeline: {stages: 3}}", 3).sets.empty());
+}
+
 TEST_CASE("a config that is none keeps nothing", "[launch][continued_run]") {
   for (const char* text : {"", "[]", "{", "{\"train_batch_size\": \"auto\"}", "{\"train_batch_size\": -3}"}) {
     CHECK(settings_to_keep(text, load(kMicroOnly, 3)).sets.empty());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/format.hpp"
+
 namespace dslaunch::runtime::engine::run {
 namespace {
 
@@ -20,6 +22,12 @@ std::string with_solved_settings(const std::string& resolved, const SolvedSettin
   fill(config, "/bf16/enabled", solved.compute_dtype == at::kBFloat16);
   fill(config, "/fp16/enabled", solved.compute_dtype == at::kHalf);
   if (solved.total_steps > 0) fill(config, "/scheduler/params/total_num_steps", solved.total_steps);
+  const Json::json_pointer partition("/pipeline/partition");
+  const bool is_measured =
+      config.contains(partition) && (config.at(partition) == "best" || config.at(partition) == "time");
+  if (is_measured && !solved.first_layers.empty()) {
+    config.at(partition) = fmt::format("layers:{}", fmt::join(solved.first_layers, ","));
+  }
   fill(config, "/zero_optimization/reduce_bucket_size", solved.zero.reduce_bucket_size.value());
   fill(config, "/zero_optimization/stage3_prefetch_bucket_size", solved.zero.prefetch_bucket_size.value());
   fill(config, "/zero_optimization/stage3_param_persistence_threshold",

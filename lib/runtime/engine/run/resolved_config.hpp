@@ -16,6 +16,8 @@ struct SolvedSettings {
   at::ScalarType compute_dtype = at::kFloat;
   config::Zero zero;        // with its "auto" sizes computed (sharding_choice.hpp)
   int64_t total_steps = 0;  // of the run; 0: no fixed number
+  // Of a pipeline: the first layer of every stage after the first, which may have been measured.
+  std::vector<size_t> first_layers = {};
 };
 
 // `resolved`: the result of config::resolved_json(). Values that are already set stay unchanged.

@@ -155,6 +155,10 @@ class Training {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
       if (model_->facts.stage) {
         for (const auto& line : model::describe_stages(model_->facts.stage->plan)) log::info("{}", line);
+        if (config_.pipeline.partition == config::PipelinePartition::kTime) {
+          log::info("the cut is measured and may be another one in another run; to repeat it: --set {}",
+                    describe_cut());
+        }
       }
       if (const auto note = setup::note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
         log::warning("{}", note);
@@ -178,6 +182,12 @@ class Training {
     const auto warning = plan::require_memory(plan::planned_model(*model_), config_, rank,
                                               plan::read_capacity(device_, num_alike), activations);
     if (!warning.empty() && groups_.world.rank() == 0) log::warning("{}", warning);
+  }
+
+  // As a setting that repeats it.
+  std::string describe_cut() const {
+    const auto cut = values_of(resolved_config_, {"pipeline.partition"});
+    return cut.empty() ? "" : fmt::format("{}={}", cut.front().first, cut.front().second);
   }
 
   int ranks_of_host() const {
@@ -494,6 +504,11 @@ class Training {
   SolvedSettings solved_settings() const {
     SolvedSettings out{precision_.compute_dtype, config_.zero, total_steps_};
     step::solve_auto_sizes(model_->facts.table, out.zero);
+    if (const auto& stage = model_->facts.stage) {
+      for (size_t i = 1; i < stage->plan.stages.size(); ++i) {
+        out.first_layers.push_back(stage->plan.stages[i].first_layer);
+      }
+    }
     return out;
   }
 

@@ -28,6 +28,8 @@ std::string partition_of(const config::Pipeline& pipeline) {
       return "parameters";
     case config::PipelinePartition::kType:
       return "type:" + pipeline.layer_type;
+    case config::PipelinePartition::kLayers:
+      return "layers";
   }
   throw InternalError(__FILE__, __LINE__, "partition_of", "unknown partition method");
 }
@@ -127,6 +129,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
       .num_stages = num_stages,
       .stage = stage,
       .partition = partition_of(config.pipeline),
+      .first_layers = {config.pipeline.first_layers.begin(), config.pipeline.first_layers.end()},
       .measurement = measurement,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
   auto model = model::script::load_script_stage(path, config.units, passes_of(config, precision, device), options);

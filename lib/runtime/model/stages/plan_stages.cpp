@@ -245,7 +245,10 @@ class Planner {
   }
 
   void require_cut(size_t layer) const {
-    DSL_CHECK(layer > 0 && layer < flat_.layers.size(), "first layers of stages are layers");
+    if (layer >= flat_.layers.size()) {
+      refuse(fmt::format("pipeline.partition 'layers:{}': the model has layers 0 to {}",
+                         fmt::join(options_.first_layers, ","), flat_.layers.size() - 1));
+    }
     const auto& gap = gaps_[layer - 1];
     if (gap.points.empty()) {
       refuse(fmt::format("the model cannot be cut between '{}' and '{}': {}", flat_.layers[layer - 1].path,

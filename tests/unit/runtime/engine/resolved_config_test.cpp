@@ -65,3 +65,16 @@ TEST_CASE("what auto came to can be listed", "[runtime][engine][resolved_config]
   // Whatever is left open has no value to list.
   CHECK(values_of(config::resolved_json(given), {"zero_optimization.reduce_bucket_size", "loss", "no.such"}).empty());
 }
+
+TEST_CASE("a measured cut is written down as one that repeats it", "[runtime][engine][resolved_config]") {
+  SolvedSettings solved = solved_as(at::kFloat);
+  solved.first_layers = {4, 9};
+  const auto cut_of = [&](const std::string& partition) {
+    const auto before = resolved("{pipeline: {stages: 3, partition: \"" + partition + "\"}}");
+    return values_of(with_solved_settings(before, solved), {"pipeline.partition"}).at(0).second;
+  };
+  CHECK(cut_of("best") == "layers:4,9");
+  CHECK(cut_of("time") == "layers:4,9");
+  CHECK(cut_of("uniform") == "uniform");
+  CHECK(cut_of("layers:1,2") == "layers:1,2");
+}

@@ -569,6 +569,9 @@ TEST_CASE("what a model cannot be cut into is refused with the reason", "[runtim
   CHECK(message(net, in_stages(2, "type:Attention")) ==
         "pipeline.partition 'type:Attention': no layer has such a class (the model's layers are of: Block)");
   CHECK(message(net, in_stages(2, "type:(")) == "pipeline.partition 'type:(': not a regular expression");
+  auto beyond = in_stages(2);
+  beyond.first_layers = {4};
+  CHECK(message(net, beyond) == "pipeline.partition 'layers:4': the model has layers 0 to 3");
 
   Module stack("Stack");
   for (const auto& [name, layer] : four_layers()) stack.register_module(name, layer);

@@ -273,6 +273,32 @@ TEST_CASE("a parameter that is unfrozen when a run resumes counts its own steps,
   }
 }
 
+TEST_CASE("a pipeline records its measured cut, with which a run repeats it bit by bit",
+          "[runtime][engine][trainer][pipeline]") {
+  std::vector<std::pair<std::string, torch::jit::Module>> blocks;
+  for (const char* name : {"a", "b", "c", "d"}) blocks.emplace_back(name, test::make_block(10));
+  const JobFiles files(
+      test::compile({.type = "Net",
+                     .source = "def forward(self, x):\n"
+                               "    x = self.d.forward(self.c.forward(self.b.forward(self.a.forward(x))))\n"
+                               "    return torch.matmul(x, self.head)\n",
+                     .parameters = {{"head", test::random_weight({5, 3}, 3)}},
+                     .children = blocks}));
+  const json stages{{"units", {"Block"}}, {"gradient_clipping", 0.1}, {"pipeline", {{"stages", 2}}}};
+  const auto measured = run_of(files, "measured", 2, 4, stages);
+  test::run_job(measured);
+  const auto recorded = json::parse(CheckpointReader(checkpoint_of(measured, 4)).metadata().config);
+  const std::string cut = recorded.at("pipeline").at("partition");
+  CHECK_THAT(cut, StartsWith("layers:"));
+  const auto again = run_of(files, "again", 2, 4, test::with(stages, {{"pipeline", {{"partition", cut}}}}));
+  test::run_job(again);
+  const auto first = test::states_of(checkpoint_of(measured, 4));
+  for (const auto& [key, values] : test::states_of(checkpoint_of(again, 4))) {
+    INFO(key.second << " of " << key.first);
+    CHECK(values.equal(first.at(key)));
+  }
+}
+
 TEST_CASE("a run that is asked to stop saves, and resumes by itself", "[runtime][engine][trainer]") {
   const int zero = GENERATE(0, 3);
   const JobFiles files(test::make_mixed_net());
