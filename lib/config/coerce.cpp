@@ -49,7 +49,8 @@ bool in_range(const KeySpec& spec, double number) {
 }
 
 Failure<ValueError> wrong(std::string_view wanted, const Value& value, std::string_view hint = {}) {
-  return {{fmt::format("must be {}, not {}{}", wanted, describe(value), hint)}};
+  const std::string of_text = hint.empty() && value.is_string() ? hint_for_text(value.text) : "";
+  return {{fmt::format("must be {}, not {}{}{}", wanted, describe(value), hint, of_text)}};
 }
 
 Failure<ValueError> out_of_range(std::string_view wanted, const Value& value, std::string_view hint = {}) {

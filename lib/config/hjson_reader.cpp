@@ -5,6 +5,7 @@
 // are its consequences and are not reported.
 #include "config/readers.hpp"
 
+#include <algorithm>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -43,6 +44,7 @@ class HjsonReader {
   Value read_root() {
     skip_blanks();
     if (at_end()) return {};  // blanks and comments only
+    if (at_template()) return fail_template();
     Position start = position();
     Value root;
     if (peek() == '{' || peek() == '[' || !starts_with_key()) {
@@ -72,7 +74,9 @@ class HjsonReader {
     if (++num_values_ > kMaxValues) return fail(start, fmt::format("more than {} values", kMaxValues));
     char c = peek();
     Value value;
-    if (c == '{' || c == '[') {
+    if (at_template()) {
+      value = read_template();
+    } else if (c == '{' || c == '[') {
       if (level >= kMaxLevels) return fail(start, fmt::format("nested deeper than {} levels", kMaxLevels));
       step();
       value = c == '{' ? read_members(start, /*braced=*/true, level + 1) : read_items(start, level + 1);
@@ -153,7 +157,7 @@ class HjsonReader {
   std::string read_key() {
     if (peek() == '"' || peek() == '\'') return read_quoted();
     if (is_punctuator(peek())) {
-      fail(position(), fmt::format("expected a key, got {}", here()));
+      at_template() ? fail_template() : fail(position(), fmt::format("expected a key, got {}", here()));
       return {};
     }
     size_t start = at_;
@@ -280,6 +284,16 @@ class HjsonReader {
     return value;
   }
 
+  // "{{ name }}" and "{% … %}" of templates, which begin no object.
+  bool at_template() const { return peek() == '{' && (next() == '{' || next() == '%'); }
+
+  // Up to its "}}", so that the key behind is found and the value's own key can refuse it.
+  Value read_template() {
+    const size_t start = at_, end = text_.find("}}", at_), line_end = text_.find('\n', at_);
+    while (!at_end() && at_ < std::min(line_end, end == text_.npos ? end : end + 2)) step();
+    return Value::of_string(std::string(trimmed(text_.substr(start, at_ - start))));
+  }
+
   bool at_line_end() const { return at_end() || peek() == '\n'; }
 
   bool ends_word() const {
@@ -323,11 +337,13 @@ class HjsonReader {
     return {};
   }
 
+  Value fail_template() { return fail(position(), "a template starts here, not a key; fill in its values first"); }
+
   Value fail_at_end(Position where, std::string message) {
     if (unquoted_.position.line > 0) {
-      message += fmt::format("; {} in line {}, column {} runs to the end of its line because it has no quotes",
+      message += fmt::format("; {} in line {}, column {} runs to the end of its line because it has no quotes{}",
                              describe(Value::of_string(unquoted_.message)), unquoted_.position.line,
-                             unquoted_.position.column);
+                             unquoted_.position.column, hint_for_text(unquoted_.message));
     }
     return fail(where, std::move(message));
   }

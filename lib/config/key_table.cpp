@@ -148,8 +148,11 @@ std::vector<std::string> paths_of_name(std::string_view name) {
 
 const KeySpec* correct_path_of(std::string_view name) {
   auto found = index().by_name.find(name);
-  if (found == index().by_name.end() || found->second.size() != 1) return nullptr;
-  return may_be_misplaced(*found->second.front()) ? found->second.front() : nullptr;
+  if (found == index().by_name.end()) return nullptr;
+  std::vector<const KeySpec*> rows = found->second;
+  // Where the key does nothing is not where it belongs.
+  if (rows.size() > 1) std::erase_if(rows, [](const KeySpec* row) { return row->status == Status::kNoCounterpart; });
+  return rows.size() == 1 && may_be_misplaced(*rows.front()) ? rows.front() : nullptr;
 }
 
 std::string join_path(std::string_view section, std::string_view name) {

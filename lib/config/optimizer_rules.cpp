@@ -79,7 +79,7 @@ void reject_unknown_parameters(Settings& settings, const std::string& section, c
 void check_total(Settings& settings, const std::string& type) {
   const std::string path = "scheduler.params.total_num_steps";
   const Setting& total = settings.at(path);
-  if (total.deferred) return;
+  if (total.deferred || settings.has_error(path)) return;
   if (total.value.is_null()) {
     settings.add_error(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
                        fmt::format("{} needs scheduler.params.total_num_steps: a number, or \"auto\" for the steps of "
@@ -223,7 +223,7 @@ void apply_optimizer_rules(Settings& settings) {
   const std::string type = settings.text("optimizer.type");
   if (settings.at("optimizer").value.is_null()) {
     settings.note("no optimizer section: AdamW with learning rate 0.001");
-  } else if (!settings.given("optimizer.type")) {
+  } else if (!settings.given("optimizer.type") && !settings.has_error("optimizer.type")) {
     settings.note("optimizer", "no optimizer.type: AdamW");
   }
   if (settings.given("optimizer.params.max_grad_norm")) {

@@ -137,9 +137,11 @@ void check_no_name_is_empty(Settings& settings) {
 }
 
 void check_data_format(Settings& settings) {
-  if (settings.text("data.format") != "tokens" || !settings.at("data.seq_len").value.is_null()) return;
+  const std::string format = settings.text("data.format"), length = "data.seq_len";
+  if ((format != "tokens" && format != "megatron") || settings.has_error(length)) return;
+  if (!settings.at(length).value.is_null()) return;
   settings.add_error(Issue::Kind::kConflict, "data.format",
-                     "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
+                     fmt::format("'data.format' {} needs '{}', the tokens of one sample", format, length));
 }
 
 // dataloader_drop_last is DeepSpeed's name of data.drop_last.

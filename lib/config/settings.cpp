@@ -40,6 +40,20 @@ bool is_device_alias(const KeyAlias& alias) {
   return last_name(alias.path) == "device";
 }
 
+// JSON has no comments, so files carry them as keys: "_comment", "//", "#", "$schema".
+bool is_comment(const std::string& key) {
+  return key == "comment" || key.starts_with("_") || key.starts_with("//") || key.starts_with("#") ||
+         key.starts_with("$");
+}
+
+// Whether "Auto" can only mean auto: for a key whose value is no free text.
+bool is_auto_in_other_case(const KeySpec& spec, const Value& value) {
+  if (!value.is_string() || value.text.size() != 4) return false;
+  const bool is_free_text = spec.kind == Kind::kString || spec.kind == Kind::kStringList || spec.kind == Kind::kAny;
+  const std::string_view text = value.text;
+  return !is_free_text && std::equal(text.begin(), text.end(), "auto", [](char a, char b) { return (a | 0x20) == b; });
+}
+
 void clear_positions(Value& value) {
   value.position = {};
   for (auto& item : value.items) clear_positions(item);
@@ -208,6 +222,7 @@ void Settings::take_member(const At& section, const std::string& name, Position 
   const auto* alias = name.find('.') == name.npos ? find_alias(at.table_path) : nullptr;
   if (alias) return take_alias(at, *alias, position, value);
   if (const auto* spec = spec_at(at, section)) return assign(at, *spec, {position, at.path, false}, value);
+  if (origin_ == "file" && is_comment(name)) return comment_keys_.push_back(at.path);
   take_misplaced_or_unknown(section, name, position, value);
 }
 
@@ -280,8 +295,10 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
     return assign_leaf(count, *find_key(count.path), given, value);
   }
   if (!value.is_object() && !value.is_null()) {
+    const bool is_switch = value.is_bool() && find_key(join_path(at.table_path, "enabled")) != nullptr;
     return add_issue(Issue::Kind::kType, value.position.line ? value.position : given.position, at.path,
-                     fmt::format("'{}' must be an object, not {}", at.path, describe(value)));
+                     fmt::format("'{}' must be an object, not {}{}", at.path, describe(value),
+                                 is_switch ? fmt::format("; write {{\"enabled\": {}}}", describe(value)) : ""));
   }
   if (value.members.size() > kMaxNames && find_key(join_path(at.table_path, "*"))) {
     return add_issue(
@@ -307,6 +324,9 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
 }
 
 void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
+  if (is_auto_in_other_case(spec, value) && !value.is_text("auto")) {
+    return assign_leaf(at, spec, given, Value::of_string("auto"));
+  }
   Setting setting{&spec, at.parts, {}, origin_, given.position};
   setting.is_low_priority = given.is_low_priority;
   if (value.is_text("auto") && !auto_is_a_value(spec)) {
@@ -361,14 +381,33 @@ void Settings::complete() {
     if (settings_.count(path)) continue;
     settings_[path] = {row, split(path, '.'), default_of(*row)};
   }
-  for (const auto& [path, setting] : settings_) {
-    if (setting.spec->status == Status::kNoCounterpart && setting.given() && !is_section(*setting.spec)) {
-      note(path, fmt::format("'{}' has no counterpart here: {}", path, setting.spec->effect));
-    }
-  }
+  note_comments();
+  note_keys_without_counterpart();
   reject_unsupported();
   note_ineffective_keys();
   report_missing_required();
+}
+
+void Settings::note_comments() {
+  if (comment_keys_.empty()) return;
+  note(fmt::format("taken as {}: '{}'", comment_keys_.size() == 1 ? "a comment" : "comments",
+                   fmt::join(comment_keys_, "', '")));
+}
+
+// One line for the keys of a section that have the same reason.
+void Settings::note_keys_without_counterpart() {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<std::string>> by_reason;
+  for (const auto& [path, setting] : settings_) {
+    const KeySpec& spec = *setting.spec;
+    if (spec.status != Status::kNoCounterpart || !setting.given() || is_section(spec)) continue;
+    by_reason[{section_of(spec.path), spec.effect}].push_back(path);
+  }
+  for (auto& [reason, paths] : by_reason) {
+    std::sort(paths.begin(), paths.end(),
+              [&](const auto& a, const auto& b) { return settings_.at(a).order < settings_.at(b).order; });
+    note(paths.front(), fmt::format("'{}' {} no counterpart here: {}", fmt::join(paths, "', '"),
+                                    paths.size() == 1 ? "has" : "have", reason.second));
+  }
 }
 
 // Whether a section around this key has its own switch, and it is off.
@@ -426,7 +465,7 @@ void Settings::note_ineffective_keys() {
 void Settings::report_missing_required() {
   for (const auto* row : all_keys()) {
     std::string path(row->path), section(section_of(row->path));
-    if (!row->needed || !given(section) || given(path) || at(section).value.is_null()) continue;
+    if (!row->needed || !given(section) || given(path) || has_error(path) || at(section).value.is_null()) continue;
     add_error(Issue::Kind::kConflict, section, fmt::format("'{}' needs 'enabled': true or false", section));
   }
 }

@@ -104,6 +104,8 @@ class Settings {
   void drop_below(const std::string& path);
   void add_issue(Issue::Kind kind, Position position, std::string key, std::string message);
   bool switched_off(const std::string& path) const;
+  void note_comments();
+  void note_keys_without_counterpart();
   void reject_unsupported();
   void note_ineffective_keys();
   void report_missing_required();
@@ -115,6 +117,7 @@ class Settings {
   int first_of_source_ = 0;      // settings with a larger order come from the source that is being read
   std::map<std::string, Setting> settings_;
   std::map<std::string, std::string> written_as_;  // path -> the name under which it was given
+  std::vector<std::string> comment_keys_;          // paths
   std::vector<Issue> issues_;
   size_t num_unlisted_issues_ = 0;
   std::vector<std::string> notes_;

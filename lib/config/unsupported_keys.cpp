@@ -32,6 +32,9 @@ constexpr KeySpec tuning_named(std::string_view path, std::string_view what) {
   return {path, kNamed, "null", Status::kTuning, what};
 }
 
+constexpr std::string_view kNoTorchCompile = "torch.compile works on Python; models here are TorchScript";
+constexpr std::string_view kNoLossScale = "bfloat16 needs no loss scale";
+
 constexpr KeySpec kTrainingKeys[] = {
     tuning("seq_parallel_communication_data_type", kEnum, "\"fp32\"", "the same for sequence-parallel gradients")
         .one_of("fp32|bf16|fp16")
@@ -83,6 +86,13 @@ constexpr KeySpec kTrainingKeys[] = {
             "with "
             "offload_optimizer in host memory"),
 
+    no_counterpart("bf16.auto_cast", kBool, "false", "inputs are cast in any case"),
+    no_counterpart("bf16.loss_scale", kFloat, "0.0", kNoLossScale).min(0),
+    no_counterpart("bf16.initial_scale_power", kInt, "16", kNoLossScale).min(0),
+    no_counterpart("bf16.loss_scale_window", kInt, "1000", kNoLossScale).min(1),
+    no_counterpart("bf16.hysteresis", kInt, "2", kNoLossScale).min(0),
+    no_counterpart("bf16.consecutive_hysteresis", kBool, "false", kNoLossScale),
+    no_counterpart("bf16.min_loss_scale", kFloat, "1.0", kNoLossScale).min(0),
     no_counterpart("bf16.immediate_grad_update", kBool, "false", "gradients are always accumulated as they arrive"),
     no_counterpart("bf16.check_grad_overflow", kBool, "false", "a non-finite loss always ends the run"),
     not_yet("bf16.bf16_master_weights_and_grads", kBool, "false", "master weights in bfloat16"),
@@ -531,6 +541,9 @@ constexpr KeySpec kTrainingKeys[] = {
 
     tuning_section("compile"),
     not_yet("compile.deepcompile", kBool, "false", "DeepCompile"),
+    no_counterpart("compile.enabled", kBool, "false", kNoTorchCompile),
+    no_counterpart("compile.backend", kAny, "null", kNoTorchCompile),
+    no_counterpart("compile.kwargs", kAny, "null", kNoTorchCompile),
     tuning("compile.free_activation", kBool, "false", "DeepCompile"),
     tuning("compile.free_activation_threshold", kInt, "10485760", "DeepCompile").min(0),
     tuning("compile.offload_activation", kBool, "false", "DeepCompile"),

@@ -1,7 +1,9 @@
 #include "config/value.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "base/format.hpp"
@@ -46,6 +48,30 @@ double to_double(std::string_view text) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   // from_chars does not distinguish overflow from underflow.
   return error == std::errc::result_out_of_range ? std::strtod(std::string(text).c_str(), nullptr) : number;
+}
+
+constexpr std::pair<std::string_view, std::string_view> kPythonWords[] = {
+    {"True", "write true"}, {"False", "write false"}, {"None", "leave the key out"}};
+
+// What templates and instructions put around a name that is to be replaced.
+constexpr std::pair<std::string_view, std::string_view> kPlaceholderMarks[] = {
+    {"{{", "}}"}, {"${", "}"}, {"{", "}"}, {"<", ">"}, {"%", "%"}, {"__", "__"}, {"@", "@"}, {"%(", ")s"}};
+constexpr std::string_view kPlaceholderWords[] = {"TODO", "FIXME", "TBD", "XXX", "CHANGEME", "???", "..."};
+
+bool is_placeholder(std::string_view text) {
+  const auto is_marked = [&](const auto& marks) {
+    return text.size() > marks.first.size() + marks.second.size() && text.starts_with(marks.first) &&
+           text.ends_with(marks.second);
+  };
+  if (std::any_of(std::begin(kPlaceholderMarks), std::end(kPlaceholderMarks), is_marked)) return true;
+  if (std::find(std::begin(kPlaceholderWords), std::end(kPlaceholderWords), text) != std::end(kPlaceholderWords))
+    return true;
+  // CONFIG_BATCH_SIZE, $BATCH_SIZE
+  const bool is_variable = text.starts_with("$");
+  const std::string_view name = text.substr(is_variable ? 1 : 0);
+  const auto is_capital = [](char c) { return (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c); };
+  const bool is_in_capitals = !name.empty() && !is_digit(name[0]) && std::all_of(name.begin(), name.end(), is_capital);
+  return is_in_capitals && (is_variable || name.find('_') != name.npos);
 }
 
 }  // namespace
@@ -128,6 +154,15 @@ std::string describe(const Value& value) {
     --cut;  // do not cut inside a
             // character
   return fmt::format("the text \"{}…\"", value.text.substr(0, cut));
+}
+
+std::string hint_for_text(std::string_view text) {
+  const std::string_view word = text.substr(0, text.find_first_of(",}] \t"));  // an unquoted text runs on
+  for (const auto& [python, advice] : kPythonWords) {
+    if (word == python) return fmt::format("; {} is Python's spelling: {}", python, advice);
+  }
+  if (!is_placeholder(text) && !is_placeholder(word)) return {};
+  return "; it looks like a placeholder that was not filled in: write a value";
 }
 
 bool parse_number(std::string_view text, Value& out) {

@@ -58,6 +58,9 @@ bool same_content(const Value& a, const Value& b);
 
 // For messages: `2`, `1.5`, `true`, `null`, `the text "abc"`, `a list`, `an object`. Long texts are truncated.
 std::string describe(const Value& value);
+// For the end of a message about a text that is not the value a key takes: what it is if it looks like Python's
+// spelling of a value, or like a placeholder of a template. Empty: neither.
+std::string hint_for_text(std::string_view text);
 
 // The meaning of an unquoted word: null, true, false or a number in JSON's notation; everything else is text.
 Value value_of_word(std::string_view word);

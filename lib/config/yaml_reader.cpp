@@ -141,7 +141,12 @@ class TreeBuilder : public YAML::EventHandler {
     if (frames_.size() >= static_cast<size_t>(kMaxLevels)) {
       throw SyntaxError{position_of(mark), fmt::format("nested deeper than {} levels", kMaxLevels)};
     }
-    if (at_key()) throw SyntaxError{position_of(mark), "a key must be a word or a text, not a list or a map"};
+    if (at_key() && type == Value::Type::kObject) {
+      throw SyntaxError{
+          position_of(mark),
+          "a key must be a word or a text, not a map; is this a placeholder {{…}} that was not filled in?"};
+    }
+    if (at_key()) throw SyntaxError{position_of(mark), "a key must be a word or a text, not a list"};
     count({1, 0}, position_of(mark));
     Frame frame;
     frame.value.type = type;

@@ -44,6 +44,29 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
       {"{\"train_batch_size\": 37, \"train_micro_batch_size_per_gpu\": 18}",
        "DIR/ds.json:1:2: train_batch_size 37 cannot be split: train_micro_batch_size_per_gpu 18 × 2 ranks = 36 does "
        "not divide it, so gradient_accumulation_steps cannot be an integer; set train_batch_size to 36 or 72"},
+      // Python's words, and placeholders of templates.
+      {"{\"fp16\": {\n\"enabled\": True,\n\"hysteresis\": None\n}}",
+       "DIR/ds.json:2:12: 'fp16.enabled' must be true or false, not the text \"True,\"; True is Python's spelling: "
+       "write "
+       "true\n"
+       "DIR/ds.json:3:15: 'fp16.hysteresis' must be an integer, not the text \"None\"; None is Python's spelling: "
+       "leave "
+       "the key out"},
+      {"{\"fp16\": {\"enabled\": True}}",
+       "DIR/ds.json:1:10: the object that opens here is never closed: a '}' is missing; the text \"True}}\" in line 1, "
+       "column 22 runs to the end of its line because it has no quotes; True is Python's spelling: write true"},
+      {"{\"gradient_clipping\": {{ clip }}, \"train_batch_size\": \"CONFIG_BATCH_SIZE\"}",
+       "DIR/ds.json:1:23: 'gradient_clipping' must be a number, not the text \"{{ clip }}\"; it looks like a "
+       "placeholder "
+       "that was not filled in: write a value\n"
+       "DIR/ds.json:1:55: 'train_batch_size' must be an integer, not the text \"CONFIG_BATCH_SIZE\"; it looks like a "
+       "placeholder that was not filled in: write a value"},
+      {"{{% if fp16 %}}", "DIR/ds.json:1:1: a template starts here, not a key; fill in its values first"},
+      // What is said once is enough.
+      {"{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 0}}}",
+       "DIR/ds.json:1:71: 'scheduler.params.total_num_steps' must be at least 1, not 0"},
+      {"{\"amp\": {\"enabled\": 3}}", "DIR/ds.json:1:21: 'amp.enabled' must be true or false, not 3"},
+      {"{\"bf16\": true}", "DIR/ds.json:1:10: 'bf16' must be an object, not true; write {\"enabled\": true}"},
       {"{\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}}",
        "DIR/ds.json:1:28: not supported yet: 'fp16.fp16_master_weights_and_grads' = true (masters and gradients in "
        "fp16: updates below half of a weight's last bit would be lost; masters are fp32, with offload_optimizer in "

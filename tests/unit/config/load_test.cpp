@@ -39,7 +39,7 @@ TEST_CASE("several errors are reported at once, in the order of the file", "[con
             "ds.json:4:33: 'zero_optimization.stage' must be 0 to 3, not 5",
             "ds.json:5:21: 'steps_per_print' must be at least 1, not 0",
             "ds.json:6:21: 'data.format' must be auto, safetensors, npy, npz, tokens or megatron, not the text \"csv\"",
-            "ds.json:7:10: 'bf16' must be an object, not true",
+            "ds.json:7:10: 'bf16' must be an object, not true; write {\"enabled\": true}",
             "ds.json:8:2: the key 'bf16' is given twice in one object (first in line 7, column 2); remove one",
         });
   try {
@@ -128,6 +128,38 @@ TEST_CASE("a known key in the wrong section is taken where it belongs, and that 
   // An error inside a misplaced section is still one.
   CHECK_THAT(all_lines(load("{zero_optimization: {aio: {block_sise: 1}}}")),
              Contains("unknown key 'block_sise' in 'aio'"));
+}
+
+TEST_CASE("what published configs carry along without a meaning here is accepted with one note", "[config][load]") {
+  struct Case {
+    const char *text, *note;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"{bf16: {enabled: true, loss_scale: 0, initial_scale_power: 16, loss_scale_window: 1000, hysteresis: 2, "
+       "min_loss_scale: 1}}",
+       "ds.json:1:24: 'bf16.loss_scale', 'bf16.initial_scale_power', 'bf16.loss_scale_window', 'bf16.hysteresis', "
+       "'bf16.min_loss_scale' have no counterpart here: bfloat16 needs no loss scale"},
+      {"{\"_comment\": \"see docs\", \"//\": 1, \"$schema\": 2, bf16: {\"_url\": []}}",
+       "taken as comments: '_comment', '//', '$schema', 'bf16._url'"},
+      {"{\"#\": \"a comment\"}", "taken as a comment: '#'"},
+      {"{compile: {enabled: true, backend: \"inductor\"}}",
+       "'compile.enabled', 'compile.backend' have no counterpart here: torch.compile works on Python"},
+  }));
+  const auto result = load(c.text);
+  INFO(c.text << "\n" << all_lines(result));
+  REQUIRE(result.ok());
+  CHECK(has_note(result, c.note));
+  CHECK(num_notes(result, "counterpart") + num_notes(result, "comment") == 1);
+  CHECK_THAT(all_lines(load("{}", 1, {{"_comment", "1"}})), Contains("unknown key '_comment'"));
+}
+
+TEST_CASE("Auto is auto, except where it is a name", "[config][load]") {
+  const auto result = load("{train_batch_size: \"Auto\", bf16: {enabled: \"AUTO\"}, checkpoint: {dir: \"Auto\"}}");
+  INFO(all_lines(result));
+  REQUIRE(result.ok());
+  CHECK(result.config.batch.micro_batch == 8);
+  CHECK(result.config.precision == Precision::kAuto);
+  CHECK(result.config.checkpoint.dir == "Auto");
 }
 
 TEST_CASE("selective recomputation without the kernels that it needs has no effect, and says so", "[config][load]") {
