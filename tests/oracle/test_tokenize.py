@@ -21,6 +21,7 @@ sys.path[:0] = [os.path.join(ROOT, "tests/support/python"), os.path.join(ROOT, "
 sys.dont_write_bytecode = True
 import model_packages  # noqa: E402
 import tensor_file  # noqa: E402
+from failure import exit_code_of  # noqa: E402
 from samples import chat, convert, progress, rows, source_files  # noqa: E402
 
 TOKENIZE = os.path.join(ROOT, "tools/tokenize")
@@ -54,7 +55,7 @@ class ToolTest(unittest.TestCase):
         """(exit code, what it says)"""
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
-            code = convert.main([str(each) for each in arguments])
+            code = exit_code_of("tools/tokenize", convert.main, [str(each) for each in arguments])
         return code, said.getvalue()
 
     def made(self, *arguments):
@@ -89,6 +90,15 @@ class Bytes(ToolTest):
         self.assertEqual(self.tokenize("a.txt", "s.npy", "--dtype", "uint8")[0], 0)
         self.assertEqual(numpy.load("s.npy").tobytes(), b"hello")
         self.assertEqual(numpy.load("s.npy").dtype, numpy.uint8)
+
+    def test_what_is_not_a_regular_file_is_not_replaced(self):
+        os.mkfifo("pipe.safetensors")
+        text = self.file("a.txt", b"hello world")
+        self.assert_refused(73, ["'pipe.safetensors': it is a pipe"], text, "pipe.safetensors", "--seq", "4")
+
+    def test_a_number_of_ten_thousand_digits_is_refused_with_its_line(self):
+        rows = self.file("rows.jsonl", '{"text": "a"}\n{"text": ' + "9" * 10000 + "}\n")
+        self.assert_refused(65, ["'rows.jsonl' line 2: a number of more than"], rows, "rows.safetensors", "--seq", "4")
 
     def test_samples_have_the_next_token_as_label(self):
         text = bytes(range(40, 51))
@@ -480,7 +490,7 @@ class Pictures(ToolTest):
         self.assert_refused(65, ["splits test, train", "'photos/train'"], "photos", "x.safetensors")
         self.assert_refused(65, ["no directory for each class"], "photos/train/cat", "x.safetensors")
         if importlib.util.find_spec("PIL") is None:
-            self.assert_refused(69, ["pip install pillow"], "photos/train", "x.safetensors")
+            self.assert_refused(69, [f"{sys.executable} -m pip install pillow"], "photos/train", "x.safetensors")
         else:
             self.assert_refused(65, ["'photos/train/cat/1.png'", "not an image"], "photos/train", "x.safetensors")
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import resource
+import stat
 import subprocess
 import sys
 import unittest
@@ -191,12 +192,37 @@ class Net(torch.nn.Linear):
         self.assert_refused(self.outcome_of("mlp", self.env.path("nowhere/full.pt")), 73, "nowhere/full.pt")
         self.assertFalse(os.path.exists(self.env.path("full.pt")) or os.path.exists(self.env.path("full.pt.part")))
 
+    def test_what_is_not_a_regular_file_is_not_replaced(self):
+        pipe = self.env.path("pipe")
+        os.mkfifo(pipe)
+        self.assert_refused(self.outcome_of("mlp", pipe), 73, "'" + pipe + "': it is a pipe")
+        self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+        self.assert_refused(self.outcome_of("mlp", "/dev/null"), 73, "it is a device")
+        self.assert_refused(self.outcome_of("mlp", self.env.folder), 73, "it is a directory")
+        # A name of the file while it is written, too.
+        os.mkfifo(self.env.path("m.pt.part"))
+        self.assert_refused(self.outcome_of("mlp", self.env.path("m.pt")), 73, "m.pt.part': it is a pipe")
+
+    def test_an_error_that_nobody_expected_is_a_sentence(self):
+        def breaks(_):
+            raise ValueError("surprise \x1b]0;title\x07" + "x" * 1000)
+
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            code = self.env.tool.exit_code_of("tools/export", breaks, [])
+        self.assertEqual(code, 70)
+        self.assertRegex(said.getvalue(), r"^tools/export: this is a bug of the tool, .*ValueError: surprise \\x1b.*\n$")
+        self.assertLess(len(said.getvalue()), 700)
+
     def test_hugging_face_without_transformers_says_what_to_install(self):
+        """With the Python of the tool, and not where scripts/setup has put it into its cache."""
         try:
             import transformers  # noqa: F401
             self.skipTest("transformers is installed here")
         except ImportError:
-            self.assert_refused(self.outcome_of("--hf", "gpt2", "x.pt"), 69, "pip install transformers")
+            outcome = harness.run([sys.executable, EXPORT, "--hf", "gpt2", "x.pt"],
+                                  env=harness.environment(XDG_CACHE_HOME=self.env.path("no cache")))
+            self.assert_refused(outcome, 69, f"{sys.executable} -m pip install transformers")
 
 
 if __name__ == "__main__":

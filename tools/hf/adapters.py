@@ -4,8 +4,8 @@ import json
 import os
 
 from failure import Failure, first_lines, suggestion
-from hf import packages
 from hf.source import ADAPTER
+from python_packages import import_package
 
 TASKS = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "sequence-classification": "SEQ_CLS",
          "token-classification": "TOKEN_CLS", "question-answering": "QUESTION_ANS"}
@@ -14,7 +14,7 @@ NAME = "default"  # of the adapter inside the model; it is in no file
 
 def add(model, head, given):
     """`given`: a directory or a hub id of an adapter, or a config as JSON."""
-    peft = packages.import_package("peft", "--peft")
+    peft = import_package("peft", "--peft")
     try:
         if given.lstrip().startswith("{"):
             config = new_config(peft, head, given)

@@ -7,6 +7,8 @@ import recorded_inputs
 from failure import Failure, first_lines, suggestion
 from hf import adapters, attention, checkpoint_calls, config_entries, heads, inputs, names, packages, wrapper
 from hf import source as sources
+from python_packages import import_package
+from samples import vocabulary
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Random choices of the Python code that a trace would make once and for all.
@@ -25,6 +27,8 @@ class HuggingFaceExport:
         self.source = sources.resolve(options.hf, options.pretrained)
         self.transformers = packages.import_transformers()
         self.adapter = options.peft or self.source.adapter
+        if self.adapter:  # here, where nothing is said and loaded yet
+            import_package("peft", "--peft")
         if self.adapter and options.train is not None:
             raise Failure(64, "--train goes without --peft: of a model with adapters only these are trained")
         config = self.load_config(entries)
@@ -54,8 +58,16 @@ class HuggingFaceExport:
         if entries.get("dtype") not in (None, "auto", *DTYPES):
             raise Failure(65, f"a model is exported in {', '.join(DTYPES)}, not in '{entries['dtype']}'"
                               + suggestion(str(entries["dtype"]), DTYPES))
-        config_entries.check(sources.load_config(self.source, {}), entries)
-        return sources.load_config(self.source, entries)
+        own = sources.load_config(self.source, {})
+        config_entries.check(own, entries)
+        if self.options.tokenizer is None:
+            return sources.load_config(self.source, entries)
+        if self.source.kind != "architecture":
+            raise Failure(64, f"--tokenizer goes with an architecture: {self.source.describe()} has the ids of its tokenizer")
+        tokenizer = vocabulary.load(self.options.tokenizer)
+        config = sources.load_config(self.source, {**config_entries.special_ids(own, tokenizer), **entries})
+        config_entries.require_room(config, tokenizer)
+        return config
 
     def simplify(self, config):
         """Returns the names of what was switched off in the config."""
@@ -76,7 +88,8 @@ class HuggingFaceExport:
         sources.require_weights(self.source)
         try:
             model, info = self.model_class.from_pretrained(self.source.name, config=config, dtype=config.dtype or "auto",
-                                                           output_loading_info=True, ignore_mismatched_sizes=True)
+                                                           output_loading_info=True, ignore_mismatched_sizes=True,
+                                                           trust_remote_code=False)
         except Exception as error:
             if self.source.kind == "hub":
                 raise Failure(65, sources.unreadable(self.source, error))
@@ -185,6 +198,10 @@ class HuggingFaceExport:
         if self.is_causal and self.label_names:
             lines.append("labels[i] is the token after input_ids[i], as tools/tokenize writes them (--labels same: labels are "
                          "the input_ids)" if self.takes_shifted else "labels are the input_ids: the model shifts them")
+        if self.options.tokenizer:
+            ids = {name.removesuffix("_token_id"): self.saved_config.get(name) for name in config_entries.SPECIAL_IDS}
+            lines.append(", ".join(f"{name} {'none' if id is None else id}" for name, id in ids.items())
+                         + f": of the tokenizer '{self.options.tokenizer}'")
         if self.left_out:
             lines.append(f"switched off, since a trace cannot draw again: {', '.join(self.left_out)}")
         if self.recomputed and self.recomputed.num_calls:

@@ -1,24 +1,9 @@
-"""Imports transformers and peft, and says why where that fails."""
-import importlib
+"""Imports transformers, and keeps its talk and its waits from the user."""
 import os
 import socket
 import urllib.parse
 
-from failure import Failure, first_lines
-
-
-def import_package(name, option):
-    """A package that is absent differs from one that is broken: installing it again would not help."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name == name:
-            raise Failure(69, f"{option} needs the Python package '{name}' beside torch, which is not installed here; "
-                              f"pip install {name}")
-        reason = first_lines(error)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {first_lines(error)}"
-    raise Failure(69, f"{option} needs the Python package '{name}', which is installed but cannot be imported: {reason}")
+from python_packages import import_package
 
 
 def import_transformers():

@@ -28,9 +28,12 @@ def looks_like_path(name):
 def from_directory(name):
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.exists(os.path.join(path, ADAPTER)) and not os.path.exists(os.path.join(path, "config.json")):
-        with open(os.path.join(path, ADAPTER), encoding="utf-8") as file:
-            base = json.load(file).get("base_model_name_or_path")
-        if not base:
+        try:
+            with open(os.path.join(path, ADAPTER), encoding="utf-8") as file:
+                base = json.load(file).get("base_model_name_or_path")
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise Failure(65, f"'{os.path.join(name, ADAPTER)}' is not the config of an adapter: {first_lines(error)}")
+        if not base or not isinstance(base, str):
             raise Failure(65, f"the adapter '{name}' does not say which model it belongs to (base_model_name_or_path); "
                               f"give both: --hf MODEL --peft {name}")
         return dataclasses.replace(pretrained(base), adapter=path)
@@ -94,8 +97,11 @@ def load_config(source, overrides):
     try:
         if source.kind == "architecture":
             return transformers.AutoConfig.for_model(source.name, **overrides)
-        return transformers.AutoConfig.from_pretrained(source.name, **overrides)
+        return transformers.AutoConfig.from_pretrained(source.name, trust_remote_code=False, **overrides)
     except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise Failure(65, f"{source.describe()} is defined by Python code of its own, which is not run here (auto_map in its "
+                              "config.json): export its class with --recipe FILE.py:Class")
         raise Failure(65, unreadable(source, error))
 
 

@@ -3,21 +3,14 @@ import json
 import os
 
 from failure import Failure, first_lines
+from python_packages import import_package
 from samples.rows import Row
 
 ROWS = 256  # in memory at a time
 
 
 def import_pyarrow(path):
-    try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-        return pyarrow
-    except ImportError as error:
-        if error.name == "pyarrow":
-            raise Failure(69, f"'{path}' needs the Python package 'pyarrow', which is not installed here; pip install pyarrow")
-        raise Failure(69, f"'{path}' needs the Python package 'pyarrow', which cannot be imported: {first_lines(error)}")
+    return import_package("pyarrow", f"'{path}'", parts=("ipc", "parquet"))
 
 
 def files_of_data_set(path):

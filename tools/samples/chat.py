@@ -4,6 +4,7 @@ import json
 import re
 
 from failure import Failure, first_lines
+from python_packages import import_package, install_command
 from samples.rows import type_of
 
 ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bard": "assistant", "bing": "assistant",
@@ -39,17 +40,10 @@ def messages_of(value, row):
 class ChatTemplate:
     def __init__(self, source, special):
         """`source`: Jinja text; `special`: {"eos_token": "</s>", ...}, which templates name."""
-        try:
-            import jinja2
-            import jinja2.ext
-            import jinja2.nodes
-            import jinja2.sandbox
-            import jinja2.utils
-        except ImportError:
-            raise Failure(69, "a chat template needs the Python package 'jinja2', which is not installed; pip install jinja2")
+        jinja2 = import_package("jinja2", "a chat template", parts=("ext", "nodes", "sandbox", "utils"))
         if tuple(int(part) for part in re.findall(r"\d+", jinja2.__version__)[:3]) < SAFE_JINJA:
             raise Failure(69, f"a chat template needs jinja2 3.1.6 or later (earlier ones cannot confine it), and {jinja2.__version__} "
-                              "is installed; pip install -U jinja2")
+                              f"is installed; {install_command('-U jinja2')}")
         self.error, self.special = jinja2.exceptions.TemplateError, special
 
         class Generation(jinja2.ext.Extension):

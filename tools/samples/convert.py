@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from failure import Failure, first_lines
+from failure import Failure, first_lines, printable
 from samples import causal, columns, encoder_inputs, images, labels, options, packing, progress, rows, source_files, vocabulary
 from samples.chat import ChatTemplate
 from samples.writers import Array, SampleFile, TokenFile, write_text
@@ -23,11 +23,11 @@ def counted(count, what):
 
 
 def say(text):
-    print(f"tools/tokenize: {text}", file=sys.stderr)
+    print(f"tools/tokenize: {printable(text)}", file=sys.stderr)
 
 
 def say_result(args, *parts):
-    print(f"{args.out}: {', '.join(part for part in parts if part)}", file=sys.stderr)
+    print(printable(f"{args.out}: {', '.join(part for part in parts if part)}"), file=sys.stderr)
 
 
 def convert(args):
@@ -82,8 +82,7 @@ class Rows:
         else:
             prompts = causal.Prompts(plan, args.prompt_format)
             self.documents = causal.of_completions(read, plan, tokenizer, ending, prompts, on_all, meter, self.stats)
-        if ending.id is None and args.eos != "none" and plan.task != "chat":
-            say(f"'{args.tokenizer}' names no token that ends a document (eos_token): --eos TOKEN, or --eos none")
+        self.lacks_end = ending.id is None and args.eos != "none" and plan.task != "chat"
 
 
 def chat_template(args, tokenizer):
@@ -118,7 +117,6 @@ class Table:
             options.require_length(args)
         elif args.seq is not None or args.tokenizer or args.coarse:
             raise Failure(64, "--seq, --tokenizer and --coarse do not go with the images of a table")
-        say(self.plan.sentence())
 
     def first_rows(self, count):
         return list(itertools.islice(self.read(None, progress.Progress("", 0)), count))
@@ -131,19 +129,26 @@ class Table:
         return {*self.plan.columns.values(), *more}
 
     def write(self):
+        """What it does is said when all packages are here: before that, python_packages may start the tool again."""
         read, task = self.read(self.needed(), self.meter), self.plan.task
         if task in options.CAUSAL:
-            write_causal(self.args, task, Rows(self.args, self.plan, read, vocabulary.load(self.args.tokenizer), self.meter),
-                         self.meter)
+            source = Rows(self.args, self.plan, read, vocabulary.load(self.args.tokenizer), self.meter)
+            say(self.plan.sentence())
+            if source.lacks_end:
+                say(f"'{self.args.tokenizer}' names no token that ends a document (eos_token): --eos TOKEN, or --eos none")
+            write_causal(self.args, task, source, self.meter)
             return
         if self.args.is_stream:
             raise Failure(64, f"task {task} writes samples: OUT.safetensors")
         found = self.labels() if task in ("images", "classification") else None
         if task == "images":
             self.meter.unit = "images"
-            write_samples(self.args, images.ImageRows(self.plan, self.args, found), read, self.meter, found)
+            shape = images.ImageRows(self.plan, self.args, found)
+            say(self.plan.sentence())
+            write_samples(self.args, shape, read, self.meter, found)
             return
         tokenizer = vocabulary.load(self.args.tokenizer)
+        say(self.plan.sentence())
         dtype = self.args.dtype or "int64"
         shape = {"seq2seq": encoder_inputs.Translation, "question-answering": encoder_inputs.Answers,
                  "classification": encoder_inputs.Classes}[task]
@@ -283,17 +288,8 @@ def write_images(args, sources, meter):
 
 
 def main(argv):
+    args = options.parse(argv)
     try:
-        convert(options.parse(argv))
-    except Failure as failure:
-        say(failure)
-        return failure.code
-    except KeyboardInterrupt:
-        return 130
+        convert(args)
     except OSError as error:  # of an input; those of the output are Failures
-        say(f"cannot read '{error.filename}': {error.strerror or error}")
-        return 66
-    except MemoryError:
-        say("out of memory")
-        return 74
-    return 0
+        raise Failure(66, f"cannot read '{error.filename}': {error.strerror or error}")

@@ -165,7 +165,7 @@ def answer_of(row, plan, context):
             raise Failure(65, f"{row.place()}: the answer '{text[:60]}' is not in its context")
     try:
         start = int(start)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Failure(65, f"{row.place()}: answer_start is {type_of(start)}, expected a number of characters")
     if start < 0 or context[start:start + len(text)] != text:
         raise Failure(65, f"{row.place()}: at character {start} of the context is '{context[max(start, 0):][:len(text)][:60]}', "

@@ -4,6 +4,7 @@ import io
 import os
 
 from failure import Failure, first_lines
+from python_packages import import_package
 from samples import source_files
 from samples.rows import type_of
 from samples.writers import Array
@@ -176,12 +177,7 @@ class ImageReader:
     """Through Pillow: the shorter side becomes as long as wanted, then the middle is cut out."""
 
     def __init__(self, options):
-        try:
-            import PIL.Image
-            import PIL.ImageOps
-        except ImportError:
-            raise Failure(69, "images need the Python package 'Pillow', which is not installed here; pip install pillow")
-        self.pil = PIL
+        self.pil = import_package("PIL", "an image", "pillow", parts=("Image", "ImageOps"))
         self.pixels = Pixels(options, parse_size(options.size) or DEFAULT_SIZE)
 
     def read(self, file, place):

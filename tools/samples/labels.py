@@ -3,10 +3,14 @@ import json
 import math
 import os
 
-from failure import Failure, first_lines, suggestion
+from failure import Failure, first_lines, shortened, suggestion
 from samples.rows import type_of
 
 PEEKED = 256  # rows that decide what the labels are
+
+
+# int64 and float32
+LARGEST = {"classes": (1 << 63) - 1, "names": (1 << 63) - 1, "values": (2 - 2**-23) * 2.0**127}
 
 
 def number_in(value):
@@ -38,8 +42,10 @@ class Labels:
         if self.kind == "names":
             return self.of_name(str(label) if isinstance(label, (int, bool)) else label, row)
         number = number_in(label)
-        if number is not None and not math.isfinite(number):
+        if isinstance(number, float) and not math.isfinite(number):
             raise Failure(65, f"{row.place()}: the label is {number}")
+        if number is not None and not -LARGEST[self.kind] <= number <= LARGEST[self.kind]:
+            raise Failure(65, f"{row.place()}: the label is {shown(label)}, which {self.dtype} does not hold")
         if number is None or (self.kind == "classes" and number != int(number)):
             raise Failure(65, f"{row.place()}: the label is {shown(label)}, but the first ones are "
                               f"{'whole numbers' if self.kind == 'classes' else 'numbers'}; --label-type names or values")
@@ -83,7 +89,7 @@ class Labels:
 
 
 def shown(label):
-    return f"'{label}'" if isinstance(label, str) else type_of(label)
+    return f"'{shortened(label, 60)}'" if isinstance(label, str) else type_of(label)
 
 
 def of_rows(labels, given_type, given_names, own_names=None):

@@ -2,7 +2,7 @@
 import argparse
 import os
 
-from failure import Failure
+from failure import Failure, shortened
 from samples.columns import ROLES
 from samples.writers import TYPES
 
@@ -74,6 +74,7 @@ def parser():
 
 
 CAUSAL = ("text", "chat", "completion")
+LONGEST = 1 << 24  # tokens of a sample
 # Options that only some tasks have: (name of the attribute, tasks).
 OWNERS = (("packing", CAUSAL), ("pad", CAUSAL), ("labels", CAUSAL), ("mask", CAUSAL), ("eos", ("text", "completion")),
           ("lines", ("text",)), ("mask_name", tuple(task for task in ROLES if task != "images")),
@@ -95,10 +96,11 @@ def parse(argv):
     if any(os.path.exists(each) and os.path.exists(args.out) and os.path.samefile(each, args.out) for each in args.texts):
         raise Failure(64, f"'{args.out}' is an input and the output")
     for name in ("seq", "target_seq"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise Failure(64, f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
-    if args.stride is not None and args.stride < 0:
-        raise Failure(64, f"--stride must be at least 0, not {args.stride}")
+        value = getattr(args, name)
+        if value is not None and not 1 <= value <= LONGEST:
+            raise Failure(64, f"--{name.replace('_', '-')} must be from 1 to {LONGEST}, not {shortened(str(value), 40)}")
+    if args.stride is not None and not 0 <= args.stride <= LONGEST:
+        raise Failure(64, f"--stride must be from 0 to {LONGEST}, not {shortened(str(args.stride), 40)}")
     if args.is_stream and args.seq is not None:
         raise Failure(64, "--seq L goes with OUT.safetensors: a stream (.bin, .npy) is cut by the run's data.seq_len")
     if args.is_stream and (args.pad or args.mask or args.lines or args.labels or args.packing or args.mask_name):

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 
-from failure import Failure
+from failure import Failure, shortened
 from samples import source_files
 
 BLANK = re.compile(r"[ \t\r\n]*")
@@ -73,12 +73,19 @@ def json_lines(file, path):
         text = decoded(line, path, number)
         try:
             value = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise Failure(65, f"'{path}' line {number}: not JSON: {error.msg} at character {error.pos + 1}"
-                          if isinstance(error, json.JSONDecodeError) else f"'{path}' line {number}: nested too deep")
+        except json.JSONDecodeError as error:
+            raise Failure(65, f"'{path}' line {number}: not JSON: {error.msg} at character {error.pos + 1}")
+        except (ValueError, RecursionError) as error:
+            raise Failure(65, f"'{path}' line {number}: {beyond_limit(error)}")
         if not isinstance(value, dict):
             raise Failure(65, f"'{path}' line {number}: {type_of(value)}, expected an object with named columns")
         yield Row(value, path, number)
+
+
+def beyond_limit(error):
+    """Of JSON that Python does not take."""
+    return "nested too deep" if isinstance(error, RecursionError) else \
+        f"a number of more than {sys.get_int_max_str_digits()} digits"
 
 
 class JsonText:
@@ -120,8 +127,8 @@ class JsonText:
                     self.more()
                     continue
                 raise Failure(65, f"{self.position(error.pos - self.at)}: not JSON: {error.msg}")
-            except RecursionError:
-                raise Failure(65, f"{self.position()}: nested too deep")
+            except (ValueError, RecursionError) as error:
+                raise Failure(65, f"{self.position()}: {beyond_limit(error)}")
             if end == len(self.text) and not self.is_whole and self.text[end - 1] not in "}]\"":
                 self.more()  # a number may have more digits
                 continue
@@ -210,9 +217,9 @@ def type_of(value):
     if isinstance(value, bool):
         return f"a boolean ({str(value).lower()})"
     if isinstance(value, (int, float)):
-        return f"a number ({value})"
+        return f"a number ({shortened(str(value), 40)})"
     if isinstance(value, dict):
-        return f"an object ({', '.join(map(str, list(value)[:6]))})"
+        return f"an object ({shortened(', '.join(map(str, list(value)[:6])), 100)})"
     return {str: "a text", list: "a list", bytes: "bytes"}.get(type(value), f"a {type(value).__name__}")
 
 

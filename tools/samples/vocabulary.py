@@ -6,7 +6,8 @@ import json
 import os
 import sys
 
-from failure import Failure, first_lines
+from failure import Failure, first_lines, printable
+from python_packages import import_package
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -57,7 +58,7 @@ class Tokenizer:
         self.backend, self.path = backend, path
         self.special, self.chat_template = special or {}, chat_template
         self.size = backend.get_vocab_size()
-        self.eos_id, self.pad_id = self.special_id("eos_token"), self.special_id("pad_token")
+        self.bos_id, self.eos_id, self.pad_id = map(self.special_id, ("bos_token", "eos_token", "pad_token"))
 
     def special_id(self, name):
         token = self.special.get(name)
@@ -106,13 +107,9 @@ def load(path):
 
 
 def of_file(path):
+    tokenizers = import_package("tokenizers", f"the tokenizer '{path}'")
     try:
-        from tokenizers import Tokenizer as Backend
-    except ImportError:
-        raise Failure(69, "a tokenizer file needs the Python package 'tokenizers', which is not installed; "
-                          "pip install tokenizers, or leave --tokenizer out for byte-level tokens")
-    try:
-        return Backend.from_file(path)
+        return tokenizers.Tokenizer.from_file(path)
     except Exception as error:
         raise Failure(65, f"'{path}' is not a tokenizer file (tokenizer.json): {first_lines(error)}")
 
@@ -125,19 +122,18 @@ def of_directory(path):
         raise Failure(65, f"the directory '{path}' has no tokenizer (tokenizer.json)")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        import transformers
-    except ImportError:
+        transformers = import_package("transformers", f"the tokenizer '{path}', which has no tokenizer.json,")
+    except Failure:
         if not os.path.isfile(file):
-            raise Failure(69, f"the tokenizer '{path}' has no tokenizer.json; its other files need the Python package "
-                              "'transformers', which is not installed here; pip install transformers")
+            raise
         return Tokenizer(of_file(file), path, special_tokens(path), chat_template_of(path))
     transformers.logging.set_verbosity_error()
     try:
         loaded = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         if os.path.isfile(file):  # such as one with a class of its own, in Python
-            print(f"tools/tokenize: transformers cannot load '{path}' ({first_lines(error, 1)}): its tokenizer.json is used as "
-                  "it is", file=sys.stderr)
+            print(printable(f"the tokenizer '{path}' is used as its tokenizer.json is: transformers cannot load it: "
+                            f"{first_lines(error, 1)}"), file=sys.stderr)
             return Tokenizer(of_file(file), path, special_tokens(path), chat_template_of(path))
         raise Failure(65, f"the tokenizer '{path}' cannot be loaded: {first_lines(error)}")
     backend = getattr(loaded, "backend_tokenizer", None) or getattr(loaded, "_tokenizer", None)

@@ -7,13 +7,13 @@ import os
 import shutil
 import sys
 
+import output_file
 from failure import Failure
 
 TYPES = {"uint8": ("B", "u1", "U8"), "uint16": ("H", "u2", "U16"), "uint32": ("I", "u4", "U32"),
          "int64": ("q", "i8", "I64"), "float32": ("f", "f4", "F32")}
 HEADER_BYTES = 4096  # kept free in front of the samples, whose number is known last
 BUFFER_BYTES = 1 << 22
-CANNOT_CREATE = (2, 13, 20, 21, 30)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +47,15 @@ class PartFile:
 
     def __init__(self, path, aside=None):
         self.path, self.aside = path, aside or f"{path}.part"
+        for name in (self.path, self.aside):
+            output_file.require_replaceable(name)
         self.file = self.guard(lambda: open(self.aside, "w+b", buffering=BUFFER_BYTES))
 
     def guard(self, action):
         try:
             return action()
         except OSError as error:
-            raise Failure(73 if error.errno in CANNOT_CREATE else 74, f"cannot write '{self.path}': {error.strerror}")
+            raise output_file.cannot_write(self.path, error)
 
     def write(self, data):
         self.guard(lambda: self.file.write(data))

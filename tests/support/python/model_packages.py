@@ -1,18 +1,17 @@
 """Makes transformers, peft and what they need (model_packages.txt) importable here and in the Pythons that we start;
 scripts/setup --tests has put them beside torch. WHY_NOT is the reason to skip, or None. With
 DSL_TEST_OLDER_TRANSFORMERS=1 transformers is that of older_transformers.txt."""
-import hashlib
 import importlib.util
 import os
 import sys
 
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dslaunch")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "../../../tools"))
+import python_packages  # noqa: E402
 
 
 def folder(packages="model_packages.txt"):
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), packages), "rb") as file:
-        listed = b"".join(line for line in file if not line.startswith(b"#"))
-    return os.path.join(CACHE, "models-" + hashlib.sha256(listed).hexdigest()[:12])
+    return python_packages.folder_of(os.path.join(HERE, packages))
 
 
 lists = ["older_transformers.txt", "model_packages.txt"] if os.environ.get("DSL_TEST_OLDER_TRANSFORMERS") else \
