@@ -132,6 +132,14 @@ std::set<std::string> files_of_index(const std::string& directory, const std::st
   return names;
 }
 
+// Integers for a weight are a quantized model, or another one; casting them would train from 1e9.
+void require_kind(const std::string& directory, const HuggingFaceWeights::Part& part, at::ScalarType wanted) {
+  const at::ScalarType given = part.entry->dtype;
+  if (c10::isFloatingType(given) == c10::isFloatingType(wanted)) return;
+  refuse(directory, fmt::format("has '{}' as {}, and the model's is {}: its values are not those of the model",
+                                part.entry->name, c10::toString(given), c10::toString(wanted)));
+}
+
 }  // namespace
 
 HuggingFaceWeights::HuggingFaceWeights(std::string directory, const std::string& single)
@@ -251,6 +259,7 @@ HuggingFaceWeights::Located HuggingFaceWeights::locate_file_tensor(const std::st
 void HuggingFaceWeights::read(const Located& tensor, int64_t begin, at::Tensor out) const {
   const int64_t end = begin + out.numel();
   for (const auto& part : tensor) {
+    require_kind(directory_, part, out.scalar_type());
     if (!part.piece.is_whole && !part.piece.is_contiguous()) {
       copy_rows(part, begin, out);
       continue;

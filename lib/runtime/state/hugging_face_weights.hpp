@@ -38,7 +38,8 @@ class HuggingFaceWeights {
   // A tensor with this name in the files. Throws as above.
   Located locate_file_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
 
-  // Elements [begin, begin + out.numel()) of the flattened tensor, cast to the dtype of `out` (1-D, CPU).
+  // Elements [begin, begin + out.numel()) of the flattened tensor, cast to the dtype of `out` (1-D, CPU). Throws
+  // UserError(65) for integers where floating-point numbers are wanted, or the other way round.
   void read(const Located& tensor, int64_t begin, at::Tensor out) const;
 
   const std::string& directory() const { return directory_; }

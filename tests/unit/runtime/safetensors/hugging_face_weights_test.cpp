@@ -89,6 +89,20 @@ TEST_CASE("values are cast, and a file that has the tensor whole after all is re
   check_slices(weights, facts, whole, at::kHalf);
 }
 
+TEST_CASE("integers are no values of a weight", "[runtime][safetensors][hugging_face_weights]") {
+  TempDir dir;
+  write(dir / "model.safetensors", {{"w", at::arange(6, at::kInt)}});
+  HuggingFaceFacts facts;
+  facts.parameters = {{"w", "w"}};
+  const HuggingFaceWeights weights(dir.path());
+  const auto located = weights.locate(facts, "w", {6});
+  expect_error(ExitCode::kBadInput, {dir.path(), "'w' as Int, and the model's is Float"},
+               [&] { weights.read(located, 0, at::empty({6})); });
+  at::Tensor positions = at::empty({6}, at::kLong);
+  weights.read(located, 0, positions);
+  CHECK(positions.equal(at::arange(6)));
+}
+
 TEST_CASE("tensors longer than one chunk", "[runtime][safetensors][hugging_face_weights]") {
   const at::Tensor whole = at::arange(20'000'003, at::kInt).to(at::kFloat);
   TempDir dir;
