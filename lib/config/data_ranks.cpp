@@ -45,4 +45,11 @@ Result<int> solve_data_ranks(int world_size, int64_t stages, int64_t tensor) {
       possible.empty() ? "" : fmt::format(", or set pipeline.stages (--stages) to {}", possible))};
 }
 
+Result<> check_hpz_partition(int64_t partition_size, int data_ranks) {
+  if (data_ranks % partition_size == 0) return {};
+  return Failure{fmt::format(
+      "zero_hpz_partition_size {} does not divide the {} data-parallel ranks; use the number of ranks of a host",
+      partition_size, data_ranks)};
+}
+
 }  // namespace dslaunch::config

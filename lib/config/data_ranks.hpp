@@ -10,4 +10,7 @@ namespace dslaunch::config {
 // All at least 1. Without a solution the error states the numbers and the nearest ones that are possible.
 Result<int> solve_data_ranks(int world_size, int64_t stages, int64_t tensor);
 
+// Whether groups of zero_hpz_partition_size ranks divide the data ranks; the error has both numbers.
+Result<> check_hpz_partition(int64_t partition_size, int data_ranks);
+
 }  // namespace dslaunch::config

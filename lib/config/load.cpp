@@ -36,6 +36,11 @@ bool divide_world(LoadResult& result) {
     return false;
   }
   result.data_ranks = *data_ranks;
+  const std::string hpz = "zero_optimization.zero_hpz_partition_size";
+  if (!result.world_size_assumed && !settings.has_error(key) && !settings.has_error(hpz)) {
+    const auto divides = check_hpz_partition(settings.integer(hpz), result.data_ranks);
+    if (!divides.ok()) settings.add_error(Issue::Kind::kMesh, hpz, divides.error());
+  }
   return !settings.has_error(key);
 }
 

@@ -28,7 +28,7 @@ const char* name_of(Reach reach) {
     case Reach::kSrun:
       return "srun";
     case Reach::kNodeJoin:
-      return "comes by itself";
+      return "started on the node itself";
   }
   return "";
 }

@@ -273,6 +273,15 @@ TEST_CASE("ZeRO++ is refused at a stage that has nothing to apply it to", "[conf
       load("{zero_optimization: {stage: 2, zero_quantized_gradients: true, zeropp_loco_param: {err_beta: 0.8}}}").ok());
 }
 
+TEST_CASE("ranks that hpZ's groups do not divide are refused as a run refuses them", "[config][load]") {
+  const std::string text = "{zero_optimization: {stage: 3, zero_hpz_partition_size: 8}}";
+  const auto refused = load(text, 2);
+  CHECK(refused.exit_code() == ExitCode::kContradiction);
+  CHECK_THAT(only_line(text, 2), Contains("zero_hpz_partition_size 8 does not divide the 2 data-parallel ranks"));
+  CHECK(load(text, 16).ok());
+  CHECK(load_text(text, "ds.json", Format::kHjson, {}, {}).ok());  // the number of ranks is not known
+}
+
 TEST_CASE("a refusal says what is supported now", "[config][load]") {
   CHECK_THAT(only_line("{optimizer: {type: \"RAdam\"}}"),
              Contains("supported now: AdamW, Adam, SGD, Adagrad, Lamb, Lion or Muon"));

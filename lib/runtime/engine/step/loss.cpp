@@ -20,12 +20,14 @@
 namespace dslaunch::runtime::engine::step {
 namespace {
 
+constexpr const char* kNameALoss =
+    "name a loss of its outputs: --loss cross_entropy, --loss mse or --loss path/to/loss.pt, or \"loss\" in the config";
+
 at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
   if (loss.numel() == 1 && loss.is_floating_point()) return loss.reshape({});
   throw UserError(ExitCode::kBadInput,
-                  fmt::format("{} returned {}, expected a scalar loss. Return the mean loss from forward, or set a "
-                              "loss in the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt",
-                              whose, type_and_shape(loss)));
+                  fmt::format("{} returned {}, expected a scalar loss. Return the mean loss from forward, or {}", whose,
+                              type_and_shape(loss), kNameALoss));
 }
 
 class ModelsOwnLoss : public Loss {
@@ -34,9 +36,11 @@ class ModelsOwnLoss : public Loss {
   at::Tensor operator()(const model::ForwardResult& result, const std::vector<at::Tensor>&) override {
     if (result.named_loss.defined()) return require_scalar(result.named_loss, "forward");
     if (result.is_dict) {
-      throw UserError(ExitCode::kBadInput,
-                      "forward returned a dict without a tensor named \"loss\". Give the mean loss that name, or set a "
-                      "loss of the outputs in the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt");
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("forward returned a dict without a tensor named \"loss\". Give the mean loss that name, "
+                      "or {}",
+                      kNameALoss));
     }
     require_no_other_scalar(result);
     return require_scalar(result.first, "forward");

@@ -133,7 +133,7 @@ TEST_CASE("a plan of a small model is in a unit in which it has digits", "[runti
   auto report = report_of(job_of(dir, "{}"), at::kCPU, {.host_bytes = kGiB});
   CHECK_THAT(report_text(report), Contains("\nGiB of each rank; "));
   for (auto& setting : report.settings) setting.memory = {};
-  report.settings[0].memory.add(Tier::kDevice, Use::kParameters, 1536 << 10);
+  report.settings[0].memory.add(memory_plan::Tier::kDevice, memory_plan::Use::kParameters, 1536 << 10);
   CHECK_THAT(report_text(report), Contains("\nMiB of each rank; ") && Contains("  1.50  "));
 }
 
