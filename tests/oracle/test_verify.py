@@ -57,7 +57,7 @@ class VerifyTest(harness.TrainingTest):
         outcome = self.env.run(model, data, config, run_dir, world, steps, ["--verify", str(verify), *extra])
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(re.findall(r"--verify: \d+ steps? agrees?", outcome.text)), 1, str(outcome))
-        self.assertRegex(outcome.text, r"--verify: the unsharded replica uses [\d.]+ GiB on rank 0")
+        self.assertRegex(outcome.text, r"--verify: the unsharded replica uses [\d.]+ [KMG]iB on rank 0")
         return harness.read_metrics(run_dir), outcome
 
 

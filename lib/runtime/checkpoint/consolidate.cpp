@@ -72,6 +72,18 @@ void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
   }
 }
 
+// A rename would take a device or a pipe out of the file system.
+void refuse_special_files(const std::vector<WeightFile>& files) {
+  for (const auto& file : files) {
+    std::error_code ignored;
+    const auto status = std::filesystem::status(file.path, ignored);
+    if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) continue;
+    throw UserError(
+        ExitCode::kCannotCreate,
+        fmt::format("cannot write '{}': it is not a regular file, and the finished file would replace it", path));
+  }
+}
+
 std::vector<std::string> temporary_names(const std::vector<WeightFile>& files, const std::string& out) {
   std::vector<std::string> names;
   for (const auto& file : files) names.push_back(file.path + kTemporary);
@@ -89,6 +101,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
       options.out, weights.tensors(), [&](const SavedTensor& tensor) { return weights.bytes_of(tensor); },
       options.max_shard_bytes);
   refuse_files_of_checkpoints(files);
+  refuse_special_files(files);
   if (options.before_writing) options.before_writing(temporary_names(files, options.out));
   std::vector<std::string> written;
   bool trains = false;

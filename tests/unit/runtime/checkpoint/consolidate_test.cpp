@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
+#include <sys/stat.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
@@ -176,6 +177,11 @@ TEST_CASE("what cannot be consolidated is said, and nothing is left behind", "[r
   expect_error(ExitCode::kCannotCreate, {"/missing/o.pt"}, [&] {
     consolidate({dir / "c", dir / "missing/o.pt", true});
   });
+  REQUIRE(::mkfifo((dir / "pipe.pt").c_str(), 0600) == 0);
+  expect_error(ExitCode::kCannotCreate, {"/pipe.pt': it is not a regular file"}, [&] {
+    consolidate({dir / "c", dir / "pipe.pt", true});
+  });
+  CHECK(std::filesystem::is_fifo(dir / "pipe.pt"));
   expect_error(ExitCode::kIoError, {"/full.pt.tmp", "No space left"}, [&] {
     std::filesystem::create_symlink("/dev/full", dir / "full.pt.tmp");
     consolidate({dir / "c", dir / "full.pt", true});
