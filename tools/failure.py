@@ -36,7 +36,7 @@ def suggestion(name, known):
 
 
 def where(error):
-    """The line of the tools in which an error that nobody expected came up, and the line that raised it."""
+    """The line of the tools in which an unexpected error came up, and the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     tools = os.path.dirname(os.path.abspath(__file__))
     own = [frame for frame in frames if frame.filename.startswith(tools)]

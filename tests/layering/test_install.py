@@ -58,7 +58,7 @@ class Installed(unittest.TestCase):
         dynamic = run(["readelf", "-d", self.program("dsworker")], self.folder.name).stdout
         built_with = re.search(r"runpath: \[([^\]:]+)", dynamic).group(1)
         other_spelling = os.path.join(os.path.dirname(built_with), ".", os.path.basename(built_with))
-        infer = [self.program("dslaunch"), "infer", "--checkpoint", "none", "--prompt", "a"]
+        infer = [self.program("dslaunch"), "infer", "--checkpoint", self.folder.name, "--prompt", "a"]
         searched = run(infer, self.folder.name, DSLAUNCH_TORCH_LIB=other_spelling, LD_DEBUG="libs").stdout
         self.assertIn(f"trying file={other_spelling}/libtorch_cpu.so", searched)
         refused = run(infer, self.folder.name, DSLAUNCH_TORCH_LIB=self.folder.name)

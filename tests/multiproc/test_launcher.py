@@ -778,7 +778,7 @@ class Output(LauncherTest):
         outcome = self.exec_sh(1, "true", "--run_dir", self.path("in-the-way/run"))
         self.assertEqual(outcome.code, 73, str(outcome))
         os.mkdir(self.path("run"))
-        os.symlink("/sys/nobody-makes-files-here", self.path("run/logs"))
+        os.symlink("/sys/kernel", self.path("run/logs"))  # nobody makes files there
         outcome = self.exec_sh(1, "true", "--run_dir", self.path("run"))
         self.assertEqual(outcome.code, 73, str(outcome))
         self.assertRegex(outcome.err, b"Permission denied|Read-only file system")  # why, not that it is not there yet

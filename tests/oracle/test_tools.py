@@ -203,7 +203,7 @@ class Net(torch.nn.Linear):
         os.mkfifo(self.env.path("m.pt.part"))
         self.assert_refused(self.outcome_of("mlp", self.env.path("m.pt")), 73, "m.pt.part': it is a pipe")
 
-    def test_an_error_that_nobody_expected_is_a_sentence(self):
+    def test_an_unexpected_error_is_a_sentence(self):
         def breaks(_):
             raise ValueError("surprise \x1b]0;title\x07" + "x" * 1000)
 

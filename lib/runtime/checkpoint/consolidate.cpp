@@ -77,10 +77,12 @@ void refuse_special_files(const std::vector<WeightFile>& files) {
   for (const auto& file : files) {
     std::error_code ignored;
     const auto status = std::filesystem::status(file.path, ignored);
-    if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) continue;
+    // A directory refuses the rename.
+    const bool may_stay = std::filesystem::is_regular_file(status) || std::filesystem::is_directory(status);
+    if (!std::filesystem::exists(status) || may_stay) continue;
     throw UserError(
         ExitCode::kCannotCreate,
-        fmt::format("cannot write '{}': it is not a regular file, and the finished file would replace it", path));
+        fmt::format("cannot write '{}': it is not a regular file, and the finished file would replace it", file.path));
   }
 }
 

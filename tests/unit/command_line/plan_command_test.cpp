@@ -139,10 +139,13 @@ TEST_CASE("a model file is planned without training it", "[worker][plan]") {
   const auto on_cpu = output_of_worker({"--device", "cpu", "--set", "zero_optimization.stage=3", "--num_gpus", "3"});
   CHECK_THAT(on_cpu, Catch::Matchers::Contains("1 host with 3 CPU ranks: 3 data ranks; bf16, AdamW") &&
                          Catch::Matchers::Contains("\n*    3  none"));
-  CHECK(test::message_of(ExitCode::kContradiction, "", [&] {
-          output_of_worker({"--num_gpus", "4", "--set", "zero_optimization.stage=3", "--set",
-                            "zero_optimization.zero_hpz_partition_size=3"});
-        }) == "zero_hpz_partition_size 3 does not divide the 4 data-parallel ranks; use the number of ranks of a host");
+  CHECK(test::message_of(ExitCode::kContradiction, "",
+                         [&] {
+                           output_of_worker({"--num_gpus", "4", "--set", "zero_optimization.stage=3", "--set",
+                                             "zero_optimization.zero_hpz_partition_size=3"});
+                         }) ==
+        "command line: zero_hpz_partition_size 3 does not divide the 4 data-parallel ranks; use the number of ranks of "
+        "a host");
 }
 
 TEST_CASE("activations are measured where that is asked for", "[worker][plan]") {
