@@ -70,9 +70,9 @@ class Training {
     switch_on_recomputation();
     open_data();
     build_engine();
-    resume();
     files_.finish();
     ended("checksums of the model");
+    resume();
     open_log();
     log_->report_start(description());
     report_schedule();
