@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -335,5 +336,10 @@ struct JobConfig {
   Kernels kernels;
   LossAverage loss_average = LossAverage::kMicroBatches;
 };
+
+// Whether `loss` names a loss of ours; every other text that is not empty is the path of a TorchScript file.
+inline bool is_own_loss(std::string_view loss) {
+  return loss == "cross_entropy" || loss == "mse";
+}
 
 }  // namespace dslaunch::config

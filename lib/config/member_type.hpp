@@ -109,6 +109,15 @@ std::optional<E> find_value(const EnumName<E> (&table)[N], std::string_view text
   return std::nullopt;
 }
 
+// The first text with this value; empty: there is none.
+template <class E, size_t N>
+std::string_view name_of(const EnumName<E> (&table)[N], E value) {
+  for (const auto& name : table) {
+    if (name.value == value) return name.text;
+  }
+  return {};
+}
+
 // A value without a text is null: the key was not given.
 template <const auto& kTable>
 struct EnumMember {

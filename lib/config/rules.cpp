@@ -81,8 +81,7 @@ void check_loss_name(Settings& settings) {
     settings.add_error(Issue::Kind::kRange, "loss", "'loss' is empty; write cross_entropy, mse or a TorchScript file");
     return;
   }
-  bool known = loss.text == "cross_entropy" || loss.text == "mse";
-  if (known || loss.text.find_first_of("./") != loss.text.npos) return;
+  if (is_own_loss(loss.text) || loss.text.find_first_of("./") != loss.text.npos) return;
   settings.add_error(Issue::Kind::kRange, "loss",
                      fmt::format("'loss' must be cross_entropy, mse or a TorchScript file (with a '.' or '/' in its "
                                  "name), not {}{}",

@@ -89,7 +89,7 @@ void check_named_files(const config::JobConfig& config, const std::string& cwd) 
   for (const auto& metric : config.train.metrics) {
     if (!metric.module.empty()) check_model_archive(fs::path(cwd) / metric.module);
   }
-  if (config.loss.empty() || config.loss == "cross_entropy" || config.loss == "mse") return;
+  if (config.loss.empty() || config::is_own_loss(config.loss)) return;
   check_model_archive(fs::path(cwd) / config.loss);
 }
 

@@ -25,14 +25,6 @@ std::string counted(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-template <class Enum, size_t N>
-std::string name_of(const config::EnumName<Enum> (&names)[N], Enum value) {
-  for (const auto& row : names) {
-    if (row.value == value) return std::string(row.text);
-  }
-  return {};
-}
-
 const PlannedSetting& own_setting(const PlanReport& report) {
   return *std::find_if(report.settings.begin(), report.settings.end(), [](const auto& each) { return each.is_own; });
 }
@@ -86,8 +78,8 @@ std::string head_text(const PlanReport& report) {
   text += fmt::format("{} with {}", counted(report.num_nodes, "host"), counted(report.ranks_of_node, rank));
   if (own.pipeline.stages > 1) text += fmt::format(", {} pipeline stages (the largest is shown)", own.pipeline.stages);
   text += fmt::format(": {}; {}, {}, micro batch {}, {}\n", counted(report.num_data_ranks, "data rank"),
-                      dtype_text(report), name_of(config::kOptimizerTypes, own.optimizer.type), own.batch.micro_batch,
-                      counted(own.batch.accumulation, "accumulation step"));
+                      dtype_text(report), config::name_of(config::kOptimizerTypes, own.optimizer.type),
+                      own.batch.micro_batch, counted(own.batch.accumulation, "accumulation step"));
   if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
   text += host_memory_text(report) + "; ";
   if (report.activations) {
@@ -170,7 +162,7 @@ Json setting_json(const PlannedSetting& setting, const PlanReport& report) {
 }  // namespace
 
 std::string text_of(config::OffloadDevice device) {
-  return name_of(config::kOffloadDevices, device);
+  return std::string(config::name_of(config::kOffloadDevices, device));
 }
 
 std::span<const memory_plan::StepPoint> activation_points(const std::optional<Activations>& activations,

@@ -53,13 +53,6 @@ std::optional<Recorded> read_config(const std::string& text) {
   return out;
 }
 
-std::string name_of(config::OptimizerType type) {
-  for (const auto& [name, each] : config::kOptimizerTypes) {
-    if (each == type) return std::string(name);
-  }
-  return "?";
-}
-
 // Of the step after `position` steps; empty: the config does not say how long its schedule is.
 std::optional<double> rate_at(const config::JobConfig& config, int64_t position) {
   const auto& scheduler = config.scheduler;
@@ -124,7 +117,7 @@ class Changes {
     warn(
         fmt::format("the optimizer is {} and was {} in the checkpoint: moments of the same name are taken from there; "
                     "'checkpoint.load.load_optimizer_states' false with --resume PATH starts with fresh ones",
-                    name_of(to), name_of(from)));
+                    config::name_of(config::kOptimizerTypes, to), config::name_of(config::kOptimizerTypes, from)));
   }
 
   void compare_batch(const Recorded& before, const Recorded& after) {

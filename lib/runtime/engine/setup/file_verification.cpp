@@ -71,7 +71,7 @@ void FileVerification::finish() {
 
 std::vector<std::string> files_to_verify(const std::string& model_path, const config::JobConfig& config) {
   std::vector<std::string> out{model_path};
-  if (!config.loss.empty() && config.loss != "cross_entropy" && config.loss != "mse") out.push_back(config.loss);
+  if (!config.loss.empty() && !config::is_own_loss(config.loss)) out.push_back(config.loss);
   for (const auto& metric : config.train.metrics) {
     if (!metric.module.empty()) out.push_back(metric.module);
   }

@@ -250,14 +250,13 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
                                 int rank, at::ScalarType compute_dtype, bool pin) {
   TrainingData out;
   // Our own losses compute in fp32; 16 bits can represent neither 1013.7 nor, in fp16, 70000.
-  const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
   const bool by_labels = config.loss_average == config::LossAverage::kTokens;
   // For "mse", -100 is an ordinary number.
   out.loader = {mesh.coordinates(rank).data,
                 mesh.data,
                 config.batch,
-                {compute_dtype, is_own_loss ? at::kFloat : compute_dtype, pin, config.loss != "mse",
-                 config.loss.empty() && model.labels == LabelConvention::kSame}};
+                {compute_dtype, config::is_own_loss(config.loss) ? at::kFloat : compute_dtype, pin,
+                 config.loss != "mse", config.loss.empty() && model.labels == LabelConvention::kSame}};
   out.eval_loader = out.loader;
   if (!config.data.train.empty() || config.data.synthetic_train) {
     std::shared_ptr<SampleSource> samples = open_train_samples(config.data);
@@ -281,7 +280,7 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
   }
   if (by_labels && rank == 0 && config.loss.empty() && model.averages_over_labels) {
     log::info("the loss is the mean over all labels that count, as the model file asks for (\"loss_average\")");
-  } else if (by_labels && rank == 0 && !is_own_loss) {
+  } else if (by_labels && rank == 0 && !config::is_own_loss(config.loss)) {
     if (out.train) {
       name_counted_labels(out.train->arrays(), out.train_arrays, config.loss);
     } else if (out.eval) {
