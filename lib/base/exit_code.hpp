@@ -28,4 +28,18 @@ constexpr int to_int(ExitCode code) {
   return static_cast<int>(code);
 }
 
+// Whether the command, its input or its environment was refused: the same start is refused again.
+constexpr bool is_refusal(int exit_code) {
+  switch (static_cast<ExitCode>(exit_code)) {
+    case ExitCode::kUsage:
+    case ExitCode::kBadInput:
+    case ExitCode::kNoInput:
+    case ExitCode::kPermission:
+    case ExitCode::kContradiction:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace dslaunch

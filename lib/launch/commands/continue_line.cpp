@@ -10,20 +10,6 @@
 namespace dslaunch::launch {
 namespace {
 
-// A start that ends so before its first step does so again.
-bool refuses_input(int exit_code) {
-  switch (static_cast<ExitCode>(exit_code)) {
-    case ExitCode::kUsage:
-    case ExitCode::kBadInput:
-    case ExitCode::kNoInput:
-    case ExitCode::kPermission:
-    case ExitCode::kContradiction:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The job's name, unless a newer job has it.
 std::string name_for_commands(const LaunchPlan& plan) {
   if (plan.name.empty()) return plan.job_id;
@@ -55,7 +41,7 @@ std::string continue_line(const LaunchPlan& plan, const UnfinishedRun& run) {
     return fmt::format("nothing was saved: no complete checkpoint in {}; to start again: {}", plan.run_dir,
                        command_text(from_scratch(plan.start)));
   }
-  if (refuses_input(run.exit_code) && !run.has_step) return {};
+  if (is_refusal(run.exit_code) && !run.has_step) return {};
   return "to continue: " + resume_command(plan, run.on_record, {});
 }
 

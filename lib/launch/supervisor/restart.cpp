@@ -10,18 +10,8 @@ namespace dslaunch::launch {
 namespace {
 
 bool same_again(int exit_code) {
-  switch (static_cast<ExitCode>(exit_code)) {
-    case ExitCode::kUsage:
-    case ExitCode::kBadInput:
-    case ExitCode::kNoInput:
-    case ExitCode::kCannotCreate:
-    case ExitCode::kCannotContinue:
-    case ExitCode::kPermission:
-    case ExitCode::kContradiction:
-      return true;
-    default:
-      return false;
-  }
+  return is_refusal(exit_code) || exit_code == to_int(ExitCode::kCannotCreate) ||
+         exit_code == to_int(ExitCode::kCannotContinue);
 }
 
 }  // namespace
