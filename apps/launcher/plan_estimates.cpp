@@ -16,7 +16,7 @@ using runtime::memory_plan::EstimateInputs;
 using Json = nlohmann::ordered_json;
 
 // DeepSpeed's "GB".
-double format_bytes(double bytes) {
+double gibibytes(double bytes) {
   return bytes / (1U << 30U);
 }
 
@@ -32,7 +32,7 @@ std::string table_text(const std::vector<Estimate>& estimates, bool is_stage_3) 
   std::string text = is_stage_3 ? "ZeRO 3: GiB\n  per host    per GPU   offload_param  offload_optimizer  zero.Init\n"
                                 : "ZeRO 2: GiB\n  per host    per GPU   offload_optimizer\n";
   for (const auto& each : estimates) {
-    text += fmt::format("{:>10.2f} {:>10.2f}   ", format_bytes(each.host_bytes), format_bytes(each.gpu_bytes));
+    text += fmt::format("{:>10.2f} {:>10.2f}   ", gibibytes(each.host_bytes), gibibytes(each.gpu_bytes));
     if (is_stage_3) {
       text += fmt::format("{:<13}  {:<17}  {}\n", place(each.offloads_parameters), place(each.offloads_optimizer),
                           each.builds_sharded ? "yes" : "no");
