@@ -10,11 +10,21 @@
 using namespace dslaunch;
 using namespace dslaunch::launch;
 
-TEST_CASE("deduplicated lines keep their order across the streams", "[launch]") {
-  test::TempDir dir;
+namespace {
+
+// Both on host "a", with logs below `dir`.
+LaunchPlan two_ranks(const test::TempDir& dir) {
   LaunchPlan plan;
   plan.job_dir = dir / "job";
   plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("deduplicated lines keep their order across the streams", "[launch]") {
+  test::TempDir dir;
+  const LaunchPlan plan = two_ranks(dir);
   FileThread files;
   ConsoleLog console(dir / "console.log", files);
   JobOutput output(plan, {.files = &files, .has_terminal = false, .fold = true, .console = &console});
@@ -30,9 +40,7 @@ TEST_CASE("deduplicated lines keep their order across the streams", "[launch]") 
 
 TEST_CASE("dslaunch's line follows the terminator of a rank's open escape sequence", "[launch]") {
   test::TempDir dir;
-  LaunchPlan plan;
-  plan.job_dir = dir / "job";
-  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  const LaunchPlan plan = two_ranks(dir);
   FileThread files;
   ConsoleLog console(dir / "console.log", files);
   JobOutput output(plan, {.files = &files, .has_terminal = false, .console = &console});
@@ -50,9 +58,7 @@ TEST_CASE("dslaunch's line follows the terminator of a rank's open escape sequen
 
 TEST_CASE("in a file the states of a progress bar have their prefix once", "[launch][job_output]") {
   test::TempDir dir;
-  LaunchPlan plan;
-  plan.job_dir = dir / "job";
-  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  const LaunchPlan plan = two_ranks(dir);
   FileThread files;
   ConsoleLog console(dir / "console.log", files);
   JobOutput output(plan, {.files = &files, .has_terminal = false, .console = &console});
@@ -74,9 +80,7 @@ TEST_CASE("in a file the states of a progress bar have their prefix once", "[lau
 TEST_CASE("records of the live line stay out of logs and console, the lines that it stands for do not",
           "[launch][job_output]") {
   test::TempDir dir;
-  LaunchPlan plan;
-  plan.job_dir = dir / "job";
-  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  const LaunchPlan plan = two_ranks(dir);
   FileThread files;
   ConsoleLog console(dir / "console.log", files);
   JobOutput output(plan, {.files = &files, .has_terminal = false, .live = true, .console = &console});
@@ -95,9 +99,7 @@ TEST_CASE("records of the live line stay out of logs and console, the lines that
 
 TEST_CASE("a rank's last words are in view until many lines have followed them", "[launch][job_output]") {
   test::TempDir dir;
-  LaunchPlan plan;
-  plan.job_dir = dir / "job";
-  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  const LaunchPlan plan = two_ranks(dir);
   FileThread files;
   ConsoleLog console(dir / "console.log", files);
   const bool folds = GENERATE(true, false);
