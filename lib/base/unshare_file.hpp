@@ -8,8 +8,8 @@ namespace dslaunch {
 // path afterwards reports errors.
 void remove_symbolic_link(const std::string& path);
 
-// The same before a file is written anew; also removes a file that has other names (hard links), as in a copy of a run
-// directory that shares its files.
+// The same before a file is written from scratch; also removes a file that has other names (hard links), as in a copy
+// of a run directory that shares its files.
 void unshare_file(const std::string& path);
 
 }  // namespace dslaunch

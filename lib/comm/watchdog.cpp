@@ -182,8 +182,8 @@ void Watchdog::mark_done(const std::string& sequence, uint64_t number) {
 Watchdog::PartWait::PartWait(Watchdog& watch, const std::string& sequence, uint64_t number, std::string what)
     : watch_(watch) {
   RankWait wait = watch.wait_of_all("part/" + sequence, number, std::move(what));
-  wait.blocks_host =
-      false;  // threads in the background do the parts: no deadlock, whatever the ranks themselves wait for
+  // Threads in the background do the parts: no deadlock, whatever the ranks themselves wait for.
+  wait.blocks_host = false;
   std::lock_guard lock(watch_.mutex_);
   watch_.part_ = OwnWait{std::move(wait), Clock::now()};
 }

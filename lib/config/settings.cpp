@@ -46,7 +46,7 @@ bool is_comment(const std::string& key) {
          key.starts_with("$");
 }
 
-// Whether "Auto" can only mean auto: for a key whose value is no free text.
+// Whether "Auto" can only mean auto: the value of the key is not free text.
 bool is_auto_in_other_case(const KeySpec& spec, const Value& value) {
   if (!value.is_string() || value.text.size() != 4) return false;
   const bool is_free_text = spec.kind == Kind::kString || spec.kind == Kind::kStringList || spec.kind == Kind::kAny;

@@ -307,7 +307,7 @@ std::optional<ClusterMembership> read_mpi(const Environment& environment, const 
 }
 
 void refuse_incomplete_sets(const Environment& environment) {
-  // The rank of a process comes with LOCAL_RANK, and a program that a rank starts is no node of the rank's job.
+  // The rank of a process comes with LOCAL_RANK, and a program that a rank starts is not a node of the rank's job.
   if (text_of(environment, "LOCAL_RANK")) return;
   for (const IncompleteSet& set : kIncompleteSets) {
     const auto trace = first_trace(environment, set);

@@ -21,7 +21,7 @@ std::string describe(const std::vector<NamedOutput>& outputs);
 
 // `wanted`: the config's "outputs". Empty: "logits", else the only entry or the only one that can be outputs, else of a
 // tuple or a list the first that is not a scalar. Throws UserError(65), with the entries and their shapes, when there
-// is no such entry or several could be meant; `whose`: what takes it, for the message.
+// is not exactly one such entry; `whose`: what takes it, for the message.
 NamedOutput choose_output(const model::ForwardResult& result, const std::string& wanted, const std::string& whose);
 // The same choice among `outputs`, which is not empty; `has_own_names`: of the result.
 NamedOutput choose_output(const std::vector<NamedOutput>& outputs, bool has_own_names, const std::string& wanted,
