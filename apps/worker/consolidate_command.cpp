@@ -48,8 +48,9 @@ at::ScalarType read_dtype(const std::string& name) {
   command_line::usage_error(fmt::format("--dtype must be fp32, bf16 or fp16, not {}", name));
 }
 
-void print_json(const std::string& checkpoint, const std::vector<std::string>& files) {
-  const nlohmann::ordered_json json{{"source", checkpoint}, {"files", files}};
+void print_json(const std::string& source, const runtime::WrittenWeights& written) {
+  const nlohmann::ordered_json json{
+      {"source", source}, {"checkpoint", written.checkpoint}, {"step", written.step}, {"files", written.files}};
   std::puts(dump_json(json, 1).c_str());
 }
 
@@ -78,8 +79,8 @@ void check_form(const HuggingFaceArguments& hugging_face, const runtime::Consoli
   }
 }
 
-std::vector<std::string> write_hugging_face(const HuggingFaceArguments& arguments,
-                                            const runtime::ConsolidateOptions& what) {
+runtime::WrittenWeights write_hugging_face(const HuggingFaceArguments& arguments,
+                                           const runtime::ConsolidateOptions& what) {
   runtime::hugging_face::WriteOptions options;
   options.checkpoint = what.checkpoint;
   options.out = *arguments.out;
@@ -120,9 +121,10 @@ int consolidate_command(const std::vector<std::string>& arguments) {
   if (dtype) what.dtype = read_dtype(*dtype);
   check_form(hugging_face, what);
   what.before_writing = remove_when_ended;
-  const auto files = hugging_face.out ? write_hugging_face(hugging_face, what) : runtime::consolidate(what);
-  for (const auto& path : files) log::info("wrote {}", path);
-  if (json) print_json(what.checkpoint, files);
+  const auto written = hugging_face.out ? write_hugging_face(hugging_face, what) : runtime::consolidate(what);
+  for (const auto& path : written.files) log::info("wrote {}", path);
+  log::info("the weights are those of step {}, in {}", written.step, written.checkpoint);
+  if (json) print_json(what.checkpoint, written);
   return 0;
 }
 

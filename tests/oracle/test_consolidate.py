@@ -138,10 +138,12 @@ class ConsolidateTest(harness.TrainingTest):
         outcome = harness.run([harness.program("dslaunch"), "consolidate", self.checkpoints["small"], out, "--json",
                                 "--max_shard_size", "0.7KB"])
         self.assertEqual(outcome.code, 0, str(outcome))
+        checkpoint = os.path.join(self.checkpoints["small"], "step_00000001")
         self.assertEqual(json.loads(outcome.out),
-                         {"source": self.checkpoints["small"], "files": [self.env.path("told-00001-of-00002.safetensors"),
+                         {"source": self.checkpoints["small"], "checkpoint": checkpoint, "step": 1, "files": [self.env.path("told-00001-of-00002.safetensors"),
                           self.env.path("told-00002-of-00002.safetensors"), out + ".index.json"]})
         self.assertEqual(outcome.err.count("wrote "), 3)
+        self.assertTrue(outcome.err.endswith(f"the weights are those of step 1, in {checkpoint}\n"), outcome.err)
 
     def test_other_dtypes_small(self):
         for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):

@@ -53,21 +53,6 @@ std::string in_parts(const FoundCheckpoint& found) {
                   fmt::format("'{}' has no complete checkpoint (no directory step_N with a {})", path, kManifestName));
 }
 
-// The newest checkpoint that is complete on this host; logs those that are not.
-FoundCheckpoint choose(const std::string& path) {
-  std::error_code ignored;
-  const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
-  auto found = is_checkpoint ? std::vector{inspect_checkpoint(path)} : survey_checkpoints(path);
-  for (auto& checkpoint : found) {
-    if (checkpoint.loadable.ok() && checkpoint.elsewhere.empty()) return std::move(checkpoint);
-    if (!is_checkpoint) {
-      log::warning("skipping '{}': {}", checkpoint.path,
-                   checkpoint.loadable.ok() ? "files of other hosts are missing" : checkpoint.loadable.error());
-    }
-  }
-  refuse_all(path, found);
-}
-
 void require_hash(const std::string& directory, const CheckpointFile& listed, const MappedFile& file) {
   file.advise_sequential();
   ContentHash hashing;
@@ -113,11 +98,30 @@ at::Tensor runs_of(const at::Tensor& flat, int64_t first, int64_t stride, const 
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(const std::string& path) {
-  auto found = choose(resolve_checkpoint_path(path));
-  path_ = std::move(found.path);
-  manifest_ = std::move(*found.manifest);
-  open_files();
+CheckpointReader::CheckpointReader(const std::string& given) {
+  const std::string path = resolve_checkpoint_path(given);
+  std::error_code ignored;
+  const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
+  const auto found = is_checkpoint ? std::vector{inspect_checkpoint(path)} : survey_checkpoints(path);
+  std::optional<DamagedCheckpoint> damage;  // of the newest one whose files do not hold what its manifest says
+  for (const auto& checkpoint : found) {
+    if (checkpoint.loadable.ok() && checkpoint.elsewhere.empty()) {
+      try {
+        CheckpointReader reader(checkpoint.path, *checkpoint.manifest);
+        reader.verify_files();
+        *this = std::move(reader);
+        return;
+      } catch (const DamagedCheckpoint& error) {
+        if (!damage) damage.emplace(error);
+        if (!is_checkpoint) log::warning("skipping: {}", error.what());
+      }
+    } else if (!is_checkpoint) {
+      log::warning("skipping '{}': {}", checkpoint.path,
+                   checkpoint.loadable.ok() ? "files of other hosts are missing" : checkpoint.loadable.error());
+    }
+  }
+  if (damage) throw *damage;
+  refuse_all(path, found);
 }
 
 CheckpointReader::CheckpointReader(std::string directory, Manifest manifest)
@@ -197,6 +201,11 @@ void CheckpointReader::verify(Shard& shard) {
   if (shard.verified) return;
   require_hash(path_, shard.listed, *shard.file->file());
   shard.verified = true;
+}
+
+void CheckpointReader::verify_files() {
+  for (auto& shard : shards_) verify(shard);
+  skeleton();
 }
 
 CheckpointReader::Shard* CheckpointReader::shard_named(const std::string& file) {

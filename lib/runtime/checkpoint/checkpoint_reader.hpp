@@ -31,8 +31,9 @@ struct MissingPiece {
 class CheckpointReader {
  public:
   // `path`: a checkpoint (…/step_00000050) or a directory of checkpoints, whose newest complete one is opened, as
-  // resolve_checkpoint_path() resolves it; incomplete ones that are skipped are named in the log. Throws UserError: 66
-  // when there is none, 65 when a file is missing (or is on another host only), has another size, or is invalid.
+  // resolve_checkpoint_path() resolves it; incomplete and damaged ones that are skipped are named in the log. All files
+  // are compared with the manifest's hashes. Throws UserError: 66 when there is none, 65 when a file is missing (or is
+  // on another host only), has another size or other bytes, or is invalid.
   explicit CheckpointReader(const std::string& path);
   // The checkpoint in `directory` with files that may lie on other hosts: missing parts can be added. `directory` need
   // not exist. Throws DamagedCheckpoint for a local shard that is invalid.
@@ -96,6 +97,7 @@ class CheckpointReader {
   [[noreturn]] void refuse_gaps(const PieceKey& key, const SliceRange& request, const std::vector<Range>& gaps) const;
   at::Tensor values_of(const PieceSource& piece);
   void verify(Shard& shard);
+  void verify_files();
   Shard* shard_named(const std::string& file);
 
   std::string path_;

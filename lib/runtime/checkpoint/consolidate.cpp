@@ -95,7 +95,7 @@ std::vector<std::string> temporary_names(const std::vector<WeightFile>& files, c
 
 }  // namespace
 
-std::vector<std::string> consolidate(const ConsolidateOptions& options) {
+WrittenWeights consolidate(const ConsolidateOptions& options) {
   const Form form = form_of(options);
   CheckpointReader checkpoint(options.checkpoint);
   WeightStream weights(checkpoint, {options.max_memory_bytes, options.dtype, options.exclude_frozen});
@@ -130,7 +130,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
     log::info("'{}' is in train mode, as the model file was: call eval() on it before you use it, or its dropout is on",
               options.out);
   }
-  return written;
+  return {written, checkpoint.path(), checkpoint.metadata().step};
 }
 
 }  // namespace dslaunch::runtime

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/weight_files.hpp"
+
 namespace dslaunch::runtime {
 
 struct ConsolidateOptions {
@@ -27,8 +29,8 @@ struct ConsolidateOptions {
 };
 
 // Tied parameters appear under each of their names. Everything is written to temporary files and then renamed; returns
-// the files. Throws UserError: 64 for another extension and for options that exclude each other, 66 and 65 for the
+// them. Throws UserError: 64 for another extension and for options that exclude each other, 66 and 65 for the
 // checkpoint; SystemError 73, 74 for the output.
-std::vector<std::string> consolidate(const ConsolidateOptions& options);
+WrittenWeights consolidate(const ConsolidateOptions& options);
 
 }  // namespace dslaunch::runtime

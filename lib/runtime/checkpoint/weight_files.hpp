@@ -18,6 +18,13 @@ struct WeightFile {
   uint64_t bytes = 0;
 };
 
+// What was written, and of which checkpoint.
+struct WrittenWeights {
+  std::vector<std::string> files;
+  std::string checkpoint;
+  int64_t step = 0;
+};
+
 // Which of consecutive tensors one file has.
 struct FileRange {
   std::string path;

@@ -229,7 +229,7 @@ class Writing {
 
 }  // namespace
 
-std::vector<std::string> write_model(const WriteOptions& options) {
+WrittenWeights write_model(const WriteOptions& options) {
   require_enough_memory(options.max_memory_bytes);
   CheckpointReader checkpoint(options.checkpoint);
   const auto facts = facts_of(checkpoint);
@@ -237,7 +237,7 @@ std::vector<std::string> write_model(const WriteOptions& options) {
     throw UserError(ExitCode::kUsage,
                     fmt::format("--merge_lora: the model of the checkpoint '{}' has no adapter", checkpoint.path()));
   }
-  return Writing(options, facts, checkpoint).run();
+  return {Writing(options, facts, checkpoint).run(), checkpoint.path(), checkpoint.metadata().step};
 }
 
 }  // namespace dslaunch::runtime::hugging_face

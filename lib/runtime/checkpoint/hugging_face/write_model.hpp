@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/weight_files.hpp"
+
 namespace dslaunch::runtime::hugging_face {
 
 struct WriteOptions {
@@ -26,6 +28,6 @@ struct WriteOptions {
 // Logs a warning when the source is not here, so that its tokenizer is missing. Throws UserError: 64 for --merge_lora
 // without an adapter, 65 for a model that is not from Hugging Face and for names that do not match, 66, 73 for a
 // directory that is not empty; SystemError 73, 74.
-std::vector<std::string> write_model(const WriteOptions& options);
+WrittenWeights write_model(const WriteOptions& options);
 
 }  // namespace dslaunch::runtime::hugging_face

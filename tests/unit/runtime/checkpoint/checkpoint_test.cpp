@@ -494,7 +494,7 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
     test::write_file(shard, bad);
     expect_error(ExitCode::kBadInput, {"damaged", "rank_00001.safetensors", "hash"}, open);
     // Shards that are not needed are not read.
-    CheckpointReader reader(folder);
+    CheckpointReader reader(folder, *inspect_checkpoint(folder).manifest);
     CHECK_NOTHROW(reader.read_into("w", "master", 0, at::empty({5})));
   }
   SECTION("a truncated shard") {

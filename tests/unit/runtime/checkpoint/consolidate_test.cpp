@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "runtime/state/zip_members.hpp"
@@ -114,7 +115,7 @@ TEST_CASE("several files hold what one would, with an index beside them", "[runt
   TempDir dir;
   save_checkpoint(dir, false);
   // w takes 40 bytes, inner.tied (and head) 6, f 8, count 8.
-  const auto files = consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .max_shard_bytes = 24});
+  const auto files = consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .max_shard_bytes = 24}).files;
   REQUIRE(files.size() == 3);
   CHECK(files[0] == dir / "m-00001-of-00002.safetensors");
   CHECK(files[2] == dir / "m.safetensors.index.json");
@@ -127,7 +128,34 @@ TEST_CASE("several files hold what one would, with an index beside them", "[runt
   CHECK(index.find("\"total_size\": 62") != std::string::npos);
   CHECK(index.find("\"head\": \"m-00002-of-00002.safetensors\"") != std::string::npos);
   CHECK(index.find("\"w\": \"m-00001-of-00002.safetensors\"") != std::string::npos);
-  CHECK(consolidate({.checkpoint = dir / "c", .out = dir / "one.safetensors", .max_shard_bytes = 1000}).size() == 1);
+  CHECK(consolidate({.checkpoint = dir / "c", .out = dir / "one.safetensors", .max_shard_bytes = 1000}).files.size() ==
+        1);
+}
+
+TEST_CASE("of a directory of checkpoints the newest intact one is written, however the newest is damaged",
+          "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  test::MemoryStore store;
+  CheckpointWriter writer({dir / "c", 0, 1, 2, false}, store);
+  for (const int step : {2, 3}) writer.save(test::example_part(step, 0, 1));
+  const std::string newest = dir / "c/step_00000003";
+  const std::string shard = newest + "/" + shard_name(0);
+  const ConsolidateOptions options{dir / "c", dir / "out.safetensors"};
+  CHECK(consolidate(options).step == 3);
+
+  const bool is_cut = GENERATE(false, true);
+  std::string bytes = test::read_file(shard);
+  if (is_cut) bytes.resize(bytes.size() - 1);
+  if (!is_cut) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  test::write_file(shard, bytes);
+  const auto written = consolidate(options);
+  CHECK(written.step == 2);
+  CHECK(written.checkpoint == dir / "c/step_00000002");
+  SafetensorsFile file(dir / "out.safetensors");
+  CHECK(file.tensor(*file.find("w")).equal(example_values(2, 0, 10).view({5, 2})));
+  expect_error(ExitCode::kBadInput, {newest + "' is damaged"}, [&] { consolidate({newest, dir / "o.safetensors"}); });
+  std::filesystem::remove_all(dir / "c/step_00000002");
+  expect_error(ExitCode::kBadInput, {newest + "' is damaged"}, [&] { consolidate(options); });
 }
 
 TEST_CASE("of several files, those that are in place are named when the next cannot be",

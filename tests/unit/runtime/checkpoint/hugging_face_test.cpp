@@ -59,7 +59,7 @@ Json read_json(const std::string& path) {
 TEST_CASE("a directory has the names that the export recorded, in fp32", "[runtime][checkpoint][hugging_face]") {
   TempDir dir;
   save(dir, record_of(kExampleNames), test::example_part(3, 0, 1));
-  const auto written = hugging_face::write_model({.checkpoint = dir / "c", .out = dir / "out"});
+  const auto written = hugging_face::write_model({.checkpoint = dir / "c", .out = dir / "out"}).files;
   CHECK(written == std::vector<std::string>{dir / "out/generation_config.json", dir / "out/model.safetensors",
                                             dir / "out/config.json"});
   const SafetensorsFile file(dir / "out/model.safetensors");
@@ -93,7 +93,8 @@ TEST_CASE("several files have an index, and the config appears last", "[runtime]
   TempDir dir;
   save(dir, record_of(kExampleNames), test::example_part(3, 0, 1));
   std::filesystem::create_directories(dir / "out");  // an empty directory will do
-  const auto written = hugging_face::write_model({.checkpoint = dir / "c", .out = dir / "out", .max_shard_bytes = 40});
+  const auto written =
+      hugging_face::write_model({.checkpoint = dir / "c", .out = dir / "out", .max_shard_bytes = 40}).files;
   CHECK(written.back() == dir / "out/config.json");
   const auto index = read_json(dir / "out/model.safetensors.index.json");
   CHECK(index["metadata"]["total_size"] == 40 + 12 + 8 + 8);
