@@ -1,6 +1,5 @@
 #include "base/run_checkpoints.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -33,6 +32,11 @@ bool holds_checkpoints(const fs::path& directory) {
   return false;
 }
 
+bool is_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "manifest.json", ignored);
+}
+
 // Of "step_00000050", also where it was moved aside for its replacement; empty: it is not a complete checkpoint.
 std::optional<int64_t> step_of_complete(const fs::path& checkpoint) {
   const fs::path name = checkpoint.extension() == ".replaced" ? checkpoint.stem() : checkpoint.filename();
@@ -41,14 +45,8 @@ std::optional<int64_t> step_of_complete(const fs::path& checkpoint) {
   if (!text.starts_with("step_")) return std::nullopt;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data() + 5, end, step);
-  std::error_code ignored;
-  if (error != std::errc() || rest != end || !fs::exists(checkpoint / "manifest.json", ignored)) return std::nullopt;
+  if (error != std::errc() || rest != end || !is_checkpoint(checkpoint)) return std::nullopt;
   return step;
-}
-
-bool is_checkpoint(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path / "manifest.json", ignored);
 }
 
 // The checkpoint that a file of the directory names in its first word; empty: the file is missing, or the checkpoint.
@@ -57,6 +55,27 @@ std::string named_in(const fs::path& directory, const char* file) {
   const std::string name = text.substr(0, text.find_first_of(" \t\r\n"));
   if (!name.starts_with("step_") || name.find('/') != name.npos) return {};
   return is_checkpoint(directory / name) ? (directory / name).string() : std::string();
+}
+
+struct CompleteCheckpoint {
+  int64_t step;
+  fs::path path;
+};
+
+// The one that `latest` names, else that of the highest step; empty: there is none.
+std::optional<CompleteCheckpoint> newest_in(const fs::path& directory) {
+  if (directory.empty()) return std::nullopt;
+  const std::string latest = named_in(directory, "latest");
+  if (const auto step = step_of_complete(latest)) return CompleteCheckpoint{*step, latest};
+  std::optional<CompleteCheckpoint> newest;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const auto step = step_of_complete(at->path());
+    const bool is_newer = step && (!newest || *step > newest->step);
+    const bool is_whole_name = step && newest && *step == newest->step && !at->path().has_extension();
+    if (is_newer || is_whole_name) newest = CompleteCheckpoint{*step, at->path()};
+  }
+  return newest;
 }
 
 }  // namespace
@@ -77,28 +96,13 @@ std::string newest_checkpoint(const std::string& path) {
   const fs::path given = fs::path(path).filename() == "latest" ? fs::path(path).parent_path() : fs::path(path);
   if (is_checkpoint(given)) return given.string();
   const std::string of_run = checkpoints_of_run(given.string());
-  const fs::path directory = of_run.empty() ? given : fs::path(of_run);
-  std::string newest = named_in(directory, "latest");
-  if (!newest.empty()) return newest;
-  std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();  // zeros fill the number, so names order as steps do
-    const bool is_whole = name.starts_with("step_") && name.find('.') == name.npos && is_checkpoint(at->path());
-    if (is_whole && at->path().string() > newest) newest = at->path().string();
-  }
-  return newest;
+  const auto newest = newest_in(of_run.empty() ? given : fs::path(of_run));
+  return newest ? newest->path.string() : std::string();
 }
 
 std::optional<int64_t> newest_run_checkpoint(const std::string& run_dir) {
-  const fs::path directory = checkpoints_of_run(run_dir);
-  const std::string latest = read_plain_file((directory / "latest").string()).bytes;
-  if (const auto step = step_of_complete(directory / latest.substr(0, latest.find_first_of(" \t\r\n/")))) return step;
-  std::optional<int64_t> newest;
-  std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    newest = std::max(newest, step_of_complete(at->path()));
-  }
-  return newest;
+  const auto newest = newest_in(checkpoints_of_run(run_dir));
+  return newest ? std::optional(newest->step) : std::nullopt;
 }
 
 }  // namespace dslaunch
