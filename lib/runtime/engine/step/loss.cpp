@@ -23,8 +23,9 @@ namespace {
 constexpr const char* kNameALoss =
     "name a loss of its outputs: --loss cross_entropy, --loss mse or --loss path/to/loss.pt, or \"loss\" in the config";
 
-at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
-  if (loss.numel() == 1 && loss.is_floating_point()) return loss.reshape({});
+// One number with dims, [1] or [1, 1], is a loss only by its name: predictions of one sample look the same.
+at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose, bool has_dims = true) {
+  if (loss.numel() == 1 && (has_dims || loss.dim() == 0) && loss.is_floating_point()) return loss.reshape({});
   throw UserError(ExitCode::kBadInput,
                   fmt::format("{} returned {}, expected a scalar loss. Return the mean loss from forward, or {}", whose,
                               type_and_shape(loss), kNameALoss));
@@ -43,7 +44,7 @@ class ModelsOwnLoss : public Loss {
                       kNameALoss));
     }
     require_no_other_scalar(result);
-    return require_scalar(result.first, "forward");
+    return require_scalar(result.first, "forward", /*has_dims=*/false);
   }
 
  private:
@@ -152,7 +153,10 @@ class CrossEntropy {
     TORCH_CHECK(!given.is_floating_point() || given.sizes() == outputs.sizes(),
                 "labels of floats are probabilities, in the outputs' shape; save class labels as integers");
     const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
-    if (has_classes_second(outputs, labels) || !has_classes_last(outputs, labels)) return in_float(outputs, labels);
+    const bool is_second = has_classes_second(outputs, labels) || !has_classes_last(outputs, labels);
+    TORCH_CHECK(outputs.dim() < 2 || outputs.size(is_second ? 1 : -1) != 1,
+                "with one class the loss is always 0: the outputs need a column for each class, or the loss is mse");
+    if (is_second) return in_float(outputs, labels);
     return in_float(outputs.reshape({-1, outputs.size(-1)}), labels.reshape({-1}));
   }
 

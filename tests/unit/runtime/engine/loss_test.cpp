@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "support/expect_error.hpp"
@@ -82,7 +83,24 @@ TEST_CASE("outputs of one number are not taken for the loss that stands behind t
                     Catch::Contains("Float[1, 1] first") && Catch::Contains("must be the first element"));
   result.named_loss = result.others[0];
   CHECK((*loss)(result, {}).item<double>() == 2);
-  CHECK((*loss)({at::ones({1}), {at::ones({1, 1}), at::ones({}, at::kLong)}}, {}).item<double>() == 1);
+}
+
+TEST_CASE("one number with dims is a loss by its name only: one sample's prediction looks the same",
+          "[runtime][loss]") {
+  auto loss = make_loss("", at::kCPU);
+  for (const auto& one : {at::ones({1}), at::ones({1, 1})}) {
+    CHECK_THROWS_WITH((*loss)({one, {}}, {}), Catch::Contains("expected a scalar loss"));
+    model::ForwardResult result{at::ones({3}), {one}};
+    result.named_loss = one;
+    CHECK((*loss)(result, {}).item<double>() == 1);
+  }
+}
+
+TEST_CASE("cross entropy over one class, which is always 0, is refused", "[runtime][loss]") {
+  const auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes, at::kLong); };
+  CHECK_THROWS_WITH(loss_of("cross_entropy", at::randn({4, 1}), zeros({4})), Catch::Contains("with one class"));
+  CHECK_THROWS_WITH(loss_of("cross_entropy", at::randn({2, 5, 1}), zeros({2, 5})), Catch::Contains("with one class"));
+  CHECK(loss_of("cross_entropy", at::zeros({4, 2, 1}), zeros({4, 1})) == Approx(std::log(2.0)));
 }
 
 namespace {
