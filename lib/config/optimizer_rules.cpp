@@ -210,6 +210,20 @@ void note_overwritten_rates(Settings& settings, const std::string& type) {
   }
 }
 
+// Of the default group and of each that has a momentum of its own.
+void check_nesterov(Settings& settings) {
+  const auto need = [&](const std::string& path, bool holds) {
+    if (holds) return;
+    settings.add_error(
+        Issue::Kind::kConflict, path,
+        fmt::format("'{}': 'optimizer.params.nesterov' needs a momentum above 0 and no dampening", path));
+  };
+  need("optimizer.params.nesterov",
+       settings.number("optimizer.params.momentum") > 0 && settings.number("optimizer.params.dampening") == 0);
+  for (const auto& group : parameter_groups(settings))
+    need(parameter_group_path(group.name, "momentum"), !group.momentum || *group.momentum > 0);
+}
+
 }  // namespace
 
 bool optimizer_accepts(std::string_view type, std::string_view name) {
@@ -244,12 +258,7 @@ void apply_optimizer_rules(Settings& settings) {
       settings.solve("optimizer.params.weight_decay", Value::of_float(0.01), "default");
     }
   }
-  bool nesterov = type == "SGD" && settings.boolean("optimizer.params.nesterov");
-  if (nesterov &&
-      (settings.number("optimizer.params.momentum") <= 0 || settings.number("optimizer.params.dampening") != 0)) {
-    settings.add_error(Issue::Kind::kConflict, "optimizer.params.nesterov",
-                       "'optimizer.params.nesterov' needs a momentum above 0 and no dampening");
-  }
+  if (type == "SGD" && settings.boolean("optimizer.params.nesterov")) check_nesterov(settings);
   if (type == "Lamb" && settings.number("optimizer.params.min_coeff") > settings.number("optimizer.params.max_coeff")) {
     settings.add_error(Issue::Kind::kRange, "optimizer.params.min_coeff",
                        "'optimizer.params.min_coeff' is above 'optimizer.params.max_coeff'");

@@ -102,9 +102,27 @@ bool holds(const std::vector<std::string>& texts, const char* text) {
   return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
 
+// A loss of ours, the counting of labels and the metrics take one array; null leaves the choice to the data.
+void check_number_of_labels(Settings& settings) {
+  const std::string path = "data.labels";
+  const Value& loss = settings.at("loss").value;
+  if (settings.at(path).value.is_null() || settings.texts(path).size() == 1 || settings.has_error(path)) return;
+  const bool has_metrics = !settings.at("train.metrics").value.items.empty();
+  const std::string taker = !loss.is_null()                             ? fmt::format("loss '{}'", loss.text)
+                            : settings.text("loss_average") == "tokens" ? "\"loss_average\": \"tokens\""
+                            : has_metrics                               ? "'train.metrics'"
+                                                                        : "";
+  if (taker.empty()) return;
+  settings.add_error(Issue::Kind::kConflict, path,
+                     fmt::format("'{}' names {} arrays, but {} takes one", path, settings.texts(path).size(), taker));
+}
+
 void check_training_data(Settings& settings) {
   auto train = settings.texts("data.train");
   if (!holds(train, "synthetic")) return;
+  if (settings.at("train.steps").value.is_null())
+    settings.note("data.train",
+                  "'data.train' is synthetic and never ends: a run also needs 'train.steps', or --steps N");
   if (train.size() > 1) {
     settings.add_error(Issue::Kind::kConflict, "data.train",
                        "'data.train' mixes \"synthetic\" with files; use one of the two");
@@ -155,6 +173,7 @@ void apply_data_rules(Settings& settings) {
   check_synthetic(settings);
   check_evaluation_data(settings);
   check_no_name_is_empty(settings);
+  check_number_of_labels(settings);
   check_data_format(settings);
   apply_dataloader_drop_last(settings);
   check_loss_name(settings);

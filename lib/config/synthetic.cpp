@@ -61,25 +61,44 @@ void check_like(Settings& settings, const std::vector<ArraySpec>& arrays, const 
   }
 }
 
-void check_range(Settings& settings, const ArraySpec& array) {
-  std::string where =
-      settings.given(path_of(array.name, "high")) ? path_of(array.name, "high") : kSection + "." + array.name;
-  bool integers = is_integer_type(array.dtype);
-  if (integers && array.dtype != "bool" && !member(settings, array.name, "high")) {
-    settings.add_error(
-        Issue::Kind::kConflict, kSection + "." + array.name,
-        fmt::format("'{}.{}' has an integer type and needs 'high', the exclusive upper bound", kSection, array.name));
-  } else if (!(array.low < array.high)) {
-    settings.add_error(
-        Issue::Kind::kRange, where,
-        fmt::format("'{}.{}': low {} must be below high {}", kSection, array.name, array.low, array.high));
-  } else if (integers && (array.low != std::floor(array.low) || array.high != std::floor(array.high))) {
-    settings.add_error(Issue::Kind::kRange, where,
-                       fmt::format("'{}.{}': low and high of {} must be integers", kSection, array.name, array.dtype));
+void check_values(Settings& settings, const ArraySpec& array) {
+  const std::string path = kSection + "." + array.name, high = path_of(array.name, "high");
+  if (is_integer_type(array.dtype) && array.dtype != "bool" && !member(settings, array.name, "high")) {
+    settings.add_error(Issue::Kind::kConflict, path,
+                       fmt::format("'{}' has an integer type and needs 'high', the exclusive upper bound", path));
+  } else if (const auto range = check_range(array); !range.ok()) {
+    settings.add_error(Issue::Kind::kRange, settings.given(high) ? high : path,
+                       fmt::format("'{}': {}", path, range.error()));
   }
 }
 
+struct Limits {
+  double low, high;  // low <= x < high
+};
+
+// Of the integers of the type that a number in a config holds exactly.
+Limits limits_of(const std::string& dtype) {
+  if (dtype == "bool") return {0, 2};
+  if (dtype == "uint8") return {0, 256};
+  if (dtype == "int8") return {-128, 128};
+  if (dtype == "int16") return {-32768, 32768};
+  if (dtype == "int32") return {-2147483648.0, 2147483648.0};
+  return {-9007199254740992.0, 9007199254740992.0};
+}
+
 }  // namespace
+
+Result<> check_range(const ArraySpec& array) {
+  if (!std::isfinite(array.low) || !std::isfinite(array.high)) return Failure{"low and high must be finite"};
+  if (array.low >= array.high) return Failure{fmt::format("low {} must be below high {}", array.low, array.high)};
+  if (!is_integer_type(array.dtype)) return {};
+  if (array.low != std::floor(array.low) || array.high != std::floor(array.high))
+    return Failure{fmt::format("low and high of {} must be integers", array.dtype)};
+  const Limits limits = limits_of(array.dtype);
+  if (array.low < limits.low || array.high > limits.high)
+    return Failure{fmt::format("no {} x has {} <= x < {}", array.dtype, array.low, array.high)};
+  return {};
+}
 
 std::vector<ArraySpec> synthetic_arrays(const Settings& settings) {
   std::vector<std::pair<int, std::string>> order;
@@ -105,7 +124,7 @@ void check_synthetic(Settings& settings) {
       settings.add_error(Issue::Kind::kConflict, kSection + "." + array.name,
                          fmt::format("'{}.{}' needs 'shape' (of one sample) or 'like'", kSection, array.name));
     }
-    check_range(settings, array);
+    check_values(settings, array);
   }
 }
 

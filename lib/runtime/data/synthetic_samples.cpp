@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/nearest_name.hpp"
+#include "config/synthetic.hpp"
 #include "runtime/data/sample_source.hpp"
 #include "runtime/state/dtype_names.hpp"
 
@@ -51,7 +52,8 @@ class SyntheticSamples : public SampleSource {
         refuse(fmt::format("data.synthetic.{}: a size in shape is negative", array.name));
       }
       require_size(info);
-      require_range(origin, info.dtype);
+      if (const auto range = config::check_range(origin); !range.ok())
+        refuse(fmt::format("data.synthetic.{}: {}", array.name, range.error()));
       generated_.push_back({key_of(origin.name, seed), info.dtype, origin.low, origin.high, info.sample_numel()});
       infos_.push_back(std::move(info));
     }
@@ -109,25 +111,6 @@ class SyntheticSamples : public SampleSource {
       }
       bytes *= size;
     }
-  }
-
-  static void require_range(const config::ArraySpec& array, at::ScalarType dtype) {
-    double lowest = -9007199254740992.0, end = 9007199254740992.0;  // integers that a number in a config holds exactly
-    if (c10::isFloatingType(dtype)) {
-      if (std::isfinite(array.low) && std::isfinite(array.high) && array.low <= array.high) return;
-    } else {
-      const int bits = static_cast<int>(8 * c10::elementSize(dtype));
-      if (dtype == at::kBool) {
-        lowest = 0, end = 2;
-      } else if (dtype == at::kByte) {
-        lowest = 0, end = 256;
-      } else if (bits < 64) {
-        lowest = -std::ldexp(1.0, bits - 1), end = std::ldexp(1.0, bits - 1);
-      }
-      const bool whole = std::floor(array.low) == array.low && std::floor(array.high) == array.high;
-      if (whole && array.low >= lowest && array.high <= end && array.low < array.high) return;
-    }
-    refuse(fmt::format("data.synthetic.{}: no {} x has {} <= x < {}", array.name, array.dtype, array.low, array.high));
   }
 
   static uint64_t key_of(const std::string& name, uint64_t seed) { return mix64(mix64(seed) ^ fnv1a(name)); }

@@ -38,12 +38,30 @@ TEST_CASE("synthetic arrays that cannot be made are refused", "[config][data_rul
   CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], low: 2}}}}"), Contains("low 2 must be below high 1"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], dtype: \"int8\", high: 1.5}}}}"),
              Contains("must be integers"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], dtype: \"int8\", low: -129, high: 5}}}}"),
+             Contains("no int8 x has -129 <= x < 5"));
   CHECK_THAT(only_line("{data: {synthetic: {abc: {shape: [1]}, d: {like: \"abd\"}}}}"),
              Contains("is not the name of an array") && Contains("did you mean 'abc'"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {like: \"a\"}}}}"), Contains("refers back to 'a'"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {stage: 1, shape: [1]}}}}"), Contains("unknown key 'stage'"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {shap: [1], shape: [1]}}}}"),
              Contains("unknown key 'shap' in 'data.synthetic.a' (did you mean 'shape'?)"));
+}
+
+TEST_CASE("an end is missed where synthetic data has none", "[config][data_rules]") {
+  const std::string data = "data: {train: \"synthetic\", synthetic: {a: {shape: [1]}}}";
+  CHECK(has_note(load("{" + data + "}"), "never ends: a run also needs 'train.steps'"));
+  CHECK_FALSE(has_note(load("{" + data + ", train: {steps: 3}}"), "never ends"));
+}
+
+TEST_CASE("one array of labels is named where one is taken", "[config][data_rules]") {
+  const std::string two = "data: {labels: [\"a\", \"b\"]}";
+  CHECK_THAT(only_line("{loss: \"cross_entropy\", " + two + "}"),
+             Contains("'data.labels' names 2 arrays, but loss 'cross_entropy' takes one"));
+  CHECK_THAT(only_line("{loss_average: \"tokens\", " + two + "}"), Contains("\"loss_average\": \"tokens\" takes one"));
+  CHECK_THAT(only_line("{train: {metrics: [\"accuracy\"], eval_interval: 1}, data: {eval: \"e\", labels: []}}"),
+             Contains("'data.labels' names 0 arrays, but 'train.metrics' takes one"));
+  CHECK(good("{" + two + "}").data.labels.size() == 2);
 }
 
 TEST_CASE("evaluation needs files, and an interval needs an evaluation", "[config][data_rules]") {

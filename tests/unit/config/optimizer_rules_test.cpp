@@ -63,6 +63,9 @@ TEST_CASE("an optimizer refuses parameters of another one", "[config][optimizer_
   CHECK_THAT(only_line("{optimizer: {type: \"AdamW\", params: {max_grad_norm: 1.0}}}"),
              Contains("set gradient_clipping"));
   CHECK_THAT(only_line("{optimizer: {type: \"SGD\", params: {nesterov: true}}}"), Contains("needs a momentum above 0"));
+  CHECK_THAT(only_line("{optimizer: {type: \"SGD\", params: {momentum: 0.9, nesterov: true}, param_groups: {g: {match: "
+                       "\"*\", momentum: 0}}}}"),
+             Contains("'optimizer.param_groups.g.momentum'") && Contains("needs a momentum above 0"));
   CHECK_THAT(only_line("{optimizer: {type: \"Lion\", params: {eps: 1e-8}}}"), Contains("not a parameter of Lion"));
   CHECK_THAT(only_line("{optimizer: {type: \"Lamb\", params: {min_coeff: 2, max_coeff: 1}}}"),
              Contains("is above 'optimizer.params.max_coeff'"));
