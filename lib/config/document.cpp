@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/format.hpp"
+#include "base/split.hpp"
 #include "config/readers.hpp"
 
 namespace dslaunch::config {
@@ -35,6 +36,28 @@ std::string_view kind_of_binary(std::string_view text) {
   if (text.substr(0, 2) == "\xFF\xFE" || text.substr(0, 2) == "\xFE\xFF") return ": it is UTF-16; save it as UTF-8";
   if (text.substr(0, 2) == "\x1F\x8B") return ": it is compressed by gzip";
   return "";
+}
+
+bool is_toml_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ' ';
+  });
+}
+
+// "[training]" or "steps = 10", which is no HJSON: the first line that is neither empty nor a comment.
+std::string first_line_of_toml(std::string_view text) {
+  for (auto line : split(text, '\n')) {
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.pop_back();
+    line.erase(0, std::min(line.find_first_not_of(" \t"), line.size()));
+    if (line.empty() || line.front() == '#') continue;
+    const std::string_view inner = line;
+    const bool is_table = line.size() > 2 && line.front() == '[' && line.back() == ']' &&
+                          std::isalpha(static_cast<unsigned char>(line[1])) != 0 &&
+                          is_toml_name(inner.substr(1, line.size() - 2));
+    const size_t equals = line.find('=');
+    return is_table || (equals != line.npos && is_toml_name(inner.substr(0, equals))) ? line : "";
+  }
+  return {};
 }
 
 }  // namespace
@@ -73,6 +96,11 @@ ReadResult read_document(std::string_view text, Format format) {
   auto blank = [](unsigned char c) { return std::isspace(c) != 0; };
   if (std::all_of(text.begin(), text.end(), blank)) return only({1, 1}, fmt::format("empty: {}", kEmpty));
 
+  if (const auto line = format == Format::kHjson ? first_line_of_toml(text) : ""; !line.empty()) {
+    return only({1, 1}, fmt::format("this is TOML ({}), as torchtitan's configs are; a job file is JSON, HJSON or YAML "
+                                    "with DeepSpeed's keys and those of docs/config.md",
+                                    line.substr(0, 60)));
+  }
   ReadResult result = format == Format::kYaml ? read_yaml(text) : read_hjson(text);
   if (result.root && !result.root->is_object()) {
     Position position = result.root->position.line > 0 ? result.root->position : Position{1, 1};

@@ -62,7 +62,8 @@ struct Index {
     join_sections();
     for (const auto& alias : kAliases) {
       alias_by_path.emplace(alias.old_path, &alias);
-      names_by_section[section_of(alias.old_path)].emplace_back(last_name(alias.old_path));
+      if (is_accepted(*by_path.at(alias.path)))
+        names_by_section[section_of(alias.old_path)].emplace_back(last_name(alias.old_path));
     }
   }
 
@@ -70,7 +71,8 @@ struct Index {
     rows.push_back(&row);
     by_path.emplace(row.path, &row);
     if (row.path.find('*') == row.path.npos) by_name[last_name(row.path)].push_back(&row);
-    if (auto name = last_name(row.path); name != "*") names_by_section[section_of(row.path)].emplace_back(name);
+    const auto name = last_name(row.path);
+    if (name != "*" && is_accepted(row)) names_by_section[section_of(row.path)].emplace_back(name);
   }
 
   // Moves the rows of a section that are in several tables to the first of them.
@@ -116,6 +118,10 @@ bool may_be_misplaced(const KeySpec& row) {
 
 }  // namespace
 
+bool is_accepted(const KeySpec& row) {
+  return row.status == Status::kSupported || row.status == Status::kNoCounterpart;
+}
+
 const std::vector<const KeySpec*>& all_keys() {
   return index().rows;
 }
@@ -142,7 +148,9 @@ std::vector<std::string> paths_of_name(std::string_view name) {
   std::vector<std::string> out;
   auto found = index().by_name.find(name);
   if (found == index().by_name.end()) return out;
-  for (const auto* row : found->second) out.emplace_back(row->path);
+  for (const auto* row : found->second) {
+    if (is_accepted(*row)) out.emplace_back(row->path);
+  }
   return out;
 }
 

@@ -15,13 +15,15 @@ namespace dslaunch::config {
 const std::vector<const KeySpec*>& all_keys();
 std::span<const KeyAlias> all_aliases();
 
+// Whether giving the key is no error by itself: it is supported, or has no counterpart here.
+bool is_accepted(const KeySpec& row);
 // The row with this path as written in the table (with * for user-defined names); null when there is none.
 const KeySpec* find_key(std::string_view path);
 const KeyAlias* find_alias(std::string_view path);
 
-// Last components of the keys directly in a section ("" is the top level), aliases included.
+// Last components of the keys that are accepted directly in a section ("" is the top level), aliases included.
 std::vector<std::string> names_in(std::string_view section);
-// Paths of keys whose last component is `name`, in any section without * in its path.
+// Paths of accepted keys whose last component is `name`, in any section without * in its path.
 std::vector<std::string> paths_of_name(std::string_view name);
 // The correct location of a DeepSpeed key that was found in the wrong section; null unless there is exactly one.
 const KeySpec* correct_path_of(std::string_view name);

@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "base/small_file.hpp"
 #include "config/data_ranks.hpp"
+#include "config/other_tools.hpp"
 #include "config/rules.hpp"
 
 namespace dslaunch::config {
@@ -102,7 +103,12 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
   for (auto& problem : read.problems) {
     result.issues.push_back({Issue::Kind::kSyntax, name, problem.position, "", std::move(problem.message)});
   }
-  if (read.root) resolve(result, &*read.root, overrides, context.model);
+  if (auto other = read.root ? describe_other_file(*read.root) : std::nullopt) {
+    result.issues.push_back(
+        {Issue::Kind::kUnknownKey, name, read.root->members.front().position, "", *std::move(other)});
+  } else if (read.root) {
+    resolve(result, &*read.root, overrides, context.model);
+  }
   truncate_issues(result);
   return result;
 }

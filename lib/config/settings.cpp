@@ -11,6 +11,7 @@
 #include "config/coerce.hpp"
 #include "config/key_table.hpp"
 #include "config/option_list.hpp"
+#include "config/other_tools.hpp"
 #include "config/readers.hpp"
 
 namespace dslaunch::config {
@@ -108,23 +109,43 @@ std::string supported_values(const KeySpec& spec) {
   return candidates.empty() ? "" : join_alternatives(candidates);
 }
 
-// Suggests what an unknown key of a section was meant to be. Searches the names of all keys.
+// Suggests what an unknown key of a section was meant to be: another tool's name for a key, or a name that is near,
+// here or in another section.
 std::string hint_for(const std::string& section, const std::string& name) {
   if (find_key(name) && name.find('.') != name.npos && section.empty()) {
     return fmt::format(" (a dot does not open a section in a file: write {}: {{{}: …}})", section_of(name),
                        last_name(name));
   }
-  if (auto hint = did_you_mean(name, names_in(section), 2); !hint.empty()) return hint;
+  const auto near_here = nearest_names(name, names_in(section));
+  if (!near_here.empty() && looks_like_typo(name, near_here.front())) return did_you_mean(name, names_in(section), 2);
+  if (const auto* other = find_other_name(section, name); other != nullptr && other->key != join_path(section, name)) {
+    return other->remark.empty() ? fmt::format(": it is {} here", describe(*other)) : ": " + describe(*other);
+  }
+  if (!near_here.empty()) return did_you_mean(name, names_in(section), 2);
   if (auto paths = paths_of_name(name); !paths.empty() && paths.size() <= 3) {
     return fmt::format(" (there is '{}')", fmt::join(paths, "', '"));
   }
   std::vector<std::string> names;
   for (const auto* row : all_keys()) {
-    if (row->path.find('*') == row->path.npos) names.emplace_back(last_name(row->path));
+    const bool is_meant = row->path.find('*') == row->path.npos && looks_like_typo(name, last_name(row->path));
+    if (is_meant) names.emplace_back(last_name(row->path));
   }
   auto near = nearest_names(name, names);
   auto paths = near.empty() ? std::vector<std::string>{} : paths_of_name(near.front());
   return paths.size() == 1 ? fmt::format(" (did you mean '{}'?)", paths.front()) : "";
+}
+
+constexpr size_t kLongestList = 16;
+
+// "; its keys are 'dir', 'interval', …" for a section that a line can list.
+std::string list_of_keys(const std::string& section) {
+  std::vector<std::string> names = section.empty() ? std::vector<std::string>{} : names_in(section);
+  std::erase_if(names, [&](const std::string& name) {
+    const KeySpec* row = find_key(join_path(section, name));
+    return row == nullptr || row->status != Status::kSupported;
+  });
+  if (names.empty() || names.size() > kLongestList) return {};
+  return fmt::format("; its keys are '{}'", fmt::join(names, "', '"));
 }
 
 Value list_of_texts(const std::vector<std::string>& words) {
@@ -269,7 +290,8 @@ void Settings::take_misplaced_or_unknown(const At& section, const std::string& n
 }
 
 void Settings::unknown_key(const At& section, const std::string& name, Position position) {
-  const std::string hint = list_is_full() ? "" : hint_for(section.table_path, name);
+  std::string hint = list_is_full() ? "" : hint_for(section.table_path, name);
+  if (hint.empty() && listed_sections_.insert(section.path).second) hint = list_of_keys(section.table_path);
   add_issue(Issue::Kind::kUnknownKey, position, join_path(section.path, name),
             fmt::format("unknown key '{}'{}{}", name, in_section(section.path), hint));
 }

@@ -2,6 +2,7 @@
 // bounds. Rules that involve several keys are in rules.hpp, the batch triple in batch_triple.hpp.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +119,7 @@ class Settings {
   std::map<std::string, Setting> settings_;
   std::map<std::string, std::string> written_as_;  // path -> the name under which it was given
   std::vector<std::string> comment_keys_;          // paths
+  std::set<std::string> listed_sections_;          // whose keys a message has listed
   std::vector<Issue> issues_;
   size_t num_unlisted_issues_ = 0;
   std::vector<std::string> notes_;

@@ -84,6 +84,8 @@ TEST_CASE("everyday options are answered with what says the same here", "[launch
       {{"m.pt", "--early_stopping_patience", "3"}, 64, {"--set train.early_stopping.patience=3"}},
       {{"--model", "m.pt"}, 64, {"dslaunch [options] MODEL.pt"}},
       {{"m.pt", "--dropout", "0.1"}, 64, {"part of the model"}},
+      {{"m.pt", "--tf32", "0"}, 64, {"--set tf32=false"}},
+      {{"m.pt", "--autotuning", "fast"}, 64, {"unknown option"}, {"--set"}},
       {{"m.pt", "--stpes", "3"}, 64, {"did you mean '--steps'"}, {"--set"}},
       {{"exec", "--config", "ds.json", "--", "x"}, 64, {"belongs to 'dslaunch run'", "-- PROGRAM --config FILE"}},
   });

@@ -20,6 +20,11 @@ TEST_CASE("an unknown key is named with its place and the nearest known one", "[
   CHECK(only_line("{\"overlap_com\": true}") ==
         "ds.json:1:2: unknown key 'overlap_com' (did you mean 'zero_optimization.overlap_comm'?)");
   CHECK(only_line("{\"xyzzyplugh\": 1}") == "ds.json:1:2: unknown key 'xyzzyplugh'");
+  CHECK(only_line("{checkpoint: {foo: 1}}") ==
+        "ds.json:1:15: unknown key 'foo' in 'checkpoint'; its keys are 'dir', 'interval', 'keep_last', 'keep_best', "
+        "'at_end', 'on_interrupt', 'async', 'load', 'use_node_local_storage'");
+  CHECK(lines_of(load("{checkpoint: {foo: 1, bar: 2}}")).back() == "ds.json:1:23: unknown key 'bar' in 'checkpoint'");
+  CHECK(only_line("{curriculum_lerning: {}}") == "ds.json:1:2: unknown key 'curriculum_lerning'");  // it is refused
   CHECK_THAT(only_line("{\"zero_optimization.stage\": 1}"), Contains("write zero_optimization: {stage: …}"));
 }
 

@@ -1,0 +1,31 @@
+// What people bring from other tools: the names that those give to what a key or an option sets here, and how their
+// config files are recognized. Data and lookups. Any thread.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "config/value.hpp"
+
+namespace dslaunch::config {
+
+// One of `key` and `option`, or both; or a sentence instead of them.
+struct OtherName {
+  std::string_view name;    // lower case with '_'; "checkpoint.every": only in that section
+  std::string_view key;     // a supported key, or KEY=VALUE for a switch that has no value of its own
+  std::string_view option;  // "--steps"
+  std::string_view remark;  // why there is neither, and what to do
+};
+
+std::span<const OtherName> other_names();
+// Null: no known tool calls anything so. Case and '-' against '_' do not count.
+const OtherName* find_other_name(std::string_view section, std::string_view name);
+// "'train.steps'", "the option --run_dir", or the remark.
+std::string describe(const OtherName& other);
+
+// Whether a document that is no job file is one of another tool: the sentence that says so, with what its keys are
+// called here. Empty: a job file, or nothing known.
+std::optional<std::string> describe_other_file(const Value& root);
+
+}  // namespace dslaunch::config
