@@ -4,6 +4,7 @@ one; torn ones; whole weights beside the shards. The oracle is plain PyTorch (on
 import contextlib
 import glob
 import os
+import random
 import re
 import shutil
 import signal
@@ -227,6 +228,77 @@ class Torn(PooledTest, OracleTest):
         waited = [float(ms) for ms in re.findall(r"([\d.]+) waiting for files", outcome.text)]
         self.assertEqual(len(waited), 2, str(outcome))
         self.assertGreater(min(waited), 0.0, str(outcome))
+
+
+def damage(content, generator):
+    """(what was done, the bytes after it): one random damage of a file."""
+    at = generator.randrange(len(content))
+    end = min(len(content), at + generator.choice((1, 8, 512, 4096)))
+    before, after = content[:at], content[end:]
+    done = {f"bit flipped in byte {at}": before + bytes([content[at] ^ 1 << generator.randrange(8)]) + content[at + 1:],
+            f"zeros from byte {at} to {end}": before + bytes(end - at) + after,
+            f"noise from byte {at} to {end}": before + generator.randbytes(end - at) + after,
+            f"bytes {at} to {end} lost": before + after,
+            f"cut to {at} bytes": before}
+    return generator.choice(list(done.items()))
+
+
+class Damaged(PooledTest, OracleTest):
+    """Random damage of one file of the newest checkpoint: a resume has the numbers of the undamaged run, or is refused."""
+    TRIALS, SAVED, STEPS = 12, 4, 6
+
+    def saved_run(self, kind, zero):
+        """(config, metrics of the uninterrupted run, directory of the run that saved the last two of its steps)"""
+        config = base_config(kind, zero_optimization=zero, checkpoint={"interval": 1, "keep_last": 2})
+        whole, _ = self.env.train(self.env.model(kind), self.env.data(kind), config, 2, self.STEPS)
+        return config, whole, self.env.train(self.env.model(kind), self.env.data(kind), config, 2, self.SAVED)[1]
+
+    def ending(self, kind, saved, generator):
+        """How a resume from a copy of the run ended, one file of which was damaged."""
+        config, whole, original = saved
+        folder = self.env.run_dir()
+        shutil.copytree(original, folder)
+        checkpoints, step = os.path.join(folder, "checkpoints"), f"step_{self.SAVED:08d}"
+        newest = os.path.join(checkpoints, step)
+        path = generator.choice([*sorted(glob.glob(os.path.join(newest, "*"))), os.path.join(checkpoints, "latest")])
+        with open(path, "r+b") as file:
+            done, content = damage(file.read(), generator)
+            file.seek(0)
+            file.truncate()
+            file.write(content)
+        how = generator.choice(("auto", newest))
+        outcome = self.env.run(self.env.model(kind), self.env.data(kind), config, folder, 2, self.STEPS, ["--resume", how])
+        shown = f"{kind}: {os.path.relpath(path, folder)}: {done}\n{outcome}"
+        said = all(name in outcome.text for name in (step, os.path.basename(path)))
+        if outcome.code == 65 and how == newest:
+            self.assertTrue(said and "resumed from" not in outcome.text, shown)
+            return "refused"
+        self.assertEqual(outcome.code, 0, shown)
+        self.assert_same(whole, harness.read_metrics(folder), shown)
+        if re.search(rf"resumed from \S+/{step}\b", outcome.text):
+            return "as undamaged"
+        self.assertTrue(said, shown)
+        return "from the checkpoint before"
+
+    def test_a_resume_has_the_numbers_of_the_undamaged_run_or_is_refused(self):
+        runs = {"mlp": self.saved_run("mlp", {"stage": 1}),
+                "gpt": self.saved_run("gpt", {"stage": 3, "stage3_param_persistence_threshold": 0,
+                                              "stage3_gather_16bit_weights_on_model_save": True})}
+        endings = set()
+        for trial in range(self.TRIALS):
+            with self.subTest(trial=trial):
+                kind = ("mlp", "gpt")[trial % 2]
+                endings.add(self.ending(kind, runs[kind], random.Random(trial)))
+        self.assertEqual(endings, {"refused", "as undamaged", "from the checkpoint before"})
+
+
+class DamagedOften(Damaged):
+    """A thousand, with the programs (scripts/test --slow)."""
+    TRIALS = 1000
+
+    @classmethod
+    def make_env(cls):
+        return harness.TrainingEnv(cls.parent_folder)
 
 
 class Programs(OracleTest):
