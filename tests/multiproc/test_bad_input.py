@@ -20,6 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
 import light_torch  # noqa: E402,F401
+import numpy  # noqa: E402
 import torch  # noqa: E402
 import tensor_file  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
@@ -227,6 +228,46 @@ class CommandLine(BadInputTest):
             enough += 16
             outcome = version(enough)
         self.assertGreater(enough, least + 16, "no limit between too little for the libraries and enough")
+
+
+class Mistakes(BadInputTest):
+    """What the launcher alone refuses, by the hundred: the code of the table, a short answer, and nothing twice."""
+    LINES, COLUMNS = 12, 400
+
+    def setUp(self):
+        shutil.copy(self.env.model("mlp"), self.path("model.pt"))
+        numpy.savez(self.path("data.npz"), x=numpy.zeros((4, 6), "f4"), y=numpy.zeros((4, 1), "f4"))
+        tensor_file.write(self.path("weights.safetensors"), {"w": torch.zeros(1)})
+        for name in ("notes.txt", "run.py", "\33[31mred.pt"):
+            self.file(name, "text\n")
+        self.file("ds.json", '{"train_batch_size": 4}')
+        os.mkdir(self.path("runs"))
+
+    def command(self, row, number):
+        words, _, rest = row.partition(" <<")
+        if rest:
+            ending, _, text = rest.partition(" ")
+            self.file(f"given{number}.{ending}", text.replace("\\e", "\\x1b").encode().decode("unicode_escape"))
+            words += f" given{number}.{ending}"
+        return ["bash", "-c", f'exec "$0" {words}', program("dslaunch")]
+
+    def test_each_is_answered_with_its_code_shortly_and_once(self):
+        with open(os.path.join(harness.ROOT, "tests/data/mistaken_commands.txt")) as file:
+            rows = [line.rstrip("\n") for line in file if line[:1].isdigit()]
+        self.assertGreater(len(rows), 100)
+        env = harness.environment(XDG_STATE_HOME=self.path("state"))
+        for number, row in enumerate(rows):
+            code, _, words = row.partition(" ")
+            outcome = run(self.command(words, number), env=env, cwd=self.env.folder)
+            with self.subTest(row=row):
+                self.assertEqual(outcome.code, int(code), str(outcome))
+                self.assert_clean(outcome)
+                self.assertNotRegex(outcome.text, r"[\0-\x08\x0b-\x1f\x7f]", "control characters")
+                lines = [re.sub("^(dslaunch: |error: |warning: |note: )+", "", line) for line in outcome.text.splitlines()]
+                self.assertTrue(lines, "no answer")
+                self.assertLessEqual(len(lines), self.LINES, str(outcome))
+                self.assertLessEqual(max(map(len, lines)), self.COLUMNS, str(outcome))
+                self.assertEqual(len(set(lines)), len(lines), f"said twice: {outcome}")
 
 
 class Models(PooledInput):
