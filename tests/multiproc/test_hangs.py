@@ -21,6 +21,7 @@ import pace  # noqa: E402
 from harness import BATCH, TrainingTest, base_config  # noqa: E402
 
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
+SAVES = {"interval": 1, "keep_last": 2}  # at every step
 # What the others say of a rank that SIGSTOP holds, when they run beside it; from another host only its silence is seen.
 IN_IT = "(?:, which has arrived)?"  # the signal may come when the rank has entered the collective
 STOPPED = r"it is stopped, as by SIGSTOP \('kill -CONT {pid}' resumes it\)"
@@ -129,11 +130,11 @@ class Wide(nn.Module):
 
 
 class HangingJobs(TrainingTest):
-    """Jobs of two ranks, and what they say."""
+    """Jobs of two ranks and more, and what they say."""
 
-    def start(self, model, data, limit, config=None, steps=10**6, grace="1s"):
+    def start(self, model, data, limit, config=None, steps=10**6, grace="1s", world=2):
         folder = self.env.run_dir()
-        command = self.env.command(model, data, config or base_config("mlp"), folder, 2, steps,
+        command = self.env.command(model, data, config or base_config("mlp"), folder, world, steps,
                                     ["--hang_timeout", limit, "--grace", grace])
         process = harness.start(command)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
@@ -177,18 +178,17 @@ class HangingJobs(TrainingTest):
         torch.jit.script(module).save(path)
         return path
 
-    def stopped_rank(self, process, folder):
-        """Rank 1, once it trains, by SIGSTOP."""
+    def stopped_rank(self, process, folder, rank=1):
+        """Once it trains, by SIGSTOP."""
         self.wait_for(process, r"step +\d+")
-        [pid] = harness.rank_processes(folder, 1)
+        [pid] = harness.rank_processes(folder, rank)
         os.kill(pid, signal.SIGSTOP)
         return pid
 
-    def freeze_during_saves(self, rank, limit, wait):
+    def freeze_during_saves(self, rank, limit, wait, world=2):
         """A save at every step; the rank is stopped at some moment of one, and the newest checkpoint resumes."""
-        saves = {"interval": 1, "keep_last": 2}
         process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), f"{limit}s",
-                                     base_config("mlp", checkpoint=saves), grace="15s")
+                                     base_config("mlp", checkpoint=SAVES), grace="15s", world=world)
         self.wait_for(process, r"step +\d+")
         done = len(harness.read_metrics(folder))
         began = time.monotonic()
@@ -203,7 +203,7 @@ class HangingJobs(TrainingTest):
         self.assertFalse(stopped.passed(), self.said)
         self.assertEqual(harness.job_processes(folder), [])
         saved = max(int(name[5:]) for name in os.listdir(os.path.join(folder, "checkpoints")) if name[5:].isdigit())
-        again = self.env.run(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), folder, 2, saved + 1,
+        again = self.env.run(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), folder, world, saved + 1,
                              ["--resume", "auto"])
         self.assertEqual(again.code, 0, str(again))
         self.assertRegex(str(again), rf"step_0*{saved}\b")
@@ -310,7 +310,21 @@ class FrozenInSaves(HangingJobs):
     def test_a_rank_that_freezes_at_any_moment_of_saves_is_named_and_ends_the_job(self):
         for moment in range(100):
             with self.subTest(moment=moment):
-                self.freeze_during_saves(rank=moment % 2, limit=4, wait=moment * 0.0137 % 0.5)
+                world = 2 + moment % 2
+                self.freeze_during_saves(rank=moment // 2 % world, limit=4, wait=moment * 0.0137 % 0.5, world=world)
+
+    def test_by_default_a_rank_is_named_within_25_s(self):
+        for rank in range(3):
+            with self.subTest(rank=rank):
+                process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), "30m",
+                                             base_config("mlp", checkpoint=SAVES), grace="15s", world=3)
+                pid = self.stopped_rank(process, folder, rank)
+                stopped = pace.Deadline(25)
+                self.wait_for(process, rf"warning: .* has been waiting .* for rank {rank} \(\S+, process {pid}\){IN_IT}: "
+                                       rf"{STOPPED.format(pid=pid)}.*\. The job ends when the wait reaches 30 min")
+                self.assertFalse(stopped.passed(), self.said)
+                os.kill(process.pid, signal.SIGTERM)
+                self.end(process, 75)
 
 
 if __name__ == "__main__":
