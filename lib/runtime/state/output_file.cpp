@@ -11,8 +11,8 @@
 
 namespace dslaunch::runtime {
 
-OutputFile::OutputFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+OutputFile::OutputFile(const std::string& path, mode_t mode)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)) {
   if (!fd_.valid()) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
     throw SystemError("create", "'" + path + "'", errno, full ? ExitCode::kIoError : ExitCode::kCannotCreate);

@@ -1,5 +1,7 @@
 // A new file written front to back. One thread. Nothing is buffered here: callers should pass large blocks.
 #pragma once
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,8 +13,9 @@ namespace dslaunch::runtime {
 
 class OutputFile {
  public:
-  // Creates or truncates. Throws SystemError(73), or 74 when the disk or the quota is full.
-  explicit OutputFile(const std::string& path);
+  // Creates or truncates. `mode`: of a new file, less the umask. Throws SystemError(73), or 74 when the disk or the
+  // quota is full.
+  explicit OutputFile(const std::string& path, mode_t mode = 0666);
   // The length that the file will have, for the message of a full disk; without it that of one write.
   void expect(uint64_t total_bytes) { expected_bytes_ = total_bytes; }
   // Throws SystemError(74) naming the path: disk full, quota, I/O error.

@@ -16,7 +16,17 @@ Result<std::string> find_source(const HuggingFaceFacts& facts, const std::option
 
 inline constexpr char kGenerationConfigName[] = "generation_config.json";
 
-// Names of the files of tokenizers and of other preparation of inputs in `directory`, sorted.
-std::vector<std::string> preparation_files(const std::string& directory);
+// A file to copy. `path` has no symbolic link in it: opened with O_NOFOLLOW, it is the file that was checked.
+struct SourceFile {
+  std::string name, path;
+};
+
+// The files of tokenizers and of other preparation of inputs in `directory`, sorted by name. Links are followed inside
+// the directory and the hub's cache, whose snapshots consist of links: anything else may be a file of this user's that
+// is not for others. Throws UserError(65) for another link, and 66 for one whose target does not exist.
+std::vector<SourceFile> preparation_files(const std::string& directory);
+
+// Its generation_config.json, if it has one. Throws as preparation_files().
+std::optional<SourceFile> generation_config_file(const std::string& directory);
 
 }  // namespace dslaunch::runtime::hugging_face

@@ -1,18 +1,19 @@
 #include "runtime/checkpoint/hugging_face/write_model.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/unique_fd.hpp"
 #include "runtime/checkpoint/hugging_face/source_files.hpp"
 #include "runtime/checkpoint/hugging_face/weight_plan.hpp"
 #include "runtime/checkpoint/hugging_face/write_weights.hpp"
@@ -107,15 +108,21 @@ std::string adapter_config(const HuggingFaceFacts& facts) {
   return dump_json(config, 2) + "\n";
 }
 
+// No copy is readable by more users than the file.
 void copy_file(const std::string& from, const std::string& to) {
-  std::ifstream in(from, std::ios::binary);
-  if (!in) throw SystemError("open", "'" + from + "'", errno, ExitCode::kNoInput);
-  OutputFile out(to);
+  const UniqueFd in(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (!in.valid() || ::fstat(in.get(), &status) != 0) {
+    throw SystemError("open", "'" + from + "'", errno, ExitCode::kNoInput);
+  }
+  OutputFile out(to, status.st_mode & 0777);
   std::vector<char> block(1 << 20);
-  while (in) {
-    in.read(block.data(), static_cast<std::streamsize>(block.size()));
-    if (in.bad()) throw SystemError("read", "'" + from + "'");
-    if (in.gcount() > 0) out.write(block.data(), static_cast<size_t>(in.gcount()));
+  while (true) {
+    const ssize_t got = ::read(in.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw SystemError("read", "'" + from + "'");
+    if (got == 0) break;
+    out.write(block.data(), static_cast<size_t>(got));
   }
   out.finish(/*sync=*/true);
 }
@@ -172,21 +179,21 @@ class Writing {
                           source.error());
       return;
     }
-    source_ = *source;
-    copies_ = preparation_files(source_);
-    std::error_code ignored;
-    copies_generation_config_ = !is_adapter_ && fs::is_regular_file(source_ + "/" + kGenerationConfigName, ignored);
-    if (copies_generation_config_) copies_.emplace_back(kGenerationConfigName);
-    if (preparation_files(source_).empty()) {
+    copies_ = preparation_files(*source);
+    if (copies_.empty()) {
       note_ =
-          fmt::format("without a tokenizer's files: '{}' has none; --hf_source DIR names another directory", source_);
+          fmt::format("without a tokenizer's files: '{}' has none; --hf_source DIR names another directory", *source);
     }
+    if (is_adapter_) return;
+    auto config = generation_config_file(*source);
+    copies_generation_config_ = config.has_value();
+    if (config) copies_.push_back(*std::move(config));
   }
 
   // In the order in which they appear.
   std::vector<std::string> all_paths() const {
     std::vector<std::string> out;
-    for (const auto& name : copies_) out.push_back(in_out(name));
+    for (const auto& file : copies_) out.push_back(in_out(file.name));
     if (writes_generation_config()) out.push_back(in_out(kGenerationConfigName));
     for (const auto& file : files_) out.push_back(file.path);
     if (files_.size() > 1) out.push_back(index_path(single_));
@@ -202,7 +209,7 @@ class Writing {
   }
 
   void write_all() {
-    for (const auto& name : copies_) copy_file(source_ + "/" + name, in_out(name) + kTemporary);
+    for (const auto& file : copies_) copy_file(file.path, in_out(file.name) + kTemporary);
     if (writes_generation_config()) write_temporary(in_out(kGenerationConfigName), facts_.generation_config);
     std::map<std::string, std::string> index;
     for (const auto& file : files_) {
@@ -222,8 +229,8 @@ class Writing {
   uint64_t total_bytes_ = 0;
   std::string single_;  // the weights' path if one file is enough
   std::vector<FileRange> files_;
-  std::string source_, note_;
-  std::vector<std::string> copies_;
+  std::string note_;
+  std::vector<SourceFile> copies_;
   bool copies_generation_config_ = false;
 };
 

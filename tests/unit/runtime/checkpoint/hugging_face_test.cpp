@@ -14,6 +14,7 @@
 #include "saved_example.hpp"
 #include "support/expect_error.hpp"
 #include "support/memory_store.hpp"
+#include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -154,6 +155,53 @@ TEST_CASE("adapters are added to weights that are larger than the memory for the
   expect_error(ExitCode::kBadInput, {"--merge_lora cannot merge", "'x.embedding' is not plain LoRA"}, [&] {
     hugging_face::write_model({.checkpoint = unmergeable / "c", .out = unmergeable / "out", .merge_lora = true});
   });
+}
+
+TEST_CASE(
+    "links of the source are followed inside it and inside the hub's cache, and copies are as private as the file",
+    "[runtime][checkpoint][hugging_face]") {
+  namespace fs = std::filesystem;
+  TempDir dir;
+  save(dir, record_of(kExampleNames), test::example_part(3, 0, 1));
+  const test::SetEnv cache("HF_HUB_CACHE", dir / "hub");
+  const std::string model = dir / "other/models--a--b", snapshot = model + "/snapshots/1";
+  for (const auto& path : {dir / "hub/blobs", model + "/blobs", snapshot + "/more", dir / "plain"}) {
+    fs::create_directories(path);
+  }
+  dir.write("private", "key");
+  for (const auto& path : {dir / "hub/blobs/v", model + "/blobs/t", snapshot + "/more/m"}) {
+    test::write_file(path, path.substr(path.size() - 1));
+  }
+  fs::permissions(model + "/blobs/t", fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink("../../blobs/t", snapshot + "/tokenizer.json");
+  fs::create_symlink("more/m", snapshot + "/merges.txt");
+  fs::create_symlink(dir / "hub/blobs/v", snapshot + "/vocab.json");
+  fs::create_directory_symlink(snapshot, dir / "latest");
+  const auto copy_from = [&](const std::string& source) {
+    return hugging_face::write_model({.checkpoint = dir / "c", .out = dir / "out", .source = source}).files;
+  };
+  for (const auto& source : {snapshot, dir / "latest"}) {
+    CHECK(copy_from(source).size() == 6);
+    CHECK(test::read_file(dir / "out/tokenizer.json") == "t");
+    CHECK(test::read_file(dir / "out/merges.txt") == "m");
+    CHECK(test::read_file(dir / "out/vocab.json") == "v");
+    CHECK(fs::status(dir / "out/tokenizer.json").permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+    CHECK_FALSE(fs::is_symlink(dir / "out/tokenizer.json"));
+    fs::remove_all(dir / "out");
+  }
+
+  const auto refuses = [&](const char* name, const std::string& target, ExitCode code, const std::string& why) {
+    fs::create_symlink(target, dir / "plain/" + name);
+    expect_error(code, {"cannot copy '" + (dir / "plain/") + name + "': it is a symbolic link to '", why},
+                 [&] { copy_from(dir / "plain"); });
+    CHECK_FALSE(fs::exists(dir / "out"));
+    fs::remove(dir / "plain/" + name);
+  };
+  fs::create_symlink(dir / "private", dir / "hub/blobs/link");
+  refuses("tokenizer.json", dir / "private", ExitCode::kBadInput, dir / "private', outside of that directory");
+  refuses("qwen.tiktoken", "../private", ExitCode::kBadInput, "outside of that directory and of the hub's cache");
+  refuses("generation_config.json", dir / "hub/blobs/link", ExitCode::kBadInput, dir / "private', outside of");
+  refuses("vocab.json", dir / "hub/blobs/gone", ExitCode::kNoInput, "gone', which cannot be read: No such file");
 }
 
 TEST_CASE("damaged metadata of Hugging Face is refused", "[runtime][checkpoint][hugging_face]") {
