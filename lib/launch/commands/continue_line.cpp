@@ -1,5 +1,7 @@
 #include "launch/commands/continue_line.hpp"
 
+#include <filesystem>
+
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "base/run_checkpoints.hpp"
@@ -10,9 +12,12 @@
 namespace dslaunch::launch {
 namespace {
 
-// The job's name, unless a newer job has it.
+// The job's name, unless a newer job has it. Of a copied run directory its path: the name is the original's id.
 std::string name_for_commands(const LaunchPlan& plan) {
   if (plan.name.empty()) return plan.job_id;
+  const auto original = job_on_record(jobs_root(), plan.name);
+  std::error_code missing;
+  if (original && !std::filesystem::equivalent(original->record.run_dir, plan.run_dir, missing)) return plan.run_dir;
   for (const auto& job : list_jobs(jobs_root())) {
     if (job.record.name == plan.name) return job.record.job_id == plan.job_id ? plan.name : plan.job_id;
   }

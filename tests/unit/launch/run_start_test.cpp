@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "launch/commands/continue_line.hpp"
+#include "launch/records/job_dirs.hpp"
+#include "launch/records/private_files.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -89,4 +91,29 @@ TEST_CASE("the command that continues a run at its end", "[launch][run_start]") 
         "nothing was saved: no complete checkpoint in " + run.dir.path() +
             "; to start again: cd /data && dslaunch bad.pt --run_dir runs/a --overwrite");
   CHECK(continue_line(plan, {.exit_code = 139, .has_step = true}).empty());
+}
+
+TEST_CASE("a copied run directory is continued by its path, since its name is the original's id",
+          "[launch][run_start]") {
+  const test::TempDir state;
+  const char* before = std::getenv("XDG_STATE_HOME");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("XDG_STATE_HOME", state.path().c_str(), 1);
+  const EarlierRun original, copy;
+  JobRecord record;
+  record.job_id = "20260101-first";
+  record.kind = JobKind::kRun;
+  record.command = {"good.pt"};
+  record.start = {"dslaunch", {"good.pt"}, "/data"};
+  record.hosts = {{"localhost", 1}};
+  record.run_dir = original.dir.path();
+  record.supervisor = this_process();
+  record.state = "running";
+  write_private_file(make_job_dir(jobs_root(), record.job_id).record_file(), record_to_json(record));
+  LaunchPlan plan = plan_in(copy.dir.path());
+  plan.name = record.job_id;
+  CHECK(resume_command(plan, /*on_record=*/true, {}) == "dslaunch resume " + copy.dir.path());
+  plan.run_dir = original.dir.path();
+  CHECK(resume_command(plan, /*on_record=*/true, {}) == "dslaunch resume second");
+  before == nullptr ? ::unsetenv("XDG_STATE_HOME") : ::setenv("XDG_STATE_HOME", kept.c_str(), 1);
 }
