@@ -1,6 +1,9 @@
 #include "arguments.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -10,12 +13,43 @@
 namespace dslaunch::launcher {
 namespace {
 
+// What other launchers and shells have as commands, and what does it here.
+constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
+    {"kill", "'dslaunch stop JOB'"},
+    {"cancel", "'dslaunch stop JOB'"},
+    {"ps", "'dslaunch jobs'"},
+    {"ls", "'dslaunch jobs'"},
+    {"status", "'dslaunch jobs'"},
+    {"tail", "'dslaunch logs -f JOB'"},
+    {"watch", "'dslaunch top JOB'"},
+    {"check", "'dslaunch config check FILE'"},
+    {"explain", "'dslaunch config explain FILE'"},
+    {"eval", "'dslaunch --eval_only [options] MODEL.pt'"},
+    {"evaluate", "'dslaunch --eval_only [options] MODEL.pt'"},
+    {"test", "'dslaunch --eval_only [options] MODEL.pt'"},
+    {"generate", "'dslaunch infer JOB'"},
+    {"convert", "'dslaunch consolidate JOB', or 'dslaunch import' for other tools' checkpoints"},
+    {"merge", "'dslaunch consolidate JOB'"},
+    {"export", "'tools/export --hf NAME model.pt'"},
+    {"tokenize", "'tools/tokenize'"},
+    {"python", "'dslaunch exec [options] -- python PROGRAM'"},
+    {"python3", "'dslaunch exec [options] -- python3 PROGRAM'"},
+    {"torchrun", "'dslaunch exec [options] -- python PROGRAM'"},
+    {"deepspeed", "'dslaunch exec [options] -- python PROGRAM'"},
+    {"accelerate", "'dslaunch exec [options] -- python PROGRAM'"},
+    {"mpirun", "'dslaunch exec [options] -- PROGRAM'"},
+    {"srun", "'dslaunch exec [options] -- PROGRAM'"},
+};
+
 // A first word that is not an option, a path or a file is rejected as a mistyped command if it resembles one.
 void refuse_mistyped_command(const std::string& word) {
   std::error_code ignored;
   if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;
   if (std::filesystem::is_regular_file(word, ignored)) return;
-  std::string hint = did_you_mean(word, command_names());
+  const auto* other = std::find_if(std::begin(kOtherCommands), std::end(kOtherCommands),
+                                   [&](const auto& row) { return row.first == word; });
+  const std::string hint = other != std::end(kOtherCommands) ? fmt::format(": it is {} here", other->second)
+                                                             : did_you_mean(word, command_names());
   if (hint.empty()) return;
   throw UserError(ExitCode::kUsage, fmt::format("unknown command '{}'{}; see 'dslaunch --help'", word, hint));
 }

@@ -34,7 +34,8 @@ std::optional<std::string> key_named(const std::string& name) {
   const auto* row = config::find_key(alias != nullptr ? alias->path : name);
   if (row != nullptr) return config::is_accepted(*row) ? std::optional(std::string(row->path)) : std::nullopt;
   const auto paths = config::paths_of_name(name);
-  return paths.size() == 1 ? std::optional(paths.front()) : std::nullopt;
+  const bool is_clear = paths.size() == 1 && config::is_accepted(*config::find_key(paths.front()));
+  return is_clear ? std::optional(paths.front()) : std::nullopt;
 }
 
 // `key` may be a switch with its value, KEY=true, that the option turns off.

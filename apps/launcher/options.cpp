@@ -10,6 +10,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/nearest_name.hpp"
 #include "base/shell_words.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -278,6 +279,12 @@ void answer_stray_word(CommandLine& line, const std::vector<std::string>& words,
     usage_error(fmt::format("{} is a second file without an option: did you mean '{}'?", shell_word(file),
                             line_of({"dslaunch"}, file, {option, file})));
   }
+  if (stray->find('=') != stray->npos)
+    usage_error(fmt::format("'{0}': a key of the config is set by --set {0}", *stray));
+  if (stray->starts_with("\u2013") || stray->starts_with("\u2014")) {
+    usage_error(fmt::format("'{}' begins with a long dash, as editors write it: did you mean '--{}'?", *stray,
+                            stray->substr(3)));
+  }
   if (std::filesystem::path(model).has_extension() || std::filesystem::exists(model)) return;
   usage_error(fmt::format("'{}' is neither a command nor a file: did you mean '{}'? See 'dslaunch --help'", model,
                           line_of({"dslaunch"}, model, {})));
@@ -431,7 +438,11 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   line.flag("--json", options.json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (what != "check" && what != "explain") usage_error("dslaunch config check FILE, or dslaunch config explain FILE");
+  if (what != "check" && what != "explain") {
+    const auto hint = did_you_mean(what, {"check", "explain"});
+    usage_error(fmt::format("{}dslaunch config check FILE, or dslaunch config explain FILE",
+                            hint.empty() ? "" : fmt::format("unknown action '{}'{}: ", what, hint)));
+  }
   options.explain = what == "explain";
   if (options.file.empty() && !options.explain) usage_error("which file? dslaunch config check FILE");
   if (!options.explain && (!key.empty() || options.choice.changed || options.choice.all)) {

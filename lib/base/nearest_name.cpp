@@ -38,7 +38,9 @@ size_t typo_distance(const std::string& a, const std::string& b) {
 
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t max_count) {
   const std::string wanted = folded(name);
-  const size_t limit = wanted.size() < 4 ? 1 : std::max<size_t>(2, wanted.size() / 3);
+  const size_t dashes = wanted.find_first_not_of('_');
+  const size_t letters = dashes == wanted.npos ? 0 : wanted.size() - dashes;  // "--lr" has two
+  const size_t limit = letters < 6 ? 1 : std::max<size_t>(2, letters / 3);
   std::vector<std::pair<size_t, std::string>> near;
   for (const auto& candidate : known) {
     // The distance is at least the difference in length: this skips the comparison for a name of a megabyte.

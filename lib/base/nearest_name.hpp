@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Up to `max_count` names within a distance that a typo explains (a third of the length, at least 2, but 1 in names of
-// three letters; a transposition counts one), nearest first. Case and '-' against '_' do not count as differences.
+// Up to `max_count` names within a distance that a typo explains (a third of the letters, but 1 in names of fewer
+// than six; a transposition counts one), nearest first. Case and '-' against '_' do not count as differences.
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known,
                                        size_t max_count = 1);
 

@@ -148,9 +148,7 @@ std::vector<std::string> paths_of_name(std::string_view name) {
   std::vector<std::string> out;
   auto found = index().by_name.find(name);
   if (found == index().by_name.end()) return out;
-  for (const auto* row : found->second) {
-    if (is_accepted(*row)) out.emplace_back(row->path);
-  }
+  for (const auto* row : found->second) out.emplace_back(row->path);
   return out;
 }
 

@@ -23,7 +23,7 @@ const KeyAlias* find_alias(std::string_view path);
 
 // Last components of the keys that are accepted directly in a section ("" is the top level), aliases included.
 std::vector<std::string> names_in(std::string_view section);
-// Paths of accepted keys whose last component is `name`, in any section without * in its path.
+// Paths of keys whose last component is `name`, in any section without * in its path.
 std::vector<std::string> paths_of_name(std::string_view name);
 // The correct location of a DeepSpeed key that was found in the wrong section; null unless there is exactly one.
 const KeySpec* correct_path_of(std::string_view name);

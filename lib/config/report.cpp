@@ -188,8 +188,10 @@ std::string check_json(const LoadResult& result) {
 std::string check_text(const LoadResult& result) {
   std::string out;
   for (const auto& issue : result.issues) out += to_line(issue) + "\n";
-  for (const auto& note : result.notes) out += "note: " + note + "\n";
-  if (!result.batch_explanation.empty()) out += "batch: " + result.batch_explanation + "\n";
+  if (result.ok()) {
+    for (const auto& note : result.notes) out += "note: " + note + "\n";
+    if (!result.batch_explanation.empty()) out += "batch: " + result.batch_explanation + "\n";
+  }
   std::string name = result.source.empty() ? "the job" : result.source;
   size_t count = result.num_unlisted > 0 ? kMaxIssues + result.num_unlisted : result.issues.size();
   out += count ? fmt::format("{}: {} error{}\n", name, count, count == 1 ? "" : "s") : name + ": fine\n";

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/result.hpp"
 #include "base/split.hpp"
 #include "config/coerce.hpp"
 #include "config/key_table.hpp"
@@ -109,6 +110,12 @@ std::string supported_values(const KeySpec& spec) {
   return candidates.empty() ? "" : join_alternatives(candidates);
 }
 
+std::vector<std::string> accepted_paths(const std::string& name) {
+  auto paths = paths_of_name(name);
+  std::erase_if(paths, [](const std::string& path) { return !is_accepted(*find_key(path)); });
+  return paths;
+}
+
 // Suggests what an unknown key of a section was meant to be: another tool's name for a key, or a name that is near,
 // here or in another section.
 std::string hint_for(const std::string& section, const std::string& name) {
@@ -122,7 +129,7 @@ std::string hint_for(const std::string& section, const std::string& name) {
     return other->remark.empty() ? fmt::format(": it is {} here", describe(*other)) : ": " + describe(*other);
   }
   if (!near_here.empty()) return did_you_mean(name, names_in(section), 2);
-  if (auto paths = paths_of_name(name); !paths.empty() && paths.size() <= 3) {
+  if (auto paths = accepted_paths(name); !paths.empty() && paths.size() <= 3) {
     return fmt::format(" (there is '{}')", fmt::join(paths, "', '"));
   }
   std::vector<std::string> names;
@@ -131,11 +138,11 @@ std::string hint_for(const std::string& section, const std::string& name) {
     if (is_meant) names.emplace_back(last_name(row->path));
   }
   auto near = nearest_names(name, names);
-  auto paths = near.empty() ? std::vector<std::string>{} : paths_of_name(near.front());
+  auto paths = near.empty() ? std::vector<std::string>{} : accepted_paths(near.front());
   return paths.size() == 1 ? fmt::format(" (did you mean '{}'?)", paths.front()) : "";
 }
 
-constexpr size_t kLongestList = 16;
+constexpr size_t kMaxListedKeys = 16;
 
 // "; its keys are 'dir', 'interval', …" for a section that a line can list.
 std::string list_of_keys(const std::string& section) {
@@ -144,7 +151,7 @@ std::string list_of_keys(const std::string& section) {
     const KeySpec* row = find_key(join_path(section, name));
     return row == nullptr || row->status != Status::kSupported;
   });
-  if (names.empty() || names.size() > kLongestList) return {};
+  if (names.empty() || names.size() > kMaxListedKeys) return {};
   return fmt::format("; its keys are '{}'", fmt::join(names, "', '"));
 }
 
@@ -155,11 +162,22 @@ Value list_of_texts(const std::vector<std::string>& words) {
   return Value::of_array(std::move(items));
 }
 
+// The key that a value in place of its section means: "optimizer": "Adam", "zero_optimization": 3, "bf16": true.
+std::string as_section(const std::string& section, const Value& value) {
+  for (const char* name : {"enabled", "type", "stage", "device", "train"}) {
+    const KeySpec* spec = find_key(join_path(section, name));
+    if (spec == nullptr || value.is_object() || value.is_array() || !coerce(*spec, value).ok()) continue;
+    return fmt::format("; write {{\"{}\": {}}}", name,
+                       value.is_string() ? fmt::format("\"{}\"", value.text) : describe(value));
+  }
+  return {};
+}
+
 // The text of an option as a value of the key: text values literally, the rest as HJSON.
-Value value_of_option(const KeySpec& spec, const std::string& text) {
+Result<Value> value_of_option(const KeySpec& spec, const std::string& text) {
   bool textual = spec.kind == Kind::kString || spec.kind == Kind::kEnum || spec.kind == Kind::kStringList;
   bool quoted = !text.empty() && (text[0] == '"' || text[0] == '[');
-  if (textual && text == "null") return {};
+  if (textual && text == "null") return Value{};
   if (textual && !quoted) {
     bool is_list = spec.comma_list && text.find(',') != text.npos;
     return is_list ? list_of_texts(words_between_commas(text)) : Value::of_string(text);
@@ -169,6 +187,7 @@ Value value_of_option(const KeySpec& spec, const std::string& text) {
   }
   ReadResult read = read_hjson("{v: " + text + "\n}");
   const Value* value = read.root && read.root->members.size() == 1 ? read.root->find("v") : nullptr;
+  if (text.starts_with("{") && !read.problems.empty()) return Failure{read.problems.front().message};
   if (!value || !read.problems.empty()) return Value::of_string(text);
   Value out = *value;
   clear_positions(out);
@@ -208,7 +227,10 @@ void Settings::take_override(const Override& option) {
   const KeySpec* spec = alias ? find_key(alias->path) : spec_at(at, section);
   if (!spec) return unknown_key(section, parts.back(), {});
   bool is_switch = alias && is_device_alias(*alias);
-  Value value = is_switch ? value_of_word(option.value) : value_of_option(*spec, option.value);
+  const auto read = is_switch ? Result<Value>(value_of_word(option.value)) : value_of_option(*spec, option.value);
+  if (!read.ok())
+    return add_issue(Issue::Kind::kSyntax, {}, option.key, fmt::format("'{}': {}", option.key, read.error()));
+  const Value& value = *read;
   if (value.is_null() && !is_switch && !null_is_a_value(*spec)) {  // null discards the file's value
     settings_.erase(alias ? std::string(alias->path) : at.path);
     return;
@@ -317,10 +339,9 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
     return assign_leaf(count, *find_key(count.path), given, value);
   }
   if (!value.is_object() && !value.is_null()) {
-    const bool is_switch = value.is_bool() && find_key(join_path(at.table_path, "enabled")) != nullptr;
-    return add_issue(Issue::Kind::kType, value.position.line ? value.position : given.position, at.path,
-                     fmt::format("'{}' must be an object, not {}{}", at.path, describe(value),
-                                 is_switch ? fmt::format("; write {{\"enabled\": {}}}", describe(value)) : ""));
+    return add_issue(
+        Issue::Kind::kType, value.position.line ? value.position : given.position, at.path,
+        fmt::format("'{}' must be an object, not {}{}", at.path, describe(value), as_section(at.table_path, value)));
   }
   if (value.members.size() > kMaxNames && find_key(join_path(at.table_path, "*"))) {
     return add_issue(
@@ -474,8 +495,10 @@ void Settings::note_ineffective_keys() {
   }
   for (const auto& [path, setting] : settings_) {
     const KeySpec& spec = *setting.spec;
-    const bool is_enabled = setting.given() && spec.status == Status::kTuning && !is_section(spec) &&
-                            !setting.value.is_null() && !same_content(setting.value, default_of(spec));
+    const bool differs = last_name(spec.path) == "enabled" ? setting.value.is_bool() && setting.value.boolean
+                                                           : !same_content(setting.value, default_of(spec));
+    const bool is_enabled =
+        setting.given() && spec.status == Status::kTuning && !is_section(spec) && !setting.value.is_null() && differs;
     if (!is_enabled || !features.insert(feature_of(spec)).second) continue;
     const std::string feature = feature_of(spec);
     const std::string_view effect = find_key(feature)->effect;

@@ -33,7 +33,7 @@ struct Setting {
   bool given() const { return order > 0; }
 };
 
-inline constexpr size_t kMaxIssues = 1000;
+inline constexpr size_t kMaxIssues = 20;
 inline constexpr size_t kMaxNames = 1000;  // limit on user-defined names in one section
 
 class Settings {

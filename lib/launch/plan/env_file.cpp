@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr int kMaxErrors = 100;
+constexpr int kMaxErrors = 10;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t';

@@ -85,9 +85,24 @@ TEST_CASE("everyday options are answered with what says the same here", "[launch
       {{"--model", "m.pt"}, 64, {"dslaunch [options] MODEL.pt"}},
       {{"m.pt", "--dropout", "0.1"}, 64, {"part of the model"}},
       {{"m.pt", "--tf32", "0"}, 64, {"--set tf32=false"}},
-      {{"m.pt", "--autotuning", "fast"}, 64, {"unknown option"}, {"--set"}},
+      {{"m.pt", "--mics_shard_size", "2"}, 64, {"unknown option"}, {"--set"}},  // a key that is refused
+      {{"m.pt", "--cpu"}, 64, {"unknown option --cpu"}, {"did you mean"}},
+      {{"m.pt", "lr=3"}, 64, {"--set lr=3"}},
+      {{"m.pt", "\u2013config", "ds.json"}, 64, {"did you mean '--config'"}},
       {{"m.pt", "--stpes", "3"}, 64, {"did you mean '--steps'"}, {"--set"}},
       {{"exec", "--config", "ds.json", "--", "x"}, 64, {"belongs to 'dslaunch run'", "-- PROGRAM --config FILE"}},
+  });
+}
+
+TEST_CASE("other launchers' commands are answered with ours", "[launcher][newcomer]") {
+  check({
+      {{"kill", "last"}, 64, {"'dslaunch stop JOB'"}},
+      {{"ps"}, 64, {"'dslaunch jobs'"}},
+      {{"eval", "m.pt"}, 64, {"--eval_only"}},
+      {{"torchrun", "train.py"}, 64, {"'dslaunch exec [options] -- python PROGRAM'"}},
+      {{"tokenize", "a.txt"}, 64, {"'tools/tokenize'"}},
+      {{"config", "chek", "ds.json"}, 64, {"did you mean 'check'"}},
+      {{"lauch", "m.pt"}, 64, {"did you mean 'launch'"}},
   });
 }
 

@@ -63,6 +63,9 @@ TEST_CASE("wrong types are errors with a proposal where there is one", "[config]
              Contains("must be true or false, not the text \"True\": write true"));
   CHECK_THAT(only_line("{dump_state: 1}"), Contains("must be true or false, not 1"));
   CHECK_THAT(only_line("{optimizer: []}"), Contains("'optimizer' must be an object, not a list"));
+  CHECK_THAT(only_line("{optimizer: \"Adam\"}"), Contains("not the text \"Adam\"; write {\"type\": \"Adam\"}"));
+  CHECK_THAT(only_line("{zero_optimization: 3}"), Contains("not 3; write {\"stage\": 3}"));
+  CHECK_THAT(only_line("{zero_optimization: {offload_optimizer: \"cpu\"}}"), Contains("write {\"device\": \"cpu\"}"));
   CHECK_THAT(only_line("{train: {seed: null}}"), Contains("must not be null; leave it out for the default, 42"));
   CHECK_THAT(only_line("{gradient_clipping: 1e999}"), Contains("must be a finite number"));
   CHECK_THAT(only_line("{gradient_clipping: -1}"), Contains("must be at least 0, not -1"));
@@ -310,6 +313,7 @@ TEST_CASE("what adjusts a feature that is not built is accepted with one line a 
       {"{data_parallel_size: 2}", "'data_parallel_size'"},
       {"{use_data_before_expert_parallelism: true}", "'use_data_before_expert_parallelism'"},
       {"{moe: {enabled: true, moe_experts: [4]}}", "'moe'"},
+      {"{moe: {enabled: true}}", "'moe'"},
       {"{tensor_parallel: {dtype: \"bf16\", tp: {tp_grain_size: 2}}}", "'tensor_parallel'"},
       {"{tp: {tp_overlap_comm: true}}", "'tensor_parallel'"},
       {"{zero_optimization: {mics_hierarchical_params_gather: true}}",

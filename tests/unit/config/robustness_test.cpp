@@ -103,8 +103,8 @@ TEST_CASE("a hostile file takes no longer than its length asks for", "[config][r
   std::string keys;
   for (int i = 0; i < 190'000; ++i) keys += "key" + std::to_string(i) + ": 1\n";
   const LoadResult result = load(keys);
-  CHECK(result.issues.size() == 1001);
-  CHECK(lines_of(result).back() == "189000 more errors are not listed");
+  CHECK(result.issues.size() == 21);
+  CHECK(lines_of(result).back() == "189980 more errors are not listed");
   CHECK_THAT(check_text(result), Catch::Matchers::EndsWith("ds.json: 190000 errors\n"));
   auto groups = [](int count) {
     std::string text;
@@ -117,8 +117,8 @@ TEST_CASE("a hostile file takes no longer than its length asks for", "[config][r
                                  "1000)"});
   std::string twice;
   for (int i = 0; i < 190'000; ++i) twice += "steps_per_print: 1\n";
-  CHECK(lines_of(load(twice)).back() == "188999 more errors are not listed");
-  CHECK(lines_of(load(twice + "{")).back() == "189000 more errors are not listed");
+  CHECK(lines_of(load(twice)).back() == "189979 more errors are not listed");
+  CHECK(lines_of(load(twice + "{")).back() == "189980 more errors are not listed");
 }
 
 TEST_CASE("a file of more than 16 MiB is refused before it is read", "[config][robustness]") {

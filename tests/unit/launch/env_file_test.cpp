@@ -93,7 +93,7 @@ TEST_CASE("reports all errors at once, with line and column", "[launch][env_file
 TEST_CASE("reports the first of very many errors", "[launch][env_file]") {
   std::string text;
   for (int i = 0; i < 1'000'000; ++i) text += "=\n";
-  expect_error(ExitCode::kBadInput, {"F:1:1: ", "F:100:1: ", "\nF: the lines after line 100 were not read"},
+  expect_error(ExitCode::kBadInput, {"F:1:1: ", "F:10:1: ", "\nF: the lines after line 10 were not read"},
                [&] { parse_env_file(text, "F"); });
 }
 
