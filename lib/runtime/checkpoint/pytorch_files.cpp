@@ -12,6 +12,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/sparse_archive_writer.hpp"
+#include "runtime/state/archive_nesting.hpp"
+#include "runtime/state/mapped_file.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "runtime/state/parameter_location.hpp"
 
@@ -66,10 +68,16 @@ void write_records(SparseArchiveWriter& archive, const std::string& pickled, con
   }
 }
 
+torch::jit::Module load_skeleton(const std::string& path) {
+  const auto file = MappedFile::open(path, "model");
+  require_shallow(read_zip_members({file->data(), file->size()}, fmt::format("model '{}'", path)), path);
+  return torch::jit::load(path, at::kCPU);
+}
+
 // The model of a checkpoint, whose weights are inserted one by one.
 class Skeleton {
  public:
-  explicit Skeleton(const std::string& path) : module_(torch::jit::load(path, at::kCPU)) {
+  explicit Skeleton(const std::string& path) : module_(load_skeleton(path)) {
     for (const auto& module : module_.modules()) {
       for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
         for_each_value(module._ivalue(), slot, [&](const ParameterLocation& location, const c10::IValue& part) {

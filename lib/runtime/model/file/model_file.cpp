@@ -18,6 +18,7 @@
 #include "base/zip_directory.hpp"
 #include "runtime/model/file/inference_file.hpp"
 #include "runtime/model/script_error.hpp"
+#include "runtime/state/archive_nesting.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
 #include "runtime/state/zip_members.hpp"
@@ -174,12 +175,13 @@ void leave_autocast_to_dispatch(const torch::jit::CompilationUnit& unit) {
   }
 }
 
-// LibTorch unpacks a compressed record whole, whatever size it claims. Archives have compressed code, of some
-// kilobytes; tensors are read in place, so they must not be compressed.
+// LibTorch unpacks a compressed record whole, whatever size it claims, and recurses as deeply as records nest. Archives
+// have compressed code, of some kilobytes; tensors are read in place, so they must not be compressed.
 void require_bounded(const SharedMapping& file) {
   constexpr uint64_t kMaxUnpacked = uint64_t{256} << 20;
   uint64_t unpacked = 0;
-  for (const auto& record : read_zip_members({file->data(), file->size()}, fmt::format("model '{}'", file->path()))) {
+  const auto records = read_zip_members({file->data(), file->size()}, fmt::format("model '{}'", file->path()));
+  for (const auto& record : records) {
     if (!record.deflated) continue;
     if (record.name.find("/data/") != std::string::npos || record.name.find("/constants/") != std::string::npos) {
       refuse_model(file->path(),
@@ -196,6 +198,7 @@ void require_bounded(const SharedMapping& file) {
                                format_bytes(static_cast<int64_t>(std::min<uint64_t>(record.size, INT64_MAX)))));
     }
   }
+  require_shallow(records, file->path());
 }
 
 torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reader, const SharedMapping& file) {
@@ -247,6 +250,7 @@ torch::jit::Module load_mapped_module(const std::string& path) {
 
 std::string tensor_in_record(const std::string& path, const std::string& record) try {
   const auto file = MappedFile::open_copy_on_write(path, "model");
+  require_bounded(file);
   const auto reader = std::make_shared<PyTorchStreamReader>(path);
   const auto module = read_module(reader, file);
   const std::string key = record.substr(record.find('/') + 1);  // without the archive's own name

@@ -226,6 +226,22 @@ TEST_CASE("compressed records are bounded before LibTorch unpacks them, and tens
                 "claims 0.29 GiB)") == ExitCode::kBadInput);
 }
 
+TEST_CASE("models that nest so deeply that LibTorch crashes are refused", "[runtime][model_file]") {
+  test::TempDir folder;
+  const auto path = saved_with_hidden_tensors(folder);
+  const auto patched = [&](const char* record, const std::string& before, const std::string& after) {
+    write_patched(path, folder / "deep.pt", record, before, after);
+    return folder / "deep.pt";
+  };
+  const size_t count = 200'000;
+  const std::string lists = std::string(count, ']') + std::string(count - 1, 'a');
+  CHECK(code_of(patched("data.pkl", "ctorch.jit._pickle\nbuild_tensorlist",
+                        "N" + lists + "ctorch.jit._pickle\nbuild_tensorlist"),
+                "data.pkl' nests values more than 1000 levels deep") == ExitCode::kBadInput);
+  CHECK(code_of(patched("code/__torch__.py", "return ", "return " + std::string(50'000, '-')),
+                "__torch__.py' nests blocks and expressions more than 500 levels deep in line") == ExitCode::kBadInput);
+}
+
 #ifndef __SANITIZE_ADDRESS__  // LibTorch asks for as much memory as a damaged number says, which ends a program there
 TEST_CASE("a damaged archive is refused, never a crash", "[runtime][model_file]") {
   test::TempDir folder;
