@@ -176,7 +176,7 @@ int bench_command(const Arguments& arguments) {
   if (!options) return 0;
   if (options->subject == BenchSubject::kStep) {
     launch::check_model_file(options->model);
-    return become_worker(options->worker_words);
+    return run_worker(options->worker_words);
   }
   const bool is_io = options->subject == BenchSubject::kIo;
   std::fputs((is_io ? bench_io(*options) : bench_adam(*options)).c_str(), stdout);

@@ -40,8 +40,8 @@ int stop_command(const Arguments& arguments);
 int top_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
 
-// Replaces this process by dsworker with these arguments. Throws SystemError(69).
-int become_worker(std::vector<std::string> words);
+// Runs dsworker with these arguments in the foreground, and reports a signal that ended it. Throws SystemError(69).
+int run_worker(const std::vector<std::string>& words);
 
 // `dslaunch` without arguments.
 int short_help();

@@ -12,7 +12,7 @@ namespace dslaunch::launcher {
 
 static int plan_model(const ModelPlan& form) {
   if (!form.model.empty()) launch::check_model_file(form.model);
-  return become_worker(form.worker_words);
+  return run_worker(form.worker_words);
 }
 
 int plan_command(const Arguments& arguments) {

@@ -1,44 +1,60 @@
-// Commands that need tensors: executed by dsworker, which replaces this process.
-#include <unistd.h>
-
+// Commands that need tensors: executed by dsworker, for which this process only waits. Files of others can crash it,
+// and then somebody must be there who says so.
+#include <csignal>
 #include <cstdlib>
 
-#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/shell_words.hpp"
 #include "commands.hpp"
 #include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
 #include "options.hpp"
+#include "spawn/exit_diagnostics.hpp"
+#include "spawn/foreground_process.hpp"
 
 namespace dslaunch::launcher {
 
-int become_worker(std::vector<std::string> words) {
+// Signals that somebody sent to end the command: no failure of dsworker.
+static bool is_request_to_end(const spawn::ExitCause& cause) {
+  return cause.number != SIGKILL && spawn::meaning_of_signal(cause.number).empty();
+}
+
+static int explain_death(const std::vector<std::string>& words, const spawn::ExitCause& cause) {
+  log::error("{}: dsworker, which reads the files, was {}", shell_words(words), spawn::describe(cause));
+  return cause.shell_code();
+}
+
+int run_worker(const std::vector<std::string>& words) {
   launch::working_dir();  // without a working directory, MKL would end dsworker with its own message and exit code
-  words.insert(words.begin(), launch::worker_program());
   const char* inherited = std::getenv("LD_LIBRARY_PATH");
   if (auto path = launch::torch_library_path(inherited ? inherited : "")) {
     ::setenv("LD_LIBRARY_PATH", path->c_str(), 1);
   }
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execv(argv[0], argv.data());
-  throw SystemError("execv", words[0], errno, ExitCode::kUnavailable);
+  std::vector<std::string> argv{launch::worker_program()};
+  argv.insert(argv.end(), words.begin(), words.end());
+  spawn::ExitDiagnostics diagnostics("use a machine with more memory, or end other programs");
+  auto ended = spawn::run_in_foreground(argv);
+  auto& cause = ended.cause;
+  if (cause.kind == spawn::ExitCause::Kind::kExited) return cause.number;
+  if (cause.number == SIGPIPE || is_request_to_end(cause)) spawn::end_by_signal(cause.number);
+  cause.hint = diagnostics.explain(cause, ended.pid, ended.cgroups);
+  if (cause.number == SIGSEGV) cause.hint += "; or a file nests too deeply for its stack (ulimit -s)";
+  return explain_death(words, cause);
 }
 
 int infer_command(const Arguments& arguments) {
-  auto words = read_infer_options(arguments);
-  return words ? become_worker(std::move(*words)) : 0;
+  const auto words = read_infer_options(arguments);
+  return words ? run_worker(*words) : 0;
 }
 
 int consolidate_command(const Arguments& arguments) {
-  auto words = read_consolidate_options(arguments);
-  return words ? become_worker(std::move(*words)) : 0;
+  const auto words = read_consolidate_options(arguments);
+  return words ? run_worker(*words) : 0;
 }
 
 int import_command(const Arguments& arguments) {
-  auto words = read_import_options(arguments);
-  return words ? become_worker(std::move(*words)) : 0;
+  const auto words = read_import_options(arguments);
+  return words ? run_worker(*words) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -1,10 +1,13 @@
 #include "spawn/exit_cause.hpp"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 
+#include "base/exit_code.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::spawn {
@@ -19,6 +22,18 @@ ExitCause decode_wait_status(int status) {
     cause.number = WEXITSTATUS(status);
   }
   return cause;
+}
+
+void end_by_signal(int signal) {
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  std::signal(signal, SIG_DFL);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  std::raise(signal);
+  ::_exit(to_int(ExitCode::kSignalBase) + signal);  // pid 1 of a container is not killed
 }
 
 std::string signal_name(int signal) {

@@ -22,6 +22,9 @@ struct ExitCause {
 // From the status of waitpid(2).
 ExitCause decode_wait_status(int status);
 
+// Ends this process by the signal that ended another one, which has dumped core already.
+[[noreturn]] void end_by_signal(int signal);
+
 // "SIGKILL" for 9, "signal 77" for a signal without a name.
 std::string signal_name(int signal);
 

@@ -25,9 +25,6 @@ std::string joined(std::initializer_list<std::string> parts) {
   return text;
 }
 
-constexpr const char* kMemoryAdvice =
-    "use fewer ranks of this host or a smaller micro batch, or offload less to its memory";
-
 }  // namespace
 
 std::string shared_memory_hint(uint64_t size_bytes, uint64_t free_bytes) {
@@ -79,8 +76,8 @@ std::string ExitDiagnostics::explain(const ExitCause& cause, pid_t pid, const st
   std::string said = log_.about(pid);
   if (cause.number == SIGKILL) {
     std::string counted = oom_.explain(cgroups);  // also when the log has the cause: each death uses up one count
-    if (!said.empty()) return joined({said, kMemoryAdvice});
-    return counted.empty() ? std::string() : joined({counted, kMemoryAdvice});
+    if (!said.empty()) return joined({said, memory_advice_});
+    return counted.empty() ? std::string() : joined({counted, memory_advice_});
   }
   if (cause.number == SIGBUS) {
     if (std::string hint = dev_shm_hint(); !hint.empty()) return joined({hint, said});

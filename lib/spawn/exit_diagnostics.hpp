@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "spawn/exit_cause.hpp"
 #include "spawn/kernel_log.hpp"
@@ -14,10 +15,15 @@ namespace dslaunch::spawn {
 
 class ExitDiagnostics {
  public:
+  // `memory_advice`: what to do when memory is the cause.
+  explicit ExitDiagnostics(std::string memory_advice =
+                               "use fewer ranks of this host or a smaller micro batch, or offload less to its memory")
+      : memory_advice_(std::move(memory_advice)) {}
   // `cgroups`: the text of the process's /proc/PID/cgroup. Returns an empty string when nothing is known.
   std::string explain(const ExitCause& cause, pid_t pid, const std::string& cgroups);
 
  private:
+  const std::string memory_advice_;
   OomWatch oom_;
   KernelLog log_;
 };

@@ -969,7 +969,7 @@ class HostsAndPorts(LauncherTest):
 
 
 WORKER = f"""#!{sys.executable}
-import json, os, signal, sys, time
+import json, os, resource, signal, sys, time
 print("ARGV " + json.dumps(sys.argv[1:]), flush=True)
 print("STORE " + os.environ.get("DSLAUNCH_AGENT_STORE", "-") + " " + os.environ.get("MASTER_PORT", "-"), flush=True)
 end = os.environ.get("END_" + os.environ.get("RANK", ""), os.environ.get("END", "0"))
@@ -980,6 +980,16 @@ if end == "wait":
 if end == "kill":
     time.sleep(0.2)  # who says "a peer is gone" comes first; who it was shows a little later
     os.kill(os.getpid(), signal.SIGKILL)
+if end == "interrupted":
+    signal.signal(signal.SIGINT, lambda *_: print("one Ctrl-C", flush=True))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    print("waiting", flush=True)
+    while True: time.sleep(0.05)
+if end.startswith("SIG"):
+    number = getattr(signal, end)
+    if number != signal.SIGKILL: signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.kill(os.getpid(), number)
 sys.exit(int(end))
 """
 
@@ -1265,6 +1275,51 @@ class Run(LauncherTest):
         self.assertIn(b'["consolidate", "c", "o.safetensors", "--max_memory", "2GB", "--dtype", "bf16", "--json"]', outcome.out)
         outcome = self.finish(self.start_run("import", "ds", "out", "--model", "m.pt", "--tag", "t", "--json"))
         self.assertIn(b'["import", "ds", "out", "--tag", "t", "--model", "m.pt", "--json"]', outcome.out)
+
+    def test_a_tool_command_explains_what_its_worker_died_of(self):
+        for end, code, meaning in (("SIGSEGV", 139, b"invalid memory"), ("SIGABRT", 134, b"its last lines say which")):
+            outcome = self.finish(self.start_run("plan", "model.pt", END=end))
+            self.assertEqual(outcome.code, code, str(outcome))
+            self.assertIn(b"error: plan model.pt --num_gpus 1 --num_nodes 1: dsworker, which reads the files, was killed by " +
+                          end.encode(), outcome.err)
+            self.assertIn(meaning, outcome.err)
+            self.assertEqual(len(outcome.err.splitlines()), 1, str(outcome))
+        for end in ("SIGTERM", "SIGINT", "SIGPIPE"):
+            outcome = self.finish(self.start_run("plan", "model.pt", END=end))
+            self.assertEqual((outcome.code, outcome.err), (-getattr(signal, end), b""), str(outcome))
+
+    def test_a_tool_command_and_its_worker_end_together(self):
+        process = self.start_run("plan", "model.pt", END="wait")
+        self.assertEqual(self.lines(process, 3)[2], "waiting\n")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process).code, 75)
+        process = self.start_run("plan", "model.pt", END="wait")
+        self.lines(process, 3)
+        process.kill()
+        self.wait_until(lambda: not self.tagged_processes(), "the worker's end")
+        self.finish(process)
+
+    def test_a_terminal_interrupts_the_worker_of_a_tool_command_once(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(self.program, [self.program, "plan", self.model], self.environment(END="interrupted"))
+        self.addCleanup(os.close, terminal)
+        shown = b""
+
+        def show(word):
+            nonlocal shown
+            while word not in shown:
+                shown += os.read(terminal, 4096)
+
+        show(b"waiting")
+        os.write(terminal, b"\x03")
+        show(b"one Ctrl-C")
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 75)
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while part := os.read(terminal, 4096):
+                shown += part
+        self.assertEqual(shown.count(b"one Ctrl-C"), 1, shown)
 
     def test_config_check_and_explain(self):
         outcome = self.finish(self.start_run("config", "check", "ds.json", "--world_size", "3"))

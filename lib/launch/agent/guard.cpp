@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include "base/exit_code.hpp"
 #include "base/unique_fd.hpp"
 #include "ports/process_info.hpp"
+#include "spawn/exit_cause.hpp"
 #include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
@@ -47,12 +47,7 @@ void take_name() {
 
 int end_like(int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  const int signal = WTERMSIG(status);
-  const rlimit no_core{0, 0};  // the agent has left one
-  ::setrlimit(RLIMIT_CORE, &no_core);
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
-  return to_int(ExitCode::kSignalBase) + signal;
+  spawn::end_by_signal(WTERMSIG(status));
 }
 
 // Wakes for ends of children; invalid where no descriptor is left.
