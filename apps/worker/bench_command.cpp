@@ -87,10 +87,11 @@ bench::StepReport measure(const BenchOptions& options) {
   report.micro_batch = config.batch.micro_batch;
   report.accumulation = config.batch.accumulation;
   report.zero_stage = static_cast<int>(config.zero.stage);
-  report.own = bench::measure_step(options.model, config, device, *world, counts);
+  const runtime::device::Device shared(device);
+  report.own = bench::measure_step(options.model, config, shared, *world, counts);
   if (options.against_torch) {
     log::info("measuring the same in eager TorchScript");
-    report.torch = bench::measure_step(options.model, bench::in_eager_torchscript(config), device, *world, counts);
+    report.torch = bench::measure_step(options.model, bench::in_eager_torchscript(config), shared, *world, counts);
   }
   report.product_rate = runtime::engine::plan::measure_product_rate(device, report.product_dtype);
   return report;

@@ -64,7 +64,8 @@ std::vector<plan::PlannedModel> read_models(const std::string& path, const confi
   std::vector<plan::PlannedModel> out;
   const auto num_stages = static_cast<int>(config.pipeline.stages);
   for (int stage = 0; stage < num_stages; ++stage) {
-    out.push_back(plan::planned_model(*runtime::engine::setup::load_stage(path, config, device, num_stages, stage)));
+    out.push_back(plan::planned_model(
+        *runtime::engine::setup::load_stage(path, config, runtime::device::Device(device), num_stages, stage)));
   }
   return out;
 }
@@ -106,11 +107,12 @@ plan::Activations measure(const PlanOptions& options, config::JobConfig config, 
   if (config.precision == config::Precision::kAuto && planned.is_cuda()) config.precision = config::Precision::kBf16;
   const rendezvous::LaunchEnv alone;
   const at::Device device = open_device(planned.is_cpu() ? "cpu" : "auto", alone);
+  const runtime::device::Device shared(device);
   const auto store = rendezvous::connect_store(alone, Deadline::after(std::chrono::minutes(1)));
   const auto world = comm::make_communicator({.device = device.is_cuda() ? device.index() : -1}, *store);
   const auto points = [&](bool in_chunks) {
     config.kernels.chunked_cross_entropy = in_chunks;
-    return plan::measure_activations(options.model, config, device, *world);
+    return plan::measure_activations(options.model, config, shared, *world);
   };
   if (device.is_cpu()) return {points(false), "measured on the CPU of this machine"};
   return {points(true), "measured on its GPU", points(false)};
@@ -191,7 +193,7 @@ int64_t positions_of_sample(const std::string& model_path, const config::JobConf
         "--suggest needs to know the size of a sample: pass --data PATH, or set \"data\": {\"train\": PATH} "
         "in the config");
   }
-  const auto model = runtime::engine::setup::load_model(model_path, config, device);
+  const auto model = runtime::engine::setup::load_model(model_path, config, runtime::device::Device(device));
   const auto data = runtime::engine::setup::open_training_data(model->facts, config, {}, /*rank=*/0, at::kFloat,
                                                                /*pin=*/false);
   return plan::count_positions(data, /*micro_batch=*/1);

@@ -105,7 +105,7 @@ std::chrono::milliseconds hang_limit_of(const TrainOptions& options) {
 }
 
 runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const config::LoadResult& config,
-                                              const rendezvous::LaunchEnv& env, at::Device device,
+                                              const rendezvous::LaunchEnv& env, const runtime::device::Device& device,
                                               const WatchedGroups& groups) {
   runtime::engine::run::TrainRequest request;
   request.model_path = options.model;
@@ -113,7 +113,7 @@ runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const
   request.config = config.config;
   request.resolved_config = config::resolved_json(config);
   request.auto_keys = config::auto_keys(config);
-  request.device = device.str();
+  request.device = &device;
   request.resume = options.flags.text("--resume");
   request.begin_from = options.begin_from;
   request.eval_only = options.flags.has("--eval_only");
@@ -148,9 +148,9 @@ std::optional<runtime::RunTimings> start_timings(std::optional<double> launched)
 }
 
 // With what other threads did.
-std::string table_of(runtime::RunTimings& timings) {
+std::string table_of(runtime::RunTimings& timings, const runtime::device::Device& device) {
   if (const auto seconds = driver_seconds()) timings.add_beside("the GPU's driver and context", *seconds);
-  const auto kernels = runtime::generated_kernels::KernelLibrary::counts_of_process();
+  const auto kernels = device.kernels()->counts();
   if (kernels.compiled > 0)
     timings.add_beside(fmt::format("{} generated kernels compiled", kernels.compiled), kernels.compiling_seconds);
   if (kernels.read > 0)
@@ -209,6 +209,8 @@ int train_command(const std::vector<std::string>& arguments) {
   set_library_variables(config.config);
   const auto status = StatusWriter::from_environment();  // outlives the groups, whose hang watch writes to it
   log::debug("device {} open", device.str());
+  // Never destroyed: the process ends without waiting for kernels that are still being compiled.
+  const auto& shared = *new runtime::device::Device(device);
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   WatchedGroups groups;
   try {
@@ -218,7 +220,7 @@ int train_command(const std::vector<std::string>& arguments) {
     ended("waiting for the other ranks");
     log::debug("{} ranks are connected", env.world_size);
     install_stop_signals(env.is_of_a_run());  // before this there is nothing to save, so a signal ends the rank at once
-    auto request = request_of(options, config, env, device, groups);
+    auto request = request_of(options, config, env, shared, groups);
     request.hang_limit = hang_limit;
     request.status = status.get();
     request.timings = timings ? &*timings : nullptr;
@@ -227,7 +229,7 @@ int train_command(const std::vector<std::string>& arguments) {
     groups.watch.reset();
     store->leave();
     ended("the end");
-    if (timings && env.rank == 0) std::puts(table_of(*timings).c_str());
+    if (timings && env.rank == 0) std::puts(table_of(*timings, shared).c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
     // If the watchdog aborted this rank's wait, the error to report is the watchdog's verdict.

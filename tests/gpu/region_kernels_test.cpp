@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device/device.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/residual_gradients.hpp"
 #include "runtime/model/regions/region_derivative.hpp"
@@ -35,6 +36,16 @@ using dslaunch::test::tensors_for;
 using torch::jit::Module;
 using Tensors = std::vector<at::Tensor>;
 using Sizes = std::vector<int64_t>;
+
+// Of all tests, with the user's compiled kernels.
+const RegionServicesPtr& services() {
+  static const auto services = [] {
+    auto made = c10::make_intrusive<RegionServices>();
+    made->kernels = dslaunch::runtime::device::Device(at::kCUDA).kernels();
+    return made;
+  }();
+  return services;
+}
 
 void synchronize() {
   c10::impl::VirtualGuardImpl(at::kCUDA).synchronizeDevice(0);
@@ -65,7 +76,7 @@ Tensors outputs_for(const Region& region, const Sizes& leading) {
 Tensors check_kernel(const Region& region, const Sizes& leading, const Tensors& inputs) {
   INFO(to_text(region));
   INFO("rows " << at::IntArrayRef(leading));
-  RegionKernel kernel(region);
+  RegionKernel kernel(region, services());
   const Tensors outputs = outputs_for(region, leading);
   REQUIRE(kernel.run(leading, inputs, outputs));
   Tensors on_host;
@@ -151,7 +162,7 @@ std::vector<Example> examples(int64_t rows, int64_t width, int64_t head) {
 Module module_of(const std::string& source, bool is_fused) {
   Module model("Net");
   model.define(source);
-  if (is_fused) fuse_regions(model);
+  if (is_fused) fuse_regions(model, services());
   return model;
 }
 
@@ -244,7 +255,7 @@ TEST_CASE("region kernels: the same bits each time") {
   const auto inputs = on_gpu(tensors_for(made.region, made.leading));
   const auto backward = derive_backward(made.region, std::vector<bool>(inputs.size(), true),
                                         std::vector<bool>(made.region.outputs.size(), true));
-  RegionKernel forward(made.region), back(backward.region);
+  RegionKernel forward(made.region, services()), back(backward.region, services());
   Tensors outputs = outputs_for(made.region, made.leading);
   REQUIRE(forward.run(made.leading, inputs, outputs));
   Tensors sources;
@@ -335,7 +346,7 @@ TEST_CASE("region kernels: a product that computes its input again has the same 
       const std::vector<size_t> offered(is_offered, 0);
       const auto plan = c10::make_intrusive<RegionPlan>(
           region, Sizes{2, rows}, std::vector<RegionPlan::Result>{{{2, rows, width}, {rows * width, width, 1}}},
-          std::vector<size_t>{}, offered);
+          std::vector<size_t>{}, offered, services());
       const Tensors in = leaves(values, dtype);
       const auto requested = [] {
         constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);

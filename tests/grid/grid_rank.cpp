@@ -124,7 +124,9 @@ GridRank::Ending GridRank::run_case(const std::string& text) {
     CaseStore store(*store_, key("run/"));
     const Json grid_case = Json::parse(text);
     set_log_level(grid_case);
-    const auto request = request_of(grid_case, env_);
+    const runtime::device::Device device(at::kCPU);
+    auto request = request_of(grid_case, env_);
+    request.device = &device;
     runtime::engine::run::train(request, groups_of(static_cast<int>(request.config.pipeline.stages)), store);
     return {};
   } catch (const std::exception& error) {

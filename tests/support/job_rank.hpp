@@ -38,7 +38,7 @@ class JobRank {
   JobRank(const std::string& model_path, const json& text, const comm::Groups& groups,
           runtime::engine::step::EngineOptions options = {})
       : config(load_config(text, groups.mesh.data).config),
-        model(runtime::engine::setup::load_model(model_path, config, at::kCPU)) {
+        model(runtime::engine::setup::load_model(model_path, config, runtime::device::Device(at::kCPU))) {
     const auto precision = runtime::precision::choose_precision(config.precision, config.keep_batch_norm, at::kCPU);
     std::vector<std::string> buffers;
     for (const auto& [name, value] : model->tensors.buffers()) buffers.push_back(name);

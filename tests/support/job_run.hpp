@@ -44,7 +44,9 @@ inline TrainOutcome run_job(const JobRun& job) {
   run_mesh(comm::make_mesh(job.ranks, num_stages, /*tensor=*/1), [&](const comm::Groups& groups) {
     const auto loaded = load_config(job.config, job.ranks);
     const int rank = groups.world.rank();
+    const runtime::device::Device device(at::kCPU);
     TrainRequest request;
+    request.device = &device;
     request.model_path = job.model;
     request.run_dir = job.run_dir;
     request.config = loaded.config;

@@ -1,6 +1,5 @@
 #include "runtime/generated_kernels/kernel_library.hpp"
 
-#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -10,24 +9,7 @@
 
 namespace dslaunch::runtime::generated_kernels {
 
-namespace {
-std::atomic<const KernelLibrary*> library_of_process = nullptr;
-}  // namespace
-
 KernelLibrary::KernelLibrary(std::string directory) : directory_(std::move(directory)), files_(directory_) {}
-
-KernelLibrary& KernelLibrary::of_process() {
-  // Loaded first, so that at the end of the process it outlives threads that still compile.
-  [[maybe_unused]] static const bool has_compiler = Compiler::find().ok();
-  static KernelLibrary library(kernel_directory());
-  library_of_process = &library;
-  return library;
-}
-
-KernelLibrary::Counts KernelLibrary::counts_of_process() {
-  const KernelLibrary* library = library_of_process;
-  return library == nullptr ? Counts() : library->counts();
-}
 
 KernelLibrary::Counts KernelLibrary::counts() const {
   const std::lock_guard lock(mutex_);

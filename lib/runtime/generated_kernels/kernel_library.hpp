@@ -14,10 +14,9 @@ namespace dslaunch::runtime::generated_kernels {
 
 class KernelLibrary {
  public:
-  // `directory`: for the files; empty: in memory only.
+  // `directory`: for the files, kernel_directory() for the user's; empty: in memory only. Its end waits for threads
+  // that compile.
   explicit KernelLibrary(std::string directory);
-  // The user's.
-  static KernelLibrary& of_process();
 
   struct Counts {
     int compiled = 0, read = 0;                         // from the files
@@ -31,8 +30,6 @@ class KernelLibrary {
   // Begins on a thread of its own what code() will be asked for; does nothing while many others are under way.
   void prepare(const std::string& source, const std::string& architecture);
   Counts counts() const;
-  // Of the user's library, without making one.
-  static Counts counts_of_process();
 
  private:
   Code make(const std::string& key, const std::string& source, const std::string& architecture);

@@ -1,8 +1,18 @@
-// Selects the operators of a model that our kernels compute, and the type in which the model runs. Plain data.
+// Selects the operators of a model that our kernels compute, and the type in which the model runs; what these kernels
+// use of the program. Plain data.
 #pragma once
 #include <c10/core/ScalarType.h>
 
+#include <memory>
+
 #include "config/job_config.hpp"
+
+namespace dslaunch::runtime::generated_kernels {
+class KernelLibrary;
+}
+namespace dslaunch::runtime::model::regions {
+class ProgramLog;
+}
 
 namespace dslaunch::runtime::model {
 
@@ -15,6 +25,9 @@ struct GraphPassOptions {
   // same numbers take as long and round otherwise.
   bool chunks_cross_entropy = false;
   bool recomputes_outputs = false;  // of fused regions: activation_checkpointing.selective
+  // Of fused regions; null only for a model that does not run on a GPU.
+  std::shared_ptr<generated_kernels::KernelLibrary> kernel_library = {};
+  std::shared_ptr<regions::ProgramLog> programs = {};  // what became of fused regions; null: problems are warnings
 };
 
 }  // namespace dslaunch::runtime::model

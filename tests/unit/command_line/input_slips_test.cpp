@@ -100,12 +100,14 @@ TEST_CASE("a file that is not a model is refused by the launcher and by a rank a
   const size_t whole = make_files(dir);
   config::JobConfig config;
   CHECK_NOTHROW(launch::check_model_archive(dir / "whole.pt"));
-  CHECK_NOTHROW(runtime::engine::setup::load_model(dir / "whole.pt", config, at::kCPU));
+  CHECK_NOTHROW(runtime::engine::setup::load_model(dir / "whole.pt", config, runtime::device::Device(at::kCPU)));
   for (const auto& [file, code, answer] : wrong_models(whole)) {
     CAPTURE(file);
     const std::string path = dir / file;
     CHECK(message_of(code, dir.path(), [&] { launch::check_model_archive(path); }) == answer);
-    CHECK(message_of(code, dir.path(), [&] { runtime::engine::setup::load_model(path, config, at::kCPU); }) == answer);
+    CHECK(message_of(code, dir.path(), [&] {
+            runtime::engine::setup::load_model(path, config, runtime::device::Device(at::kCPU));
+          }) == answer);
     config.loss = path;
     CHECK(message_of(code, dir.path(), [&] { launch::check_named_files(config, dir.path()); }) == answer);
     CHECK(message_of(code, dir.path(), [&] { runtime::engine::step::make_loss(path, at::kCPU); }) == answer);

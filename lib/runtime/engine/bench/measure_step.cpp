@@ -22,7 +22,6 @@
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/regions/region_operator.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/state/random_state.hpp"
 #include "runtime/telemetry/counting_allocator.hpp"
@@ -101,16 +100,18 @@ config::JobConfig with_values(config::JobConfig config) {
 
 class StepBench {
  public:
-  StepBench(const std::string& path, config::JobConfig config, at::Device device, comm::Communicator& alone,
+  StepBench(const std::string& path, config::JobConfig config, const device::Device& shared, comm::Communicator& alone,
             const StepCounts& counts)
       : began_(Clock::now()),
         config_(with_values(std::move(config))),
-        device_(device),
+        device_(shared.at()),
         counts_(counts),
-        memory_(device),
-        precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device)),
+        memory_(device_),
+        precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         groups_(comm::Groups::of_data_ranks(alone)),
-        model_(setup::load_model(path, config_, device)) {
+        model_(setup::load_model(path, config_, shared, programs_)) {
+    programs_->keep_entries();
+    const at::Device device = device_;
     DSL_CHECK(counts.warmup >= kCountedStep && counts.timed > 0, "there are steps to count and to time");
     setup::require_trainable(model_->facts, path);
     set_up_torch(config_, device);
@@ -200,7 +201,7 @@ class StepBench {
     out_.is_captured = captured.ok();
     if (!captured.ok()) out_.why_not_captured = captured.error();
     out_.graphs = model_->runnable->report_graphs();
-    for (const auto& entry : programs_.take()) {
+    for (const auto& entry : programs_->take_entries()) {
       out_.programs.num_groups += 1;
       out_.programs.num_regions += static_cast<int64_t>(entry.num_regions);
       if (entry.num_regions == 0) out_.programs.why_not.push_back(entry.why_none);
@@ -214,7 +215,7 @@ class StepBench {
   const PeakMemory memory_;
   const precision::PrecisionChoice precision_;
   const comm::Groups groups_;
-  model::regions::ProgramLog programs_;
+  const setup::ProgramLogPtr programs_ = std::make_shared<model::regions::ProgramLog>();
   std::unique_ptr<model::Model> model_;
   setup::TrainingData data_;
   CountedStep counted_;
@@ -226,10 +227,11 @@ class StepBench {
 
 }  // namespace
 
-StepMeasurement measure_step(const std::string& model_path, const config::JobConfig& config, at::Device device,
-                             comm::Communicator& alone, const StepCounts& counts) {
+StepMeasurement measure_step(const std::string& model_path, const config::JobConfig& config,
+                             const device::Device& device, comm::Communicator& alone, const StepCounts& counts) {
   auto out = StepBench(model_path, config, device, alone, counts).run();
-  if (!device.is_cpu()) at::getDeviceAllocator(device.type())->emptyCache();  // for what is measured next
+  const at::Device at = device.at();
+  if (!at.is_cpu()) at::getDeviceAllocator(at.type())->emptyCache();  // for what is measured next
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/engine/bench/step_measurement.hpp"
 
 namespace dslaunch::runtime::engine::bench {
@@ -21,8 +22,8 @@ struct StepCounts {
 
 // `alone`: a communicator of size 1 on the device. Throws what a run throws for a model, data and a config that do not
 // belong together, or do not fit.
-StepMeasurement measure_step(const std::string& model_path, const config::JobConfig& config, at::Device device,
-                             comm::Communicator& alone, const StepCounts& counts);
+StepMeasurement measure_step(const std::string& model_path, const config::JobConfig& config,
+                             const device::Device& device, comm::Communicator& alone, const StepCounts& counts);
 
 // The same config in eager TorchScript: without graph passes that have a switch, fused kernels and capture. What is
 // left (dtypes, devices, training mode) makes the file run at all.

@@ -113,10 +113,11 @@ config::JobConfig plainest(config::JobConfig config) {
 
 }  // namespace
 
-std::vector<StepPoint> measure_activations(const std::string& model_path, config::JobConfig config, at::Device device,
-                                           comm::Communicator& alone) {
+std::vector<StepPoint> measure_activations(const std::string& model_path, config::JobConfig config,
+                                           const device::Device& shared, comm::Communicator& alone) {
   config = plainest(std::move(config));
-  const auto model = setup::load_model(model_path, config, device);
+  const at::Device device = shared.at();
+  const auto model = setup::load_model(model_path, config, shared);
   setup::require_trainable(model->facts, model_path);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
   std::vector<std::string> buffers;

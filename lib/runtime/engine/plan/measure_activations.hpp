@@ -1,13 +1,12 @@
 // The activations of a micro batch, measured: one rank with the whole model and the plainest optimizer runs two steps
 // on the device that is there. On the engine's thread; no other tensors of the process may come and go meanwhile.
 #pragma once
-#include <c10/core/Device.h>
-
 #include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/memory_plan/rank_memory.hpp"
 
 namespace dslaunch::runtime::engine::plan {
@@ -21,6 +20,6 @@ namespace dslaunch::runtime::engine::plan {
 // count; "auto" precision is that of the device. On the host CPU tensors are counted as PyTorch's allocator gives them
 // out. Throws UserError as a run does for a model, data or a config that do not belong together, and OutOfMemoryError.
 std::vector<memory_plan::StepPoint> measure_activations(const std::string& model_path, config::JobConfig config,
-                                                        at::Device device, comm::Communicator& alone);
+                                                        const device::Device& device, comm::Communicator& alone);
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -53,7 +53,7 @@ class Training {
       : request_(request),
         config_(request.config),
         store_(store),
-        device_(request.device),
+        device_(request.device->at()),
         files_(setup::files_to_verify(request.model_path, config_),
                {request.placement.local_rank, request.placement.local_world_size}),
         warm_up_(device_,
@@ -62,6 +62,8 @@ class Training {
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
+        programs_(std::make_shared<model::regions::ProgramLog>(
+            [this](const std::string& topic, const std::string& text) { say_once_per_run(topic, text); })),
         model_(load_stage(groups)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->tensors.buffers())) {
@@ -103,10 +105,21 @@ class Training {
   }
 
  private:
+  // By the first rank that has it to say.
+  void say_once_per_run(const std::string& topic, const std::string& text) const {
+    bool is_first = true;
+    try {
+      is_first = store_.add("said/" + topic, 1, Deadline::after(std::chrono::seconds(10))) == 1;
+    } catch (const Error&) {
+      // Better twice than not at all.
+    }
+    if (is_first) log::warning("{}", text);
+  }
+
   // What is wrong with the model or its cut is wrong on all ranks, but some may still be in the exchange before it.
   std::unique_ptr<model::Model> load_stage(const comm::Groups& groups) {
     try {
-      return setup::load_stage(request_.model_path, config_, device_, groups);
+      return setup::load_stage(request_.model_path, config_, *request_.device, groups, programs_);
     } catch (const UserError&) {
       files_.finish();  // what a damaged file breaks first is rarely the best explanation
       if (groups.pipe != nullptr) {
@@ -246,7 +259,7 @@ class Training {
 
   std::vector<SavedTensor> whole_model() const {
     if (!model_->facts.stage) return {};
-    return setup::saved_tensors_of(*setup::load_model(request_.model_path, config_, device_));
+    return setup::saved_tensors_of(*setup::load_model(request_.model_path, config_, *request_.device));
   }
 
   comm::Communicator* observed(comm::Communicator* group, const char* name) {
@@ -415,6 +428,7 @@ class Training {
     if (request_.verify == 0) return;
     const bool is_resumed = engine_->steps_done() > 0;
     const verify::ReplicatedRun replicated{.model = *model_,
+                                           .device = *request_.device,
                                            .model_path = request_.model_path,
                                            .config = config_,
                                            .engine = engine_options(),
@@ -545,6 +559,7 @@ class Training {
   StepMonitors monitors_;
   const comm::Groups groups_;                            // wrapped by the monitors
   comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
+  const setup::ProgramLogPtr programs_;
   std::unique_ptr<model::Model> model_;
   precision::PrecisionChoice precision_;
   precision::ModelDtypes dtypes_;

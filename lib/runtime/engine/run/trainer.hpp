@@ -14,17 +14,21 @@
 #include "runtime/checkpoint/placement.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 
+namespace dslaunch::runtime::device {
+class Device;
+}
+
 namespace dslaunch::runtime::engine::run {
 
 struct TrainRequest {
   std::string model_path;
   std::string run_dir;
   config::JobConfig config;
-  std::string resolved_config;         // JSON, stored beside the run and in checkpoints with "auto" filled in
-  std::vector<std::string> auto_keys;  // dotted; their values in `resolved_config` were computed
-  std::string device = "cpu";          // PyTorch device name: "cpu", "cuda:0"
-  std::string resume;                  // "", "auto" or the path of a checkpoint
-  std::string job;                     // the job's id; empty: not known
+  std::string resolved_config;             // JSON, stored beside the run and in checkpoints with "auto" filled in
+  std::vector<std::string> auto_keys;      // dotted; their values in `resolved_config` were computed
+  const device::Device* device = nullptr;  // of this rank; not null
+  std::string resume;                      // "", "auto" or the path of a checkpoint
+  std::string job;                         // the job's id; empty: not known
   // Set in a restart of a job whose first `resume` was not "auto": that value. "auto" then takes this job's saves only.
   std::optional<std::string> begin_from;
   bool eval_only = false;

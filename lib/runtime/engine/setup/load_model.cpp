@@ -36,9 +36,9 @@ std::string partition_of(const config::Pipeline& pipeline) {
 
 // The arrays of a micro batch of the job, on the rank that reads it.
 std::vector<model::ExampleInput> example_inputs(const std::string& path, const config::JobConfig& config,
-                                                at::Device device, const comm::Mesh& mesh) {
+                                                const device::Device& device, const comm::Mesh& mesh) {
   const auto first = load_stage(path, config, device, mesh.pipe, /*stage=*/0);
-  const auto dtype = precision::choose_precision(config.precision, config.keep_batch_norm, device).compute_dtype;
+  const auto dtype = precision::choose_precision(config.precision, config.keep_batch_norm, device.at()).compute_dtype;
   const int quiet_rank = mesh.size() - 1;  // rank 0 says how arrays are used when the job opens its data
   const auto data = open_training_data(first->facts, config, mesh, quiet_rank, dtype, /*pin=*/false);
   const bool has_train = data.train != nullptr;
@@ -57,20 +57,22 @@ std::vector<model::ExampleInput> example_inputs(const std::string& path, const c
 }
 
 model::GraphPassOptions passes_of(const config::JobConfig& config, const precision::PrecisionChoice& precision,
-                                  at::Device device) {
+                                  const device::Device& device, const ProgramLogPtr& programs = {}) {
   return {.kernels = config.kernels,
           .compute_dtype = precision.compute_dtype,
-          .chunks_cross_entropy = device.is_cuda(),
-          .recomputes_outputs = config.recomputation.selective};
+          .chunks_cross_entropy = device.at().is_cuda(),
+          .recomputes_outputs = config.recomputation.selective,
+          .kernel_library = device.kernels(),
+          .programs = programs};
 }
 
 std::optional<model::LayerMeasurement> measure(const std::string& path, const config::JobConfig& config,
-                                               at::Device device, const comm::Mesh& mesh) {
-  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
+                                               const device::Device& device, const comm::Mesh& mesh) {
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const auto inputs = example_inputs(path, config, device, mesh);
-  const precision::AutocastScope autocast(device, precision::to_torch(config.autocast));
-  auto measured =
-      model::script::measure_script_layers(path, config.units, passes_of(config, precision, device), inputs, device);
+  const precision::AutocastScope autocast(device.at(), precision::to_torch(config.autocast));
+  auto measured = model::script::measure_script_layers(path, config.units, passes_of(config, precision, device), inputs,
+                                                       device.at());
   if (measured.ok()) return *std::move(measured);
   log::warning("pipeline stages are not balanced by time: {}", measured.error());
   return std::nullopt;
@@ -83,8 +85,9 @@ void switch_autotuning(const config::JobConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
-                                         const comm::Groups& groups) {
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
+                                         const device::Device& device, const comm::Groups& groups,
+                                         const ProgramLogPtr& programs) {
   std::optional<model::LayerMeasurement> measurement;
   if (groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime) {
     std::vector<int64_t> message;
@@ -98,12 +101,12 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
       }
     }
     const std::string own(reinterpret_cast<const char*>(message.data()), message.size() * sizeof(int64_t));
-    const std::string of_rank_0 = gather_texts(groups.world, device, own).front();
+    const std::string of_rank_0 = gather_texts(groups.world, device.at(), own).front();
     message.resize(of_rank_0.size() / sizeof(int64_t));
     std::memcpy(message.data(), of_rank_0.data(), of_rank_0.size());
     if (!message.empty()) measurement = model::decode_measurement(message);
   }
-  return load_stage(path, config, device, groups.mesh.pipe, groups.own.pipe, measurement);
+  return load_stage(path, config, device, groups.mesh.pipe, groups.own.pipe, measurement, programs);
 }
 
 config::ModelDefaults read_model_defaults(const std::string& path) {
@@ -111,20 +114,22 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
   return {metadata.averages_over_labels, metadata.recomputes, std::move(metadata.recomputed_units)};
 }
 
-std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device) {
+std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config,
+                                         const device::Device& device, const ProgramLogPtr& programs) {
   switch_autotuning(config);
-  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
-  auto model = model::script::load_script_model(path, config.units, passes_of(config, precision, device));
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
+  auto model = model::script::load_script_model(path, config.units, passes_of(config, precision, device, programs));
   if (config.init) take_pretrained_values(*model, *config.init, path);
   return model;
 }
 
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
-                                         int num_stages, int stage,
-                                         const std::optional<model::LayerMeasurement>& measurement) {
-  if (num_stages == 1) return load_model(path, config, device);
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
+                                         const device::Device& device, int num_stages, int stage,
+                                         const std::optional<model::LayerMeasurement>& measurement,
+                                         const ProgramLogPtr& programs) {
+  if (num_stages == 1) return load_model(path, config, device, programs);
   switch_autotuning(config);
-  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device);
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const model::StageOptions options{
       .num_stages = num_stages,
       .stage = stage,
@@ -132,7 +137,8 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
       .first_layers = {config.pipeline.first_layers.begin(), config.pipeline.first_layers.end()},
       .measurement = measurement,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
-  auto model = model::script::load_script_stage(path, config.units, passes_of(config, precision, device), options);
+  auto model =
+      model::script::load_script_stage(path, config.units, passes_of(config, precision, device, programs), options);
   if (config.init) take_pretrained_values(*model, *config.init, path);
   return model;
 }

@@ -9,25 +9,32 @@
 #include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "config/model_defaults.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/model/recomputation_options.hpp"
+#include "runtime/model/regions/region_services.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 
 // What the model file records for its runs, to load the job file with. Throws UserError(65) if that is damaged.
 config::ModelDefaults read_model_defaults(const std::string& path);
 
-// `device`: on which the model will run.
-std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config, at::Device device);
+using ProgramLogPtr = std::shared_ptr<model::regions::ProgramLog>;
+
+// `device`: on which the model will run. `programs`: of its fused regions; null: problems are warnings.
+std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config,
+                                         const device::Device& device, const ProgramLogPtr& programs = {});
 // One stage of a pipeline of `num_stages`, cut as config.pipeline says; the whole model if there is one stage.
 // `measurement`: of the layers' times, the same on all ranks; without it "time" is balanced by parameters.
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
-                                         int num_stages, int stage,
-                                         const std::optional<model::LayerMeasurement>& measurement = {});
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
+                                         const device::Device& device, int num_stages, int stage,
+                                         const std::optional<model::LayerMeasurement>& measurement = {},
+                                         const ProgramLogPtr& programs = {});
 // The same for a rank of a job. Where stages are balanced by time, rank 0 measures the layers on a micro batch of the
 // job's data first. Collective.
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config, at::Device device,
-                                         const comm::Groups& groups);
+std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
+                                         const device::Device& device, const comm::Groups& groups,
+                                         const ProgramLogPtr& programs = {});
 
 // How units are recomputed; for a config that enables it.
 model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device);

@@ -36,7 +36,9 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
     : device_(run.engine.device),
       bound_(bound),
       config_(unsharded(run.config)),
-      model_(setup::load_model(run.model_path, config_, device_)),
+      model_(setup::load_model(run.model_path, config_, run.device,
+                               std::make_shared<model::regions::ProgramLog>(
+                                   [](const std::string&, const std::string&) {}))),  // the run itself says it
       random_(model_->facts.table, run.model.facts.stage, device_) {
   step::EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;

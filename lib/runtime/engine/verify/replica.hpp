@@ -14,6 +14,7 @@
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "runtime/data/batch_loader.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/verify/gradient_magnitudes.hpp"
@@ -26,6 +27,7 @@ namespace dslaunch::runtime::engine::verify {
 // The run to replicate; the references must outlive the replica.
 struct ReplicatedRun {
   const model::Model& model;  // of this rank
+  const device::Device& device;
   std::string model_path;
   const config::JobConfig& config;
   step::EngineOptions engine;

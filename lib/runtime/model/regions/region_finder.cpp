@@ -62,7 +62,8 @@ bool is_barrier(const Node* node) {
 
 class BlockFusion {
  public:
-  BlockFusion(Block* block, analysis::WrittenValues& written) : block_(block), written_(written) {}
+  BlockFusion(Block* block, analysis::WrittenValues& written, RegionServicesPtr services = {})
+      : block_(block), written_(written), services_(std::move(services)) {}
 
   int run() {
     int count = 0;
@@ -75,7 +76,7 @@ class BlockFusion {
       }
       count += fuse(segment, node);
       segment.clear();
-      for (Block* inner : node->blocks()) count += BlockFusion(inner, written_).run();
+      for (Block* inner : node->blocks()) count += BlockFusion(inner, written_, services_).run();
     }
     return count + fuse(segment, block_->return_node());
   }
@@ -222,7 +223,7 @@ class BlockFusion {
     }
     if (outputs.empty()) return false;
     for (Value* output : outputs) subgraph->registerOutput(copies.at(output));
-    Node* fused = create_fused_region(*block_->owningGraph(), inputs, subgraph);
+    Node* fused = create_fused_region(*block_->owningGraph(), inputs, subgraph, services_);
     fused->setSourceRange(inside.front()->sourceRange());
     fused->insertAfter(inside.back());
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -256,14 +257,15 @@ class BlockFusion {
 
   Block* block_;
   analysis::WrittenValues& written_;
+  const RegionServicesPtr services_;  // of the regions that are made
 };
 
 }  // namespace
 
-int fuse_regions(Block* block) {
+int fuse_regions(Block* block, const RegionServicesPtr& services) {
   separate_bias_gradients(block);
   analysis::WrittenValues written(block);
-  const int count = BlockFusion(block, written).run();
+  const int count = BlockFusion(block, written, services).run();
   restore_bias_gradients(block);
   return count;
 }
@@ -275,9 +277,9 @@ std::unordered_map<const Node*, std::string_view> operators_left(Block* block) {
   return out;
 }
 
-int fuse_regions(const torch::jit::Module& model) {
+int fuse_regions(const torch::jit::Module& model, const RegionServicesPtr& services) {
   int count = 0;
-  for (const auto& graph : analysis::inline_forwards(model)) count += fuse_regions(graph->block());
+  for (const auto& graph : analysis::inline_forwards(model)) count += fuse_regions(graph->block(), services);
   return count;
 }
 

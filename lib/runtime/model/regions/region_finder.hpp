@@ -7,15 +7,18 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "runtime/model/regions/region_services.hpp"
+
 namespace dslaunch::runtime::model::regions {
 
 // Of all forwards of the model, of intercepted units as well. First inlines calls of methods and functions, except for
 // those of units, whose forwards were replaced: a region never reaches beyond a call of a unit, so neither beyond what
 // is gathered or recomputed at once. Returns the number of regions.
-int fuse_regions(const torch::jit::Module& model);
+int fuse_regions(const torch::jit::Module& model,
+                 const RegionServicesPtr& services = c10::make_intrusive<RegionServices>());
 
 // The same in one block and its inner blocks, without inlining.
-int fuse_regions(torch::jit::Block* block);
+int fuse_regions(torch::jit::Block* block, const RegionServicesPtr& services);
 
 // The operators of a block, inner ones included, that a region may contain and none does, with the reason; after
 // fuse_regions().

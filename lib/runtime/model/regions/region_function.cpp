@@ -129,8 +129,9 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
 }  // namespace
 
 RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-                       std::vector<size_t> handed_on, std::vector<size_t> offered)
-    : forward_(std::move(forward)),
+                       std::vector<size_t> handed_on, std::vector<size_t> offered, RegionServicesPtr services)
+    : services_(std::move(services)),
+      forward_(std::move(forward), services_),
       leading_(std::move(leading)),
       results_(std::move(results)),
       handed_on_(std::move(handed_on)),
@@ -154,7 +155,7 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
     auto derived = derive_backward(with_inputs, wanted, given);
     auto followed = derive_backward(with_inputs, wanted, given, History::kFollowed);
     Region region = derived.region;
-    plan.reset(new BackwardPlan{std::move(derived), std::move(followed), RegionKernel(std::move(region))});
+    plan.reset(new BackwardPlan{std::move(derived), std::move(followed), RegionKernel(std::move(region), services_)});
   }
   return *plan;
 }
@@ -180,8 +181,8 @@ const RegionPlan::Kept& RegionPlan::kept(const std::vector<bool>& wanted, const 
       if (!is_kept) kept.sources.push_back(source);
     }
     Region region = recomputation->region;
-    kept.recomputations[output].reset(
-        new RecomputationPlan{*std::move(recomputation), *std::move(followed), RegionKernel(std::move(region))});
+    kept.recomputations[output].reset(new RecomputationPlan{*std::move(recomputation), *std::move(followed),
+                                                            RegionKernel(std::move(region), services_)});
   }
   return kept;
 }

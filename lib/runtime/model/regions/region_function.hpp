@@ -23,9 +23,9 @@ class RegionPlan : public torch::CustomClassHolder {
   };
   // `results`: by output. `leading`: of all of them. `handed_on`: inputs of as many rows and columns as they have that
   // are results as well, so that backward adds the gradients of their further use. `offered`: outputs that readers need
-  // not keep for their backward, if kept() can compute them again.
+  // not keep for their backward, if kept() can compute them again. `services`: null: not on a GPU.
   RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-             std::vector<size_t> handed_on = {}, std::vector<size_t> offered = {});
+             std::vector<size_t> handed_on = {}, std::vector<size_t> offered = {}, RegionServicesPtr services = {});
 
   const Region& forward() const { return forward_.region(); }
   const std::vector<int64_t>& leading() const { return leading_; }
@@ -66,6 +66,7 @@ class RegionPlan : public torch::CustomClassHolder {
   std::vector<at::Tensor> empty_outputs(const at::TensorOptions& options) const;
   std::vector<at::Tensor> empty_gradients(const BackwardPlan& plan, const std::vector<at::Tensor>& sources) const;
 
+  const RegionServicesPtr services_;
   RegionKernel forward_;
   const std::vector<int64_t> leading_;
   const std::vector<Result> results_;

@@ -6,8 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/log.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/regions/region_functions.hpp"
 
@@ -168,7 +168,12 @@ void RegionKernel::prepare(const std::vector<int64_t>& leading, const std::vecto
                            const std::vector<at::Tensor>& outputs, const at::Tensor& like) const {
   const auto source = source_for(plan_launch(region_, leading, inputs, outputs));
   if (!source.ok()) return;  // said when it runs
-  generated_kernels::KernelLibrary::of_process().prepare(source->text, region_functions().architecture(like));
+  library().prepare(source->text, region_functions().architecture(like));
+}
+
+generated_kernels::KernelLibrary& RegionKernel::library() const {
+  DSL_CHECK(services_ && services_->kernels, "a model that runs on a GPU was loaded with a library of kernels");
+  return *services_->kernels;
 }
 
 const RegionKernel::Loaded* RegionKernel::loaded(const Launch& launch, const at::Tensor& like) {
@@ -178,8 +183,7 @@ const RegionKernel::Loaded* RegionKernel::loaded(const Launch& launch, const at:
   auto source = source_for(launch);
   std::string failure = source.ok() ? "" : source.error();
   if (source.ok()) {
-    const auto code =
-        generated_kernels::KernelLibrary::of_process().code(source->text, region_functions().architecture(like));
+    const auto code = library().code(source->text, region_functions().architecture(like));
     if (code.ok()) {
       void* kernel = region_functions().load(**code, kKernelName, like);
       place->second = std::make_unique<Loaded>(Loaded{*std::move(source), kernel});
@@ -189,8 +193,9 @@ const RegionKernel::Loaded* RegionKernel::loaded(const Launch& launch, const at:
     }
   }
   if (!failure.empty()) {
-    log::warning("{} operators of the model run one by one, because no kernel could be made for them: {}",
-                 region_.nodes.size(), failure);
+    services_->log->say_once(
+        "kernels", fmt::format("{} operators of the model run one by one, because no kernel could be made for them: {}",
+                               region_.nodes.size(), failure));
   }
   return place->second.get();
 }

@@ -10,6 +10,7 @@
 
 #include "base/result.hpp"
 #include "runtime/model/regions/region_ir.hpp"
+#include "runtime/model/regions/region_services.hpp"
 #include "runtime/model/regions/region_source.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -30,10 +31,12 @@ Launch plan_launch(const Region& region, const std::vector<int64_t>& leading, co
 
 class RegionKernel {
  public:
-  explicit RegionKernel(Region region) : region_(std::move(region)) {}
+  // `services`: null: it never runs.
+  RegionKernel(Region region, RegionServicesPtr services)
+      : region_(std::move(region)), services_(std::move(services)) {}
   const Region& region() const { return region_; }
 
-  // On the GPU of the tensors; any thread. False: no kernel could be made for them, which is said once for each region,
+  // On the GPU of the tensors; any thread. False: no kernel could be made for them, which the log of the services says,
   // and nothing is written.
   bool run(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
            const std::vector<at::Tensor>& outputs);
@@ -51,7 +54,10 @@ class RegionKernel {
   };
   const Loaded* loaded(const Launch& launch, const at::Tensor& like);
 
+  generated_kernels::KernelLibrary& library() const;
+
   const Region region_;
+  const RegionServicesPtr services_;
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Loaded>> loaded_;  // by layout and device; null: there is none
 };

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/generated_kernels/compiler.hpp"
 #include "runtime/model/regions/lowering.hpp"
@@ -72,36 +73,15 @@ struct Hash {
   }
 };
 
-bool has_compiler() {
-  static const bool found = [] {
-    const auto compiler = generated_kernels::Compiler::find();
-    if (!compiler.ok()) log::warning("elementwise operators of the model run one by one: {}", compiler.error());
-    return compiler.ok();
-  }();
-  return found;
-}
-
-struct ProgramEntries {
-  std::mutex mutex;
-  bool is_collected = false;                 // guarded
-  std::vector<ProgramLog::Entry> collected;  // guarded
-};
-
-ProgramEntries& program_entries() {
-  static ProgramEntries entries;
-  return entries;
-}
-
-void collect(ProgramLog::Entry entry) {
-  auto& entries = program_entries();
-  const std::lock_guard lock(entries.mutex);
-  if (entries.is_collected) entries.collected.push_back(std::move(entry));
-}
+const auto kServices = c10::Symbol::attr("services");  // of a node
 
 class FusedRegion {
  public:
-  FusedRegion(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> offered)
-      : graph_(std::move(graph)), offered_(std::move(offered)), code_(graph_, "fused_region") {}
+  FusedRegion(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> offered, RegionServicesPtr services)
+      : graph_(std::move(graph)),
+        offered_(std::move(offered)),
+        services_(std::move(services)),
+        code_(graph_, "fused_region") {}
 
   void run(Stack& stack) {
     const size_t count = graph_->inputs().size();
@@ -124,17 +104,25 @@ class FusedRegion {
     const bool is_on_gpu = std::any_of(
         inputs.begin(), inputs.end(), [](const auto& input) { return input.isTensor() && input.toTensor().is_cuda(); });
     if (is_on_gpu && !has_compiler()) {
-      collect({num_operators(), 0, "kernels cannot be compiled here"});
+      services_->log->add({num_operators(), 0, "kernels cannot be compiled here"});
       return nullptr;
     }
     if (programs_.size() >= kMaxPrograms) return nullptr;
-    auto made = RegionProgram::make(*graph_, inputs, offered_);
+    auto made = RegionProgram::make(*graph_, inputs, offered_, services_);
     if (!made.ok()) log::debug("a group of operators stays as it is: {}", made.error());
-    collect({num_operators(), made.ok() ? (*made)->num_regions() : 0, made.ok() ? "" : made.error()});
+    services_->log->add({num_operators(), made.ok() ? (*made)->num_regions() : 0, made.ok() ? "" : made.error()});
     auto& place = programs_[*description];
     if (made.ok()) place = *std::move(made);
     if (place != nullptr) log::debug("{}", place->describe());
     return place.get();
+  }
+
+  bool has_compiler() const {
+    const auto compiler = generated_kernels::Compiler::find();
+    if (compiler.ok()) return true;
+    services_->log->say_once("compiler",
+                             fmt::format("elementwise operators of the model run one by one: {}", compiler.error()));
+    return false;
   }
 
   size_t num_operators() const {
@@ -145,15 +133,21 @@ class FusedRegion {
 
   const std::shared_ptr<torch::jit::Graph> graph_;
   const std::vector<bool> offered_;
+  const RegionServicesPtr services_;
   const torch::jit::Code code_;
   std::mutex mutex_;
   std::unordered_map<Description, std::unique_ptr<RegionProgram>, Hash> programs_;  // null: as it is
 };
 
 torch::jit::Operation fused_region_operation(const torch::jit::Node* node) {
-  auto region = std::make_shared<FusedRegion>(node->g(c10::attr::Subgraph)->copy(), offered_outputs(node));
+  auto services = node->ival(kServices).toCustomClass<RegionServices>();
+  auto region =
+      std::make_shared<FusedRegion>(node->g(c10::attr::Subgraph)->copy(), offered_outputs(node), std::move(services));
   return [region](Stack& stack) { region->run(stack); };
 }
+
+// LibTorch prints and compares attributes of nodes, which it cannot do with a capsule.
+const torch::class_<RegionServices> kServicesClass("dslaunch", "RegionServices");
 
 const torch::jit::RegisterOperators kRegistration({torch::jit::Operator("dslaunch::fused_region(...) -> ...",
                                                                         fused_region_operation,
@@ -161,29 +155,11 @@ const torch::jit::RegisterOperators kRegistration({torch::jit::Operator("dslaunc
 
 }  // namespace
 
-ProgramLog::ProgramLog() {
-  auto& entries = program_entries();
-  const std::lock_guard lock(entries.mutex);
-  entries.is_collected = true;
-  entries.collected.clear();
-}
-
-ProgramLog::~ProgramLog() {
-  auto& entries = program_entries();
-  const std::lock_guard lock(entries.mutex);
-  entries.is_collected = false;
-}
-
-std::vector<ProgramLog::Entry> ProgramLog::take() {
-  auto& entries = program_entries();
-  const std::lock_guard lock(entries.mutex);
-  return std::exchange(entries.collected, {});
-}
-
 torch::jit::Node* create_fused_region(torch::jit::Graph& graph, at::ArrayRef<torch::jit::Value*> inputs,
-                                      std::shared_ptr<torch::jit::Graph> subgraph) {
+                                      std::shared_ptr<torch::jit::Graph> subgraph, const RegionServicesPtr& services) {
   torch::jit::Node* node = graph.create(c10::Symbol::fromQualString(kFusedRegion), inputs, subgraph->outputs().size());
   node->g_(c10::attr::Subgraph, std::move(subgraph));
+  node->ival_(kServices, c10::IValue(services));
   return node;
 }
 

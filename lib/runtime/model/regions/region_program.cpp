@@ -75,8 +75,9 @@ bool is_tensor_list(const Value* value) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(const Graph& graph, const std::vector<c10::IValue>& inputs, const std::vector<bool>& offered)
-      : graph_(graph), given_(inputs), records_(at::GradMode::is_enabled()) {
+  ProgramMaker(const Graph& graph, const std::vector<c10::IValue>& inputs, const std::vector<bool>& offered,
+               const RegionServicesPtr& services)
+      : graph_(graph), given_(inputs), services_(services), records_(at::GradMode::is_enabled()) {
     for (size_t i = 0; i < offered.size(); ++i) {
       if (offered[i]) offered_.insert(graph_.outputs()[i]);
     }
@@ -290,7 +291,7 @@ class ProgramMaker {
     }
     region.inputs = std::move(inputs);
     auto plan = c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results),
-                                                std::move(handed_on), std::move(offered));
+                                                std::move(handed_on), std::move(offered), services_);
     if (like_.is_cuda()) plan->prepare(tensors, wanted, like_);
     step.what = RegionProgram::RegionStep{std::move(plan)};
     program_->steps_.push_back(std::move(step));
@@ -346,6 +347,7 @@ class ProgramMaker {
 
   const Graph& graph_;
   const std::vector<c10::IValue>& given_;
+  const RegionServicesPtr& services_;
   const bool records_;  // autograd
   std::unique_ptr<RegionProgram> program_{new RegionProgram};
   at::Tensor like_;  // an input
@@ -364,9 +366,10 @@ class ProgramMaker {
 
 Result<std::unique_ptr<RegionProgram>> RegionProgram::make(const Graph& subgraph,
                                                            const std::vector<c10::IValue>& inputs,
-                                                           const std::vector<bool>& offered) {
+                                                           const std::vector<bool>& offered,
+                                                           const RegionServicesPtr& services) {
   try {
-    return ProgramMaker(subgraph, inputs, offered).run();
+    return ProgramMaker(subgraph, inputs, offered, services).run();
   } catch (const c10::Error& error) {  // an operator that refuses these inputs: it does so when it runs, too
     return Failure{std::string(error.what_without_backtrace())};
   }

@@ -18,10 +18,12 @@ namespace dslaunch::runtime::model::regions {
 class RegionProgram {
  public:
   // `inputs`: of the subgraph; their values do not matter, except for those that are not tensors. `offered`: by output,
-  // as offered_outputs(); empty: none. The failure says why no region can be made of it.
+  // as offered_outputs(); empty: none. `services`: null: not on a GPU. The failure says why no region can be made of
+  // it.
   static Result<std::unique_ptr<RegionProgram>> make(const torch::jit::Graph& subgraph,
                                                      const std::vector<c10::IValue>& inputs,
-                                                     const std::vector<bool>& offered = {});
+                                                     const std::vector<bool>& offered = {},
+                                                     const RegionServicesPtr& services = {});
 
   // The subgraph's outputs, for inputs of the same description.
   std::vector<c10::IValue> run(const std::vector<c10::IValue>& inputs) const;

@@ -73,7 +73,10 @@ void group_attention_heads(PassContext& context) {
 
 void fuse_regions(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
-  const int count = regions::fuse_regions(context.module);
+  auto services = c10::make_intrusive<regions::RegionServices>();
+  services->kernels = context.options.kernel_library;
+  if (context.options.programs) services->log = context.options.programs;
+  const int count = regions::fuse_regions(context.module, services);
   if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
 }
 

@@ -150,7 +150,9 @@ Ends verify(const Run& run) {
                     out.copy_(models[static_cast<size_t>(rank)]->initial.value(parameter).reshape({-1}).narrow(
                         0, begin, out.numel()));
                   });
-    Verification verification(engine, {*models[static_cast<size_t>(rank)], path, config, {}, data, {}, kRanks, {}},
+    const device::Device device(at::kCPU);
+    Verification verification(engine,
+                              {*models[static_cast<size_t>(rank)], device, path, config, {}, data, {}, kRanks, {}},
                               comm::Groups::of_data_ranks(world), store, false);
     BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
     for (int step = 0; step < run.steps; ++step) {

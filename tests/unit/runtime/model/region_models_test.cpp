@@ -4,12 +4,13 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "region_nodes.hpp"
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/regions/region_operator.hpp"
+#include "runtime/model/regions/region_services.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch::runtime;
@@ -142,11 +143,15 @@ TEST_CASE("region models: without regions the report says why") {
 }
 
 TEST_CASE("region models: what groups became is collected where somebody asks") {
-  ModelRun run(make_model(), {"Block"}, false, {.regions_on_cpu = true});
+  const auto log = std::make_shared<regions::ProgramLog>();
+  ModelRun run(make_model(), {"Block"}, false, {.regions_on_cpu = true, .programs = log});
+  ModelRun other(make_model(), {"Block"}, false, {.regions_on_cpu = true});
   run.model->runnable->set_device(at::kCPU, at::kFloat);
-  regions::ProgramLog log;
+  other.model->runnable->set_device(at::kCPU, at::kFloat);
+  log->keep_entries();
   run.forward({rows()});
-  const auto entries = log.take();
+  other.forward({rows()});  // of a model that has no log, or another one
+  const auto entries = log->take_entries();
   CHECK(entries.size() == 3);  // both blocks are of one class
   for (const auto& entry : entries) {
     CHECK(entry.num_regions == 1);
@@ -154,5 +159,5 @@ TEST_CASE("region models: what groups became is collected where somebody asks") 
     CHECK(entry.why_none.empty());
   }
   run.forward({rows()});
-  CHECK(log.take().empty());  // of the same shapes
+  CHECK(log->take_entries().empty());  // of the same shapes
 }

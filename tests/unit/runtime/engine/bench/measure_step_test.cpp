@@ -29,7 +29,7 @@ bench::StepMeasurement measure(const test::JobFiles& job, const config::JobConfi
                                const bench::StepCounts& counts) {
   bench::StepMeasurement out;
   test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
-    out = bench::measure_step(job.model, config, at::kCPU, groups.world, counts);
+    out = bench::measure_step(job.model, config, runtime::device::Device(at::kCPU), groups.world, counts);
   });
   return out;
 }

@@ -93,8 +93,8 @@ TEST_CASE("the planned peak is that of real steps, at every stage", "[runtime][e
   INFO(config.dump());
   test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
     const auto loaded = test::load_config(config, 1).config;
-    const auto points = plan::measure_activations(job.model, loaded, at::kCPU, groups.world);
-    const auto model = plan::planned_model(*setup::load_model(job.model, loaded, at::kCPU));
+    const auto points = plan::measure_activations(job.model, loaded, device::Device(at::kCPU), groups.world);
+    const auto model = plan::planned_model(*setup::load_model(job.model, loaded, device::Device(at::kCPU)));
     const auto memory = plan::plan_rank(model, loaded, {.device = at::kCPU});
     const auto planned = static_cast<double>(
         memory_plan::peak_of(memory, {.has_gpus = true}, points, /*accumulates=*/accumulation > 1).gpu_bytes);
@@ -108,8 +108,8 @@ TEST_CASE("activations are measured at the times of a step", "[runtime][engine][
   const ClassifierJob job;
   const json config = job.config_of(1, json::object(), json::object());
   test::run_mesh({.data = 1}, [&](const comm::Groups& groups) {
-    const auto points =
-        plan::measure_activations(job.model, test::load_config(config, 1).config, at::kCPU, groups.world);
+    const auto points = plan::measure_activations(job.model, test::load_config(config, 1).config,
+                                                  device::Device(at::kCPU), groups.world);
     const auto logits = static_cast<double>(kRows * kClasses * 4);
     REQUIRE(points.size() > 5);
     // The logits, their log-softmax and its gradient are there before any gradient of a parameter.

@@ -233,7 +233,7 @@ TEST_CASE("a suggested config trains", "[runtime][engine][plan]") {
   SuggestInputs inputs;
   inputs.job = {job.folder / "ds.json", {}, 2};
   const auto config = load_job(inputs.job).config;
-  inputs.stages = {{planned_model(*engine::setup::load_model(job.model, config, at::kCPU))}};
+  inputs.stages = {{planned_model(*engine::setup::load_model(job.model, config, device::Device(at::kCPU)))}};
   inputs.report.ranks_of_node = inputs.report.num_data_ranks = 2;
   inputs.report.capacity = {{}, host_bytes, 2, false};
   inputs.rates = kRates;

@@ -48,7 +48,7 @@ struct Opened {
       text["data"]["eval"] = folder / "eval.safetensors";
     }
     config = test::load_config(test::with(text, changes), ranks).config;
-    model = load_model(folder / "words.pt", config, at::kCPU);
+    model = load_model(folder / "words.pt", config, device::Device(at::kCPU));
     data = open_training_data(model->facts, config, {.data = ranks}, rank, at::kFloat, /*pin=*/false);
   }
   Batch first_batch() const {

@@ -115,9 +115,10 @@ Ends verify(const Run& run) {
   const std::string path = folder / "net.pt";
   test::chain_net(run.tied).save(path);
   const auto config = config_of(run);
+  const device::Device device(at::kCPU);
   std::vector<std::unique_ptr<model::Model>> models;
   for (int rank = 0; rank < run.mesh.size(); ++rank) {
-    models.push_back(setup::load_stage(path, config, at::kCPU, run.mesh.pipe, run.mesh.coordinates(rank).pipe));
+    models.push_back(setup::load_stage(path, config, device, run.mesh.pipe, run.mesh.coordinates(rank).pipe));
   }
   test::MemoryStore store;
   Ends ends;
@@ -132,8 +133,8 @@ Ends verify(const Run& run) {
         setup::open_training_data(model.facts, config, groups.mesh, groups.world.rank(), at::kFloat, false);
     step::Engine engine(model, config, {}, groups, setup::initial_values(model, {}, path));
     try {
-      verify::Verification verification(engine, {model, path, config, {}, data, {}, run.mesh.data, {}}, groups, store,
-                                        /*is_resumed=*/false);
+      verify::Verification verification(engine, {model, device, path, config, {}, data, {}, run.mesh.data, {}}, groups,
+                                        store, /*is_resumed=*/false);
       BatchLoader loader(data.train, data.train_arrays, config.data, data.loader, {});
       for (int i = 0; i < run.steps; ++i) {
         const auto result =
