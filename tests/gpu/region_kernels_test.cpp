@@ -364,6 +364,26 @@ TEST_CASE("region kernels: a product that computes its input again has the same 
   }
 }
 
+TEST_CASE("region kernels: samples of other lengths take the kernels that are there") {
+  if (!has_device()) return;
+  auto plain = module_of(kRmsNorm, false), fused = module_of(kRmsNorm, true);
+  const auto num_kernels = [] {
+    const auto counts = services()->kernels->counts();
+    return counts.compiled + counts.read;
+  };
+  int after_first = 0;
+  for (const int64_t length : {70, 3, 257, 70, 1000}) {
+    INFO("length " << length);
+    at::manual_seed(6);
+    const Tensors values{at::randn({2, length, 96}), at::randn({2, length, 96}), at::randn({96})};
+    const auto expected = results(plain, leaves(values, at::kFloat), at::kFloat);
+    const auto found = results(fused, leaves(values, at::kFloat), at::kFloat, 1);
+    for (size_t i = 0; i < expected.size(); ++i) CHECK(distance(found[i], expected[i]) <= 2e-5);
+    if (after_first == 0) after_first = num_kernels();
+    CHECK(num_kernels() == after_first);
+  }
+}
+
 TEST_CASE("region kernels: results have the layout of PyTorch's") {
   if (!has_device()) return;
   auto plain = module_of(kRotary, false), fused = module_of(kRotary, true);

@@ -129,19 +129,25 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
 }  // namespace
 
 RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-                       std::vector<size_t> handed_on, std::vector<size_t> offered, RegionServicesPtr services)
-    : services_(std::move(services)),
-      forward_(std::move(forward), services_),
+                       std::vector<size_t> handed_on, std::vector<size_t> offered, const RegionServicesPtr& services)
+    : derived_(std::make_shared<Derived>(std::move(forward), services)),
       leading_(std::move(leading)),
       results_(std::move(results)),
       handed_on_(std::move(handed_on)),
       offered_(std::move(offered)) {}
 
+RegionPlan::RegionPlan(const RegionPlan& other, std::vector<int64_t> leading, std::vector<Result> results)
+    : derived_(other.derived_),
+      leading_(std::move(leading)),
+      results_(std::move(results)),
+      handed_on_(other.handed_on_),
+      offered_(other.offered_) {}
+
 RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, const std::vector<bool>& given) {
   auto key = wanted;
   key.insert(key.end(), given.begin(), given.end());
-  const std::lock_guard lock(mutex_);
-  auto& plan = backward_[key];
+  const std::lock_guard lock(derived_->mutex);
+  auto& plan = derived_->backward[key];
   if (plan == nullptr) {
     Region with_inputs = forward();  // those that are handed on
     for (const size_t input : handed_on_) {
@@ -155,7 +161,8 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
     auto derived = derive_backward(with_inputs, wanted, given);
     auto followed = derive_backward(with_inputs, wanted, given, History::kFollowed);
     Region region = derived.region;
-    plan.reset(new BackwardPlan{std::move(derived), std::move(followed), RegionKernel(std::move(region), services_)});
+    plan.reset(
+        new BackwardPlan{std::move(derived), std::move(followed), RegionKernel(std::move(region), derived_->services)});
   }
   return *plan;
 }
@@ -164,8 +171,8 @@ const RegionPlan::Kept& RegionPlan::kept(const std::vector<bool>& wanted, const 
   const auto& all = backward(wanted, std::vector<bool>(num_results(), true)).followed;
   auto key = wanted;
   key.insert(key.end(), may_be_kept.begin(), may_be_kept.end());
-  const std::lock_guard lock(mutex_);
-  const auto [place, is_new] = kept_.try_emplace(std::move(key));
+  const std::lock_guard lock(derived_->mutex);
+  const auto [place, is_new] = derived_->kept.try_emplace(std::move(key));
   Kept& kept = place->second;
   if (!is_new) return kept;
   for (const auto& source : all.sources) {
@@ -182,7 +189,7 @@ const RegionPlan::Kept& RegionPlan::kept(const std::vector<bool>& wanted, const 
     }
     Region region = recomputation->region;
     kept.recomputations[output].reset(new RecomputationPlan{*std::move(recomputation), *std::move(followed),
-                                                            RegionKernel(std::move(region), services_)});
+                                                            RegionKernel(std::move(region), derived_->services)});
   }
   return kept;
 }
@@ -225,9 +232,9 @@ std::vector<at::Tensor> RegionPlan::empty_gradients(const BackwardPlan& plan,
 void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vector<bool>& wanted,
                          const at::Tensor& like) {
   auto outputs = empty_outputs(inputs[0].options());
-  forward_.prepare(leading_, inputs, outputs, like);
+  derived_->forward.prepare(leading_, inputs, outputs, like);
   for (const size_t input : handed_on_) outputs.push_back(inputs[input]);
-  const auto& plan = backward(wanted, std::vector<bool>(outputs.size(), true));
+  auto& plan = backward(wanted, std::vector<bool>(outputs.size(), true));
   if (plan.backward.region.outputs.empty()) return;
   const auto tensors_of = [&](const std::vector<BackwardSource>& sources) {
     std::vector<at::Tensor> out;
@@ -246,7 +253,7 @@ void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vecto
 std::vector<at::Tensor> RegionPlan::run_forward(const std::vector<at::Tensor>& inputs) {
   if (is_on_gpu(inputs)) {
     auto outputs = empty_outputs(inputs[0].options());
-    if (forward_.run(leading_, inputs, outputs)) return outputs;
+    if (derived_->forward.run(leading_, inputs, outputs)) return outputs;
   }
   const auto values = run_reference(forward(), inputs, leading_);
   auto outputs = empty_outputs(inputs[0].options());  // the reference may hand out an input, or shared columns

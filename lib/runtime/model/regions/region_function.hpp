@@ -25,9 +25,13 @@ class RegionPlan : public torch::CustomClassHolder {
   // are results as well, so that backward adds the gradients of their further use. `offered`: outputs that readers need
   // not keep for their backward, if kept() can compute them again. `services`: null: not on a GPU.
   RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-             std::vector<size_t> handed_on = {}, std::vector<size_t> offered = {}, RegionServicesPtr services = {});
+             std::vector<size_t> handed_on = {}, std::vector<size_t> offered = {},
+             const RegionServicesPtr& services = {});
+  // The same region for tensors of other sizes, as far as the IR does not know them. Shares what was derived and
+  // compiled.
+  RegionPlan(const RegionPlan& other, std::vector<int64_t> leading, std::vector<Result> results);
 
-  const Region& forward() const { return forward_.region(); }
+  const Region& forward() const { return derived_->forward.region(); }
   const std::vector<int64_t>& leading() const { return leading_; }
   const std::vector<size_t>& handed_on() const { return handed_on_; }
   bool offers() const { return !offered_.empty(); }
@@ -66,14 +70,21 @@ class RegionPlan : public torch::CustomClassHolder {
   std::vector<at::Tensor> empty_outputs(const at::TensorOptions& options) const;
   std::vector<at::Tensor> empty_gradients(const BackwardPlan& plan, const std::vector<at::Tensor>& sources) const;
 
-  const RegionServicesPtr services_;
-  RegionKernel forward_;
+  // For all sizes.
+  struct Derived {
+    Derived(Region region, const RegionServicesPtr& of_all) : services(of_all), forward(std::move(region), of_all) {}
+
+    const RegionServicesPtr services;
+    RegionKernel forward;
+    std::mutex mutex;
+    std::map<std::vector<bool>, std::unique_ptr<BackwardPlan>> backward;  // guarded, like the next
+    std::map<std::vector<bool>, Kept> kept;
+  };
+
+  const std::shared_ptr<Derived> derived_;
   const std::vector<int64_t> leading_;
   const std::vector<Result> results_;
   const std::vector<size_t> handed_on_, offered_;
-  std::mutex mutex_;
-  std::map<std::vector<bool>, std::unique_ptr<BackwardPlan>> backward_;
-  std::map<std::vector<bool>, Kept> kept_;
 };
 
 // The outputs, then the inputs that are handed on; differentiable, also twice. `inputs` have the dtypes and sizes that

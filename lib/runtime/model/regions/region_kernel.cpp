@@ -165,8 +165,13 @@ Result<KernelSource> RegionKernel::source_for(const Launch& launch) const {
 }
 
 void RegionKernel::prepare(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
-                           const std::vector<at::Tensor>& outputs, const at::Tensor& like) const {
-  const auto source = source_for(plan_launch(region_, leading, inputs, outputs));
+                           const std::vector<at::Tensor>& outputs, const at::Tensor& like) {
+  const Launch launch = plan_launch(region_, leading, inputs, outputs);
+  {
+    const std::lock_guard lock(mutex_);
+    if (loaded_.contains(layout_key(launch) + like.device().str())) return;
+  }
+  const auto source = source_for(launch);
   if (!source.ok()) return;  // said when it runs
   library().prepare(source->text, region_functions().architecture(like));
 }

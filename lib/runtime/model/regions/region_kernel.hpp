@@ -43,7 +43,7 @@ class RegionKernel {
 
   // Begins to compile what run() will need for tensors that lie as these, which need no data; `like`: one on the GPU.
   void prepare(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
-               const std::vector<at::Tensor>& outputs, const at::Tensor& like) const;
+               const std::vector<at::Tensor>& outputs, const at::Tensor& like);
 
  private:
   Result<KernelSource> source_for(const Launch& launch) const;

@@ -26,9 +26,6 @@ namespace {
 
 using torch::jit::Stack;
 
-// Sequence lengths and the like; a model whose shapes keep changing is better off without a program for each.
-constexpr size_t kMaxPrograms = 64;
-
 using Description = std::vector<int64_t>;
 
 // Of what a program depends on; nothing: the subgraph runs as it is.
@@ -79,9 +76,8 @@ class FusedRegion {
  public:
   FusedRegion(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> offered, RegionServicesPtr services)
       : graph_(std::move(graph)),
-        offered_(std::move(offered)),
-        services_(std::move(services)),
-        code_(graph_, "fused_region") {}
+        code_(graph_, "fused_region"),
+        shared_{.services = std::move(services), .offered = std::move(offered)} {}
 
   void run(Stack& stack) {
     const size_t count = graph_->inputs().size();
@@ -104,24 +100,51 @@ class FusedRegion {
     const bool is_on_gpu = std::any_of(
         inputs.begin(), inputs.end(), [](const auto& input) { return input.isTensor() && input.toTensor().is_cuda(); });
     if (is_on_gpu && !has_compiler()) {
-      services_->log->add({num_operators(), 0, "kernels cannot be compiled here"});
+      log().add({num_operators(), 0, "kernels cannot be compiled here"});
       return nullptr;
     }
-    if (programs_.size() >= kMaxPrograms) return nullptr;
-    auto made = RegionProgram::make(*graph_, inputs, offered_, services_);
-    if (!made.ok()) log::debug("a group of operators stays as it is: {}", made.error());
-    services_->log->add({num_operators(), made.ok() ? (*made)->num_regions() : 0, made.ok() ? "" : made.error()});
+    if (programs_.size() >= kMaxShapesOfGroup) {
+      warn(inputs, fmt::format("they ran with {} shapes, the most that have programs", programs_.size()));
+      return nullptr;
+    }
     auto& place = programs_[*description];
+    auto made = make_program(inputs);
+    if (!made.ok()) log::debug("a group of operators stays as it is: {}", made.error());
+    log().add({num_operators(), made.ok() ? (*made)->num_regions() : 0, made.ok() ? "" : made.error()});
     if (made.ok()) place = *std::move(made);
     if (place != nullptr) log::debug("{}", place->describe());
     return place.get();
   }
 
-  bool has_compiler() const {
+  Result<std::unique_ptr<RegionProgram>> make_program(const std::vector<c10::IValue>& inputs) {
+    const size_t num_regions = shared_.regions.size();
+    shared_.may_grow = num_compiled_ < kMaxCompiledOfGroup;
+    auto made = RegionProgram::make(*graph_, inputs, shared_);
+    if (shared_.regions.size() > num_regions) num_compiled_ += 1;
+    if (!made.ok() && made.error() == kOtherKernels) {
+      warn(inputs, fmt::format("{} shapes needed kernels of their own, the most that are compiled", num_compiled_));
+    }
+    return made;
+  }
+
+  void warn(const std::vector<c10::IValue>& inputs, const std::string& why) {
+    std::vector<std::string> shapes;
+    for (const auto& input : inputs) {
+      if (input.isTensor()) shapes.push_back(fmt::format("[{}]", fmt::join(input.toTensor().sizes(), ", ")));
+    }
+    log().say_once(
+        "shapes of fused regions",
+        fmt::format("{} operators of the model run one by one, which is slower, for inputs of new shapes such "
+                    "as {}: {}; pad the samples to fewer lengths, such as multiples of 64",
+                    num_operators(), fmt::join(shapes, " "), why));
+  }
+
+  ProgramLog& log() { return *shared_.services->log; }
+
+  bool has_compiler() {
     const auto compiler = generated_kernels::Compiler::find();
     if (compiler.ok()) return true;
-    services_->log->say_once("compiler",
-                             fmt::format("elementwise operators of the model run one by one: {}", compiler.error()));
+    log().say_once("compiler", fmt::format("elementwise operators of the model run one by one: {}", compiler.error()));
     return false;
   }
 
@@ -132,10 +155,10 @@ class FusedRegion {
   }
 
   const std::shared_ptr<torch::jit::Graph> graph_;
-  const std::vector<bool> offered_;
-  const RegionServicesPtr services_;
   const torch::jit::Code code_;
   std::mutex mutex_;
+  RegionProgram::Shared shared_;  // guarded, like the rest
+  size_t num_compiled_ = 0;       // programs that needed other kernels than those before
   std::unordered_map<Description, std::unique_ptr<RegionProgram>, Hash> programs_;  // null: as it is
 };
 

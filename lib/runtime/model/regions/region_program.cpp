@@ -75,11 +75,10 @@ bool is_tensor_list(const Value* value) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(const Graph& graph, const std::vector<c10::IValue>& inputs, const std::vector<bool>& offered,
-               const RegionServicesPtr& services)
-      : graph_(graph), given_(inputs), services_(services), records_(at::GradMode::is_enabled()) {
-    for (size_t i = 0; i < offered.size(); ++i) {
-      if (offered[i]) offered_.insert(graph_.outputs()[i]);
+  ProgramMaker(const Graph& graph, const std::vector<c10::IValue>& inputs, RegionProgram::Shared& shared)
+      : graph_(graph), given_(inputs), shared_(shared), records_(at::GradMode::is_enabled()) {
+    for (size_t i = 0; i < shared.offered.size(); ++i) {
+      if (shared.offered[i]) offered_.insert(graph_.outputs()[i]);
     }
   }
 
@@ -97,6 +96,7 @@ class ProgramMaker {
     follow();
     group();
     for (const size_t group : order()) emit(group);
+    if (lacks_region_) return Failure{kOtherKernels};
     if (program_->num_regions_ == 0) return Failure{"none of its operators can be joined"};
     for (const Value* output : graph_.outputs()) {
       const auto handed_on = handed_on_.find(output);
@@ -290,12 +290,30 @@ class ProgramMaker {
       step.outputs.push_back(handed_on_[outside[index]] = num_slots_++);
     }
     region.inputs = std::move(inputs);
-    auto plan = c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results),
-                                                std::move(handed_on), std::move(offered), services_);
+    const auto plan =
+        plan_for(std::move(region), std::move(leading), std::move(results), std::move(handed_on), std::move(offered));
+    if (plan == nullptr) return;
     if (like_.is_cuda()) plan->prepare(tensors, wanted, like_);
-    step.what = RegionProgram::RegionStep{std::move(plan)};
+    step.what = RegionProgram::RegionStep{plan};
     program_->steps_.push_back(std::move(step));
     program_->num_regions_ += 1;
+  }
+
+  // Null: it would need kernels of its own.
+  c10::intrusive_ptr<RegionPlan> plan_for(Region region, std::vector<int64_t> leading,
+                                          std::vector<RegionPlan::Result> results, std::vector<size_t> handed_on,
+                                          std::vector<size_t> offered) {
+    const std::string key = fmt::format("{} {} {}\n{}", leading.size(), fmt::join(handed_on, ","),
+                                        fmt::join(offered, ","), to_text(region));
+    const auto found = shared_.regions.find(key);
+    if (found != shared_.regions.end()) {
+      return c10::make_intrusive<RegionPlan>(*found->second, std::move(leading), std::move(results));
+    }
+    lacks_region_ |= !shared_.may_grow;
+    if (lacks_region_) return {};
+    return shared_.regions[key] =
+               c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results),
+                                               std::move(handed_on), std::move(offered), shared_.services);
   }
 
   // An input of the subgraph that is a result of it as well, of whole rows; by the first region that reads it.
@@ -347,9 +365,10 @@ class ProgramMaker {
 
   const Graph& graph_;
   const std::vector<c10::IValue>& given_;
-  const RegionServicesPtr& services_;
+  RegionProgram::Shared& shared_;
   const bool records_;  // autograd
   std::unique_ptr<RegionProgram> program_{new RegionProgram};
+  bool lacks_region_ = false;
   at::Tensor like_;  // an input
   std::unordered_map<const Value*, c10::IValue> known_;
   std::set<const Value*> offered_;  // outputs
@@ -365,11 +384,9 @@ class ProgramMaker {
 };
 
 Result<std::unique_ptr<RegionProgram>> RegionProgram::make(const Graph& subgraph,
-                                                           const std::vector<c10::IValue>& inputs,
-                                                           const std::vector<bool>& offered,
-                                                           const RegionServicesPtr& services) {
+                                                           const std::vector<c10::IValue>& inputs, Shared& shared) {
   try {
-    return ProgramMaker(subgraph, inputs, offered, services).run();
+    return ProgramMaker(subgraph, inputs, shared).run();
   } catch (const c10::Error& error) {  // an operator that refuses these inputs: it does so when it runs, too
     return Failure{std::string(error.what_without_backtrace())};
   }

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,15 +16,23 @@
 
 namespace dslaunch::runtime::model::regions {
 
+// The failure where a program may have no regions but those of others.
+inline constexpr char kOtherKernels[] = "its kernels would be others than those of earlier shapes";
+
 class RegionProgram {
  public:
-  // `inputs`: of the subgraph; their values do not matter, except for those that are not tensors. `offered`: by output,
-  // as offered_outputs(); empty: none. `services`: null: not on a GPU. The failure says why no region can be made of
-  // it.
+  // What the programs of a subgraph share. Where only the rows differ, as with the lengths of samples, their regions
+  // are the same: they are derived and compiled once.
+  struct Shared {
+    RegionServicesPtr services = {};                                     // null: not on a GPU
+    std::vector<bool> offered = {};                                      // by output, as offered_outputs(); empty: none
+    std::map<std::string, c10::intrusive_ptr<RegionPlan>> regions = {};  // by what they do
+    bool may_grow = true;                                                // else other regions are a failure
+  };
+  // `inputs`: of the subgraph; their values do not matter, except for those that are not tensors. The failure says why
+  // no region can be made of it.
   static Result<std::unique_ptr<RegionProgram>> make(const torch::jit::Graph& subgraph,
-                                                     const std::vector<c10::IValue>& inputs,
-                                                     const std::vector<bool>& offered = {},
-                                                     const RegionServicesPtr& services = {});
+                                                     const std::vector<c10::IValue>& inputs, Shared& shared);
 
   // The subgraph's outputs, for inputs of the same description.
   std::vector<c10::IValue> run(const std::vector<c10::IValue>& inputs) const;

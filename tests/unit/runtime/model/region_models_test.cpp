@@ -5,12 +5,13 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "region_nodes.hpp"
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/regions/region_services.hpp"
+#include "runtime/model/regions/region_operator.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch::runtime;
@@ -160,4 +161,59 @@ TEST_CASE("region models: what groups became is collected where somebody asks") 
   }
   run.forward({rows()});
   CHECK(log->take_entries().empty());  // of the same shapes
+}
+
+namespace {
+
+constexpr char kScaled[] = "def forward(self, x):\n    return torch.silu(x * 2.0) + x\n";
+
+// A model of one group of operators, and what is said of it.
+struct OneGroup {
+  OneGroup() {
+    const auto log = std::make_shared<regions::ProgramLog>(
+        [this](const std::string&, const std::string& text) { said.push_back(text); });
+    run.emplace(make_net(kScaled, {}), std::vector<std::string>{}, false,
+                GraphPassOptions{.regions_on_cpu = true, .programs = log});
+    run->model->runnable->set_device(at::kCPU, at::kFloat);
+  }
+  // Whether it runs as a region.
+  bool is_fused(std::vector<int64_t> sizes) {
+    const at::Tensor x = at::ones(sizes).requires_grad_();
+    const at::Tensor out = run->forward({x});
+    CHECK(at::allclose(out, at::silu(x * 2) + x));
+    return count_regions({out}) == 1;
+  }
+
+  std::vector<std::string> said;
+  std::optional<ModelRun> run;
+};
+
+}  // namespace
+
+TEST_CASE("region models: samples of many lengths run the same kernels") {
+  OneGroup group;
+  const auto most = static_cast<int64_t>(regions::kMaxShapesOfGroup);
+  for (int64_t length = 1; length <= most; ++length) CHECK(group.is_fused({length, 3}));
+  CHECK(group.said.empty());
+  CHECK_FALSE(group.is_fused({most + 1, 3}));
+  CHECK_FALSE(group.is_fused({most + 2, 3}));
+  CHECK(group.is_fused({most, 3}));
+  CHECK(group.said == std::vector<std::string>{
+                          "3 operators of the model run one by one, which is slower, for inputs of new shapes such as "
+                          "[1025, 3]: they ran with 1024 shapes, the most that have programs; pad the samples to fewer "
+                          "lengths, such as multiples of 64"});
+}
+
+TEST_CASE("region models: lengths that need kernels of their own are fewer") {
+  OneGroup group;
+  const auto most = static_cast<int64_t>(regions::kMaxCompiledOfGroup);
+  for (int64_t columns = 1; columns <= most; ++columns) CHECK(group.is_fused({2, columns}));
+  CHECK(group.said.empty());
+  CHECK_FALSE(group.is_fused({2, most + 1}));
+  CHECK_FALSE(group.is_fused({2, most + 2}));
+  CHECK(group.is_fused({5, most}));  // the kernels are those of 2 rows
+  CHECK(group.said == std::vector<std::string>{
+                          "3 operators of the model run one by one, which is slower, for inputs of new shapes such as "
+                          "[2, 65]: 64 shapes needed kernels of their own, the most that are compiled; pad the samples "
+                          "to fewer lengths, such as multiples of 64"});
 }
