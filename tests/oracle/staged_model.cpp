@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/file/model_file.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/state/safetensors_file.hpp"
@@ -159,7 +159,7 @@ int count_chunked(const std::string& path, const GraphPassOptions& options) {
   passes::PassContext context{.module = module, .options = options};
   passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   int count = 0;
-  analysis::for_every_node(module, [&](const torch::jit::Node* node) {
+  graph::for_every_node(module, [&](const torch::jit::Node* node) {
     count += std::string_view(node->kind().toQualString()) == "dslaunch::chunked_cross_entropy" ? 1 : 0;
   });
   return count;

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 namespace {
@@ -63,7 +63,7 @@ HostState find_host_state(const torch::jit::Module& module, const ForwardEffects
 
 Result<> check_capturable(const torch::jit::Module& model, const HostState& state) {
   Result<> nodes;
-  for_every_node(model, [&](const Node* node) {
+  graph::for_every_node(model, [&](const Node* node) {
     if (nodes.ok()) nodes = check_capturable(node);
   });
   if (!nodes.ok()) return nodes;

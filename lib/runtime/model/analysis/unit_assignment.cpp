@@ -20,7 +20,7 @@ bool can_be_sharded(const ParameterInfo& frozen) {
 
 class Assignment {
  public:
-  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates,
+  Assignment(const Module& model, const std::vector<graph::UnitCandidate>& candidates,
              const units::BoundUnit::Locations& locations, ParameterTable& table)
       : locations_(locations), table_(table) {
     for (const auto& candidate : candidates) {
@@ -106,7 +106,7 @@ class Assignment {
 
   const units::BoundUnit::Locations& locations_;
   ParameterTable& table_;
-  std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of_;
+  std::unordered_map<ObjectKey, const graph::UnitCandidate*> candidate_of_;
   std::unordered_map<ObjectKey, ObjectKey> candidate_by_object_;  // every object inside a candidate -> the candidate
   UnitUse use_;
   std::set<SlotKey> parameter_slots_;
@@ -115,7 +115,7 @@ class Assignment {
 
 }  // namespace
 
-UnitAssignment assign_units(const Module& model, const std::vector<UnitCandidate>& candidates,
+UnitAssignment assign_units(const Module& model, const std::vector<graph::UnitCandidate>& candidates,
                             const units::BoundUnit::Locations& locations, ParameterTable& table) {
   return Assignment(model, candidates, locations, table).run();
 }

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "runtime/model/analysis/unit_discovery.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/units/bound_unit.hpp"
 #include "runtime/state/parameter_table.hpp"
 
@@ -27,7 +27,7 @@ struct UnitAssignment {
 };
 
 // Fills the table's units and the unit of each of its parameters. `locations`: by parameter.
-UnitAssignment assign_units(const torch::jit::Module& model, const std::vector<UnitCandidate>& candidates,
+UnitAssignment assign_units(const torch::jit::Module& model, const std::vector<graph::UnitCandidate>& candidates,
                             const units::BoundUnit::Locations& locations, ParameterTable& table);
 
 }  // namespace dslaunch::runtime::model::analysis

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/constants/constant_operators.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::constants {
 namespace {
@@ -94,7 +94,7 @@ bool has_parameters(const c10::ClassType& type) {
 // Attributes that something else than these operators gets: they may be written to.
 AttributeKeys find_unsafe_attributes(const torch::jit::Module& model) {
   AttributeKeys out;
-  analysis::for_every_node(model, [&](Node* node) {
+  graph::for_every_node(model, [&](Node* node) {
     const auto key = attribute_of(node);
     if (!key) return;
     if (node->kind() == c10::prim::SetAttr) {
@@ -341,7 +341,7 @@ int keep_constants(const torch::jit::Module& model, const RegionContext& context
   const AttributeKeys unsafe = find_unsafe_attributes(model);
   std::vector<Block*> blocks;
   std::unordered_set<const Block*> seen;
-  analysis::for_every_node(model, [&](Node* node) {
+  graph::for_every_node(model, [&](Node* node) {
     if (seen.insert(node->owningBlock()).second) blocks.push_back(node->owningBlock());
   });
   int num_regions = 0;

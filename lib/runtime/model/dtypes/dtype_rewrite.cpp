@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "base/format.hpp"
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/analysis/inlined_graph.hpp"
 #include "runtime/model/dtypes/dtype_plan.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
@@ -61,7 +61,7 @@ const auto kNumber = c10::Symbol::attr("dslaunch_number");  // of a node, in the
 
 std::vector<Node*> all_nodes(const torch::jit::Module& model) {
   std::vector<Node*> out;
-  analysis::for_every_node(model, [&](Node* node) { out.push_back(node); });
+  graph::for_every_node(model, [&](Node* node) { out.push_back(node); });
   return out;
 }
 

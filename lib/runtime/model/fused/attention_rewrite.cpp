@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/constants/constant_operators.hpp"
 #include "runtime/model/fused/attention.hpp"
 #include "runtime/model/fused/attention_mask.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -262,8 +262,8 @@ bool group_heads(Node* node) {
 void simplify_attention_masks(const torch::jit::Module& model, const std::shared_ptr<constants::KnownMasks>& masks) {
   const auto holder = c10::make_intrusive<MasksHolder>(masks);
   bool any_writes = false;
-  analysis::for_every_node(model, [&](Node* node) { any_writes |= may_write(node); });
-  analysis::for_every_node(model, [&](Node* node) {
+  graph::for_every_node(model, [&](Node* node) { any_writes |= may_write(node); });
+  graph::for_every_node(model, [&](Node* node) {
     if (is_attention(node)) {
       replace_by_ours(node)->ival_(kMasks, c10::IValue::make_capsule(holder));
     } else if (!any_writes && is_combination(node)) {  // the result may share memory with an operand
@@ -274,7 +274,7 @@ void simplify_attention_masks(const torch::jit::Module& model, const std::shared
 
 int group_attention_heads(const torch::jit::Module& model) {
   int count = 0;
-  analysis::for_every_node(model, [&](Node* node) {
+  graph::for_every_node(model, [&](Node* node) {
     if (is_attention(node)) count += group_heads(node) ? 1 : 0;
   });
   return count;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "runtime/model/passes/pattern.hpp"
+#include "runtime/model/graph/pattern.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -15,8 +15,8 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 // A cast to fp32, also before operators whose output elements are unchanged elements of the first input.
-const passes::Pattern& cast_to_float() {
-  static const passes::Pattern pattern{
+const graph::Pattern& cast_to_float() {
+  static const graph::Pattern pattern{
       .operators = {"aten::to"},
       .operands = {{"dtype", {.constant = static_cast<int64_t>(at::kFloat)}}},
       .through = {"aten::view", "aten::reshape", "aten::contiguous", "aten::slice", "aten::flatten", "aten::squeeze"}};
@@ -48,7 +48,7 @@ bool may_write(const Block* block) {
 }
 
 // Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
-bool has_other_users(const passes::Match& chain, const Node* user) {
+bool has_other_users(const graph::Match& chain, const Node* user) {
   return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
     const auto& uses = node->output()->uses();
     return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
@@ -75,7 +75,7 @@ bool may_write_between(const Node* first, const Node* last) {
 }
 
 bool remove_cast(Node* user) {
-  const passes::Match chain = passes::match(user->input(0), user->owningBlock(), cast_to_float());
+  const graph::Match chain = graph::match(user->input(0), user->owningBlock(), cast_to_float());
   if (chain.empty() || has_other_users(chain, user) || may_write_between(chain.front(), user)) return false;
   Value* value = chain.front()->input(0);
   for (Node* node : chain) {

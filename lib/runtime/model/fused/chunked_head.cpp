@@ -9,10 +9,10 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/fused/cast_of_logits.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -232,7 +232,7 @@ bool chunk_head(Node* loss) {
 
 int chunk_heads(const torch::jit::Module& model) {
   int count = 0;
-  analysis::for_every_node(model, [&](Node* node) {
+  graph::for_every_node(model, [&](Node* node) {
     if (is(node, kCrossEntropyOperator)) count += chunk_head(node) ? 1 : 0;
   });
   return count;

@@ -5,9 +5,9 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/fused/cast_of_logits.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -189,7 +189,7 @@ bool is_computed(const torch::jit::Value* value) {
 }
 
 void inline_cross_entropy(const torch::jit::Module& model) {
-  analysis::for_every_node(model, [](Node* node) {
+  graph::for_every_node(model, [](Node* node) {
     if (node->kind() != c10::prim::CallFunction) return;
     auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
     if (!function->isGraphFunction()) return;
@@ -216,7 +216,7 @@ void sum_bias_gradient(Node* node) {
 }
 
 void take_weight_gradients(const torch::jit::Module& model, bool writes) {
-  analysis::for_every_node(model, [writes](Node* node) {
+  graph::for_every_node(model, [writes](Node* node) {
     if (is_product(node)) {
       replace_product(node, {.sums_bias = false, .writes_gradient = writes});
     } else if (is_replaced_product(node) && writes) {

@@ -1,15 +1,15 @@
 #include "runtime/model/passes/graph_pass.hpp"
 
 #include "base/log.hpp"
-#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::passes {
 namespace {
 
 void run(const NodeRewrite& rewrite, const GraphPass& pass, PassContext& context) {
   int count = 0;
-  analysis::for_every_node(context.module, [&](torch::jit::Node* node) {
-    if (match(node, rewrite.pattern).empty()) return;
+  graph::for_every_node(context.module, [&](torch::jit::Node* node) {
+    if (graph::match(node, rewrite.pattern).empty()) return;
     rewrite.rewrite(node);
     count += 1;
   });

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/model/graph/pattern.hpp"
 #include "runtime/model/graph_pass_options.hpp"
-#include "runtime/model/passes/pattern.hpp"
 
 namespace dslaunch::runtime::model::constants {
 class KnownMasks;
@@ -45,7 +45,7 @@ enum class PassTarget { kModel, kModelAndLoss };  // kModelAndLoss: also the los
 
 // Changes one node, and may replace it, where the pattern matches.
 struct NodeRewrite {
-  Pattern pattern;
+  graph::Pattern pattern;
   void (*rewrite)(torch::jit::Node* node) = nullptr;
 };
 using ModuleRewrite = void (*)(PassContext& context);

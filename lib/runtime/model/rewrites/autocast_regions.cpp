@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::rewrites {
 namespace {
@@ -67,7 +67,7 @@ const torch::jit::RegisterOperators kRegistration(
 }  // namespace
 
 void apply_autocast_regions(const torch::jit::Module& model) {
-  analysis::for_every_node(model, [](Node* node) {
+  graph::for_every_node(model, [](Node* node) {
     const bool enters = node->kind() == c10::prim::Enter;
     if (!enters && node->kind() != c10::prim::Exit) return;
     const auto region = node->input(0)->type()->cast<c10::ClassType>();

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/format.hpp"
-#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime::model::rewrites {
@@ -18,7 +18,7 @@ using torch::jit::AttributeKind;
 using torch::jit::Node;
 
 void for_every_constant(const torch::jit::Module& model, const std::function<void(Node*)>& change) {
-  analysis::for_every_node(model, [&](Node* node) {
+  graph::for_every_node(model, [&](Node* node) {
     if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value)) change(node);
   });
 }

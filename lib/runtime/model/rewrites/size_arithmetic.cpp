@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::rewrites {
 namespace {
@@ -139,7 +139,7 @@ class SizeArithmetic {
 
 void rewrite_size_arithmetic(const torch::jit::Module& model) {
   SizeArithmetic arithmetic;
-  analysis::for_every_node(model, [&](Node* node) { arithmetic.visit(node); });
+  graph::for_every_node(model, [&](Node* node) { arithmetic.visit(node); });
   arithmetic.remove_unused();
 }
 

@@ -28,7 +28,6 @@ using passes::NodeRewrite;
 using passes::PassContext;
 using passes::PassNeeds;
 using passes::PassTarget;
-using passes::Pattern;
 
 void add_notes(PassContext& context, const std::vector<std::string>& notes) {
   context.notes.insert(context.notes.end(), notes.begin(), notes.end());
@@ -105,7 +104,7 @@ const std::vector<GraphPass>& graph_passes() {
   using config::Kernels;
   constexpr auto kModel = PassTarget::kModel, kModelAndLoss = PassTarget::kModelAndLoss;
   constexpr auto kUnchanged = PassNeeds::kUnchangedGraphs, kGraphs = PassNeeds::kGraphs, kDevice = PassNeeds::kDevice;
-  const auto over = [](const char* name) { return Pattern{.operators = {name}, .operands = {}}; };
+  const auto over = [](const char* name) { return graph::Pattern{.operators = {name}, .operands = {}}; };
   static const std::vector<GraphPass> passes{
       {"compute_dtype", nullptr, kUnchanged, kModel, follow_compute_dtype},
       {"plain_forks", nullptr, kGraphs, kModel, [](PassContext& run) { disable_optimizer_in_forks(run.module); }},

@@ -7,10 +7,10 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
-#include "runtime/model/analysis/unit_discovery.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/file/skeleton_file.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/model_analysis.hpp"
@@ -78,7 +78,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   auto binding = bind_parameters(module, analysis.mutable_parameters);
   auto buffers = find_buffers(module);
   auto inputs = signature_of(module);
-  const auto candidates = analysis::find_unit_candidates(module, unit_names);
+  const auto candidates = graph::find_unit_candidates(module, unit_names);
   std::optional<ModelStage> stage;
   if (stages != nullptr) {
     stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
@@ -98,7 +98,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
                    .num_classes = std::move(analysis.index_use.num_classes),
                    .labels = labels,
                    .averages_over_labels = metadata.averages_over_labels,
-                   .modules = analysis::module_tree(module),
+                   .modules = graph::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),
                    .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
                    .notes = std::move(rewrite.notes)};
@@ -144,7 +144,7 @@ Result<LayerMeasurement> measure_script_layers(const std::string& path, const st
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   const auto analysis = analyze_model(file::load_mapped_module(path), path);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);
-  return measure_layers({module, analysis::find_unit_candidates(module, unit_names), passes.compute_dtype}, binding,
+  return measure_layers({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, binding,
                         inputs, device);
 }
 
@@ -155,8 +155,7 @@ StagePlan plan_script_stages(const std::string& path, const std::vector<std::str
   rewrite_graphs(module, path, passes);
   const auto analysis = analyze_model(file::load_mapped_module(path), path);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);
-  return plan_stages({module, analysis::find_unit_candidates(module, unit_names), passes.compute_dtype}, options,
-                     binding);
+  return plan_stages({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, options, binding);
 }
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {

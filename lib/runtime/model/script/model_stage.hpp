@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/model/analysis/unit_discovery.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/model_facts.hpp"
 #include "runtime/model/model_tensors.hpp"
 #include "runtime/model/script/parameter_binding.hpp"
@@ -14,7 +14,7 @@ namespace dslaunch::runtime::model::script {
 
 struct LoadedModel {
   torch::jit::Module module;
-  std::vector<analysis::UnitCandidate> units;
+  std::vector<graph::UnitCandidate> units;
   at::ScalarType compute_dtype = at::kFloat;
 };
 

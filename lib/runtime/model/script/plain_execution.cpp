@@ -3,7 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::script {
 namespace {
@@ -24,7 +24,7 @@ Node* new_switch(Graph& graph) {
 }  // namespace
 
 void disable_optimizer_in_forks(const torch::jit::Module& model) {
-  analysis::for_every_node(model, [](Node* node) {
+  graph::for_every_node(model, [](Node* node) {
     if (node->kind() == c10::prim::fork) {
       auto forked = node->g(c10::attr::Subgraph);
       forked->prependNode(new_switch(*forked));

@@ -52,7 +52,7 @@ class Flattener {
   Flattener(Graph& graph, analysis::ObjectOfValue& objects) : graph_(graph), objects_(objects) {}
 
   // Keeps calls of these modules, and collects layers.
-  void keep(const ModuleNames& names, std::unordered_map<ObjectKey, const analysis::UnitCandidate*> units) {
+  void keep(const ModuleNames& names, std::unordered_map<ObjectKey, const graph::UnitCandidate*> units) {
     names_ = &names;
     units_ = std::move(units);
   }
@@ -114,13 +114,13 @@ class Flattener {
     if (unit != units_.end() && name == "forward") {
       unit_calls.emplace(node, object);
       if (!place.layer) {
-        FlatLayer layer{unit->second->path, analysis::class_name(unit->second->module), unit->second->is_block, object};
+        FlatLayer layer{unit->second->path, graph::class_name(unit->second->module), unit->second->is_block, object};
         place.layer = put(std::move(layer), place);
       }
       return note(node, place);
     }
     if (names_ != nullptr && !place.layer && is_layer(object)) {
-      place.layer = put({names_->path_of(object.get()), analysis::class_name(Module(object)), false, object}, place);
+      place.layer = put({names_->path_of(object.get()), graph::class_name(Module(object)), false, object}, place);
     }
     inline_call(node, *object->type(), name, place);
   }
@@ -176,7 +176,7 @@ class Flattener {
   Graph& graph_;
   analysis::ObjectOfValue& objects_;
   const ModuleNames* names_ = nullptr;  // null: no layers are wanted
-  std::unordered_map<ObjectKey, const analysis::UnitCandidate*> units_;
+  std::unordered_map<ObjectKey, const graph::UnitCandidate*> units_;
   std::vector<FlatLayer>* inside_ = nullptr;  // of the branch in the graph's own block that is visited
 };
 
@@ -218,13 +218,13 @@ void index_nodes(FlatForward& flat) {
   }
 }
 
-FlatForward flatten_forward(const Module& module, const std::vector<analysis::UnitCandidate>& units) {
+FlatForward flatten_forward(const Module& module, const std::vector<graph::UnitCandidate>& units) {
   FlatForward out;
   out.module = module;
   out.graph = copy_of_forward(*module.type());
   out.objects[out.graph->inputs()[0]] = module._ivalue();
   const ModuleNames names(module);
-  std::unordered_map<ObjectKey, const analysis::UnitCandidate*> kept;
+  std::unordered_map<ObjectKey, const graph::UnitCandidate*> kept;
   for (const auto& unit : units) kept.emplace(unit.module._ivalue().get(), &unit);
   Flattener flattener(*out.graph, out.objects);
   flattener.keep(names, std::move(kept));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/model/analysis/inlined_graph.hpp"
-#include "runtime/model/analysis/unit_discovery.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime::model::stages {
@@ -39,7 +39,7 @@ struct FlatForward {
 void index_nodes(FlatForward& flat);
 
 // Throws UserError(65) for a model whose code cannot be followed: what stops it, and the alternatives.
-FlatForward flatten_forward(const torch::jit::Module& module, const std::vector<analysis::UnitCandidate>& units);
+FlatForward flatten_forward(const torch::jit::Module& module, const std::vector<graph::UnitCandidate>& units);
 
 // The forward of a unit with all calls inlined; `objects`: its known modules.
 struct FlatBody {

@@ -109,8 +109,8 @@ class Planner {
   std::string smaller_units() const {
     for (const auto& layer : flat_.layers) {
       if (layer.module == nullptr) continue;
-      for (const auto& inner : analysis::find_unit_candidates(torch::jit::Module(layer.module), {})) {
-        if (inner.is_block) return analysis::class_name(inner.module);
+      for (const auto& inner : graph::find_unit_candidates(torch::jit::Module(layer.module), {})) {
+        if (inner.is_block) return graph::class_name(inner.module);
       }
     }
     return {};

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "runtime/model/analysis/unit_discovery.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/stage_plan.hpp"
 #include "runtime/model/stages/flat_forward.hpp"
 #include "runtime/model/stages/stage_needs.hpp"
@@ -21,7 +21,7 @@ using LocationsByTensor = std::vector<std::vector<ParameterLocation>>;
 
 struct ModelToCut {
   torch::jit::Module module;
-  const std::vector<analysis::UnitCandidate>& units;
+  const std::vector<graph::UnitCandidate>& units;
   const ParameterTable& table;
   const LocationsByTensor& parameters;  // in the order of the table
   at::ScalarType compute_dtype = at::kFloat;

@@ -1,5 +1,5 @@
 // Patterns match an operator with its operands, wherever other code stands between them.
-#include "runtime/model/passes/pattern.hpp"
+#include "runtime/model/graph/pattern.hpp"
 
 #include <torch/csrc/jit/ir/irparser.h>
 
@@ -7,7 +7,7 @@
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::passes;
+using namespace dslaunch::runtime::model::graph;
 using torch::jit::Graph;
 using torch::jit::Node;
 

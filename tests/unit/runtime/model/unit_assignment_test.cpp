@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "runtime/model/analysis/every_node.hpp"
 #include "runtime/model/analysis/module_call_graph.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/script/parameter_binding.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"
@@ -16,6 +16,7 @@ using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::analysis;
+using namespace dslaunch::runtime::model::graph;
 using test::make_layer;
 using test::make_net;
 using torch::jit::Module;

@@ -6,9 +6,9 @@
 
 #include <functional>
 
-namespace dslaunch::runtime::model::analysis {
+namespace dslaunch::runtime::model::graph {
 
 // `change` may alter the node, insert others beside it, and destroy it; it is not called for the nodes that it inserts.
 void for_every_node(const torch::jit::Module& model, const std::function<void(torch::jit::Node*)>& change);
 
-}  // namespace dslaunch::runtime::model::analysis
+}  // namespace dslaunch::runtime::model::graph

@@ -8,7 +8,7 @@
 
 #include "runtime/state/module_info.hpp"
 
-namespace dslaunch::runtime::model::analysis {
+namespace dslaunch::runtime::model::graph {
 
 struct UnitCandidate {
   std::string path;
@@ -25,4 +25,4 @@ std::vector<ModuleInfo> module_tree(const torch::jit::Module& model);
 // "Block" for "__torch__.model.___torch_mangle_3.Block".
 std::string class_name(const torch::jit::Module& module);
 
-}  // namespace dslaunch::runtime::model::analysis
+}  // namespace dslaunch::runtime::model::graph

@@ -1,10 +1,10 @@
-#include "runtime/model/passes/pattern.hpp"
+#include "runtime/model/graph/pattern.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 
-namespace dslaunch::runtime::model::passes {
+namespace dslaunch::runtime::model::graph {
 namespace {
 
 using torch::jit::Block;
@@ -69,4 +69,4 @@ Match match(const Value* value, const Block* block, const Pattern& pattern) {
   return out;
 }
 
-}  // namespace dslaunch::runtime::model::passes
+}  // namespace dslaunch::runtime::model::graph

@@ -1,4 +1,4 @@
-#include "runtime/model/analysis/unit_discovery.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 
-namespace dslaunch::runtime::model::analysis {
+namespace dslaunch::runtime::model::graph {
 namespace {
 
 // A leaf module outside the blocks with at least this many elements (an embedding, a head) is a unit of its own.
@@ -108,4 +108,4 @@ std::vector<UnitCandidate> find_unit_candidates(const torch::jit::Module& model,
   return out;
 }
 
-}  // namespace dslaunch::runtime::model::analysis
+}  // namespace dslaunch::runtime::model::graph

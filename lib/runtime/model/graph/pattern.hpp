@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dslaunch::runtime::model::passes {
+namespace dslaunch::runtime::model::graph {
 
 struct OperandPattern;
 
@@ -32,4 +32,4 @@ Match match(torch::jit::Node* node, const Pattern& pattern);
 // A value that the block computes.
 Match match(const torch::jit::Value* value, const torch::jit::Block* block, const Pattern& pattern);
 
-}  // namespace dslaunch::runtime::model::passes
+}  // namespace dslaunch::runtime::model::graph

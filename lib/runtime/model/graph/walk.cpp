@@ -1,4 +1,4 @@
-#include "runtime/model/analysis/every_node.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 
@@ -6,7 +6,7 @@
 
 #include "runtime/model/units/unit_forwards.hpp"
 
-namespace dslaunch::runtime::model::analysis {
+namespace dslaunch::runtime::model::graph {
 namespace {
 
 using torch::jit::Block;
@@ -52,4 +52,4 @@ void for_every_node(const torch::jit::Module& model, const std::function<void(No
   NodeVisitor(change).visit(model);
 }
 
-}  // namespace dslaunch::runtime::model::analysis
+}  // namespace dslaunch::runtime::model::graph
