@@ -47,7 +47,7 @@ Result<> check_capturable(const Node* node) {
 }  // namespace
 
 // Tensors count as buffers, whatever the Python code registered them as.
-HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects) {
+HostState find_host_state(const torch::jit::Module& module, const graph::ForwardEffects& effects) {
   HostState state;
   state.is_analyzable = effects.is_analyzable;
   for (const auto& part : module.named_modules()) {

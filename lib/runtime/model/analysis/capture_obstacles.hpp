@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "runtime/model/analysis/mutation_analysis.hpp"
+#include "runtime/model/graph/forward_effects.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 
@@ -18,7 +18,7 @@ struct HostState {
 };
 
 // `effects`: the result of scan_forward_effects() for this module.
-HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects);
+HostState find_host_state(const torch::jit::Module& module, const graph::ForwardEffects& effects);
 
 // Whether a run may be captured and replayed; the error is the first obstacle, as a sentence ("the model sets its
 // attribute 'count'"). Examines all methods that a run may reach, conservatively, and takes `state` into account, which

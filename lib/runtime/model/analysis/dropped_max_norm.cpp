@@ -4,12 +4,11 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <algorithm>
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 namespace {
 
-using torch::jit::Block;
 using torch::jit::Node;
 
 bool gives_max_norm(const Node* node) {
@@ -31,13 +30,6 @@ bool renormalizes(const Node* node) {
   return node->kind() == c10::Symbol::fromQualString("aten::embedding_renorm_");
 }
 
-bool any(const Block* block, bool (*matches)(const Node*)) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [matches](const Node* node) {
-    return matches(node) || std::any_of(node->blocks().begin(), node->blocks().end(),
-                                        [matches](const Block* inner) { return any(inner, matches); });
-  });
-}
-
 }  // namespace
 
 std::vector<std::string> find_dropped_max_norm(const torch::jit::Module& model) {
@@ -47,7 +39,7 @@ std::vector<std::string> find_dropped_max_norm(const torch::jit::Module& model) 
       if (!method->isGraphFunction()) continue;
       method->ensure_defined();
       const auto* block = torch::jit::toGraphFunction(*method).graph()->block();
-      if (!any(block, gives_max_norm) || any(block, renormalizes)) continue;
+      if (!graph::any_node(block, gives_max_norm) || graph::any_node(block, renormalizes)) continue;
       out.push_back(module.name);
       break;
     }

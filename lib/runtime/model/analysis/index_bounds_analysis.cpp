@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/analysis/inlined_graph.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 namespace {
@@ -26,12 +27,9 @@ using torch::jit::Value;
 // Traces values backwards through operators that preserve an index (or the class dim of logits).
 class IndexUseScan {
  public:
-  explicit IndexUseScan(const torch::jit::Module& model) : graph_(inlined_forward(model)), self_(model._ivalue()) {
-    objects_[graph_->inputs()[0]] = self_;
-  }
+  explicit IndexUseScan(const graph::FlatGraph& flat) : graph_(flat.graph), objects_(flat.objects) {}
 
   IndexUse run() {
-    bind(graph_->block());
     find_changed(graph_->block());
     visit(graph_->block());
     for (const auto& [name, output] : named_outputs()) {
@@ -43,24 +41,15 @@ class IndexUseScan {
  private:
   static constexpr int kMaxDepth = 64;  // of operators between a value and its origin
 
-  void bind(const Block* block) {
-    for (const Node* node : block->nodes()) {
-      if (node->kind() == c10::prim::GetAttr) bind_attribute(node, objects_);
-      for (const Block* inner : node->blocks()) bind(inner);
-    }
-  }
-
   // Values written to in place no longer hold the numbers they were made from: x = ids.clone(); x[x < 0] = 0.
   void find_changed(const Block* block) {
-    for (const Node* node : block->nodes()) {
-      if (const auto* schema = node->maybeSchema()) {
-        for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
-          const auto* alias = schema->arguments()[i].alias_info();
-          if (alias && alias->isWrite()) mark_changed(node->input(i));
-        }
+    graph::for_each_node(block, [&](const Node* node) {
+      const auto* schema = node->maybeSchema();
+      for (size_t i = 0; schema && i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+        const auto* alias = schema->arguments()[i].alias_info();
+        if (alias && alias->isWrite()) mark_changed(node->input(i));
       }
-      for (const Block* inner : node->blocks()) find_changed(inner);
-    }
+    });
   }
 
   // Marks the value and the value that it is a view of.
@@ -386,9 +375,8 @@ class IndexUseScan {
     return sizes->kind() == c10::aten::size && sizes->input(0) == node->input(0);
   }
 
-  std::shared_ptr<Graph> graph_;
-  c10::intrusive_ptr<c10::ivalue::Object> self_;
-  ObjectOfValue objects_;
+  const std::shared_ptr<Graph> graph_;
+  const graph::ObjectOfValue& objects_;
   std::unordered_set<const Value*> changed_;
   mutable std::map<std::tuple<const Value*, int64_t, int64_t, int64_t>, std::optional<Part>> parts_;
   mutable std::unordered_map<const Value*, std::optional<int64_t>> classes_;
@@ -397,8 +385,8 @@ class IndexUseScan {
 
 }  // namespace
 
-IndexUse scan_index_use(const torch::jit::Module& model) {
-  return IndexUseScan(model).run();
+IndexUse scan_index_use(const graph::FlatGraph& flat) {
+  return IndexUseScan(flat).run();
 }
 
 }  // namespace dslaunch::runtime::model::analysis

@@ -1,13 +1,12 @@
 // Static analysis of the model's graph: which inputs are indices, of which tables, how long they may be where positions
 // have a table, and how many classes the outputs distinguish. Pure.
 #pragma once
-#include <torch/csrc/jit/api/module.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/model_facts.hpp"
 
 namespace dslaunch::runtime::model::analysis {
@@ -18,6 +17,7 @@ struct IndexUse {
   std::vector<LengthLimit> lengths;
   std::map<std::string, int64_t> num_classes;  // see ModelFacts
 };
-IndexUse scan_index_use(const torch::jit::Module& model);
+// `flat`: of flatten_resolved().
+IndexUse scan_index_use(const graph::FlatGraph& flat);
 
 }  // namespace dslaunch::runtime::model::analysis

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "runtime/model/analysis/inlined_graph.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 namespace {
@@ -41,16 +41,16 @@ class UnitUseScan {
     if (!method || !method->isGraphFunction()) return;
     method->ensure_defined();
     auto graph = torch::jit::toGraphFunction(*method).graph();
-    ObjectOfValue objects{{graph->inputs()[0], object}};
+    graph::ObjectOfValue objects{{graph->inputs()[0], object}};
     for (const auto& [position, module] : modules) objects[graph->inputs()[position]] = module;
     visit_block(graph->block(), objects, unit);
   }
 
-  void visit_block(const Block* block, ObjectOfValue& objects, ObjectKey unit) {
+  void visit_block(const Block* block, graph::ObjectOfValue& objects, ObjectKey unit) {
     for (const Node* node : block->nodes()) {
       if (node->kind() == c10::prim::GetAttr) {
         note_read(node, objects, unit);
-        bind_attribute(node, objects);
+        graph::bind_attribute(node, objects);
       } else if (node->kind() == c10::prim::CallMethod) {
         visit_call(node, objects, unit);
       } else if (node->kind() == c10::prim::fork || node->hasAttribute(c10::attr::Subgraph)) {
@@ -60,7 +60,7 @@ class UnitUseScan {
     }
   }
 
-  void note_read(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
+  void note_read(const Node* node, const graph::ObjectOfValue& objects, ObjectKey unit) {
     auto owner = objects.find(node->input(0));
     if (owner == objects.end()) return;
     const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
@@ -68,7 +68,7 @@ class UnitUseScan {
     if (candidate != unit_of_.end() && candidate->second != unit) use_.read_outside.emplace(owner->second.get(), slot);
   }
 
-  void visit_call(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
+  void visit_call(const Node* node, const graph::ObjectOfValue& objects, ObjectKey unit) {
     auto callee = objects.find(node->input(0));
     if (callee == objects.end()) {
       // An object created during forward (torch.no_grad() is one) holds no modules; one behind an interface may be any.

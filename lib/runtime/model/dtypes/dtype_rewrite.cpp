@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "base/format.hpp"
-#include "runtime/model/analysis/inlined_graph.hpp"
 #include "runtime/model/dtypes/dtype_plan.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/state/mask_minimum.hpp"
@@ -65,12 +65,9 @@ std::vector<Node*> all_nodes(const torch::jit::Module& model) {
   return out;
 }
 
-bool has_calls(const Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
-    const auto kind = node->kind();
-    if (kind == c10::prim::CallMethod || kind == c10::prim::CallFunction || kind == c10::prim::fork) return true;
-    return std::any_of(node->blocks().begin(), node->blocks().end(), has_calls);
-  });
+bool is_call(const Node* node) {
+  const auto kind = node->kind();
+  return kind == c10::prim::CallMethod || kind == c10::prim::CallFunction || kind == c10::prim::fork;
 }
 
 // The floating-point type of all parameters; empty: they differ, or there are none.
@@ -103,7 +100,9 @@ class GraphEditor {
  public:
   GraphEditor(std::vector<Node*> nodes, const torch::jit::Graph& flat, at::ScalarType dtype)
       : nodes_(std::move(nodes)), dtype_(dtype), appearances_(nodes_.size()) {
-    count(flat.block());
+    graph::for_each_node(flat.block(), [&](const Node* node) {
+      if (is_numbered(node)) appearances_[number_of(node)] += 1;
+    });
   }
 
   void apply(const DtypePlan& plan) {
@@ -129,12 +128,6 @@ class GraphEditor {
   int num_cast_inputs() const { return static_cast<int>(edited_.size()); }
 
  private:
-  void count(const Block* block) {
-    for (const Node* node : block->nodes()) {
-      if (is_numbered(node)) appearances_[number_of(node)] += 1;
-      for (const Block* inner : node->blocks()) count(inner);
-    }
-  }
   static bool is_numbered(const Node* node) { return node->hasAttribute(kNumber); }
   static size_t number_of(const Node* node) { return static_cast<size_t>(node->i(kNumber)); }
 
@@ -186,8 +179,8 @@ DtypeRewrite follow_from_fp32(const torch::jit::Module& model, const torch::jit:
                               at::ScalarType dtype) {
   int64_t number = 0;
   for (Node* node : all_nodes(scratch)) node->i_(kNumber, number++);
-  const auto flat = analysis::inlined_forward(scratch);
-  if (has_calls(flat->block())) return {};
+  const auto flat = graph::flatten_resolved(scratch).graph;
+  if (graph::any_node(flat->block(), is_call)) return {};
   const DtypePlan plan = plan_dtypes(*flat, scratch);
   GraphEditor editor(all_nodes(model), *flat, dtype);
   editor.apply(plan);

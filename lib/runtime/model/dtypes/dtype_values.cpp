@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/model/analysis/inlined_graph.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::dtypes {
 namespace {
@@ -86,8 +87,8 @@ std::vector<Value*> values_after(const Operand& operand, bool& leaves) {
 }
 
 ValueOrigins::ValueOrigins(torch::jit::Graph& graph, const torch::jit::Module& model) {
+  graph::for_each_node(graph.block(), [&](Node* node) { nodes_.push_back(node); });
   bind_attributes(graph, model);
-  collect(graph.block());
   for (bool changed = true; changed;) {
     changed = false;
     for (Node* node : nodes_) changed |= follow(node);
@@ -100,20 +101,13 @@ const std::vector<std::string>& ValueOrigins::buffer_names(const Value* value) c
   return found == buffers_.end() ? kNone : found->second;
 }
 
-void ValueOrigins::collect(Block* block) {
-  for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) collect(inner);
-    nodes_.push_back(node);
-  }
-}
-
 void ValueOrigins::bind_attributes(torch::jit::Graph& graph, const torch::jit::Module& model) {
   std::map<const void*, std::vector<std::string>> paths;
   for (const auto& module : model.named_modules()) paths[module.value._ivalue().get()].push_back(module.name);
-  analysis::ObjectOfValue objects{{graph.inputs().at(0), model._ivalue()}};
+  graph::ObjectOfValue objects{{graph.inputs().at(0), model._ivalue()}};
   const auto bind = [&](Node* node) {
     if (node->kind() != c10::prim::GetAttr) return;
-    analysis::bind_attribute(node, objects);
+    graph::bind_attribute(node, objects);
     const auto owner = objects.find(node->input(0));
     if (owner == objects.end()) return;
     const auto& type = *owner->second->type();
@@ -131,13 +125,7 @@ void ValueOrigins::bind_attributes(torch::jit::Graph& graph, const torch::jit::M
         buffers_[node->output()].push_back(file::join_path(path, name));
     }
   };
-  const std::function<void(Block*)> visit = [&](Block* block) {
-    for (Node* node : block->nodes()) {
-      bind(node);
-      for (Block* inner : node->blocks()) visit(inner);
-    }
-  };
-  visit(graph.block());
+  for (Node* node : nodes_) bind(node);
 }
 
 bool ValueOrigins::mark(const Value* value, bool dependent, bool integer) {

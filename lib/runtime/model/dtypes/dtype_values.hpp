@@ -40,7 +40,6 @@ class ValueOrigins {
   const std::vector<torch::jit::Node*>& nodes() const { return nodes_; }
 
  private:
-  void collect(torch::jit::Block* block);
   void bind_attributes(torch::jit::Graph& graph, const torch::jit::Module& model);
   bool follow(torch::jit::Node* node);
   bool mark(const torch::jit::Value* value, bool dependent, bool integer);

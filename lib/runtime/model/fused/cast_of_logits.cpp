@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/model/graph/pattern.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -27,24 +28,19 @@ bool reads_shape_only(const Node* node) {
   return node->kind() == c10::aten::size || node->kind() == c10::aten::dim;
 }
 
-bool may_write(const Block* block);
-
 bool may_write(const Node* node) {
   const auto kind = node->kind();
   if (kind == c10::prim::CallFunction) {
     auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
-    return !function->isGraphFunction() || may_write(torch::jit::toGraphFunction(*function).graph()->block());
+    return !function->isGraphFunction() ||
+           graph::any_node(torch::jit::toGraphFunction(*function).graph()->block(), may_write);
   }
   if (kind == c10::prim::CallMethod || kind == c10::prim::SetAttr || kind == c10::prim::fork ||
       kind == c10::prim::Enter || kind == c10::prim::Exit) {
     return true;
   }
-  if (const auto* schema = node->maybeSchema(); schema != nullptr && schema->is_mutable()) return true;
-  return std::any_of(node->blocks().begin(), node->blocks().end(), [](const Block* inner) { return may_write(inner); });
-}
-
-bool may_write(const Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) { return may_write(node); });
+  const auto* schema = node->maybeSchema();
+  return schema != nullptr && schema->is_mutable();
 }
 
 // Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
@@ -69,7 +65,7 @@ void redirect_shape_reads(Value* from, Value* to) {
 
 bool may_write_between(const Node* first, const Node* last) {
   for (const Node* node = first->next(); node != last; node = node->next()) {
-    if (may_write(node)) return true;
+    if (graph::any_node(node, may_write)) return true;
   }
   return false;
 }

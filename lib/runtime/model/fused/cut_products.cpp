@@ -8,10 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/analysis/inlined_forwards.hpp"
-#include "runtime/model/analysis/written_values.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/graph/aliases.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -41,7 +42,7 @@ Node* sole_maker(const Value* value, const Node* user) {
   return value->uses().size() == 1 && made->owningBlock() == user->owningBlock() ? made : nullptr;
 }
 
-bool join(Node* cut, Cut::Kind kind, const analysis::WrittenValues& written) {
+bool join(Node* cut, Cut::Kind kind, const graph::Aliases& aliases) {
   Node* made = sole_maker(cut->input(0), cut);
   Node* view = made != nullptr && made->kind() == c10::aten::view ? made : nullptr;
   Node* product = view != nullptr ? sole_maker(view->input(0), view) : made;
@@ -49,7 +50,7 @@ bool join(Node* cut, Cut::Kind kind, const analysis::WrittenValues& written) {
   if (fused_kind == nullptr) return false;
   // The product moves to the cut.
   const auto inputs = product->inputs();
-  if (std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return written.contains(input); })) {
+  if (std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return aliases.is_written(input); })) {
     return false;
   }
   auto& graph = *cut->owningGraph();
@@ -71,14 +72,12 @@ bool join(Node* cut, Cut::Kind kind, const analysis::WrittenValues& written) {
   return true;
 }
 
-int cut_products(Block* block, const analysis::WrittenValues& written) {
+int cut_products(Block* block, const graph::Aliases& aliases) {
   int count = 0;
-  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-    Node* node = *it++;
-    for (Block* inner : node->blocks()) count += cut_products(inner, written);
+  graph::for_each_node(block, [&](Node* node) {
     const auto kind = kind_of_cut(node);
-    if (kind && join(node, *kind, written)) count += 1;
-  }
+    if (kind && join(node, *kind, aliases)) count += 1;
+  });
   return count;
 }
 
@@ -86,9 +85,9 @@ int cut_products(Block* block, const analysis::WrittenValues& written) {
 
 int cut_products(const torch::jit::Module& model) {
   int count = 0;
-  for (const auto& graph : analysis::inline_forwards(model)) {
-    const analysis::WrittenValues written(graph->block());
-    count += cut_products(graph->block(), written);
+  for (const auto& graph : graph::inline_running_forwards(model)) {
+    const graph::Aliases aliases(graph->block());
+    count += cut_products(graph->block(), aliases);
   }
   return count;
 }

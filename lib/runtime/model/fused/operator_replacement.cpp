@@ -167,14 +167,8 @@ void replace_product(Node* node, ProductOptions options) {
           {graph.insertConstant(options.sums_bias), graph.insertConstant(options.writes_gradient)});
 }
 
-bool has_cross_entropy(const Block* block) {
-  for (const Node* node : block->nodes()) {
-    if (node->kind() == c10::aten::cross_entropy_loss) return true;
-    for (const Block* inner : node->blocks()) {
-      if (has_cross_entropy(inner)) return true;
-    }
-  }
-  return false;
+bool is_cross_entropy(const Node* node) {
+  return node->kind() == c10::aten::cross_entropy_loss;
 }
 
 }  // namespace
@@ -195,7 +189,7 @@ void inline_cross_entropy(const torch::jit::Module& model) {
     if (!function->isGraphFunction()) return;
     auto& callee = torch::jit::toGraphFunction(*function);
     const auto graph = callee.graph();  // functions that it calls are already inlined in it
-    if (!has_cross_entropy(graph->block())) return;
+    if (!graph::any_node(graph->block(), is_cross_entropy)) return;
     node->removeInput(0);
     torch::jit::inlineCallTo(node, &callee, graph.get());
   });

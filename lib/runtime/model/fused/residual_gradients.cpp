@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/analysis/inlined_forwards.hpp"
-#include "runtime/model/analysis/written_values.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/graph/aliases.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -40,12 +41,13 @@ bool only_reads(const Use& use) {
   return std::all_of(uses.begin(), uses.end(), [](const Use& inner) { return makes_new_tensor(inner.user); });
 }
 
-void collect(Block* block, std::vector<Node*>& nodes) {
-  for (Node* node : block->nodes()) {
+std::vector<Node*> norms_and_groups(Block* block) {
+  std::vector<Node*> out;
+  graph::for_each_node(block, [&](Node* node) {
     const bool is_norm = std::string_view(node->kind().toQualString()) == kLayerNormOperator;
-    if (is_norm || group_in(node) != nullptr) nodes.push_back(node);
-    for (Block* inner : node->blocks()) collect(inner, nodes);
-  }
+    if (is_norm || group_in(node) != nullptr) out.push_back(node);
+  });
+  return out;
 }
 
 // Where the node's results may be read.
@@ -59,7 +61,7 @@ bool is_in_scope(const Node* user, const Node* node) {
 }
 
 // Readers that may read the node's result in the place of its input; none: the input stays.
-std::vector<Use> later_readers(const Value* input, const Node* node, const analysis::WrittenValues& written) {
+std::vector<Use> later_readers(const Value* input, const Node* node, const graph::Aliases& aliases) {
   const auto made = input->node()->kind();
   const bool has_gradient = input->type()->isSubtypeOf(*c10::TensorType::get()) && made != c10::prim::GetAttr &&
                             made != c10::prim::Constant &&
@@ -69,7 +71,7 @@ std::vector<Use> later_readers(const Value* input, const Node* node, const analy
   for (const Use& use : input->uses()) {
     if (use.user != node && is_in_scope(use.user, node) && only_reads(use)) later.push_back(use);
   }
-  if (!later.empty() && written.contains(input)) later.clear();
+  if (!later.empty() && aliases.is_written(input)) later.clear();
   return later;
 }
 
@@ -77,9 +79,9 @@ void read_from(const std::vector<Use>& readers, Value* value) {
   for (const Use& use : readers) use.user->replaceInput(use.offset, value);
 }
 
-bool hand_on_by_norm(Node* norm, const analysis::WrittenValues& written) {
+bool hand_on_by_norm(Node* norm, const graph::Aliases& aliases) {
   Value* input = norm->input(0);
-  const auto later = later_readers(input, norm, written);
+  const auto later = later_readers(input, norm, aliases);
   if (later.empty()) return false;
   Node* fused = norm->owningGraph()->create(c10::Symbol::fromQualString(kLayerNormAndInputOperator), norm->inputs(), 2);
   fused->setSourceRange(norm->sourceRange());
@@ -93,10 +95,10 @@ bool hand_on_by_norm(Node* norm, const analysis::WrittenValues& written) {
 }
 
 // An input of the subgraph becomes a result of it as well.
-bool hand_on_by_group(Node* node, const analysis::WrittenValues& written) {
+bool hand_on_by_group(Node* node, const graph::Aliases& aliases) {
   bool has_changed = false;
   for (size_t i = 0; i < node->inputs().size(); ++i) {
-    const auto later = later_readers(node->input(i), node, written);
+    const auto later = later_readers(node->input(i), node, aliases);
     if (later.empty()) continue;
     torch::jit::Graph& group = *node->g(c10::attr::Subgraph);
     group.registerOutput(group.inputs()[i]);
@@ -112,13 +114,11 @@ bool hand_on_by_group(Node* node, const analysis::WrittenValues& written) {
 
 int add_residual_gradients(const torch::jit::Module& model) {
   int count = 0;
-  for (const auto& graph : analysis::inline_forwards(model)) {
-    const analysis::WrittenValues written(graph->block());
-    std::vector<Node*> nodes;
-    collect(graph->block(), nodes);
-    for (Node* node : nodes) {
+  for (const auto& graph : graph::inline_running_forwards(model)) {
+    const graph::Aliases aliases(graph->block());
+    for (Node* node : norms_and_groups(graph->block())) {
       const bool is_group = group_in(node) != nullptr;
-      count += (is_group ? hand_on_by_group(node, written) : hand_on_by_norm(node, written)) ? 1 : 0;
+      count += (is_group ? hand_on_by_group(node, aliases) : hand_on_by_norm(node, aliases)) ? 1 : 0;
     }
   }
   return count;

@@ -14,7 +14,7 @@ using torch::jit::Node;
 
 class NodeVisitor {
  public:
-  explicit NodeVisitor(const std::function<void(Node*)>& change) : change_(change) {}
+  explicit NodeVisitor(const std::function<void(Node*)>& visitor) : visitor_(visitor) {}
 
   void visit(const torch::jit::Module& model) {
     for (const auto& module : model.modules()) {
@@ -38,18 +38,18 @@ class NodeVisitor {
       }
       if (node->kind() == c10::prim::fork) visit(node->g(c10::attr::Subgraph)->block());
       for (Block* inner : node->blocks()) visit(inner);
-      change_(node);
+      visitor_(node);
     }
   }
 
-  const std::function<void(Node*)>& change_;
+  const std::function<void(Node*)>& visitor_;
   std::unordered_set<const void*> seen_;  // classes and functions
 };
 
 }  // namespace
 
-void for_every_node(const torch::jit::Module& model, const std::function<void(Node*)>& change) {
-  NodeVisitor(change).visit(model);
+void for_every_node(const torch::jit::Module& model, const std::function<void(Node*)>& visit) {
+  NodeVisitor(visit).visit(model);
 }
 
 }  // namespace dslaunch::runtime::model::graph

@@ -5,7 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/result.hpp"
-#include "runtime/model/analysis/mutation_analysis.hpp"
+#include "runtime/model/graph/forward_effects.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 namespace {
@@ -28,7 +28,7 @@ void match_objects(const Module& model, const Module& scratch, ModulePair& out) 
   }
 }
 
-Result<> check_recomputable(const analysis::ForwardEffects& effects) {
+Result<> check_recomputable(const graph::ForwardEffects& effects) {
   if (!effects.is_analyzable) return Failure{"it calls code that cannot be analyzed (an interface, another thread)"};
   if (effects.changes_containers) return Failure{"it changes a list or dict argument"};
   if (effects.calls_autograd) return Failure{"it computes gradients itself"};
@@ -45,9 +45,10 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   RecomputationPlan plan;
   std::string obstacles;
   // Backward then reaches a block twice: for those gradients, and for all gradients.
-  const bool model_calls_autograd = analysis::scan_forward_effects(scratch).calls_autograd;
+  const bool model_calls_autograd = graph::scan_forward_effects(graph::flatten_resolved(scratch)).calls_autograd;
   for (const auto& candidate : candidates) {
-    const auto effects = analysis::scan_forward_effects(pair.scratch_of.at(candidate.module._ivalue().get()));
+    const auto effects =
+        graph::scan_forward_effects(graph::flatten_resolved(pair.scratch_of.at(candidate.module._ivalue().get())));
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}, static_cast<int>(plan.units.size())};
     Result<> recomputable = check_recomputable(effects);
     if (recomputable.ok() && model_calls_autograd)

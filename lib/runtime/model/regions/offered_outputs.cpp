@@ -5,7 +5,8 @@
 #include <set>
 #include <string_view>
 
-#include "runtime/model/analysis/inlined_forwards.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/regions/region_operator.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -40,16 +41,15 @@ bool only_factors(const Value* value) {
 
 int offer_outputs(Block* block) {
   int count = 0;
-  for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) count += offer_outputs(inner);
-    if (std::string_view(node->kind().toQualString()) != kFusedRegion) continue;
+  graph::for_each_node(block, [&](Node* node) {
+    if (std::string_view(node->kind().toQualString()) != kFusedRegion) return;
     std::vector<int64_t> offered;
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       if (only_factors(node->output(i))) offered.push_back(static_cast<int64_t>(i));
     }
     count += static_cast<int>(offered.size());
     if (!offered.empty()) node->is_(kOffered, std::move(offered));
-  }
+  });
   return count;
 }
 
@@ -57,7 +57,7 @@ int offer_outputs(Block* block) {
 
 int offer_outputs(const torch::jit::Module& model) {
   int count = 0;
-  for (const auto& graph : analysis::inline_forwards(model)) count += offer_outputs(graph->block());
+  for (const auto& graph : graph::inline_running_forwards(model)) count += offer_outputs(graph->block());
   return count;
 }
 

@@ -13,8 +13,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "runtime/model/analysis/inlined_forwards.hpp"
-#include "runtime/model/analysis/written_values.hpp"
+#include "runtime/model/graph/aliases.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/regions/bias_gradients.hpp"
 #include "runtime/model/regions/lowering.hpp"
 #include "runtime/model/regions/partition.hpp"
@@ -62,8 +62,8 @@ bool is_barrier(const Node* node) {
 
 class BlockFusion {
  public:
-  BlockFusion(Block* block, analysis::WrittenValues& written, RegionServicesPtr services = {})
-      : block_(block), written_(written), services_(std::move(services)) {}
+  BlockFusion(Block* block, const graph::Aliases& aliases, RegionServicesPtr services = {})
+      : block_(block), aliases_(aliases), services_(std::move(services)) {}
 
   int run() {
     int count = 0;
@@ -76,14 +76,14 @@ class BlockFusion {
       }
       count += fuse(segment, node);
       segment.clear();
-      for (Block* inner : node->blocks()) count += BlockFusion(inner, written_, services_).run();
+      for (Block* inner : node->blocks()) count += BlockFusion(inner, aliases_, services_).run();
     }
     return count + fuse(segment, block_->return_node());
   }
 
   void add_left(std::unordered_map<const Node*, std::string_view>& to) {
     for (Node* node : block_->nodes()) {
-      for (Block* inner : node->blocks()) BlockFusion(inner, written_).add_left(to);
+      for (Block* inner : node->blocks()) BlockFusion(inner, aliases_).add_left(to);
       if (!is_region_operator(node)) continue;
       to[node] = is_candidate(node) ? "stands alone between others" : "its memory is written to in place";
     }
@@ -104,9 +104,9 @@ class BlockFusion {
   }
 
   bool is_candidate(Node* node) {
-    if (!is_region_operator(node) || written_.contains(node->output())) return false;
+    if (!is_region_operator(node) || aliases_.is_written(node->output())) return false;
     for (Value* input : real_inputs(node)) {
-      if (written_.contains(input)) return false;
+      if (aliases_.is_written(input)) return false;
     }
     return true;
   }
@@ -256,7 +256,7 @@ class BlockFusion {
   }
 
   Block* block_;
-  analysis::WrittenValues& written_;
+  const graph::Aliases& aliases_;
   const RegionServicesPtr services_;  // of the regions that are made
 };
 
@@ -264,22 +264,22 @@ class BlockFusion {
 
 int fuse_regions(Block* block, const RegionServicesPtr& services) {
   separate_bias_gradients(block);
-  analysis::WrittenValues written(block);
-  const int count = BlockFusion(block, written, services).run();
+  const graph::Aliases aliases(block);
+  const int count = BlockFusion(block, aliases, services).run();
   restore_bias_gradients(block);
   return count;
 }
 
 std::unordered_map<const Node*, std::string_view> operators_left(Block* block) {
   std::unordered_map<const Node*, std::string_view> out;
-  analysis::WrittenValues written(block);
-  BlockFusion(block, written).add_left(out);
+  const graph::Aliases aliases(block);
+  BlockFusion(block, aliases).add_left(out);
   return out;
 }
 
 int fuse_regions(const torch::jit::Module& model, const RegionServicesPtr& services) {
   int count = 0;
-  for (const auto& graph : analysis::inline_forwards(model)) count += fuse_regions(graph->block(), services);
+  for (const auto& graph : graph::inline_running_forwards(model)) count += fuse_regions(graph->block(), services);
   return count;
 }
 

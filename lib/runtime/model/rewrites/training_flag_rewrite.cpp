@@ -1,4 +1,5 @@
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -22,14 +23,10 @@ c10::TypeKind hook_kind(const c10::ClassTypePtr& type) {
   return attribute ? attribute->kind() : c10::TypeKind::AnyType;
 }
 
-bool calls_functional(const Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
-    if (node->kind() == c10::prim::CallFunction) {
-      const auto type = node->input(0)->type()->cast<c10::FunctionType>();
-      if (type && type->function()->qualname().prefix() == "__torch__.torch.nn.functional") return true;
-    }
-    return std::any_of(node->blocks().begin(), node->blocks().end(), calls_functional);
-  });
+bool calls_functional(const Node* node) {
+  if (node->kind() != c10::prim::CallFunction) return false;
+  const auto type = node->input(0)->type()->cast<c10::FunctionType>();
+  return type && type->function()->qualname().prefix() == "__torch__.torch.nn.functional";
 }
 
 // A traced module has an attribute whose type torch.jit.trace leaves general and torch.jit.script makes exact, except
@@ -49,7 +46,7 @@ bool is_certainly_traced(const torch::jit::Module& module) {
   return std::none_of(type->methods().begin(), type->methods().end(), [](torch::jit::Function* method) {
     if (!method->isGraphFunction()) return false;
     method->ensure_defined();
-    return calls_functional(torch::jit::toGraphFunction(*method).graph()->block());
+    return graph::any_node(torch::jit::toGraphFunction(*method).graph()->block(), calls_functional);
   });
 }
 
@@ -86,8 +83,7 @@ class ModeRewriter {
       : module_(module), path_(path), graph_(graph), out_(out) {}
 
   void visit(Block* block) {
-    for (Node* node : block->nodes()) {
-      for (Block* inner : node->blocks()) visit(inner);
+    graph::for_each_node(block, [&](Node* node) {
       if (auto mode = mode_argument(node)) {
         bind_flag(node, *mode);
       } else if (auto probability = argument_named(node, "dropout_p")) {
@@ -95,7 +91,7 @@ class ModeRewriter {
       } else if (samples_mask(node) && is_certainly_traced(module_)) {
         note(out_.unconditional_masks);
       }
-    }
+    });
   }
 
  private:

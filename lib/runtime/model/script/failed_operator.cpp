@@ -15,6 +15,7 @@
 #include "base/format.hpp"
 #include "runtime/model/dtypes/dtype_operators.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/model/units/unit_forwards.hpp"
 
@@ -71,12 +72,9 @@ bool may_fail(const Node* node) {
 // The last one: nodes that passes inserted stand before the one that they belong to.
 Node* node_at(Block* block, const Frame& frame) {
   Node* found = nullptr;
-  for (Node* node : block->nodes()) {
+  graph::for_each_node(block, [&](Node* node) {
     if (may_fail(node) && stands_at(node, frame)) found = node;
-    for (Block* inner : node->blocks()) {
-      if (Node* deeper = node_at(inner, frame)) found = deeper;
-    }
-  }
+  });
   return found;
 }
 

@@ -5,16 +5,16 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/analysis/dropped_max_norm.hpp"
-#include "runtime/model/analysis/mutation_analysis.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/model/graph/forward_effects.hpp"
 #include "runtime/model/initial_values.hpp"
 #include "runtime/model/script/module_notes.hpp"
 
 namespace dslaunch::runtime::model::script {
 namespace {
 
-std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch,
-                                              const analysis::ForwardEffects& effects, const std::string& path) {
+std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch, const graph::ForwardEffects& effects,
+                                              const std::string& path) {
   std::set<std::string> out;
   for (const auto& held : file::find_parameters(scratch)) {
     const bool is_written =
@@ -39,8 +39,9 @@ ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string
   ModelAnalysis out;
   add_note(out.notes, analysis::find_dropped_max_norm(scratch),  // first: the other scans inline calls
            "scripting drops max_norm of embeddings, so their rows are not renormalised: {}");
-  out.index_use = analysis::scan_index_use(scratch);
-  const auto effects = analysis::scan_forward_effects(scratch);
+  const auto flat = graph::flatten_resolved(scratch);
+  out.index_use = analysis::scan_index_use(flat);
+  const auto effects = graph::scan_forward_effects(flat);
   out.mutable_parameters = find_mutable_parameters(scratch, effects, path);
   out.host_state = analysis::find_host_state(scratch, effects);
   if (!out.host_state.changed.empty()) {

@@ -205,8 +205,8 @@ class ProbeGraph {
     std::vector<Value*> results;
     for (Value* output : flat_.graph->outputs()) results.push_back(copies_.at(output));
     graph_->registerOutput(graph_->insertNode(graph_->createTuple(results))->output());
-    analysis::ObjectOfValue objects{{graph_->inputs()[0], flat_.module._ivalue()}};
-    inline_all(*graph_, objects);
+    graph::ObjectOfValue objects{{graph_->inputs()[0], flat_.module._ivalue()}};
+    graph::inline_calls(*graph_, objects);
     return graph_;
   }
 

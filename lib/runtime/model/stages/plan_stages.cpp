@@ -11,9 +11,10 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/graph/aliases.hpp"
+#include "runtime/model/graph/memory_types.hpp"
 #include "runtime/model/stages/layer_costs.hpp"
 #include "runtime/model/stages/layer_probe.hpp"
-#include "runtime/model/stages/memory_sets.hpp"
 #include "runtime/model/stages/partition.hpp"
 #include "runtime/model/stages/size_inference.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
@@ -35,9 +36,10 @@ std::string at_most(size_t num_stages) {
 
 FlatForward flatten_with_sizes(const ModelToCut& model) {
   constexpr int kMaxRounds = 8;  // what is computed from an inferred size may give further ones
-  auto flat = flatten_forward(model.module, model.units);
+  auto flat = find_layers(model.module, model.units);
   for (int round = 0; round < kMaxRounds; ++round) {
-    const MemorySets memory(flat);
+    const graph::Aliases memory(flat);
+    require_followed(memory.obstacle());
     if (!infer_sizes(flat, ValueKinds(flat, memory))) break;
   }
   return flat;
@@ -308,7 +310,7 @@ class Planner {
     PlannedStage stage{first, end - first, {}, {needs.inputs.begin(), needs.inputs.end()}, {}};
     std::vector<CarriedInfo> numbers;
     for (const Value* value : needs.carried_in) {
-      const auto leaves = leaves_of(value->type());
+      const auto leaves = graph::leaves_of(value->type());
       for (const auto& leaf : leaves) {
         CarriedInfo info{splitter_.describe(value), is_number(leaf)};
         info.depends_on_data = info.is_number && kinds_.depends_on_data(value);
@@ -342,7 +344,7 @@ class Planner {
   const ModelToCut& model_;
   const StageOptions& options_;
   FlatForward flat_;
-  const MemorySets memory_;
+  const graph::Aliases memory_;
   const ValueKinds kinds_;
   const StageSplitter splitter_;
   std::vector<Gap> gaps_;                            // gaps_[i]: between layers i and i + 1

@@ -135,7 +135,7 @@ class SizeInference {
   struct Frame {
     const Frame* outer;
     Node* call;
-    const FlatBody& body;
+    const graph::FlatGraph& body;
   };
   static constexpr int kMaxDepth = 64;  // of operators between a value and its origin
 
@@ -154,7 +154,7 @@ class SizeInference {
     if (kind == "aten::embedding") return shape_of_two(kEmbedding, node, 0, 1, frame, depth);
     if (kind == "aten::linear" || kind == "dslaunch::linear") return shape_of_two(kLinear, node, 0, 1, frame, depth);
     if (const auto unit = flat_.unit_calls.find(node); unit != flat_.unit_calls.end() && frame == nullptr) {
-      const FlatBody body = flatten_body(unit->second);
+      const auto body = graph::flatten_forward(torch::jit::Module(unit->second));
       const Frame inner{frame, node, body};
       return shape_of(body.graph->outputs()[value->offset()], &inner, depth + 1);
     }

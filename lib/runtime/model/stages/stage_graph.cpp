@@ -1,4 +1,5 @@
 #include "runtime/model/stages/stage_graph.hpp"
+#include "runtime/model/graph/memory_types.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 
@@ -53,7 +54,7 @@ class StageGraph {
 
   void add_carried(Value* value) {
     std::vector<Value*> leaves;
-    for (const auto& type : leaves_of(value->type())) {
+    for (const auto& type : graph::leaves_of(value->type())) {
       Value* leaf =
           graph_->addInput()->setType(type->kind() == c10::TypeKind::TensorType ? c10::TensorType::get() : type);
       num_carried_ += 1;
@@ -134,7 +135,7 @@ void replace_graph(Graph& graph, Graph& by) {
 std::vector<CarriedKind> kinds_of(const std::vector<Value*>& carried) {
   std::vector<CarriedKind> out;
   for (const Value* value : carried) {
-    for (const auto& leaf : leaves_of(value->type())) out.push_back(kind_of(leaf));
+    for (const auto& leaf : graph::leaves_of(value->type())) out.push_back(kind_of(leaf));
   }
   return out;
 }

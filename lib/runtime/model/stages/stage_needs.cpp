@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "runtime/model/graph/memory_types.hpp"
 
 namespace dslaunch::runtime::model::stages {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using torch::jit::Value;
 
 bool can_be_carried(const c10::TypePtr& type) {
-  const auto leaves = leaves_of(type);
+  const auto leaves = graph::leaves_of(type);
   return std::all_of(leaves.begin(), leaves.end(),
                      [](const auto& leaf) { return leaf->kind() == c10::TypeKind::TensorType || is_number(leaf); });
 }
@@ -33,7 +34,7 @@ class NeedSearch {
  public:
   using Writers = std::map<int, std::vector<size_t>>;
 
-  NeedSearch(const FlatForward& flat, const MemorySets& memory, const ValueKinds& kinds, const Writers& writers,
+  NeedSearch(const FlatForward& flat, const graph::Aliases& memory, const ValueKinds& kinds, const Writers& writers,
              const StageRange& range)
       : flat_(flat), memory_(memory), kinds_(kinds), writers_(writers), range_(range) {}
 
@@ -107,7 +108,7 @@ class NeedSearch {
   }
 
   const FlatForward& flat_;
-  const MemorySets& memory_;
+  const graph::Aliases& memory_;
   const ValueKinds& kinds_;
   const Writers& writers_;
   const StageRange& range_;
@@ -118,7 +119,7 @@ class NeedSearch {
 
 }  // namespace
 
-StageSplitter::StageSplitter(const FlatForward& flat, const MemorySets& memory, const ValueKinds& kinds)
+StageSplitter::StageSplitter(const FlatForward& flat, const graph::Aliases& memory, const ValueKinds& kinds)
     : flat_(flat), memory_(memory), kinds_(kinds) {
   for (int set : memory.written()) {
     for (size_t writer : memory.set(set).writes) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/stages/flat_forward.hpp"
-#include "runtime/model/stages/memory_sets.hpp"
 #include "runtime/model/stages/value_kinds.hpp"
 
 namespace dslaunch::runtime::model::stages {
@@ -30,7 +30,7 @@ struct StageNeeds {
 
 class StageSplitter {
  public:
-  StageSplitter(const FlatForward& flat, const MemorySets& memory, const ValueKinds& kinds);
+  StageSplitter(const FlatForward& flat, const graph::Aliases& memory, const ValueKinds& kinds);
 
   // An error: why nothing can be cut at `range.begin`, as a clause ("it would carry a List[Tensor] (...)").
   Result<StageNeeds> needs_of(const StageRange& range) const;
@@ -39,7 +39,7 @@ class StageSplitter {
 
  private:
   const FlatForward& flat_;
-  const MemorySets& memory_;
+  const graph::Aliases& memory_;
   const ValueKinds& kinds_;
   // Nodes that change memory which every stage computes for itself, by set.
   std::map<int, std::vector<size_t>> replicable_writers_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/stages/value_kinds.hpp"
 
 namespace dslaunch::runtime::model::stages {
@@ -22,7 +23,13 @@ size_t position_of(const FlatForward& flat, const Node* node) {
 }  // namespace
 
 SlotsRead::SlotsRead(const FlatForward& flat, const std::vector<size_t>& nodes) : nodes_(nodes.begin(), nodes.end()) {
-  for (size_t position : nodes) visit(flat, flat.nodes.at(position));
+  for (size_t position : nodes) {
+    const Node* node = flat.nodes.at(position);
+    note(flat, node);
+    for (const auto* block : node->blocks()) {
+      graph::for_each_node(block, [&](const Node* inner) { note(flat, inner); });
+    }
+  }
 }
 
 // Whether one of the nodes takes more from the value than a size.
@@ -32,7 +39,7 @@ bool SlotsRead::reads(const FlatForward& flat, const torch::jit::Value* value) c
   });
 }
 
-void SlotsRead::visit(const FlatForward& flat, const Node* node) {
+void SlotsRead::note(const FlatForward& flat, const Node* node) {
   if (const auto unit = flat.unit_calls.find(node); unit != flat.unit_calls.end()) {
     for (const auto& inner : torch::jit::Module(unit->second).modules()) objects_.insert(inner._ivalue().get());
   }
@@ -42,9 +49,6 @@ void SlotsRead::visit(const FlatForward& flat, const Node* node) {
       const auto& object = owner->second;
       slots_.emplace(object.get(), object->type()->getAttributeSlot(node->s(c10::attr::name)));
     }
-  }
-  for (const auto* block : node->blocks()) {
-    for (const Node* inner : block->nodes()) visit(flat, inner);
   }
 }
 

@@ -19,7 +19,7 @@ class SlotsRead {
   bool contains(const std::vector<ParameterLocation>& locations) const;
 
  private:
-  void visit(const FlatForward& flat, const torch::jit::Node* node);
+  void note(const FlatForward& flat, const torch::jit::Node* node);
 
   bool reads(const FlatForward& flat, const torch::jit::Value* value) const;
 

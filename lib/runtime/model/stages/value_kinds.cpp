@@ -1,4 +1,5 @@
 #include "runtime/model/stages/value_kinds.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -11,11 +12,16 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
 
-void collect_inner(const Block* block, std::unordered_set<const Value*>& inner) {
-  for (const Value* input : block->inputs()) inner.insert(input);
-  for (const Node* node : block->nodes()) {
-    for (const Value* output : node->outputs()) inner.insert(output);
-    for (const Block* deeper : node->blocks()) collect_inner(deeper, inner);
+// What branches and loops compute inside.
+void collect_inner(const Node* node, std::unordered_set<const Value*>& inner) {
+  for (const Block* block : node->blocks()) {
+    inner.insert(block->inputs().begin(), block->inputs().end());
+    graph::for_each_node(block, [&](const Node* deeper) {
+      inner.insert(deeper->outputs().begin(), deeper->outputs().end());
+      for (const Block* of_deeper : deeper->blocks()) {
+        inner.insert(of_deeper->inputs().begin(), of_deeper->inputs().end());
+      }
+    });
   }
 }
 
@@ -42,16 +48,6 @@ bool only_reports(const Node* node) {
   static const std::unordered_set<std::string_view> kReports{"prim::RaiseException", "aten::warn", "prim::Print",
                                                              "prim::RaiseExceptionWithMessage"};
   return kReports.count(node->kind().toQualString()) > 0;
-}
-
-bool any_node(const Node* node, bool (*matches)(const Node*)) {
-  if (matches(node)) return true;
-  for (const Block* block : node->blocks()) {
-    for (const Node* inner : block->nodes()) {
-      if (any_node(inner, matches)) return true;
-    }
-  }
-  return false;
 }
 
 // Random numbers, the clock, objects, and operators whose effects are not declared.
@@ -90,7 +86,7 @@ bool reads_size(const Node* node) {
   return kSizes.count(node->kind().toQualString()) > 0;
 }
 
-ValueKinds::ValueKinds(const FlatForward& flat, const MemorySets& memory)
+ValueKinds::ValueKinds(const FlatForward& flat, const graph::Aliases& memory)
     : flat_(flat),
       memory_(memory),
       nodes_(flat.nodes.size(), ValueKind::kReplicable),
@@ -108,14 +104,14 @@ ValueKinds::ValueKinds(const FlatForward& flat, const MemorySets& memory)
   }
   collect_ranges();
   for (size_t i = 0; i < flat.nodes.size(); ++i) {
-    effects_[i] = nodes_[i] == ValueKind::kCarried || any_node(flat.nodes[i], only_reports);
+    effects_[i] = nodes_[i] == ValueKind::kCarried || graph::any_node(flat.nodes[i], only_reports);
   }
 }
 
 void ValueKinds::collect_reads() {
   for (size_t i = 0; i < flat_.nodes.size(); ++i) {
     std::unordered_set<const Value*> inner;
-    for (const Block* block : flat_.nodes[i]->blocks()) collect_inner(block, inner);
+    collect_inner(flat_.nodes[i], inner);
     collect_reads_of(flat_.nodes[i], inner, reads_[i]);
   }
 }
@@ -163,13 +159,13 @@ ValueKind ValueKinds::kind_of_node(size_t position) const {
   const Node* node = flat_.nodes[position];
   if (node->kind() == c10::prim::Constant) return ValueKind::kReplicable;
   if (node->kind() == c10::prim::GetAttr) return kind_of_attribute(node);
-  if (any_node(node, runs_once)) return ValueKind::kCarried;
+  if (graph::any_node(node, runs_once)) return ValueKind::kCarried;
   for (int set : writes_[position]) {
     if (carried_sets_.count(set) || memory_.set(set).is_attribute) return ValueKind::kCarried;
   }
   for (const Value* output : node->outputs()) {
     for (int set : memory_.sets_of(output)) {
-      if (set != MemorySets::kNone && carried_sets_.count(set)) return ValueKind::kCarried;
+      if (set != graph::Aliases::kNone && carried_sets_.count(set)) return ValueKind::kCarried;
     }
   }
   ValueKind kind = ValueKind::kReplicable;
@@ -225,7 +221,7 @@ bool ValueKinds::is_structure(size_t position) const {
   }
   if (kind == c10::prim::TupleConstruct) return true;
   for (int set : memory_.sets_of(node->output())) {
-    if (set != MemorySets::kNone && !memory_.set(set).writes.empty()) return false;
+    if (set != graph::Aliases::kNone && !memory_.set(set).writes.empty()) return false;
   }
   return true;
 }

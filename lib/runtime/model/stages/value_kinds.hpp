@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/stages/flat_forward.hpp"
-#include "runtime/model/stages/memory_sets.hpp"
 
 namespace dslaunch::runtime::model::stages {
 
@@ -27,7 +27,7 @@ bool reads_size(const torch::jit::Node* node);
 
 class ValueKinds {
  public:
-  ValueKinds(const FlatForward& flat, const MemorySets& memory);
+  ValueKinds(const FlatForward& flat, const graph::Aliases& memory);
 
   ValueKind of(const torch::jit::Value* value) const;
   // Of a node: the strongest of its outputs; kCarried for one that is to run once, where it stands.
@@ -54,7 +54,7 @@ class ValueKinds {
   ValueKind kind_of_attribute(const torch::jit::Node* node) const;
 
   const FlatForward& flat_;
-  const MemorySets& memory_;
+  const graph::Aliases& memory_;
   std::vector<ValueKind> nodes_;
   std::vector<bool> effects_;
   std::vector<std::vector<torch::jit::Value*>> reads_;

@@ -72,7 +72,7 @@ def forward(self, x):
     return x
 )");
   CHECK(check_capturable(model).ok());
-  const HostState state = find_host_state(model, scan_forward_effects(model));
+  const HostState state = find_host_state(model, graph::scan_forward_effects(graph::flatten_resolved(model)));
   CHECK(state.is_analyzable);
   CHECK(state.changed == std::vector<std::string>{"inner.seen"});
   CHECK(check_capturable(model, state).error() == "the model changes attributes that are not tensors: inner.seen");
@@ -80,7 +80,7 @@ def forward(self, x):
 
 TEST_CASE("tensors that forward changes in place are no state on the host", "[runtime][recording]") {
   const Module model = model_of("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n");
-  const HostState state = find_host_state(model, scan_forward_effects(model));
+  const HostState state = find_host_state(model, graph::scan_forward_effects(graph::flatten_resolved(model)));
   CHECK(state.changed.empty());
   CHECK(check_capturable(model, state).ok());
 }

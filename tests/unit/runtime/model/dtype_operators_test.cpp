@@ -7,9 +7,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/analysis/inlined_graph.hpp"
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
 #include "runtime/model/dtypes/dtype_values.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -29,7 +29,7 @@ struct Flat {
     module.register_buffer("table", at::ones({4}));
     module.register_buffer("ids", at::arange(4));
     module.define("def forward(self, x, i):\n" + body);
-    graph = analysis::inlined_forward(module);
+    graph = graph::flatten_resolved(module).graph;
   }
   const Node* last() const { return graph->outputs().at(0)->node(); }
   // The value that Python calls so.

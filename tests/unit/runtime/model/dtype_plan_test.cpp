@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/analysis/inlined_graph.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::analysis;
 using namespace dslaunch::runtime::model::dtypes;
 using torch::jit::Module;
 
@@ -56,7 +55,7 @@ Planned planned(const std::string& body) {
   module.register_parameter("v", at::ones({4}), false);
   module.register_buffer("table", at::ones({4}));
   module.define("def forward(self, x, ids):\n" + body);
-  auto graph = inlined_forward(module);
+  auto graph = graph::flatten_resolved(module).graph;
   auto plan = plan_dtypes(*graph, module);
   return {std::move(graph), std::move(plan)};
 }

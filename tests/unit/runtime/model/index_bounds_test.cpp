@@ -24,7 +24,7 @@ IndexUse use_of(const std::string& body) {
   net.register_attribute("column", c10::IntType::get(), 2);
   net.register_module("inner", inner);
   net.define("def forward(self, ids, labels):\n" + body);
-  return scan_index_use(net);
+  return scan_index_use(runtime::model::graph::flatten_resolved(net));
 }
 
 std::optional<int64_t> classes_of(const std::string& body, const std::string& output = "") {

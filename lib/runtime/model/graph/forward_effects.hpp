@@ -1,14 +1,12 @@
-// Static analysis of the side effects of a module's forward: changes of its arguments, its own state (buffers,
-// counters) and its parameters. Conservative: a value that may alias an argument is assumed to alias it.
+// The side effects of a module's forward: changes of its arguments, its own state (buffers, counters) and its
+// parameters. Conservative: a value that may alias an argument is assumed to alias it.
 #pragma once
-#include <torch/csrc/jit/api/module.h>
-
 #include <set>
-#include <utility>
 
+#include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/state/parameter_location.hpp"
 
-namespace dslaunch::runtime::model::analysis {
+namespace dslaunch::runtime::model::graph {
 
 struct ForwardEffects {
   bool is_analyzable = true;     // false: it calls code that the analysis cannot follow (an interface, another thread)
@@ -19,7 +17,7 @@ struct ForwardEffects {
   std::set<SlotKey> written;
 };
 
-// Inlines the calls below `module`'s forward, which caches graphs: pass a separately loaded copy that never runs.
-ForwardEffects scan_forward_effects(const torch::jit::Module& module);
+// `flat`: of flatten_resolved().
+ForwardEffects scan_forward_effects(const FlatGraph& flat);
 
-}  // namespace dslaunch::runtime::model::analysis
+}  // namespace dslaunch::runtime::model::graph

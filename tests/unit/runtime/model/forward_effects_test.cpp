@@ -1,5 +1,5 @@
 // What a forward changes besides making its results, read off its graph.
-#include "runtime/model/analysis/mutation_analysis.hpp"
+#include "runtime/model/graph/forward_effects.hpp"
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::analysis;
+using namespace dslaunch::runtime::model::graph;
 using torch::jit::Module;
 
 namespace {
@@ -26,7 +26,7 @@ Module module_of(const std::string& forward) {
 }
 
 ForwardEffects effects_of(const std::string& forward) {
-  return scan_forward_effects(module_of(forward));
+  return scan_forward_effects(flatten_resolved(module_of(forward)));
 }
 
 size_t slot(const char* name) {
@@ -42,7 +42,7 @@ std::vector<size_t> written(const ForwardEffects& effects) {
 
 }  // namespace
 
-TEST_CASE("a forward that only computes changes nothing", "[runtime][mutation_analysis]") {
+TEST_CASE("a forward that only computes changes nothing", "[runtime][forward_effects]") {
   const auto effects = effects_of("def forward(self, x):\n    y = x * 2\n    return torch.relu_(y) + self.mean\n");
   CHECK(effects.is_analyzable);
   CHECK_FALSE(effects.changes_tensors);
@@ -51,7 +51,7 @@ TEST_CASE("a forward that only computes changes nothing", "[runtime][mutation_an
 }
 
 TEST_CASE("an operator in place on an argument is seen through views, branches and loops",
-          "[runtime][mutation_analysis]") {
+          "[runtime][forward_effects]") {
   CHECK(effects_of("def forward(self, x):\n    return torch.tanh_(x)\n").changes_tensors);
   CHECK(effects_of("def forward(self, x):\n    y = x.view(-1)[1:]\n    y.add_(1)\n    return x\n").changes_tensors);
   CHECK(effects_of(R"(
@@ -74,7 +74,7 @@ def forward(self, x):
             .changes_tensors);
 }
 
-TEST_CASE("what is reached through a list is the argument still", "[runtime][mutation_analysis]") {
+TEST_CASE("what is reached through a list is the argument still", "[runtime][forward_effects]") {
   const auto taken = effects_of("def forward(self, x: List[Tensor]):\n    x[0].add_(1)\n    return x[0]\n");
   CHECK(taken.changes_tensors);
   CHECK_FALSE(taken.changes_containers);
@@ -82,8 +82,7 @@ TEST_CASE("what is reached through a list is the argument still", "[runtime][mut
   CHECK(effects_of("def forward(self, x: List[Tensor], y):\n    x.append(y)\n    return y\n").changes_containers);
 }
 
-TEST_CASE("a container that a forward makes may grow without a change of what it holds",
-          "[runtime][mutation_analysis]") {
+TEST_CASE("a container that a forward makes may grow without a change of what it holds", "[runtime][forward_effects]") {
   CHECK(effects_of(R"(
 def forward(self, x):
     seen = [self.mean]
@@ -98,7 +97,7 @@ def forward(self, x):
   CHECK(filled.changes_containers);
 }
 
-TEST_CASE("state is written through the pieces that it is split into", "[runtime][mutation_analysis]") {
+TEST_CASE("state is written through the pieces that it is split into", "[runtime][forward_effects]") {
   for (const char* pieces : {"self.mean.chunk(2)", "self.mean.unbind(0)", "torch.split(self.mean, 1)"}) {
     const std::string forward =
         std::string("def forward(self, x):\n    for part in ") + pieces + ":\n        part.add_(1)\n    return x\n";
@@ -107,7 +106,7 @@ TEST_CASE("state is written through the pieces that it is split into", "[runtime
   CHECK(effects_of("def forward(self, x):\n    a, b = x.chunk(2)\n    a.add_(1)\n    return x\n").changes_tensors);
 }
 
-TEST_CASE("state that a forward writes is listed, running statistics too", "[runtime][mutation_analysis]") {
+TEST_CASE("state that a forward writes is listed, running statistics too", "[runtime][forward_effects]") {
   CHECK(written(effects_of("def forward(self, x):\n    self.mean.add_(1)\n    return x\n")) ==
         std::vector<size_t>{slot("mean")});
   CHECK(written(effects_of("def forward(self, x):\n    self.count = self.count + 1\n    return x\n")) ==
@@ -117,7 +116,7 @@ TEST_CASE("state that a forward writes is listed, running statistics too", "[run
             "False)\n")) == std::vector<size_t>{slot("mean")});
 }
 
-TEST_CASE("code that the analysis cannot follow makes it say so", "[runtime][mutation_analysis]") {
+TEST_CASE("code that the analysis cannot follow makes it say so", "[runtime][forward_effects]") {
   const std::string interface = R"(
 class Layer(ModuleInterface):
   def forward(self: __torch__.Layer, x: Tensor) -> Tensor:
@@ -139,24 +138,24 @@ class Net(Module):
       chosen = self.two
     return (chosen).forward(x, )
 )";
-  CHECK_FALSE(
-      scan_forward_effects(test::ImportedClasses::make_net(interface, {{"one", std::string("__torch__.Block")},
-                                                                       {"two", std::string("__torch__.Block")}}))
-          .is_analyzable);
+  CHECK_FALSE(scan_forward_effects(
+                  flatten_resolved(test::ImportedClasses::make_net(
+                      interface, {{"one", std::string("__torch__.Block")}, {"two", std::string("__torch__.Block")}})))
+                  .is_analyzable);
   Module forked("M");
   forked.define("def twice(self, x):\n    return x * 2\n");
   forked.define("def forward(self, x):\n    return self.twice(x)\n");
   test::fork_first_call(*forked.get_method("forward").graph());
-  CHECK_FALSE(scan_forward_effects(forked).is_analyzable);
+  CHECK_FALSE(scan_forward_effects(flatten_resolved(forked)).is_analyzable);
 }
 
-TEST_CASE("a forward that computes gradients itself is seen", "[runtime][mutation_analysis]") {
+TEST_CASE("a forward that computes gradients itself is seen", "[runtime][forward_effects]") {
   CHECK(effects_of("def forward(self, x):\n    return torch.grad([x.sum()], [x])[0]\n").calls_autograd);
   CHECK(effects_of("def forward(self, x):\n    y = x.sum()\n    y.backward()\n    return x\n").calls_autograd);
   CHECK_FALSE(effects_of("def forward(self, x):\n    return x.sum()\n").calls_autograd);
 }
 
-TEST_CASE("what an object that forward makes holds is what was put into it", "[runtime][mutation_analysis]") {
+TEST_CASE("what an object that forward makes holds is what was put into it", "[runtime][forward_effects]") {
   const auto effects = [](const std::string& body) {
     const std::string source = R"(
 class Pair:
@@ -171,7 +170,7 @@ class Net(Module):
   def forward(self: __torch__.Net, x: Tensor) -> Tensor:
     pair = __torch__.Pair.__new__(__torch__.Pair)
 )" + body;
-    return scan_forward_effects(test::ImportedClasses::make_net(source, {{"mean", at::zeros({2})}}));
+    return scan_forward_effects(flatten_resolved(test::ImportedClasses::make_net(source, {{"mean", at::zeros({2})}})));
   };
   const auto of_argument = effects("    _0 = (pair).__init__(x, )\n    return torch.add_(pair.x, 1)\n");
   CHECK(of_argument.is_analyzable);
@@ -183,14 +182,14 @@ class Net(Module):
   CHECK(effects("    _0 = (pair).__init__(torch.mul(x, 2), )\n    return torch.add_(pair.x, 1)\n").written.empty());
 }
 
-TEST_CASE("state in a submodule that two names share is written by either", "[runtime][mutation_analysis]") {
+TEST_CASE("state in a submodule that two names share is written by either", "[runtime][forward_effects]") {
   Module inner("Inner");
   inner.register_buffer("steps", at::zeros({1}));
   inner.define("def forward(self, x):\n    self.steps.add_(1)\n    return x * self.steps\n");
   Module outer("Outer");
   outer.register_module("a", inner);
   outer.define("def forward(self, x):\n    return self.a.forward(x)\n");
-  const auto effects = scan_forward_effects(outer);
+  const auto effects = scan_forward_effects(flatten_resolved(outer));
   REQUIRE(effects.written.size() == 1);
   CHECK(effects.written.begin()->first == inner._ivalue().get());
 }
