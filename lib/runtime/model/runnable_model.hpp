@@ -51,6 +51,7 @@ class RunnableModel {
   // Provides parameters and takes gradients; must outlive all calls.
   virtual void set_unit_parameters(UnitParameters* parameters) = 0;
   // From now on blocks are recomputed in backward instead of saving activations; returns one line that names them.
+  // Before set_device().
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
   // With RecomputationOptions::profile: the times since the last call of this function, as one line; else empty.
   virtual std::string take_recomputation_profile() = 0;

@@ -175,14 +175,20 @@ class GraphEditor {
   int num_following_ = 0;
 };
 
-DtypeRewrite follow_from_fp32(const torch::jit::Module& model, const torch::jit::Module& scratch,
-                              at::ScalarType dtype) {
-  int64_t number = 0;
-  for (Node* node : all_nodes(scratch)) node->i_(kNumber, number++);
-  const auto flat = graph::flatten_resolved(scratch).graph;
+// A flat copy whose nodes have the numbers of those that they are copies of.
+std::shared_ptr<torch::jit::Graph> numbered_copy(const torch::jit::Module& model, const std::vector<Node*>& nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) nodes[i]->i_(kNumber, static_cast<int64_t>(i));
+  auto flat = graph::flatten_resolved(model).graph;
+  for (Node* node : nodes) node->removeAttribute(kNumber);
+  return flat;
+}
+
+DtypeRewrite follow_from_fp32(const torch::jit::Module& model, at::ScalarType dtype) {
+  const auto nodes = all_nodes(model);
+  const auto flat = numbered_copy(model, nodes);
   if (graph::any_node(flat->block(), is_call)) return {};
-  const DtypePlan plan = plan_dtypes(*flat, scratch);
-  GraphEditor editor(all_nodes(model), *flat, dtype);
+  const DtypePlan plan = plan_dtypes(*flat, model);
+  GraphEditor editor(nodes, *flat, dtype);
   editor.apply(plan);
   DtypeRewrite out{plan.fp32_buffers, {}};
   if (editor.num_following() + editor.num_cast_inputs() > 0) {
@@ -214,11 +220,11 @@ DtypeRewrite follow_from_half(const torch::jit::Module& model, at::ScalarType fr
 
 }  // namespace
 
-DtypeRewrite follow_dtype(const torch::jit::Module& model, const torch::jit::Module& scratch, at::ScalarType dtype) {
+DtypeRewrite follow_dtype(const torch::jit::Module& model, at::ScalarType dtype) {
   if (!is_half(dtype) || !rewrites::is_trace(model)) return {};
   const auto from = export_dtype(model);
   if (!from || *from == dtype) return {};
-  if (*from == at::kFloat) return follow_from_fp32(model, scratch, dtype);
+  if (*from == at::kFloat) return follow_from_fp32(model, dtype);
   return is_half(*from) ? follow_from_half(model, *from, dtype) : DtypeRewrite{};
 }
 

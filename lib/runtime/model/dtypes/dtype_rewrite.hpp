@@ -15,9 +15,8 @@ struct DtypeRewrite {
   std::vector<std::string> notes;      // for the user
 };
 
-// Changes the graphs of `model`. `scratch`: the same file loaded again; it never runs, and its graphs are changed.
-// Call before anything else changes the graphs of either. `dtype`: in which the run computes; nothing happens unless
-// that is a half-precision type and the model was exported in another.
-DtypeRewrite follow_dtype(const torch::jit::Module& model, const torch::jit::Module& scratch, at::ScalarType dtype);
+// Changes the graphs of `model`, before anything else changes them. `dtype`: in which the run computes; nothing happens
+// unless that is a half-precision type and the model was exported in another.
+DtypeRewrite follow_dtype(const torch::jit::Module& model, at::ScalarType dtype);
 
 }  // namespace dslaunch::runtime::model::dtypes

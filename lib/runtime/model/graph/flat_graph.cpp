@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/units/unit_forwards.hpp"
@@ -21,6 +22,17 @@ using torch::jit::Module;
 using torch::jit::Node;
 
 constexpr int kMaxDepth = 64;  // of calls
+
+// The code of a method; of an intercepted unit's forward as it was. Null: it is not TorchScript.
+torch::jit::GraphFunction* code_of(const c10::ClassType& type, const std::string& name) {
+  if (name == "forward") {
+    if (const auto unit = units::unit_forward(type)) return &unit->original;
+  }
+  auto* method = type.findMethod(name);
+  if (method == nullptr || !method->isGraphFunction()) return nullptr;
+  method->ensure_defined();
+  return &torch::jit::toGraphFunction(*method);
+}
 
 // Inlines from the outside to the inside, so that each node is copied once. Called functions keep their graphs.
 class Inliner {
@@ -80,28 +92,27 @@ class Inliner {
       if (object) flat_.unit_calls.emplace(node, object);
       return note(node, add_call({scope.call, object, scope.around, node}));
     }
-    auto* method = type == nullptr ? nullptr : type->findMethod(name);
-    if (method == nullptr || !method->isGraphFunction()) {
+    auto* code = type == nullptr ? nullptr : code_of(*type, name);
+    if (code == nullptr) {
       stop_at(fmt::format("it calls '{}', whose code is not TorchScript", name));
       return note(node, scope.call);
     }
-    inline_function(node, *method, object, scope);
+    inline_function(node, *code, object, scope);
   }
 
   void visit_function(Node* node, const Scope& scope) {
     auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
     if (!function->isGraphFunction() || scope.depth >= kMaxDepth) return note(node, scope.call);
+    function->ensure_defined();
     node->removeInput(0);
-    inline_function(node, *function, {}, scope);
+    inline_function(node, torch::jit::toGraphFunction(*function), {}, scope);
   }
 
-  void inline_function(Node* node, torch::jit::Function& function, const Object& object, const Scope& scope) {
+  void inline_function(Node* node, torch::jit::GraphFunction& callee, const Object& object, const Scope& scope) {
     if (scope.depth >= kMaxDepth) {
       stop_at(fmt::format("its calls are nested more than {} deep", kMaxDepth));
       return note(node, scope.call);
     }
-    function.ensure_defined();
-    auto& callee = torch::jit::toGraphFunction(function);
     Node* const before = node->prev();  // possibly the block's sentinel
     const Node* const after = node->next();
     torch::jit::inlineCallTo(node, &callee, callee.graph().get());
@@ -144,9 +155,9 @@ void bind_attribute(const Node* node, ObjectOfValue& objects) {
 }
 
 FlatGraph flatten_forward(const Module& module, const std::vector<UnitCandidate>& units) {
-  auto& method = module.get_method("forward").function();
-  method.ensure_defined();
-  FlatGraph out{.module = module, .graph = torch::jit::toGraphFunction(method).graph()->copy()};
+  auto* code = code_of(*module.type(), "forward");
+  DSL_CHECK(code != nullptr, "the module has a forward in TorchScript");
+  FlatGraph out{.module = module, .graph = code->graph()->copy()};
   out.objects[out.graph->inputs()[0]] = module._ivalue();
   std::unordered_set<const void*> kept;
   for (const auto& unit : units) kept.insert(unit.module._ivalue().get());

@@ -42,7 +42,7 @@ struct FlatGraph {
   std::string obstacle;
 };
 
-// Calls of the forwards of `units` stay.
+// Calls of the forwards of `units` stay. Of units that were intercepted, the forwards as they were.
 FlatGraph flatten_forward(const torch::jit::Module& module, const std::vector<UnitCandidate>& units = {});
 
 // For analyses of what runs: without units and calls, and without branches that depend on arguments which this model

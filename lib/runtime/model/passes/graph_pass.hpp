@@ -3,7 +3,6 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,21 +23,18 @@ namespace dslaunch::runtime::model::passes {
 struct PassContext {
   const torch::jit::Module& module;
   GraphPassOptions options = {};
-  std::function<torch::jit::Module()> load_copy = {};  // loads the file again; for kUnchangedGraphs
-  at::Device device = at::kCPU;                        // for kDevice
-  at::ScalarType smallest_dtype = at::kFloat;          // for kDevice: of the run's parameters
-  std::shared_ptr<constants::KnownMasks> masks = {};   // for kDevice: made by the first pass that needs them
+  at::Device device = at::kCPU;                       // for kDevice
+  at::ScalarType smallest_dtype = at::kFloat;         // for kDevice: of the run's parameters
+  std::shared_ptr<constants::KnownMasks> masks = {};  // for kDevice: made by the first pass that needs them
   // results
   std::set<std::string> fp32_buffers = {};  // names; they stay fp32 in a half-precision run
   std::vector<std::string> notes = {};      // for the user
 };
 
-// What a pass needs, which says when it runs. The first two come before units are intercepted: interception copies
-// their graphs.
+// What a pass needs, which says when it runs.
 enum class PassNeeds {
-  kUnchangedGraphs,  // the graphs as the file has them, also in a second loaded copy
-  kGraphs,           // the graphs of all functions, not inlined
-  kDevice,           // the device and the dtypes of the run
+  kGraphs,  // the graphs of all functions, not inlined; before units are intercepted, which copies their graphs
+  kDevice,  // the device and the dtypes of the run
 };
 
 enum class PassTarget { kModel, kModelAndLoss };  // kModelAndLoss: also the loss from a file

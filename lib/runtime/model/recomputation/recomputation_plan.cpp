@@ -12,22 +12,6 @@ namespace {
 
 using torch::jit::Module;
 
-// Two copies of one model, loaded from the same file and traversed in parallel.
-struct ModulePair {
-  std::unordered_map<ObjectKey, Module> scratch_of;                                 // by object of the model
-  std::unordered_map<ObjectKey, c10::intrusive_ptr<c10::ivalue::Object>> model_of;  // by object of the scratch copy
-};
-
-void match_objects(const Module& model, const Module& scratch, ModulePair& out) {
-  out.scratch_of.emplace(model._ivalue().get(), scratch);
-  out.model_of.emplace(scratch._ivalue().get(), model._ivalue());
-  auto other = scratch.named_children().begin();
-  for (const auto& child : model.named_children()) {
-    match_objects(child.value, (*other).value, out);
-    ++other;
-  }
-}
-
 Result<> check_recomputable(const graph::ForwardEffects& effects) {
   if (!effects.is_analyzable) return Failure{"it calls code that cannot be analyzed (an interface, another thread)"};
   if (effects.changes_containers) return Failure{"it changes a list or dict argument"};
@@ -38,27 +22,24 @@ Result<> check_recomputable(const graph::ForwardEffects& effects) {
 }  // namespace
 
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates, const Module& model,
-                                     const Module& scratch, std::optional<int64_t> number_checkpoints,
+                                     bool calls_autograd, std::optional<int64_t> number_checkpoints,
                                      int64_t units_per_segment) {
-  ModulePair pair;
-  match_objects(model, scratch, pair);
+  std::unordered_map<ObjectKey, graph::Object> modules;
+  for (const auto& module : model.modules()) modules.emplace(module._ivalue().get(), module._ivalue());
   RecomputationPlan plan;
   std::string obstacles;
-  // Backward then reaches a block twice: for those gradients, and for all gradients.
-  const bool model_calls_autograd = graph::scan_forward_effects(graph::flatten_resolved(scratch)).calls_autograd;
   for (const auto& candidate : candidates) {
-    const auto effects =
-        graph::scan_forward_effects(graph::flatten_resolved(pair.scratch_of.at(candidate.module._ivalue().get())));
+    const auto effects = graph::scan_forward_effects(graph::flatten_resolved(candidate.module));
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}, static_cast<int>(plan.units.size())};
     Result<> recomputable = check_recomputable(effects);
-    if (recomputable.ok() && model_calls_autograd)
-      recomputable = Failure{"the model computes gradients in its forward"};
+    // Backward then reaches a block twice: for those gradients, and for all gradients.
+    if (recomputable.ok() && calls_autograd) recomputable = Failure{"the model computes gradients in its forward"};
     for (const auto& [object, slot] : effects.written) {
-      auto counterpart = pair.model_of.find(object);
-      if (counterpart == pair.model_of.end()) {
+      const auto module = modules.find(object);
+      if (module == modules.end()) {
         recomputable = Failure{"it changes an object that is not a module"};
       } else {
-        unit.state.push_back({counterpart->second, slot});
+        unit.state.push_back({module->second, slot});
       }
     }
     if (recomputable.ok()) {

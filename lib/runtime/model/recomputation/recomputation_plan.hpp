@@ -1,5 +1,4 @@
-// Which units of a TorchScript model are recomputed, and which state the recomputation of each must restore. Pure, on a
-// separately loaded copy of the model that never runs.
+// Which units of a TorchScript model are recomputed, and which state the recomputation of each must restore. Pure.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -23,11 +22,12 @@ struct RecomputationPlan {
   std::string summary;                  // one line for the user
 };
 
-// `candidates`: in order of use. `scratch`: a second copy of the model, loaded from the file of `model`.
+// `candidates`: in order of use, intercepted or not; before passes that need the device fuse their operators.
+// `calls_autograd`: the whole model's forward computes gradients itself.
 // `number_checkpoints`: of segments, at least 1; their sizes differ by at most one unit. Empty: segments of
 // `units_per_segment` units, the last one with the rest.
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates,
-                                     const torch::jit::Module& model, const torch::jit::Module& scratch,
+                                     const torch::jit::Module& model, bool calls_autograd,
                                      std::optional<int64_t> number_checkpoints, int64_t units_per_segment);
 
 }  // namespace dslaunch::runtime::model::recomputation

@@ -36,7 +36,7 @@ void add_notes(PassContext& context, const std::vector<std::string>& notes) {
 void follow_compute_dtype(PassContext& context) {
   const auto dtype = context.options.compute_dtype;
   if (!is_half(dtype)) return;
-  auto rewrite = dtypes::follow_dtype(context.module, context.load_copy(), dtype);
+  auto rewrite = dtypes::follow_dtype(context.module, dtype);
   context.fp32_buffers = std::move(rewrite.fp32_buffers);
   add_notes(context, rewrite.notes);
 }
@@ -103,10 +103,11 @@ void offer_outputs(PassContext& context) {
 const std::vector<GraphPass>& graph_passes() {
   using config::Kernels;
   constexpr auto kModel = PassTarget::kModel, kModelAndLoss = PassTarget::kModelAndLoss;
-  constexpr auto kUnchanged = PassNeeds::kUnchangedGraphs, kGraphs = PassNeeds::kGraphs, kDevice = PassNeeds::kDevice;
+  constexpr auto kGraphs = PassNeeds::kGraphs, kDevice = PassNeeds::kDevice;
   const auto over = [](const char* name) { return graph::Pattern{.operators = {name}, .operands = {}}; };
   static const std::vector<GraphPass> passes{
-      {"compute_dtype", nullptr, kUnchanged, kModel, follow_compute_dtype},
+      // First: it needs the graphs as the file has them.
+      {"compute_dtype", nullptr, kGraphs, kModel, follow_compute_dtype},
       {"plain_forks", nullptr, kGraphs, kModel, [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
       {"size_arithmetic", &Kernels::size_arithmetic, kGraphs, kModelAndLoss,
        [](PassContext& run) { rewrites::rewrite_size_arithmetic(run.module); }},

@@ -25,12 +25,9 @@ namespace {
 
 using torch::jit::Module;
 
-passes::PassContext rewrite_graphs(const Module& module, const std::string& path, const GraphPassOptions& options) {
-  passes::PassContext context{
-      .module = module, .options = options, .load_copy = [&path] { return file::load_mapped_module(path); }};
-  for (const auto needs : {passes::PassNeeds::kUnchangedGraphs, passes::PassNeeds::kGraphs}) {
-    passes::run_passes(graph_passes(), needs, passes::PassTarget::kModel, context);
-  }
+passes::PassContext rewrite_graphs(const Module& module, const GraphPassOptions& options) {
+  passes::PassContext context{.module = module, .options = options};
+  passes::run_passes(graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   return context;
 }
 
@@ -72,8 +69,8 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
                             const GraphPassOptions& passes, const StageOptions* stages) {
   const auto module = file::load_mapped_module(path);
   require_forward(module, path);
-  auto rewrite = rewrite_graphs(module, path, passes);
-  auto analysis = analyze_model(file::load_mapped_module(path), path);
+  auto analysis = analyze_model(module, path);
+  auto rewrite = rewrite_graphs(module, passes);
   auto modes = find_training_modes(module);
   auto binding = bind_parameters(module, analysis.mutable_parameters);
   auto buffers = find_buffers(module);
@@ -111,6 +108,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
                            std::move(units),
                            std::move(modes.frozen_in_eval),
                            has_half_parameters(facts.table),
+                           analysis.calls_autograd,
                            passes,
                            stage ? std::move(stage->call) : stages::StageCall()};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
@@ -136,13 +134,13 @@ Result<LayerMeasurement> measure_script_layers(const std::string& path, const st
                                                at::Device device) {
   const auto module = file::load_mapped_module(path);
   require_forward(module, path);
-  rewrite_graphs(module, path, passes);
+  const auto analysis = analyze_model(module, path);
+  rewrite_graphs(module, passes);
   GraphPassOptions unfused = passes;  // the calls of layers must stay
   unfused.kernels.fused_regions = false;
   passes::PassContext context{
       .module = module, .options = unfused, .device = device, .smallest_dtype = passes.compute_dtype};
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
-  const auto analysis = analyze_model(file::load_mapped_module(path), path);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);
   return measure_layers({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, binding,
                         inputs, device);
@@ -152,8 +150,8 @@ StagePlan plan_script_stages(const std::string& path, const std::vector<std::str
                              const GraphPassOptions& passes, const StageOptions& options) {
   const auto module = file::load_mapped_module(path);
   require_forward(module, path);
-  rewrite_graphs(module, path, passes);
-  const auto analysis = analyze_model(file::load_mapped_module(path), path);
+  const auto analysis = analyze_model(module, path);
+  rewrite_graphs(module, passes);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);
   return plan_stages({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, options, binding);
 }

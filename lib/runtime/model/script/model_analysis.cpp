@@ -13,10 +13,10 @@
 namespace dslaunch::runtime::model::script {
 namespace {
 
-std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch, const graph::ForwardEffects& effects,
+std::set<std::string> find_mutable_parameters(const torch::jit::Module& model, const graph::ForwardEffects& effects,
                                               const std::string& path) {
   std::set<std::string> out;
-  for (const auto& held : file::find_parameters(scratch)) {
+  for (const auto& held : file::find_parameters(model)) {
     const bool is_written =
         std::any_of(held.locations.begin(), held.locations.end(), [&](const ParameterLocation& location) {
           return effects.written.count({location.object.get(), location.slot}) > 0;
@@ -35,15 +35,16 @@ std::set<std::string> find_mutable_parameters(const torch::jit::Module& scratch,
 
 }  // namespace
 
-ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string& path) {
+ModelAnalysis analyze_model(const torch::jit::Module& model, const std::string& path) {
   ModelAnalysis out;
-  add_note(out.notes, analysis::find_dropped_max_norm(scratch),  // first: the other scans inline calls
+  add_note(out.notes, analysis::find_dropped_max_norm(model),
            "scripting drops max_norm of embeddings, so their rows are not renormalised: {}");
-  const auto flat = graph::flatten_resolved(scratch);
+  const auto flat = graph::flatten_resolved(model);
   out.index_use = analysis::scan_index_use(flat);
   const auto effects = graph::scan_forward_effects(flat);
-  out.mutable_parameters = find_mutable_parameters(scratch, effects, path);
-  out.host_state = analysis::find_host_state(scratch, effects);
+  out.calls_autograd = effects.calls_autograd;
+  out.mutable_parameters = find_mutable_parameters(model, effects, path);
+  out.host_state = analysis::find_host_state(model, effects);
   if (!out.host_state.changed.empty()) {
     out.notes.push_back(
         fmt::format("forward changes attributes that are not tensors, so checkpoints do not store them and evaluations "

@@ -15,11 +15,12 @@ struct ModelAnalysis {
   analysis::IndexUse index_use;
   analysis::HostState host_state;            // that forward changes
   std::set<std::string> mutable_parameters;  // names of frozen parameters that forward itself writes to
+  bool calls_autograd = false;               // forward computes gradients itself
   std::vector<std::string> notes;            // for the user
 };
 
-// `scratch`: a loaded copy of the file at `path` that never runs: the analysis inlines calls, which would cache the
-// graphs that unit interception replaces. Throws UserError(65) when forward writes to a trained parameter.
-ModelAnalysis analyze_model(const torch::jit::Module& scratch, const std::string& path);
+// `model`: as the file at `path` has it, before a pass changes its graphs. Throws UserError(65) when forward writes to
+// a trained parameter.
+ModelAnalysis analyze_model(const torch::jit::Module& model, const std::string& path);
 
 }  // namespace dslaunch::runtime::model::script

@@ -6,7 +6,6 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
-#include "runtime/model/file/model_file.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/failed_operator.hpp"
@@ -27,6 +26,7 @@ ScriptModel::ScriptModel(Parts parts)
       frozen_in_eval_(std::move(parts.frozen_in_eval)),
       traced_state_(rewrites::find_traced_state(module_)),
       is_half_file_(parts.is_half_file),
+      calls_autograd_(parts.calls_autograd),
       pass_options_(parts.pass_options),
       stage_(std::move(parts.stage)),
       root_(std::move(parts.units.root)) {
@@ -38,14 +38,16 @@ ScriptModel::ScriptModel(Parts parts)
 
 std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarType dtype) {
   device_ = device;
+  has_device_ = true;
   passes::PassContext context{.module = module_, .options = pass_options_, .device = device, .smallest_dtype = dtype};
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   return std::move(context.notes);
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {
-  auto plan = recomputation::plan_recomputation(blocks_, module_, file::load_mapped_module(path_),
-                                                options.number_checkpoints, options.units_per_group);
+  DSL_CHECK(!has_device_, "set_recomputation comes before set_device");
+  auto plan = recomputation::plan_recomputation(blocks_, module_, calls_autograd_, options.number_checkpoints,
+                                                options.units_per_group);
   interception_.recompute(options, [&](int unit) -> std::optional<recomputation::RecomputedUnit> {
     auto found = plan.units.find(unit);
     return found == plan.units.end() ? std::nullopt : std::optional(found->second);

@@ -22,6 +22,7 @@ class ScriptModel : public RunnableModel {
     analysis::UnitAssignment units;
     std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train
     bool is_half_file = false;                       // the file has parameters in half precision
+    bool calls_autograd = false;                     // the whole model's forward computes gradients itself
     GraphPassOptions pass_options = {};              // for the passes that wait for the device
     stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
   };
@@ -46,13 +47,14 @@ class ScriptModel : public RunnableModel {
   torch::jit::Module module_;
   std::vector<torch::jit::Module> frozen_in_eval_;
   const std::vector<ParameterLocation> traced_state_;
-  const bool is_half_file_;
+  const bool is_half_file_, calls_autograd_;
   const GraphPassOptions pass_options_;
   const stages::StageCall stage_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model
   at::Device device_ = at::kCPU;
+  bool has_device_ = false;
   UnitInterception interception_;
 };
 

@@ -50,8 +50,8 @@ Found found_after(const std::string& body, const config::Kernels& kernels = {.fu
       test::make_net("def forward(self, x):\n    return self.two.forward(self.one.forward(x * self.scale)).sum()\n",
                      {{"one", block}, {"two", block.deepcopy()}});
   test::ModelRun run(model, {"Block"}, false, options_with(kernels));
-  run.model->runnable->set_device(at::kCPU, at::kFloat);
   if (recomputes) run.model->runnable->set_recomputation(RecomputationOptions{});
+  run.model->runnable->set_device(at::kCPU, at::kFloat);
   run.check_step({at::linspace(-1, 1, 12).view({3, 4})});
   const auto replaced = run.model->runnable->report_graphs().replaced;
   Found found;

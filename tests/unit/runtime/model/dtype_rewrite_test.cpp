@@ -56,7 +56,7 @@ void cast_parameters(Module& module, at::ScalarType dtype) {
 
 TEST_CASE("a trace in fp32 computes in bf16 what its Python code does", "[runtime][dtype_rewrite]") {
   auto module = traced("Net", kNormAndRotation, at::kFloat);
-  const auto rewrite = follow_dtype(module, traced("Net", kNormAndRotation, at::kFloat), at::kBFloat16);
+  const auto rewrite = follow_dtype(module, at::kBFloat16);
   CHECK(rewrite.notes == std::vector<std::string>{"fp32 export: 2 casts follow bf16"});
   CHECK(rewrite.fp32_buffers == std::set<std::string>{"frequencies"});
   cast_parameters(module, at::kBFloat16);
@@ -82,7 +82,7 @@ def forward(self, x):
     return torch.linear(torch.mul(self.v, normed), self.w)
 )";
   auto module = traced("Net", forward, at::kFloat);
-  const auto rewrite = follow_dtype(module, traced("Net", forward, at::kFloat), at::kBFloat16);
+  const auto rewrite = follow_dtype(module, at::kBFloat16);
   CHECK(rewrite.notes == std::vector<std::string>{
                              "fp32 export: 0 casts follow bf16, 1 inputs of operators are cast where types differ"});
   cast_parameters(module, at::kBFloat16);
@@ -101,7 +101,7 @@ def forward(self, x):
     return torch.linear(torch.add(x1, mask), self.w)
 )";
   auto module = traced("Net", forward, at::kFloat);
-  follow_dtype(module, traced("Net", forward, at::kFloat), at::kBFloat16);
+  follow_dtype(module, at::kBFloat16);
   cast_parameters(module, at::kBFloat16);
   const at::Tensor x = at::randn({3, 4}).to(at::kBFloat16);
   const at::Tensor w = module.attr("w").toTensor();
@@ -113,17 +113,17 @@ TEST_CASE("parameters of several types, or none, leave a trace as it is", "[runt
   auto mixed = traced("Net", kNormAndRotation, at::kFloat);
   mixed.setattr("v", mixed.attr("v").toTensor().to(at::kHalf));
   const auto before = mixed.get_method("forward").graph()->toString(false);
-  CHECK(follow_dtype(mixed, mixed, at::kBFloat16).notes.empty());
+  CHECK(follow_dtype(mixed, at::kBFloat16).notes.empty());
   CHECK(mixed.get_method("forward").graph()->toString(false) == before);
   const auto wide = traced("Net", kNormAndRotation, at::kDouble);
-  CHECK(follow_dtype(wide, wide, at::kBFloat16).notes.empty());
+  CHECK(follow_dtype(wide, at::kBFloat16).notes.empty());
 }
 
 TEST_CASE("a trace in fp16 follows bf16, with what that costs", "[runtime][dtype_rewrite]") {
   const std::string forward =
       "def forward(self, x):\n    return torch.linear(torch.to(torch.linear(x, self.w), 5), self.w)\n";
   auto module = traced("Net", forward, at::kHalf);
-  const auto rewrite = follow_dtype(module, traced("Net", forward, at::kHalf), at::kBFloat16);
+  const auto rewrite = follow_dtype(module, at::kBFloat16);
   CHECK(rewrite.notes ==
         std::vector<std::string>{"fp16 export: 1 casts follow bf16. the fp32 masters start from weights of "
                                  "11 bits"});
@@ -132,21 +132,21 @@ TEST_CASE("a trace in fp16 follows bf16, with what that costs", "[runtime][dtype
 }
 
 TEST_CASE("a trace in the run's type and a script stay as they are", "[runtime][dtype_rewrite]") {
-  const auto text_after = [](Module module, const Module& scratch, at::ScalarType dtype) {
+  const auto text_after = [](const Module& module, at::ScalarType dtype) {
     const std::string before = module.get_method("forward").graph()->toString(false);
-    CHECK(follow_dtype(module, scratch, dtype).notes.empty());
+    CHECK(follow_dtype(module, dtype).notes.empty());
     return module.get_method("forward").graph()->toString(false) == before;
   };
   const auto in = [](at::ScalarType dtype) { return traced("Net", kNormAndRotation, dtype); };
-  CHECK(text_after(in(at::kBFloat16), in(at::kBFloat16), at::kBFloat16));
-  CHECK(text_after(in(at::kFloat), in(at::kFloat), at::kFloat));
+  CHECK(text_after(in(at::kBFloat16), at::kBFloat16));
+  CHECK(text_after(in(at::kFloat), at::kFloat));
   const auto script = [] {
     Module module("Net");
     module.register_parameter("w", at::randn({4, 4}), false);
     module.define("def forward(self, x):\n    return torch.linear(torch.linear(x, self.w).to(6), self.w)\n");
     return module;
   };
-  CHECK(text_after(script(), script(), at::kHalf));
+  CHECK(text_after(script(), at::kHalf));
 }
 
 TEST_CASE("a trace in bf16 follows fp16, with a warning", "[runtime][dtype_rewrite]") {
@@ -157,7 +157,7 @@ def forward(self, x):
     return torch.linear(weights, self.w)
 )";
   auto module = traced("Net", forward, at::kBFloat16);
-  const auto rewrite = follow_dtype(module, traced("Net", forward, at::kBFloat16), at::kHalf);
+  const auto rewrite = follow_dtype(module, at::kHalf);
   REQUIRE(rewrite.notes.size() == 1);
   CHECK(rewrite.notes[0].find("bf16 export: 1 casts follow fp16. fp16 ends at 65504") == 0);
   cast_parameters(module, at::kHalf);

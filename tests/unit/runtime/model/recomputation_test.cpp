@@ -45,10 +45,7 @@ at::Tensor rows() {
 struct Recomputed : ModelRun {
   explicit Recomputed(const Module& net, const RecomputationOptions& options = {},
                       const std::vector<std::string>& units = {"Block"}, bool gives_frozen = false)
-      : ModelRun(net, units, gives_frozen) {
-    summary = model->runnable->set_recomputation(options);
-  }
-  std::string summary;
+      : ModelRun(net, units, gives_frozen, {}, options) {}
 };
 
 Recomputed of_two(const Module& layer, const RecomputationOptions& options = {}) {

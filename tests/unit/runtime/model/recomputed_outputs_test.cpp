@@ -66,9 +66,10 @@ at::Tensor rows() {
   return at::randn({kRows, kWidth});
 }
 
-std::unique_ptr<ModelRun> run_of(const Module& net, bool recomputes) {
+std::unique_ptr<ModelRun> run_of(const Module& net, bool recomputes, bool in_recomputed_units = false) {
   auto run = std::make_unique<ModelRun>(net, std::vector<std::string>{"Block"}, false,
-                                        GraphPassOptions{.regions_on_cpu = true, .recomputes_outputs = recomputes});
+                                        GraphPassOptions{.regions_on_cpu = true, .recomputes_outputs = recomputes},
+                                        in_recomputed_units ? std::optional(RecomputationOptions{}) : std::nullopt);
   run->model->runnable->set_device(at::kCPU, at::kFloat);
   return run;
 }
@@ -130,11 +131,7 @@ TEST_CASE("recomputed outputs: a step has the same bits, in units that are gathe
   for (const bool in_recomputed_units : {false, true}) {
     torch::manual_seed(1);
     const auto net = make_model();
-    const auto plain = run_of(net, false), again = run_of(net, true);
-    if (in_recomputed_units) {
-      for (const auto* run : {plain.get(), again.get()})
-        run->model->runnable->set_recomputation(RecomputationOptions{});
-    }
+    const auto plain = run_of(net, false, in_recomputed_units), again = run_of(net, true, in_recomputed_units);
     dslaunch::test::check_same(again->step({rows()}), plain->step({rows()}));
     CHECK(again->gathered->num_held() == 0);
     CHECK(again->gathered->take_events() == plain->gathered->take_events());

@@ -81,8 +81,8 @@ TEST_CASE("region models: units are gathered around their regions, and gradients
 
 TEST_CASE("region models: recomputed units run their regions again") {
   ModelRun run(make_model(), {"Block"}, false, {.regions_on_cpu = true});
-  run.model->runnable->set_device(at::kCPU, at::kFloat);
   run.model->runnable->set_recomputation(RecomputationOptions{});
+  run.model->runnable->set_device(at::kCPU, at::kFloat);
   check_step(run);
 }
 

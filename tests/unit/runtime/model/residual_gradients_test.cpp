@@ -250,8 +250,8 @@ def forward(self, x):
                      {{"one", block}, {"two", block.deepcopy()}});
   for (const bool recomputes : {false, true}) {
     test::ModelRun run(model, {"Block"}, false, {.kernels = {.fused_regions = false}, .regions_on_cpu = true});
-    run.model->runnable->set_device(at::kCPU, at::kFloat);
     if (recomputes) run.model->runnable->set_recomputation(RecomputationOptions{});
+    run.model->runnable->set_device(at::kCPU, at::kFloat);
     CHECK(run.model->runnable->report_graphs().replaced.at(kOperator) == 4);
     run.check_step({at::linspace(-1, 1, 12).view({3, 4})});
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -247,9 +248,11 @@ class ModelRun {
  public:
   // `units`: see load_script_model().
   explicit ModelRun(const torch::jit::Module& net, const std::vector<std::string>& units = {},
-                    bool gives_frozen = false, const runtime::model::GraphPassOptions& passes = {}) {
+                    bool gives_frozen = false, const runtime::model::GraphPassOptions& passes = {},
+                    const std::optional<runtime::model::RecomputationOptions>& recomputation = {}) {
     net.save(path());
     model = runtime::model::script::load_script_model(path(), units, passes);
+    if (recomputation) summary = model->runnable->set_recomputation(*recomputation);
     if (gives_frozen) {
       model->to_device(
           at::kCPU, [](const std::string&, at::ScalarType own) { return own; },
@@ -306,6 +309,7 @@ class ModelRun {
 
   static constexpr uint64_t kSeed = 5;
   std::unique_ptr<runtime::model::Model> model;
+  std::string summary;  // of the recomputation
   std::unique_ptr<GatheredUnits> gathered;
   std::map<std::string, at::Tensor> buffers_of_plain;  // after the last plain step
 

@@ -53,10 +53,10 @@ void be_rank_or_abort(int rank, const std::function<void()>& body) {
 void run_rank(const std::string& path, const Setup& setup, comm::Communicator& group, Outcome& outcome) {
   auto model = model::script::load_script_model(path, {"Block"});
   const auto& table = model->facts.table;
+  if (setup.recompute) model->runnable->set_recomputation({});
   model->to_device(
       at::kCPU, [](const std::string&, at::ScalarType own) { return own; },
       std::vector<bool>(table.parameters.size(), true));
-  if (setup.recompute) model->runnable->set_recomputation({});
   ShardingOptions options;
   options.stage = 3;
   options.compute_dtypes.assign(table.parameters.size(), at::kFloat);

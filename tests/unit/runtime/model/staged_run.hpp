@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,13 +20,15 @@ class StagedRun {
 
   // `units`: see load_script_model().
   StagedRun(const torch::jit::Module& net, const runtime::model::StageOptions& options,
-            const std::vector<std::string>& units = {"Block"}, bool gives_frozen = false)
+            const std::vector<std::string>& units = {"Block"}, bool gives_frozen = false,
+            const std::optional<runtime::model::RecomputationOptions>& recomputation = {})
       : whole(net, units, gives_frozen) {
     for (int stage = 0; stage < options.num_stages; ++stage) {
       auto of_stage = options;
       of_stage.stage = stage;
       stages.push_back(runtime::model::script::load_script_stage(whole.path(), units, {}, of_stage));
       auto& model = *stages.back();
+      if (recomputation) summaries.push_back(model.runnable->set_recomputation(*recomputation));
       model.to_device(
           at::kCPU, [](const std::string&, at::ScalarType own) { return own; },
           std::vector<bool>(model.facts.table.parameters.size(), gives_frozen));
@@ -100,6 +103,7 @@ class StagedRun {
   }
 
   ModelRun whole;
+  std::vector<std::string> summaries;  // of the stages' recomputation
   std::vector<std::unique_ptr<Model>> stages;
   std::vector<std::unique_ptr<GatheredUnits>> gathered;
   std::vector<runtime::model::CarriedValues> sent, given;  // by stage, of the last forward

@@ -333,22 +333,19 @@ def forward(self, x):
 }
 
 TEST_CASE("blocks of a stage are recomputed", "[runtime][model][stages]") {
-  StagedRun run(make_net(kFourInTurn, four_layers()), in_stages(2));
-  for (const auto& stage : run.stages) {
-    CHECK(stage->runnable->set_recomputation({}) ==
-          "activation_checkpointing: 2 of 2 blocks are recomputed in backward");
+  StagedRun run(make_net(kFourInTurn, four_layers()), in_stages(2), {"Block"}, false, RecomputationOptions{});
+  for (const auto& summary : run.summaries) {
+    CHECK(summary == "activation_checkpointing: 2 of 2 blocks are recomputed in backward");
   }
   run.check_step({rows()});
 }
 
 TEST_CASE("several micro batches are under way in a stage", "[runtime][model][stages]") {
-  StagedRun run(make_net(kFourInTurn, four_layers()), in_stages(2));
   const int recomputed = GENERATE(0, 1, 2);  // 2: both blocks of a stage as one segment
-  if (recomputed > 0) {
-    RecomputationOptions options;
-    if (recomputed == 2) options.number_checkpoints = 1;
-    for (const auto& stage : run.stages) stage->runnable->set_recomputation(options);
-  }
+  std::optional<RecomputationOptions> recomputation;
+  if (recomputed > 0) recomputation.emplace();
+  if (recomputed == 2) recomputation->number_checkpoints = 1;
+  StagedRun run(make_net(kFourInTurn, four_layers()), in_stages(2), {"Block"}, false, recomputation);
   const auto first_loss = run.forward({rows()}).first;
   auto sent = run.sent, given = run.given;
   const auto second_loss = run.forward({rows() * 2}).first;
