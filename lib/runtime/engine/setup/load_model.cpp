@@ -18,6 +18,8 @@
 namespace dslaunch::runtime::engine::setup {
 namespace {
 
+using model::script::ScriptFile;
+
 std::string partition_of(const config::Pipeline& pipeline) {
   switch (pipeline.partition) {
     case config::PipelinePartition::kTime:
@@ -34,10 +36,54 @@ std::string partition_of(const config::Pipeline& pipeline) {
   throw InternalError(__FILE__, __LINE__, "partition_of", "unknown partition method");
 }
 
+model::GraphPassOptions passes_of(const config::JobConfig& config, const precision::PrecisionChoice& precision,
+                                  const device::Device& device, const ProgramLogPtr& programs = {}) {
+  return {.kernels = config.kernels,
+          .compute_dtype = precision.compute_dtype,
+          .chunks_cross_entropy = device.at().is_cuda(),
+          .recomputes_outputs = config.recomputation.selective,
+          .kernel_library = device.kernels(),
+          .programs = programs};
+}
+
+// Timings choose differently from one host to the next.
+void switch_autotuning(const config::JobConfig& config) {
+  products::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
+}
+
+std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config::JobConfig& config,
+                                            const device::Device& device, const ProgramLogPtr& programs) {
+  switch_autotuning(config);
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
+  auto model = model::script::load_script_model(file, config.units, passes_of(config, precision, device, programs));
+  if (config.init) take_pretrained_values(*model, *config.init, file.path());
+  return model;
+}
+
+std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config::JobConfig& config,
+                                            const device::Device& device, int num_stages, int stage,
+                                            const std::optional<model::LayerMeasurement>& measurement,
+                                            const ProgramLogPtr& programs) {
+  if (num_stages == 1) return load_model_of(file, config, device, programs);
+  switch_autotuning(config);
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
+  const model::StageOptions options{
+      .num_stages = num_stages,
+      .stage = stage,
+      .partition = partition_of(config.pipeline),
+      .first_layers = {config.pipeline.first_layers.begin(), config.pipeline.first_layers.end()},
+      .measurement = measurement,
+      .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
+  auto model =
+      model::script::load_script_stage(file, config.units, passes_of(config, precision, device, programs), options);
+  if (config.init) take_pretrained_values(*model, *config.init, file.path());
+  return model;
+}
+
 // The arrays of a micro batch of the job, on the rank that reads it.
-std::vector<model::ExampleInput> example_inputs(const std::string& path, const config::JobConfig& config,
+std::vector<model::ExampleInput> example_inputs(const ScriptFile& file, const config::JobConfig& config,
                                                 const device::Device& device, const comm::Mesh& mesh) {
-  const auto first = load_stage(path, config, device, mesh.pipe, /*stage=*/0);
+  const auto first = load_stage_of(file, config, device, mesh.pipe, /*stage=*/0, {}, {});
   const auto dtype = precision::choose_precision(config.precision, config.keep_batch_norm, device.at()).compute_dtype;
   const int quiet_rank = mesh.size() - 1;  // rank 0 says how arrays are used when the job opens its data
   const auto data = open_training_data(first->facts, config, mesh, quiet_rank, dtype, /*pin=*/false);
@@ -56,31 +102,16 @@ std::vector<model::ExampleInput> example_inputs(const std::string& path, const c
   return out;
 }
 
-model::GraphPassOptions passes_of(const config::JobConfig& config, const precision::PrecisionChoice& precision,
-                                  const device::Device& device, const ProgramLogPtr& programs = {}) {
-  return {.kernels = config.kernels,
-          .compute_dtype = precision.compute_dtype,
-          .chunks_cross_entropy = device.at().is_cuda(),
-          .recomputes_outputs = config.recomputation.selective,
-          .kernel_library = device.kernels(),
-          .programs = programs};
-}
-
-std::optional<model::LayerMeasurement> measure(const std::string& path, const config::JobConfig& config,
+std::optional<model::LayerMeasurement> measure(const ScriptFile& file, const config::JobConfig& config,
                                                const device::Device& device, const comm::Mesh& mesh) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
-  const auto inputs = example_inputs(path, config, device, mesh);
+  const auto inputs = example_inputs(file, config, device, mesh);
   const precision::AutocastScope autocast(device.at(), precision::to_torch(config.autocast));
-  auto measured = model::script::measure_script_layers(path, config.units, passes_of(config, precision, device), inputs,
+  auto measured = model::script::measure_script_layers(file, config.units, passes_of(config, precision, device), inputs,
                                                        device.at());
   if (measured.ok()) return *std::move(measured);
   log::warning("pipeline stages are not balanced by time: {}", measured.error());
   return std::nullopt;
-}
-
-// Timings choose differently from one host to the next.
-void switch_autotuning(const config::JobConfig& config) {
-  products::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
 }
 
 }  // namespace
@@ -89,12 +120,15 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
                                          const device::Device& device, const comm::Groups& groups,
                                          const ProgramLogPtr& programs) {
   std::optional<model::LayerMeasurement> measurement;
-  if (groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime) {
+  const bool is_measured = groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime;
+  const bool measures = is_measured && groups.world.rank() == 0;
+  const ScriptFile file(path, /*loads_again=*/measures);
+  if (is_measured) {
     std::vector<int64_t> message;
-    if (groups.world.rank() == 0) {
+    if (measures) {
       // Errors in the model and the data are met again by all ranks, which report them as one.
       try {
-        const auto measured = measure(path, config, device, groups.mesh);
+        const auto measured = measure(file, config, device, groups.mesh);
         if (measured) message = model::encode(*measured);
       } catch (const UserError& error) {
         log::debug("no layers measured: {}", error.what());
@@ -106,7 +140,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
     std::memcpy(message.data(), of_rank_0.data(), of_rank_0.size());
     if (!message.empty()) measurement = model::decode_measurement(message);
   }
-  return load_stage(path, config, device, groups.mesh.pipe, groups.own.pipe, measurement, programs);
+  return load_stage_of(file, config, device, groups.mesh.pipe, groups.own.pipe, measurement, programs);
 }
 
 config::ModelDefaults read_model_defaults(const std::string& path) {
@@ -116,31 +150,14 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config,
                                          const device::Device& device, const ProgramLogPtr& programs) {
-  switch_autotuning(config);
-  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
-  auto model = model::script::load_script_model(path, config.units, passes_of(config, precision, device, programs));
-  if (config.init) take_pretrained_values(*model, *config.init, path);
-  return model;
+  return load_model_of(path, config, device, programs);
 }
 
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
                                          const device::Device& device, int num_stages, int stage,
                                          const std::optional<model::LayerMeasurement>& measurement,
                                          const ProgramLogPtr& programs) {
-  if (num_stages == 1) return load_model(path, config, device, programs);
-  switch_autotuning(config);
-  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
-  const model::StageOptions options{
-      .num_stages = num_stages,
-      .stage = stage,
-      .partition = partition_of(config.pipeline),
-      .first_layers = {config.pipeline.first_layers.begin(), config.pipeline.first_layers.end()},
-      .measurement = measurement,
-      .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
-  auto model =
-      model::script::load_script_stage(path, config.units, passes_of(config, precision, device, programs), options);
-  if (config.init) take_pretrained_values(*model, *config.init, path);
-  return model;
+  return load_stage_of(path, config, device, num_stages, stage, measurement, programs);
 }
 
 model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device) {

@@ -1,8 +1,7 @@
 #include "runtime/model/graph/walk.hpp"
 
-#include <torch/csrc/jit/api/function_impl.h>
-
 #include <unordered_set>
+#include <utility>
 
 #include "runtime/model/units/unit_forwards.hpp"
 
@@ -12,15 +11,19 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Node;
 
-class NodeVisitor {
+class ModelVisitor {
  public:
-  explicit NodeVisitor(const std::function<void(Node*)>& visitor) : visitor_(visitor) {}
+  using OnNode = std::function<void(Node*)>;
+  using OnFunction = std::function<void(torch::jit::GraphFunction&)>;
+
+  ModelVisitor(OnNode on_node, OnFunction on_function)
+      : on_node_(std::move(on_node)), on_function_(std::move(on_function)) {}
 
   void visit(const torch::jit::Module& model) {
     for (const auto& module : model.modules()) {
       if (!seen_.insert(module.type().get()).second) continue;
       for (auto* method : module.type()->methods()) visit(*method);
-      if (const auto forward = units::unit_forward(*module.type())) visit(forward->original.graph()->block());
+      if (const auto forward = units::unit_forward(*module.type())) visit_code(forward->original);
     }
   }
 
@@ -28,7 +31,11 @@ class NodeVisitor {
   void visit(torch::jit::Function& function) {
     if (!function.isGraphFunction() || !seen_.insert(&function).second) return;
     function.ensure_defined();
-    visit(torch::jit::toGraphFunction(function).graph()->block());
+    visit_code(torch::jit::toGraphFunction(function));
+  }
+  void visit_code(torch::jit::GraphFunction& function) {
+    visit(function.graph()->block());
+    on_function_(function);
   }
   void visit(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
@@ -38,18 +45,23 @@ class NodeVisitor {
       }
       if (node->kind() == c10::prim::fork) visit(node->g(c10::attr::Subgraph)->block());
       for (Block* inner : node->blocks()) visit(inner);
-      visitor_(node);
+      on_node_(node);
     }
   }
 
-  const std::function<void(Node*)>& visitor_;
+  const OnNode on_node_;
+  const OnFunction on_function_;
   std::unordered_set<const void*> seen_;  // classes and functions
 };
 
 }  // namespace
 
 void for_every_node(const torch::jit::Module& model, const std::function<void(Node*)>& visit) {
-  NodeVisitor(visit).visit(model);
+  ModelVisitor(visit, [](auto&) {}).visit(model);
+}
+
+void for_every_function(const torch::jit::Module& model, const std::function<void(torch::jit::GraphFunction&)>& visit) {
+  ModelVisitor([](Node*) {}, visit).visit(model);
 }
 
 }  // namespace dslaunch::runtime::model::graph

@@ -1,5 +1,6 @@
 // The one walk over nodes: of a block with the blocks inside it, or of all that a run of a model may execute.
 #pragma once
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -37,5 +38,8 @@ bool any_node(const torch::jit::Block* block, const Matches& matches) {
 // The same for every node that a run of a model may execute, once: of all methods, of the original forwards of
 // intercepted units, of the functions that these call, of forked subgraphs.
 void for_every_node(const torch::jit::Module& model, const std::function<void(torch::jit::Node*)>& visit);
+
+// The functions of these nodes, each once, after those that it calls.
+void for_every_function(const torch::jit::Module& model, const std::function<void(torch::jit::GraphFunction&)>& visit);
 
 }  // namespace dslaunch::runtime::model::graph

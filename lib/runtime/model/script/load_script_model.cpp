@@ -31,11 +31,6 @@ passes::PassContext rewrite_graphs(const Module& module, const GraphPassOptions&
   return context;
 }
 
-void require_forward(const Module& module, const std::string& path) {
-  if (module.find_method("forward")) return;
-  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path));
-}
-
 InputSignature signature_of(const Module& module) {
   InputSignature out;
   const auto& arguments = module.get_method("forward").function().getSchema().arguments();
@@ -65,11 +60,10 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
   notes.insert(notes.end(), more.begin(), more.end());
 }
 
-std::unique_ptr<Model> load(const std::string& path, const std::vector<std::string>& unit_names,
+std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::string>& unit_names,
                             const GraphPassOptions& passes, const StageOptions* stages) {
-  const auto module = file::load_mapped_module(path);
-  require_forward(module, path);
-  auto analysis = analyze_model(module, path);
+  const auto module = file.module();
+  auto analysis = analyze_model(module, file.path());
   auto rewrite = rewrite_graphs(module, passes);
   auto modes = find_training_modes(module);
   auto binding = bind_parameters(module, analysis.mutable_parameters);
@@ -84,7 +78,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   }
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 
-  const auto metadata = read_model_metadata(path);
+  const auto metadata = read_model_metadata(file.path());
   inputs.recorded = metadata.inputs;
   const auto labels = labels_of(metadata, analysis.index_use.limits);
   ModelFacts facts{.table = std::move(binding.table),
@@ -103,7 +97,7 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
   if (!units.is_analyzable) {
     facts.notes.emplace_back("modules are called through an interface or on another thread, so the model is one unit");
   }
-  ScriptModel::Parts parts{path,
+  ScriptModel::Parts parts{file.path(),
                            module,
                            std::move(units),
                            std::move(modes.frozen_in_eval),
@@ -119,22 +113,21 @@ std::unique_ptr<Model> load(const std::string& path, const std::vector<std::stri
 
 }  // namespace
 
-std::unique_ptr<Model> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
+std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes) {
-  return load(path, unit_names, passes, nullptr);
+  return load(file, unit_names, passes, nullptr);
 }
 
-std::unique_ptr<Model> load_script_stage(const std::string& path, const std::vector<std::string>& unit_names,
+std::unique_ptr<Model> load_script_stage(const ScriptFile& file, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes, const StageOptions& options) {
-  return load(path, unit_names, passes, &options);
+  return load(file, unit_names, passes, &options);
 }
 
-Result<LayerMeasurement> measure_script_layers(const std::string& path, const std::vector<std::string>& unit_names,
+Result<LayerMeasurement> measure_script_layers(const ScriptFile& file, const std::vector<std::string>& unit_names,
                                                const GraphPassOptions& passes, const std::vector<ExampleInput>& inputs,
                                                at::Device device) {
-  const auto module = file::load_mapped_module(path);
-  require_forward(module, path);
-  const auto analysis = analyze_model(module, path);
+  const auto module = file.module();
+  const auto analysis = analyze_model(module, file.path());
   rewrite_graphs(module, passes);
   GraphPassOptions unfused = passes;  // the calls of layers must stay
   unfused.kernels.fused_regions = false;
@@ -146,11 +139,10 @@ Result<LayerMeasurement> measure_script_layers(const std::string& path, const st
                         inputs, device);
 }
 
-StagePlan plan_script_stages(const std::string& path, const std::vector<std::string>& unit_names,
+StagePlan plan_script_stages(const ScriptFile& file, const std::vector<std::string>& unit_names,
                              const GraphPassOptions& passes, const StageOptions& options) {
-  const auto module = file::load_mapped_module(path);
-  require_forward(module, path);
-  const auto analysis = analyze_model(module, path);
+  const auto module = file.module();
+  const auto analysis = analyze_model(module, file.path());
   rewrite_graphs(module, passes);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);
   return plan_stages({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, options, binding);

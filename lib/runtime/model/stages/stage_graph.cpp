@@ -1,5 +1,6 @@
 #include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/graph/memory_types.hpp"
+#include "runtime/model/graph/saved_graphs.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 
@@ -121,15 +122,6 @@ c10::FunctionSchema schema_of_stage(const c10::FunctionSchema& whole, const Grap
                              {c10::Argument("", graph.outputs()[0]->type())});
 }
 
-void replace_graph(Graph& graph, Graph& by) {
-  while (!graph.outputs().empty()) graph.eraseOutput(0);
-  while (graph.nodes().begin() != graph.nodes().end()) (*graph.nodes().rbegin())->destroy();
-  while (graph.inputs().size() > 1) graph.eraseInput(1);
-  std::vector<Value*> inputs{graph.inputs()[0]};
-  for (size_t i = 1; i < by.inputs().size(); ++i) inputs.push_back(graph.addInput()->copyMetadata(by.inputs()[i]));
-  for (Value* output : torch::jit::insertGraph(graph, by, inputs)) graph.registerOutput(output);
-}
-
 }  // namespace
 
 std::vector<CarriedKind> kinds_of(const std::vector<Value*>& carried) {
@@ -145,7 +137,7 @@ StageCall replace_forward_by_stage(const FlatForward& flat, const StageRange& ra
   const auto graph = stage.build();
   auto& forward = torch::jit::toGraphFunction(flat.module.get_method("forward").function());
   auto schema = schema_of_stage(forward.getSchema(), *graph, stage.num_carried());
-  replace_graph(*forward.graph(), *graph);
+  graph::replace_graph(*forward.graph(), *graph);
   forward.setSchema(std::move(schema));
   StageCall call{kinds_of(needs.carried_in), {}, range.begin == 0, range.end == flat.nodes.size()};
   if (!call.is_last) call.carried_out = kinds_of(range.live_out);
