@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/join_some.hpp"
 #include "base/log.hpp"
 #include "base/nearest_name.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
@@ -25,7 +26,7 @@ constexpr size_t kHashedBytes = 8 << 20;
 }
 
 std::string damaged(const std::string& directory, const std::string& fault) {
-  return fmt::format("the checkpoint '{}' is damaged: {}; use another checkpoint", directory, fault);
+  return fmt::format("the checkpoint '{}' is damaged: {}", directory, fault);
 }
 
 std::string in_parts(const FoundCheckpoint& found) {
@@ -36,21 +37,39 @@ std::string in_parts(const FoundCheckpoint& found) {
       found.path, describe_by_host(found.elsewhere));
 }
 
-[[noreturn]] void refuse_all(const std::string& path, const std::vector<FoundCheckpoint>& found) {
-  std::error_code ignored;
-  for (const auto& checkpoint : found) {
-    if (!checkpoint.loadable.ok() && checkpoint.has_manifest)
-      throw DamagedCheckpoint(damaged(checkpoint.path, checkpoint.loadable.error()));
-    if (checkpoint.loadable.ok()) refuse(in_parts(checkpoint));
+constexpr char kAdvice[] = "; use another checkpoint";
+
+// Why a checkpoint cannot be read here: what the log says when another one is read, and the error when none is; empty:
+// its save did not finish, which other errors explain better.
+struct Fault {
+  std::string text, refusal;
+};
+
+// As far as names and sizes of files show it.
+std::optional<Fault> fault_of(const FoundCheckpoint& found) {
+  if (!found.loadable.ok()) {
+    return Fault{fmt::format("'{}': {}", found.path, found.loadable.error()),
+                 found.has_manifest ? damaged(found.path, found.loadable.error()) + kAdvice : ""};
   }
+  if (found.elsewhere.empty()) return std::nullopt;
+  return Fault{fmt::format("'{}': files of other hosts are missing", found.path), in_parts(found)};
+}
+
+// Why there is none to read, where none of those found is damaged or in parts.
+[[noreturn]] void refuse_missing(const std::string& path, const std::vector<std::string>& skipped) {
+  std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     throw UserError(ExitCode::kNoInput,
                     fmt::format("no checkpoint at '{}': {}{}", path,
                                 fs::exists(path, ignored) ? "expected a directory, got a file" : "no such directory",
                                 did_you_mean_file(path)));
   }
+  if (skipped.empty()) {
+    throw UserError(ExitCode::kNoInput, fmt::format("'{}' has no complete checkpoint (no directory step_N with a {})",
+                                                    path, kManifestName));
+  }
   throw UserError(ExitCode::kNoInput,
-                  fmt::format("'{}' has no complete checkpoint (no directory step_N with a {})", path, kManifestName));
+                  fmt::format("'{}' has no complete checkpoint: {}", path, join_some(skipped, 3, "; ")));
 }
 
 void require_hash(const std::string& directory, const CheckpointFile& listed, const MappedFile& file) {
@@ -103,25 +122,29 @@ CheckpointReader::CheckpointReader(const std::string& given) {
   std::error_code ignored;
   const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
   const auto found = is_checkpoint ? std::vector{inspect_checkpoint(path)} : survey_checkpoints(path);
-  std::optional<DamagedCheckpoint> damage;  // of the newest one whose files do not hold what its manifest says
+  std::string refusal;  // of the newest one that was once complete
+  std::vector<std::string> skipped;
   for (const auto& checkpoint : found) {
-    if (checkpoint.loadable.ok() && checkpoint.elsewhere.empty()) {
+    auto fault = fault_of(checkpoint);
+    if (!fault) {
       try {
         CheckpointReader reader(checkpoint.path, *checkpoint.manifest);
         reader.verify_files();
         *this = std::move(reader);
+        for (const auto& line : skipped) log::warning("skipping a checkpoint: {}", line);
         return;
       } catch (const DamagedCheckpoint& error) {
-        if (!damage) damage.emplace(error);
-        if (!is_checkpoint) log::warning("skipping: {}", error.what());
+        fault = Fault{error.what(), error.what() + std::string(kAdvice)};
       }
-    } else if (!is_checkpoint) {
-      log::warning("skipping '{}': {}", checkpoint.path,
-                   checkpoint.loadable.ok() ? "files of other hosts are missing" : checkpoint.loadable.error());
     }
+    skipped.push_back(fault->text);
+    if (refusal.empty()) refusal = fault->refusal;
   }
-  if (damage) throw *damage;
-  refuse_all(path, found);
+  if (!refusal.empty() && skipped.size() > 1) {
+    refusal += fmt::format(" (of {} in '{}' none is usable)", skipped.size(), path);
+  }
+  if (!refusal.empty()) refuse(refusal);
+  refuse_missing(path, skipped);
 }
 
 CheckpointReader::CheckpointReader(std::string directory, Manifest manifest)

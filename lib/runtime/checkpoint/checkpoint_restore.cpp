@@ -17,6 +17,9 @@ namespace fs = std::filesystem;
 using Report = RestoreReport;
 using Outcome = RestoreReport::Outcome;
 
+constexpr const char* kAdvice =
+    "name another checkpoint with --resume, or use --resume auto to take the newest intact checkpoint";
+
 // The manifest's bytes; empty when there is none.
 std::string manifest_in(const std::string& directory) {
   std::error_code ignored;
@@ -57,10 +60,9 @@ class Restore {
 
   std::optional<Restored> run() {
     const ResumePlan plan = agree_on_plan();
+    if (must_refuse(plan)) refuse(plan);
     for (const auto& line : plan.skipped) warn("skipping checkpoint {}", line);
     if (plan.candidates.empty()) return without_candidates(plan);
-    // In a restart an unreadable checkpoint may be this job's own; older ones were good enough when the job began.
-    if (!is_auto() && options_.job.empty() && plan.newest_is_damaged) refuse(plan);
     std::string fault;
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
       const auto& candidate = plan.candidates[i];
@@ -121,10 +123,15 @@ class Restore {
 
   // No usable checkpoint --------------------------------------------------------------------------------------------
 
+  bool must_refuse(const ResumePlan& plan) const {
+    if (plan.candidates.empty()) return !is_of_one_job() && (!is_auto() || plan.has_damaged);
+    // In a restart an unreadable checkpoint may be this job's own; older ones were good enough when the job began.
+    return !is_auto() && options_.job.empty() && plan.newest_is_damaged;
+  }
+
   std::optional<Restored> without_candidates(const ResumePlan& plan) const {
-    if (is_auto() && !plan.has_damaged) return std::nullopt;
-    if (is_of_one_job()) return restart_from_beginning("see above");
-    refuse(plan);
+    if (!plan.has_damaged) return std::nullopt;
+    return restart_from_beginning("see above");
   }
 
   // The job knows where it began, so damage costs the job's steps but never ends the job.
@@ -133,14 +140,17 @@ class Restore {
     return std::nullopt;
   }
 
+  // The error names what was skipped, so that no warning has to.
   [[noreturn]] void refuse(const ResumePlan& plan) const {
     if (plan.has_damaged) {
-      throw DamagedCheckpoint(fmt::format(
-          "{} in '{}' is damaged:\n  {}\n{}", is_auto() ? "every checkpoint" : "the checkpoint", directory_,
-          fmt::join(plan.skipped, "\n  "),
-          is_auto()
-              ? "Name another checkpoint with --resume PATH, or move the directory away to start from scratch"
-              : "Name another checkpoint with --resume, or use --resume auto to take the newest intact checkpoint"));
+      const std::string what =
+          plan.skipped.size() == 1
+              ? fmt::format("the checkpoint is damaged: {}; ", plan.skipped.front())
+              : fmt::format("{} in '{}' is damaged:\n  {}\n", is_auto() ? "every checkpoint" : "the checkpoint",
+                            directory_, fmt::join(plan.skipped, "\n  "));
+      throw DamagedCheckpoint(what + (is_auto() ? "name another checkpoint with --resume PATH, or move the directory "
+                                                  "away to start from scratch"
+                                                : kAdvice));
     }
     CheckpointReader reader_with_reason(directory_);  // on rank 0's host, as the user named it
     throw UserError(ExitCode::kNoInput, fmt::format("no host of this job sees a checkpoint at '{}'", directory_));
@@ -148,9 +158,7 @@ class Restore {
 
   void throw_if_final(const Report& report) const {
     if (report.outcome == Outcome::kRefused) throw UserError(ExitCode::kBadInput, report.message);
-    if (!is_auto()) {
-      throw DamagedCheckpoint(report.message + " (--resume auto would fall back to the newest intact checkpoint)");
-    }
+    if (!is_auto()) throw DamagedCheckpoint(fmt::format("{}; {}", report.message, kAdvice));
   }
 
   // One candidate ---------------------------------------------------------------------------------------------------

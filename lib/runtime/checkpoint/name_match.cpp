@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/join_some.hpp"
 #include "base/nearest_name.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -119,15 +120,6 @@ std::string describe_difference(const NameMatch& match) {
   return out;
 }
 
-template <class Items, class Describe>
-std::string join_some(const Items& items, const char* separator, Describe describe) {
-  std::string out;
-  const size_t shown = std::min(items.size(), kMaxNames);
-  for (size_t i = 0; i < shown; ++i) out += (i ? separator : "") + describe(items[i]);
-  if (items.size() > shown) out += fmt::format(" and {} more", items.size() - shown);
-  return out;
-}
-
 }  // namespace
 
 NameMatch match_names(const std::vector<SavedTensor>& model, const std::vector<SavedTensor>& saved) {
@@ -145,7 +137,7 @@ NameMatch match_names(const std::vector<SavedTensor>& model, const std::vector<S
 }
 
 std::string list_names(const std::vector<std::string>& names) {
-  return join_some(names, ", ", [](const std::string& name) { return "'" + name + "'"; });
+  return join_some(names, kMaxNames, ", ", [](const std::string& name) { return "'" + name + "'"; });
 }
 
 std::string describe_misfit(const NameMatch& match, const std::string& path) {
@@ -153,12 +145,12 @@ std::string describe_misfit(const NameMatch& match, const std::string& path) {
   if (!match.only_model.empty()) out += "\n  missing in the checkpoint: " + list_names(match.only_model);
   if (!match.only_saved.empty()) out += "\n  missing in the model: " + list_names(match.only_saved);
   if (!match.near.empty()) {
-    out += "\n  probably the same (model; checkpoint): " + join_some(match.near, ", ", [](const auto& pair) {
+    out += "\n  probably the same (model; checkpoint): " + join_some(match.near, kMaxNames, ", ", [](const auto& pair) {
              return fmt::format("'{}'; '{}'", pair.first, pair.second);
            });
   }
   if (!match.shapes.empty()) {
-    out += "\n  different shapes: " + join_some(match.shapes, ", ", [](const NameMatch::Shapes& shapes) {
+    out += "\n  different shapes: " + join_some(match.shapes, kMaxNames, ", ", [](const NameMatch::Shapes& shapes) {
              return fmt::format("'{}' is {} in the checkpoint and {} in the model", shapes.name,
                                 shape_text(shapes.saved), shape_text(shapes.model));
            });

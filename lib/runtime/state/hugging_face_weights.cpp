@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/join_some.hpp"
 #include "base/json_depth.hpp"
 #include "base/nearest_name.hpp"
 
@@ -30,10 +31,7 @@ constexpr std::string_view kComputedBuffers[] = {".inv_freq", ".masked_bias", ".
 }
 
 std::string shortened(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMaxNamesShown);
-  std::string out = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(shown), ", "));
-  if (names.size() > shown) out += fmt::format(" and {} more", names.size() - shown);
-  return out;
+  return join_some(names, kMaxNamesShown);
 }
 
 // The directory may have been saved from the model without its head, whose names have no first component

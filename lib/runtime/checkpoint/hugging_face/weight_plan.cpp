@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/join_some.hpp"
 
 namespace dslaunch::runtime::hugging_face {
 namespace {
@@ -19,10 +20,7 @@ constexpr std::string_view kAdapterPrefix = "base_model.model.";
 }
 
 std::string shortened(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMaxNamesShown);
-  std::string out = fmt::format("'{}'", fmt::join(names.begin(), names.begin() + static_cast<long>(shown), "', '"));
-  if (names.size() > shown) out += fmt::format(" and {} more", names.size() - shown);
-  return out;
+  return join_some(names, kMaxNamesShown, ", ", [](const std::string& name) { return "'" + name + "'"; });
 }
 
 // The checkpoint's tensors by each of their names.

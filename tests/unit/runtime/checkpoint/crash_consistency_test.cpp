@@ -325,7 +325,8 @@ TEST_CASE("damage of all checkpoints is an error, not a new start", "[runtime][c
   }
   for (const auto& rank : test::restore_on(hosts, "/step_00000020")) {
     CHECK(rank.outcome.code == 65);
-    CHECK_THAT(rank.outcome.message, Catch::Contains("hash") && Catch::Contains("--resume auto would fall back"));
+    CHECK_THAT(rank.outcome.message,
+               Catch::Contains("hash") && Catch::EndsWith("use --resume auto to take the newest intact checkpoint"));
   }
 }
 
@@ -341,4 +342,55 @@ TEST_CASE("a named folder gives its newest checkpoint or an error", "[runtime][c
   CHECK(refused.code == 65);
   CHECK_THAT(refused.message, Catch::Contains("rank_00001.safetensors has 100 bytes") && Catch::Contains("auto"));
   CHECK(test::restore_on(hosts)[0].step == 10);
+}
+
+TEST_CASE("an unusable checkpoint is named once, in an error or in a warning",
+          "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const std::string folder = dir / "c", older = folder + "/step_00000010", newer = folder + "/step_00000020";
+  const auto answer_to = [&](const std::function<void()>& work) {
+    test::RankOutcome outcome;
+    const std::string said = said_by([&] { outcome = test::outcome_of(work); });
+    CAPTURE(said, outcome.message);
+    CHECK(said.empty());
+    CHECK(outcome.code != 0);
+    return outcome.message;
+  };
+  const auto once = [](const std::string& text, const std::string& part) {
+    const size_t at = text.find(part);
+    return at != text.npos && text.find(part, at + 1) == text.npos;
+  };
+  REQUIRE(save_alone(folder, "", 10, 10, 2) == 0);
+  const bool is_cut = GENERATE(true, false);
+  const auto damage = [is_cut](const std::string& checkpoint) {
+    const std::string shard = checkpoint + "/" + shard_name(0);
+    std::string bytes = test::read_file(shard);
+    if (is_cut) bytes.resize(100);
+    if (!is_cut) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    test::write_file(shard, bytes);
+  };
+
+  SECTION("the only one is damaged") {
+    damage(older);
+    for (const auto& from : {older, folder, std::string("auto")}) {
+      const auto text = answer_to([&] { loaded_values(folder, from); });
+      CHECK(text.find('\n') == text.npos);
+      CHECK((once(text, older) && once(text, is_cut ? "has 100 bytes" : "has the hash")));
+    }
+    const auto read = answer_to([&] { CheckpointReader reader(folder); });
+    CHECK((once(read, older) && read.ends_with("; use another checkpoint")));
+  }
+  SECTION("the newest is damaged") {
+    REQUIRE(save_alone(folder, "", 20, 20, 2) == 0);
+    damage(newer);
+    const std::string said = said_by([&] { CHECK(loaded_values(folder) == 10); });
+    CHECK_THAT(said, !Catch::Contains("another checkpoint"));
+    CHECK((once(said, "warning: ") && once(said, newer)));
+  }
+  SECTION("no save was finished") {
+    REQUIRE(save_alone(folder, "", 20, 20, 2) == 0);
+    for (const auto& each : {older, newer}) fs::remove(each + "/" + kManifestName);
+    const auto text = answer_to([&] { loaded_values(folder, folder); });
+    CHECK((once(text, older) && once(text, newer)));
+  }
 }
