@@ -249,7 +249,7 @@ class Detached(JobsTest):
         self.make("state")
         script = f'''
             mount -t tmpfs -o nr_inodes=$1 none "$XDG_STATE_HOME" || exit 77
-            {DSLAUNCH} exec --device cpu --num_gpus 2 -- sh -c "exit 3" 2>&1; echo "code $?"
+            {DSLAUNCH} exec --device cpu --num_gpus 2 -- sh -c "echo text; exit 3" 2>&1; echo "code $?"
             for log in "$XDG_STATE_HOME"/dslaunch/jobs/*/logs/*; do echo "there: $log"; done'''
         num_named = 0
         for inodes in range(2, 12):

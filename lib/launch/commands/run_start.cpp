@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "launch/plan/run_dir.hpp"
 #include "launch/records/job_dirs.hpp"
@@ -66,7 +67,8 @@ void RunStart::remove_directory() const {
   JobRecord record = job->record;
   record.log_root = job->dir.path;
   write_private_file(job->dir.record_file(), record_to_json(record));
-  log::info("no step was done, so {} is removed; the logs are in {}/logs", run_dir_, job->dir.path);
+  log::info("no step was done, so {} is removed{}", run_dir_,
+            holds_logs(job->dir.path) ? fmt::format("; the logs are in {}/logs", job->dir.path) : "");
 }
 
 }  // namespace dslaunch::launch

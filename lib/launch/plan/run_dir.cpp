@@ -70,17 +70,6 @@ void clear(const fs::path& dir, const std::function<bool(const fs::path&)>& is_o
   if (!error && !fs::is_symlink(dir, ignored) && fs::is_empty(dir, ignored)) fs::remove(dir, error);
 }
 
-// Empty logs come from a job that never began.
-bool holds_logs(const fs::path& dir) {
-  std::error_code error;
-  fs::directory_iterator at(dir / "logs", error), end;
-  for (; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    if (is_rank_log(at->path()) && at->is_regular_file(ignored) && !fs::is_empty(at->path(), ignored)) return true;
-  }
-  return false;
-}
-
 // The Slurm job in the record; empty: there is none, or the record cannot be read.
 std::string recorded_slurm_job(const fs::path& dir) {
   const SmallFile file = read_plain_file((dir / kExecRecord).string());
@@ -132,6 +121,16 @@ class Remover {
 };
 
 }  // namespace
+
+bool holds_logs(const std::string& dir) {
+  std::error_code error;
+  fs::directory_iterator at(fs::path(dir) / "logs", error), end;
+  for (; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (is_rank_log(at->path()) && at->is_regular_file(ignored) && !fs::is_empty(at->path(), ignored)) return true;
+  }
+  return false;
+}
 
 bool holds_run(const std::string& dir) {
   std::error_code ignored;

@@ -12,6 +12,9 @@ enum class EarlierRun { kRefuse, kKeep, kDiscard };  // with neither option; --r
 // that never began do not count.
 bool holds_run(const std::string& dir);
 
+// Is there output of a rank in its logs? Empty logs come from a job that never began.
+bool holds_logs(const std::string& dir);
+
 // Throws UserError(73) when the directory cannot be used, or holds a run and `earlier` refuses that. Changes nothing.
 void check_run_dir(const std::string& dir, EarlierRun earlier);
 

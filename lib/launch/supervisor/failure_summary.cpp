@@ -39,8 +39,14 @@ Json parse_metrics(const std::string& line) {
   return metrics.is_object() ? metrics : Json(nullptr);
 }
 
+// Null: no rank failed.
+const RankRecord* first_failure(const JobReport& report) {
+  const std::optional<int> index = report.outcome.first_failure;
+  return index ? &report.records[static_cast<size_t>(*index)] : nullptr;
+}
+
 // What happened to a rank that did not fail first; equal texts are grouped: "ranks 0, 2: stopped by dslaunch".
-std::string exit_description(const RankRecord& record, JobKind kind, bool stop_was_requested) {
+std::string exit_description(const RankRecord& record, JobKind kind, bool stop_was_requested, const RankRecord* first) {
   if (record.stuck) return "";  // see format_stuck
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
   if (record.cause->success()) return "";
@@ -48,17 +54,21 @@ std::string exit_description(const RankRecord& record, JobKind kind, bool stop_w
     return fmt::format("stopped {} ({})", record.stopped_by_us ? "by dslaunch" : "by the signal",
                        describe_cause(record, kind));
   }
-  return fmt::format("also failed: {}", describe_cause(record, kind));
+  const std::string cause = describe_cause(record, kind);
+  if (first != nullptr && cause == describe_cause(*first, kind)) {
+    return fmt::format("also failed, in the same way as rank {}", first->rank);
+  }
+  return fmt::format("also failed: {}", cause);
 }
 
 std::string format_other_ranks(const JobReport& report, JobKind kind) {
   const auto& records = report.records;
-  const std::optional<int> first = report.outcome.first_failure;
+  const RankRecord* first = first_failure(report);
   const bool stop_was_requested = report.reason != StopReason::kNone || report.agent_terminated;
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t i = 0; i < records.size(); ++i) {
-    if (first && static_cast<int>(i) == *first) continue;
-    std::string text = exit_description(records[i], kind, stop_was_requested);
+    if (&records[i] == first) continue;
+    std::string text = exit_description(records[i], kind, stop_was_requested, first);
     if (text.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
@@ -95,7 +105,7 @@ bool has_log(const LaunchPlan& plan, const RankRecord& record) {
 
 std::string format_first_failure(const LaunchPlan& plan, const RankRecord& first) {
   std::string summary = fmt::format("dslaunch: {}\n", first_line(plan, first));
-  if (has_log(plan, first)) {
+  if (has_log(plan, first) && first.has_output) {
     summary += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
   }
   // The worker's own message, a moment ago.
@@ -122,12 +132,6 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
   json["stuck"] = record.stuck ? stuck_to_json(*record.stuck) : Json(nullptr);
   json["log"] = has_log(plan, record) ? Json(log_path(plan.log_root(), record.host, record.rank)) : Json(nullptr);
   return json;
-}
-
-// Null: no rank failed.
-const RankRecord* first_failure(const JobReport& report) {
-  const std::optional<int> index = report.outcome.first_failure;
-  return index ? &report.records[static_cast<size_t>(*index)] : nullptr;
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct RankRecord {
   std::string output_tail;     // end of its standard error
   bool tail_is_shown = false;  // among the last lines of the terminal
   bool has_log = true;         // its log could be created, and stays where it is
+  bool has_output = false;     // it has written something
 };
 
 // Why the job was ended from outside, if it was.

@@ -11,7 +11,7 @@ void RankMonitor::started(const NodeSession& node, const RankStarted& started) {
 }
 
 void RankMonitor::wrote(const NodeSession& node, const RankOutput& output) {
-  attempt_.record_of(node, output.rank);
+  attempt_.record_of(node, output.rank).has_output |= !output.bytes.empty();
   attempt_.output.take(output);
 }
 

@@ -20,7 +20,13 @@ std::vector<RankRecord> one_killed() {
   ExitCause killed{.kind = ExitCause::Kind::kSignaled, .number = 9};
   ExitCause lost{.kind = ExitCause::Kind::kExited, .number = 71};
   return {{.rank = 0, .host = "a", .pid = 10, .cause = lost, .order = 0, .output_tail = "noise"},
-          {.rank = 1, .host = "b", .pid = 11, .cause = killed, .order = 1, .output_tail = "first\nlast words"},
+          {.rank = 1,
+           .host = "b",
+           .pid = 11,
+           .cause = killed,
+           .order = 1,
+           .output_tail = "first\nlast words",
+           .has_output = true},
           {.rank = 2, .host = "b", .pid = 12, .cause = lost, .stopped_by_us = true, .order = 2}};
 }
 
@@ -53,7 +59,8 @@ TEST_CASE("what a worker has just said is not said again", "[launch][failure_sum
                                    .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 65},
                                    .order = 0,
                                    .output_tail = "error: no such column",
-                                   .tail_is_shown = true}};
+                                   .tail_is_shown = true,
+                                   .has_output = true}};
   CHECK_THAT(summary(records, JobKind::kRun), !Catch::Contains("no such column"));
   CHECK_THAT(summary(records, JobKind::kExec), Catch::Contains("no such column"));
   CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("its output: /runs/j/logs/a.0.log"));
@@ -66,11 +73,23 @@ TEST_CASE("what a worker has just said is not said again", "[launch][failure_sum
   CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("no such column"));
 }
 
+TEST_CASE("ranks that fail alike have one text", "[launch][failure_summary]") {
+  const ExitCause crash{
+      .kind = ExitCause::Kind::kSignaled, .number = 11, .core_dumped = true, .hint = "a hint of many words"};
+  std::vector<RankRecord> records;
+  for (int rank = 0; rank < 4; ++rank) {
+    records.push_back({.rank = rank, .host = "a", .pid = 10 + rank, .cause = crash, .order = (rank + 2) % 4});
+  }
+  CHECK(summary(records, JobKind::kRun) ==
+        "dslaunch: ranks 0, 1, 3: also failed, in the same way as rank 2\n"
+        "dslaunch: rank 2 on a failed first: killed by SIGSEGV (signal 11), core dumped: a hint of many words\n");
+}
+
 TEST_CASE("a rank that failed on its own during the stop is reported as failed", "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};
   CHECK_THAT(summary(records, JobKind::kRun), Catch::Contains("rank 2: also failed: exit code 65"));
-  CHECK_THAT(summary(one_killed(), JobKind::kExec), Catch::Contains("rank 2: also failed: exit code 71"));
+  CHECK_THAT(summary(one_killed(), JobKind::kExec), Catch::Contains("rank 2: also failed, in the same way as rank 0"));
 }
 
 TEST_CASE("the first failed rank is reported as slow if it was stopped before it exited", "[launch][failure_summary]") {
