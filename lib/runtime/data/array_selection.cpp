@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/join_some.hpp"
 #include "base/nearest_name.hpp"
 
 namespace dslaunch::runtime {
@@ -16,10 +17,16 @@ namespace {
   throw UserError(ExitCode::kBadInput, message);
 }
 
+constexpr size_t kMaxNames = 5;
+
 std::vector<std::string> names_of(const std::vector<ArrayInfo>& arrays) {
   std::vector<std::string> names;
   for (const auto& array : arrays) names.push_back(array.name);
   return names;
+}
+
+std::string some_names(const std::vector<ArrayInfo>& arrays) {
+  return join_some(names_of(arrays), kMaxNames);
 }
 
 std::optional<size_t> find(const std::vector<ArrayInfo>& arrays, const std::string& name) {
@@ -36,7 +43,7 @@ std::vector<size_t> find_all(const std::vector<ArrayInfo>& arrays, const std::ve
     const auto index = find(arrays, name);
     if (!index) {
       refuse(fmt::format("data.{} names the array '{}', which the data does not have{}; it has {}", key, name,
-                         did_you_mean(name, names_of(arrays)), fmt::join(names_of(arrays), ", ")));
+                         did_you_mean(name, names_of(arrays)), some_names(arrays)));
     }
     found.push_back(*index);
   }
@@ -61,7 +68,7 @@ std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, cons
       fmt::format("the data's array '{}' has the name of an argument of forward ({}), but the argument '{}' before it "
                   "has no array, and arguments are passed by position. Add an array '{}' to the data, or name the "
                   "arrays for forward with data.inputs and data.labels, or --inputs and --labels (the data has {})",
-                  name, fmt::join(forward.names, ", "), missing, missing, fmt::join(names_of(arrays), ", ")));
+                  name, fmt::join(forward.names, ", "), missing, missing, some_names(arrays)));
 }
 
 // Inputs were found by name: an array with the name of an argument after a gap would be left out, or, if it is one of
@@ -100,15 +107,15 @@ void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& cho
   if (given.size() < forward.num_required || given.size() > forward.names.size()) {
     refuse(fmt::format(
         "the model's forward takes {}{} argument(s) ({}), but the data provides {} ({}); name the arrays in the order "
-        "of forward with data.inputs and data.labels, or --inputs and --labels (the data has {})",
+        "of forward with data.inputs and data.labels, or --inputs and --labels{}",
         forward.num_required == forward.names.size() ? "" : fmt::format("{} to ", forward.num_required),
-        forward.names.size(), fmt::join(forward.names, ", "), given.size(), fmt::join(given, ", "),
-        fmt::join(names_of(arrays), ", ")));
+        forward.names.size(), fmt::join(forward.names, ", "), given.size(), join_some(given, kMaxNames),
+        given.size() == arrays.size() ? "" : fmt::format(" (the data has {})", some_names(arrays))));
   }
   if (!forward.takes_labels && chosen.labels.empty()) {
     refuse(fmt::format(
         "the config's \"loss\" needs labels, but the data names none; set data.labels or --labels (the data has {})",
-        fmt::join(names_of(arrays), ", ")));
+        some_names(arrays)));
   }
 }
 
@@ -201,10 +208,11 @@ std::string as_options(const std::vector<std::string>& names, const ForwardArgum
     std::swap(names[0], names[1]);
     options += " or " + as_options(names, forward);
   }
-  refuse(fmt::format(
-      "which array of the data is which argument of forward is not known: forward takes ({}), and the data "
-      "has {}; name the arrays in forward's order: {}{} (data.inputs and data.labels in the config)",
-      fmt::join(forward.names, ", "), fmt::join(described, ", "), chosen.size() > 2 ? "for example " : "", options));
+  refuse(
+      fmt::format("which array of the data is which argument of forward is not known: forward takes ({}), and the data "
+                  "has {}; name the arrays in forward's order: {}{} (data.inputs and data.labels in the config)",
+                  fmt::join(forward.names, ", "), join_some(described, kMaxNames),
+                  chosen.size() > 2 ? "for example " : "", options));
 }
 
 // In the one order that there is; as they are when their number, with that of `others` behind them, does not fit, which

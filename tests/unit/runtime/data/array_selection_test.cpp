@@ -132,3 +132,24 @@ TEST_CASE("what does not fit forward is told with both sides", "[runtime][data][
   });
   expect_error(ExitCode::kBadInput, {"data.labels", "'z'"}, [&] { choose({"x"}, {}, {"z"}, kTwo); });
 }
+
+TEST_CASE("of many arrays five are named, once", "[runtime][data][array_selection]") {
+  Names many;
+  for (int i = 0; i < 2000; ++i) many.push_back("array" + std::to_string(i));
+  const std::string first = "array0, array1, array2, array3, array4 and 1995 more";
+  const auto answer_to = [&](const Names& inputs, const Names& labels, const ForwardArguments& forward) {
+    try {
+      choose(many, inputs, labels, forward);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const auto& text : {answer_to({}, {}, kTwo), answer_to({"x"}, {}, kTwo), answer_to({"array7"}, {}, kTwo),
+                           answer_to({"array7"}, {}, {{"a"}, 1, false})}) {
+    CAPTURE(text);
+    CHECK(text.size() < 400);
+    CHECK(text.find(first) != text.npos);
+    CHECK(text.find(first) == text.rfind(first));
+  }
+}

@@ -131,7 +131,7 @@ std::vector<Slip> slips() {
        tensors("three.safetensors", {{"a", at::zeros({72, 6})}, {"b", at::zeros({72, 6})}, {"y", at::zeros({72, 1})}}),
        "the model's forward takes 2 argument(s) (x, y), but the data provides 3 (a, b, y); name the arrays in the "
        "order of "
-       "forward with data.inputs and data.labels, or --inputs and --labels (the data has a, b, y)"},
+       "forward with data.inputs and data.labels, or --inputs and --labels"},
       {"a missing array", bad,
        [](const TempDir& dir, Run& run) {
          run.data.train = {saved(dir, "data.safetensors", samples(72, 72))};
