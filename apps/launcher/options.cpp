@@ -477,11 +477,11 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
       "a run directory, a directory of checkpoints, one checkpoint, or a job: its name, its id or 'last'");
   line.value("--checkpoint", checkpoint, "the same as CKPT", "CKPT");
   line.value("--prompt", prompt, "text to continue", "TEXT");
-  line.value("--num_tokens", num_tokens, "how many bytes to add (200)", "N");
-  line.value("--temperature", temperature, "0: always the likeliest byte (0.8)", "T");
+  line.value_from(1, "--num_tokens", num_tokens, "how many bytes to add (200)", "N");
+  line.value_from(0, "--temperature", temperature, "0: always the likeliest byte (0.8)", "T");
   line.value("--seed", seed, "of the sampling (0)", "N");
-  line.value("--context", context,
-             "how many of the last bytes the model sees; default: as many as it takes, up to 4096", "N");
+  line.value_from(1, "--context", context,
+                  "how many of the last bytes the model sees; default: as many as it takes, up to 4096", "N");
   line.value("--nvme_path", directory,
              "parameters rest in a file there, and are read as the model runs: for models larger than memory", "DIR");
   const auto refuse_model = [&](const std::vector<std::string>&) {

@@ -292,6 +292,16 @@ TEST_CASE("infer takes a checkpoint, not a model file", "[launcher][words]") {
   }
 }
 
+TEST_CASE("infer answers values that are too small itself", "[launcher][words]") {
+  for (const char* option : {"--num_tokens=0", "--context=0", "--temperature=-1"}) {
+    CHECK_THAT(message_of(ExitCode::kUsage, "",
+                          [&] {
+                            launcher::dispatch({"infer", "runs/a", "--prompt", "a", option});
+                          }),
+               Catch::Contains("is too small") && Catch::EndsWith("; see 'dslaunch infer --help'"));
+  }
+}
+
 TEST_CASE("files that cannot be models are refused before anything is started", "[launcher][words]") {
   const test::TempDir dir;
   const WorkingDirectory inside(dir.path());

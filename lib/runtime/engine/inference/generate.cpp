@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.hpp"
@@ -45,6 +46,39 @@ void require_bytes(int64_t num_classes, const std::string& tokenizer) {
                               num_classes, advice));
 }
 
+// As the export has recorded the arguments: one sample of each is a list of tokens.
+void require_tokens_as_inputs(const model::InputSignature& inputs) {
+  for (const auto& recorded : inputs.recorded) {
+    const auto own = std::find(inputs.names.begin(), inputs.names.end(), recorded.name);
+    const bool is_required = own - inputs.names.begin() < static_cast<std::ptrdiff_t>(inputs.num_required);
+    const bool is_integer = recorded.dtype.find("int") != recorded.dtype.npos;
+    if (own == inputs.names.end() || !is_required || (is_integer && recorded.shape.size() == 1)) continue;
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("the model does not take texts: a sample of its argument '{}' is {} of the size [{}], as "
+                    "the model file records, and 'dslaunch infer' continues lists of tokens",
+                    recorded.name, recorded.dtype, fmt::join(recorded.shape, ", ")));
+  }
+}
+
+// Tokens below this are rows of the model's tables, as far as its graph shows them.
+int64_t size_of_vocabulary(const model::ModelFacts& facts) {
+  int64_t size = kNumBytes;
+  for (const auto& limit : facts.index_limits) {
+    if (limit.input < facts.inputs.num_required && !limit.ignored) size = std::min(size, limit.bound);
+  }
+  return size;
+}
+
+void require_token(int64_t token, int64_t vocabulary) {
+  if (token < vocabulary) return;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("the text has the byte {}{}, and the model's vocabulary has {} tokens: 'dslaunch infer' "
+                              "continues texts byte by byte",
+                              token, token > ' ' && token < 127 ? fmt::format(" ('{}')", static_cast<char>(token)) : "",
+                              vocabulary));
+}
+
 // A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
 // forward rejects inputs that are too long.
 bool accepts(model::Model& model, int64_t length) {
@@ -82,6 +116,9 @@ int64_t pick(const at::Tensor& logits, double temperature) {
 
 void generate(model::Model& model, const GenerateOptions& options, const std::function<void(char)>& on_byte) {
   if (options.prompt.empty()) throw UserError(ExitCode::kUsage, "the prompt is empty; pass --prompt TEXT");
+  require_tokens_as_inputs(model.facts.inputs);
+  const int64_t vocabulary = size_of_vocabulary(model.facts);
+  for (const unsigned char byte : options.prompt) require_token(byte, vocabulary);
   at::NoGradGuard no_grad;
   model.runnable->train(false);
   seed_random_state(options.seed, 0, at::kCPU);
@@ -96,6 +133,7 @@ void generate(model::Model& model, const GenerateOptions& options, const std::fu
     require_bytes(logits.size(-1), options.tokenizer);
     tokens.push_back(pick(logits.reshape({length, -1})[length - 1], options.temperature));
     on_byte(static_cast<char>(tokens.back()));
+    if (i + 1 < options.num_tokens) require_token(tokens.back(), vocabulary);
   }
 }
 

@@ -43,6 +43,17 @@ std::string type_advice(const std::vector<at::Tensor>& inputs, bool is_half_file
 
 }  // namespace
 
+std::string describe_size_mismatch(const std::vector<at::Tensor>& inputs, const std::vector<RecordedInput>& recorded) {
+  for (size_t i = 0; i < std::min(inputs.size(), recorded.size()); ++i) {
+    if (recorded[i].name.empty() || inputs[i].dim() == 0) continue;
+    const auto sample = inputs[i].sizes().slice(1);
+    if (sample == at::IntArrayRef(recorded[i].shape)) continue;
+    return fmt::format("argument '{}' has samples of the size [{}], and the model file records [{}]", recorded[i].name,
+                       fmt::join(sample, ", "), fmt::join(recorded[i].shape, ", "));
+  }
+  return {};
+}
+
 std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, bool is_half_file,
                            at::DeviceType device) {
   const auto contains = [&](const char* words) { return cause.find(words) != std::string::npos; };

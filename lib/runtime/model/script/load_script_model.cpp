@@ -1,6 +1,7 @@
 #include "runtime/model/script/load_script_model.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -56,6 +57,20 @@ LabelConvention labels_of(const ModelMetadata& metadata, const std::vector<Index
   return is_recorded || !shifts ? metadata.labels : LabelConvention::kSame;
 }
 
+// By argument of the call, which for a stage of a pipeline has those that the stage reads.
+std::vector<RecordedInput> recorded_arguments(const InputSignature& inputs, const std::optional<ModelStage>& stage) {
+  std::vector<size_t> arguments(inputs.names.size());
+  std::iota(arguments.begin(), arguments.end(), size_t{0});
+  if (stage) arguments = stage->facts.plan.stages.at(static_cast<size_t>(stage->facts.stage)).inputs;
+  std::vector<RecordedInput> out(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    for (const auto& recorded : inputs.recorded) {
+      if (recorded.name == inputs.names.at(arguments[i])) out[i] = recorded;
+    }
+  }
+  return out;
+}
+
 void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
   notes.insert(notes.end(), more.begin(), more.end());
 }
@@ -80,6 +95,7 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
 
   const auto metadata = read_model_metadata(file.path());
   inputs.recorded = metadata.inputs;
+  auto recorded = recorded_arguments(inputs, stage);
   const auto labels = labels_of(metadata, analysis.index_use.limits);
   ModelFacts facts{.table = std::move(binding.table),
                    .inputs = std::move(inputs),
@@ -104,7 +120,8 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                            has_half_parameters(facts.table),
                            analysis.calls_autograd,
                            passes,
-                           stage ? std::move(stage->call) : stages::StageCall()};
+                           stage ? std::move(stage->call) : stages::StageCall(),
+                           std::move(recorded)};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
                                                     std::move(binding.locations), std::move(rewrite.fp32_buffers)),

@@ -29,6 +29,7 @@ ScriptModel::ScriptModel(Parts parts)
       calls_autograd_(parts.calls_autograd),
       pass_options_(parts.pass_options),
       stage_(std::move(parts.stage)),
+      recorded_(std::move(parts.recorded)),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
     if (is_block) blocks_.push_back({unit.unit, unit.name, module});
@@ -92,9 +93,12 @@ void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const Car
   std::string given = types_and_shapes(inputs);
   if (!stage_.is_first) given += " and, from the stage before, " + types_and_shapes(carried.tensors);
   throw_if_resource_failed(cause, "forward on " + given);
-  const std::string mismatch = describe_type_mismatch(module_, error);
-  throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, given,
-                                                   mismatch.empty() ? cause : mismatch,
+  std::string why = describe_type_mismatch(module_, error);
+  if (why.empty()) {
+    const std::string sizes = describe_size_mismatch(inputs, recorded_);
+    why = sizes.empty() ? cause : fmt::format("{}: {}", sizes, cause);
+  }
+  throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, given, why,
                                                    forward_advice(cause, inputs, is_half_file_, device_.type())));
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/model/runnable_model.hpp"
 #include "runtime/model/script/unit_interception.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
+#include "runtime/state/model_metadata.hpp"
 
 namespace dslaunch::runtime::model::script {
 
@@ -25,6 +26,7 @@ class ScriptModel : public RunnableModel {
     bool calls_autograd = false;                     // the whole model's forward computes gradients itself
     GraphPassOptions pass_options = {};              // for the passes that wait for the device
     stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
+    std::vector<RecordedInput> recorded = {};        // by argument; without a shape: the file's metadata has none
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -50,6 +52,7 @@ class ScriptModel : public RunnableModel {
   const bool is_half_file_, calls_autograd_;
   const GraphPassOptions pass_options_;
   const stages::StageCall stage_;
+  const std::vector<RecordedInput> recorded_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model

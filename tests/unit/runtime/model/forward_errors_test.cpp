@@ -211,3 +211,24 @@ TEST_CASE("files that were prepared for inference are recognised by their code",
   test::expect_error(ExitCode::kBadInput, {"it is damaged"},
                      [&] { file::refuse_inference_file(folder / "damaged.pt"); });
 }
+
+TEST_CASE("samples of another size than the export recorded are named, by argument",
+          "[runtime][model][forward_errors]") {
+  torch::jit::Module net("Net");
+  test::add_parameter(net, "head", {6, 2});
+  net.define("def forward(self, x, scale):\n    return (torch.matmul(x, self.head) * scale).sum()\n");
+  const test::TempDir folder;
+  net.save(folder / "net.pt", {{dslaunch::runtime::kModelMetadataName,
+                                R"({"format": 1, "inputs": [{"name": "x", "dtype": "float32", "shape": [6]}]})"}});
+  const auto model = load_script_model(folder / "net.pt", {});
+  test::GatheredUnits parameters(*model);
+  model->runnable->set_unit_parameters(&parameters);
+  const auto answer_to = [&](const at::Tensor& x) {
+    return test::message_of(ExitCode::kBadInput, folder.path(), [&] { model->runnable->forward({x, at::ones({3})}); });
+  };
+  CHECK_THAT(
+      answer_to(at::ones({4, 9})),
+      Catch::StartsWith("forward of 'DIR/net.pt' failed on inputs Float[4, 9], Float[3]: argument 'x' has samples "
+                        "of the size [9], and the model file records [6]: mat1 and mat2"));
+  CHECK_THAT(answer_to(at::ones({4, 6})), !Catch::Contains("records"));  // what is wrong then is the other argument
+}

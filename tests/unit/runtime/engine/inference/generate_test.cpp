@@ -10,6 +10,7 @@
 
 #include "runtime/engine/inference/checkpoint_model.hpp"
 #include "runtime/model/script/load_script_model.hpp"
+#include "runtime/state/model_metadata.hpp"
 #include "support/expect_error.hpp"
 #include "support/initial_parameters.hpp"
 #include "support/job_run.hpp"
@@ -61,8 +62,9 @@ struct FileModel {
   std::unique_ptr<model::Model> model;
   std::unique_ptr<GivenParameters> parameters;
 
-  explicit FileModel(const torch::jit::Module& module) {
-    module.save(folder / "text.pt");
+  // `metadata`: what its export has recorded.
+  explicit FileModel(const torch::jit::Module& module, const std::string& metadata = R"({"format": 1})") {
+    module.save(folder / "text.pt", {{kModelMetadataName, metadata}});
     model = model::script::load_script_model(folder / "text.pt", {});
     parameters = std::make_unique<GivenParameters>(*model);
     model->runnable->set_unit_parameters(parameters.get());
@@ -119,6 +121,29 @@ TEST_CASE("what cannot continue a text is said", "[runtime][engine][generate]") 
   FileModel diverged(make_text_net(counting_table() * std::nan(""), 8));
   expect_error(ExitCode::kBadInput, {"not finite"}, [&] { continued(*diverged.model, {.prompt = "a"}); });
   expect_error(ExitCode::kUsage, {"prompt is empty"}, [&] { continued(*alone.model, {.prompt = ""}); });
+}
+
+TEST_CASE("a model that does not take texts, or not this one, is refused by what is known of it",
+          "[runtime][engine][generate]") {
+  const auto layer = test::compile({"Net",
+                                    "def forward(self, x):\n    return torch.matmul(x, self.head)\n",
+                                    {{"head", at::ones({6, 2}).set_requires_grad(true)}},
+                                    {}});
+  const FileModel recorded(layer, R"({"format": 1, "inputs": [{"name": "x", "dtype": "float32", "shape": [6]}]})");
+  expect_error(
+      ExitCode::kBadInput,
+      {"does not take texts: a sample of its argument 'x' is float32 of the size [6], as the model file records"},
+      [&] { continued(*recorded.model, {.prompt = "abc"}); });
+  const FileModel digits(make_text_net(counting_table().narrow(0, 0, 98), 8));
+  expect_error(ExitCode::kBadInput, {"the text has the byte 98 ('b'), and the model's vocabulary has 98 tokens"},
+               [&] { continued(*digits.model, {.prompt = "ab"}); });
+  expect_error(ExitCode::kBadInput, {"the text has the byte 195, and the model's vocabulary has 98 tokens"},
+               [&] { continued(*digits.model, {.prompt = "\u00e9"}); });
+  std::string given;
+  expect_error(ExitCode::kBadInput, {"the text has the byte 98"}, [&] {
+    generate(*digits.model, {.prompt = "a", .num_tokens = 2, .temperature = 0}, [&](char byte) { given += byte; });
+  });
+  CHECK(given == "b");
 }
 
 TEST_CASE("a checkpoint's own model runs with its weights and buffers", "[runtime][engine][generate]") {
