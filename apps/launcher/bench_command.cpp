@@ -21,6 +21,7 @@
 #include "file_io/storage.hpp"
 #include "file_io/sweep.hpp"
 #include "fio_rate.hpp"
+#include "launch/plan/input_files.hpp"
 #include "launch/plan/model_file.hpp"
 
 namespace dslaunch::launcher {
@@ -176,6 +177,7 @@ int bench_command(const Arguments& arguments) {
   if (!options) return 0;
   if (options->subject == BenchSubject::kStep) {
     launch::check_model_file(options->model);
+    launch::check_model_archive(options->model);
     return run_worker(options->worker_words);
   }
   const bool is_io = options->subject == BenchSubject::kIo;

@@ -110,6 +110,16 @@ TEST_CASE("bench io names a directory that it cannot use", "[launcher][bench]") 
   CHECK(answer(ExitCode::kNoInput, dir.write("file", "")) == "--dir DIR/file: it is not a directory");
 }
 
+TEST_CASE("bench step says of a file that is not a model what it is", "[launcher][bench]") {
+  const test::TempDir dir;
+  const std::string text = dir.write("text.pt", "I am a text\n");
+  CHECK_THAT(message_of(ExitCode::kBadInput, dir.path(),
+                        [&] {
+                          launcher::dispatch({"bench", "step", text});
+                        }),
+             Catch::Contains("DIR/text.pt") && Catch::Contains("TorchScript") && !Catch::Contains("inputs"));
+}
+
 TEST_CASE("bench io measures a directory and leaves nothing in it", "[launcher][bench]") {
   const test::TempDir dir;
   const test::SetEnv no_fio("PATH", "/absent");  // whose measurements take whole seconds
