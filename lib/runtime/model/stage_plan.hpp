@@ -62,6 +62,7 @@ struct StagePlan {
   std::vector<PlannedStage> stages;
   std::vector<TiedParameter> tied;
   std::vector<std::string> notes;  // for the user, one line each
+  bool is_measured = false;        // by the times of the layers, which differ from run to run
 
   // Of the largest stage over the mean, by cost; 1 is balanced.
   double imbalance() const;
@@ -97,6 +98,7 @@ struct StageOptions {
   std::vector<size_t> first_layers;
   // Without it bytes and FLOPs are not known, and a cut is where the fewest tensors are carried.
   std::optional<LayerMeasurement> measurement = {};
+  std::string unmeasured = {};  // why there is none, if that is known
   // Operators with weights can leave their weight gradients for later (runtime/state/deferred_gradients.hpp); does not
   // change the plan.
   bool defers_weight_gradients = false;

@@ -168,7 +168,7 @@ class Training {
       for (const auto& note : model_->facts.notes) log::warning("model: {}", note);
       if (model_->facts.stage) {
         for (const auto& line : model::describe_stages(model_->facts.stage->plan)) log::info("{}", line);
-        if (config_.pipeline.partition == config::PipelinePartition::kTime) {
+        if (model_->facts.stage->plan.is_measured) {
           log::info("the cut is measured and may be another one in another run; to repeat it: --set {}",
                     describe_cut());
         }

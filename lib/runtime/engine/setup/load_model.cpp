@@ -60,10 +60,11 @@ std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config
   return model;
 }
 
+// `unmeasured`: why there is no measurement, for the message about that.
 std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config::JobConfig& config,
                                             const device::Device& device, int num_stages, int stage,
                                             const std::optional<model::LayerMeasurement>& measurement,
-                                            const ProgramLogPtr& programs) {
+                                            const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
   if (num_stages == 1) return load_model_of(file, config, device, programs);
   switch_autotuning(config);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
@@ -73,6 +74,7 @@ std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config
       .partition = partition_of(config.pipeline),
       .first_layers = {config.pipeline.first_layers.begin(), config.pipeline.first_layers.end()},
       .measurement = measurement,
+      .unmeasured = unmeasured,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
   auto model =
       model::script::load_script_stage(file, config.units, passes_of(config, precision, device, programs), options);
@@ -102,16 +104,13 @@ std::vector<model::ExampleInput> example_inputs(const ScriptFile& file, const co
   return out;
 }
 
-std::optional<model::LayerMeasurement> measure(const ScriptFile& file, const config::JobConfig& config,
-                                               const device::Device& device, const comm::Mesh& mesh) {
+Result<model::LayerMeasurement> measure(const ScriptFile& file, const config::JobConfig& config,
+                                        const device::Device& device, const comm::Mesh& mesh) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const auto inputs = example_inputs(file, config, device, mesh);
   const precision::AutocastScope autocast(device.at(), precision::to_torch(config.autocast));
-  auto measured = model::script::measure_script_layers(file, config.units, passes_of(config, precision, device), inputs,
-                                                       device.at());
-  if (measured.ok()) return *std::move(measured);
-  log::warning("pipeline stages are not balanced by time: {}", measured.error());
-  return std::nullopt;
+  return model::script::measure_script_layers(file, config.units, passes_of(config, precision, device), inputs,
+                                              device.at());
 }
 
 }  // namespace
@@ -120,6 +119,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
                                          const device::Device& device, const comm::Groups& groups,
                                          const ProgramLogPtr& programs) {
   std::optional<model::LayerMeasurement> measurement;
+  std::string unmeasured;  // on rank 0, which reports it
   const bool is_measured = groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime;
   const bool measures = is_measured && groups.world.rank() == 0;
   const ScriptFile file(path, /*loads_again=*/measures);
@@ -129,7 +129,8 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
       // Errors in the model and the data are met again by all ranks, which report them as one.
       try {
         const auto measured = measure(file, config, device, groups.mesh);
-        if (measured) message = model::encode(*measured);
+        if (measured.ok()) message = model::encode(*measured);
+        if (!measured.ok()) unmeasured = measured.error();
       } catch (const UserError& error) {
         log::debug("no layers measured: {}", error.what());
       }
@@ -140,7 +141,7 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
     std::memcpy(message.data(), of_rank_0.data(), of_rank_0.size());
     if (!message.empty()) measurement = model::decode_measurement(message);
   }
-  return load_stage_of(file, config, device, groups.mesh.pipe, groups.own.pipe, measurement, programs);
+  return load_stage_of(file, config, device, groups.mesh.pipe, groups.own.pipe, measurement, programs, unmeasured);
 }
 
 config::ModelDefaults read_model_defaults(const std::string& path) {

@@ -54,8 +54,9 @@ void count_time(std::vector<PlannedLayer>& layers, const StageOptions& options, 
         static_cast<double>(options.measurement ? options.measurement->nanoseconds.at(i) : layers[i].num_parameters);
   }
   if (!options.measurement) {
-    notes.emplace_back(
-        "pipeline stages are balanced by parameters, because the times of their layers are not measured");
+    notes.push_back(fmt::format(
+        "pipeline stages are balanced by parameters, because the times of their layers are not measured{}{}",
+        options.unmeasured.empty() ? "" : ": ", options.unmeasured));
   }
 }
 

@@ -75,6 +75,7 @@ class Planner {
     for (auto& gap : gaps_) choose_point(gap);
     describe_layers();
     plan_.partition = set_layer_costs(plan_.layers, options_, options_.num_stages, plan_.notes);
+    plan_.is_measured = plan_.partition == "time" && options_.layer_costs.empty() && options_.measurement.has_value();
     return cut_at(choose_first_layers());
   }
 

@@ -674,6 +674,10 @@ def forward(self, x):
   for (int64_t time : measured->nanoseconds) CHECK(time > 0);
   auto options = in_stages(4);
   options.measurement = decode_measurement(encode(*measured));
+  CHECK_FALSE(script::plan_script_stages(path, {"Block"}, {}, options).is_measured);  // "uniform" does not use it
+  auto timed = options;
+  timed.partition = "time";
+  CHECK(script::plan_script_stages(path, {"Block"}, {}, timed).is_measured);
   StagedRun run(net, options);
   run.check_step({rows()});
   CHECK(origins(run.plan().stages[1]) == std::vector<std::string>{"slice after 'one'"});
@@ -697,6 +701,12 @@ def forward(self, x):
       script::measure_script_layers(folder / "net.pt", {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
   REQUIRE(!measured.ok());
   CHECK(measured.error() == "the model sets its attribute 'count'");
+  auto options = in_stages(2, "time");
+  options.unmeasured = measured.error();
+  const auto plan = script::plan_script_stages(folder / "net.pt", {"Block"}, {}, options);
+  CHECK_FALSE(plan.is_measured);
+  CHECK(plan.notes == std::vector<std::string>{"pipeline stages are balanced by parameters, because the times of their "
+                                               "layers are not measured: the model sets its attribute 'count'"});
   StagedRun run(net, in_stages(3));
   run.check_step({rows()});
 }
