@@ -23,13 +23,20 @@ std::string with_separators(int64_t count) {
   return out;
 }
 
+// fmt writes the sign of a NaN, which means nothing.
+static double without_sign_of_nan(double value) {
+  return std::isnan(value) ? std::abs(value) : value;
+}
+
 std::string format_ms(double value) {
+  value = without_sign_of_nan(value);
   const double size = std::abs(value);
   if (!std::isfinite(value) || size >= 1e5 || (size < 1e-3 && size > 0)) return fmt::format("{:.2e}", value);
   return fmt::format("{:.{}f}", value, size < 1 ? 3 : size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 
 std::string format_loss(double loss) {
+  loss = without_sign_of_nan(loss);
   const double size = std::abs(loss);
   const bool needs_exponent = size >= 1e5 || (size < 1e-3 && size > 0);
   return needs_exponent && std::isfinite(loss) ? fmt::format("{:.2e}", loss) : fmt::format("{:.4f}", loss);

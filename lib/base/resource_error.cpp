@@ -27,6 +27,15 @@ bool is_device_lost(const std::string& text) {
              "STATUS_INTERNAL_ERROR"});
 }
 
+// Without the place in PyTorch's source: "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't ..."
+std::string without_source_place(const std::string& cause) {
+  const auto place = cause.find("[enforce fail at ");
+  const auto end = place == std::string::npos ? place : cause.find(']', place);
+  if (end == std::string::npos) return cause;
+  const auto text = cause.find_first_not_of("]. ", end);
+  return cause.substr(0, place) + (text == std::string::npos ? "" : cause.substr(text));
+}
+
 }  // namespace
 
 OutOfMemoryError::OutOfMemoryError(const std::string& failure, const std::string& advice)
@@ -34,7 +43,7 @@ OutOfMemoryError::OutOfMemoryError(const std::string& failure, const std::string
 
 void throw_if_resource_failed(const std::string& cause, const std::string& during) {
   if (is_out_of_memory(cause)) {
-    throw OutOfMemoryError(fmt::format("out of memory in {}: {}", during, cause),
+    throw OutOfMemoryError(fmt::format("out of memory in {}: {}", during, without_source_place(cause)),
                            "Use a smaller micro batch, \"activation_checkpointing\" or a higher ZeRO stage");
   }
   if (contains_any(cause, {"device-side assert"})) {

@@ -79,6 +79,8 @@ std::string data_text(const RunDescription& run, const config::Data& data) {
   if (run.num_samples > 0) {
     text += fmt::format(": {}, {} an epoch", counted(run.num_samples, "sample"), counted(run.steps_per_epoch, "step"));
   }
+  if (run.first_step > run.total_steps)
+    return text + fmt::format("; all {} are done", counted(run.total_steps, "step"));
   return text + (run.first_step > 1 ? fmt::format("; steps {} to {}", run.first_step, run.total_steps)
                                     : fmt::format("; {} in all", counted(run.total_steps, "step")));
 }
@@ -98,6 +100,11 @@ std::vector<std::string> format_description(const RunDescription& run, const con
                                                              : "; checkpoints in " + run.checkpoint_dir;
   out.push_back(line("written to", fmt::format("{}: metrics.jsonl{}", run.run_dir, checkpoints)));
   return out;
+}
+
+std::string format_steps_done(int64_t done, int64_t total) {
+  if (done <= total) return fmt::format("{} of {}", done, counted(total, "step"));
+  return fmt::format("{}, more than the {} of this start", counted(done, "step"), counted(total, "step"));
 }
 
 void RunTotals::add(const StepMetrics& metrics) {

@@ -27,6 +27,8 @@ struct RunDescription {
 
 // Eight lines at most, each with a heading of the same width.
 std::vector<std::string> format_description(const RunDescription& run, const config::JobConfig& config);
+// "40 of 200 steps"; a run that is continued may have done more than it is to do now.
+std::string format_steps_done(int64_t done, int64_t total);
 
 // Collects what the last lines of a run say. One thread.
 class RunTotals {

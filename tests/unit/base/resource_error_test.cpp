@@ -48,10 +48,16 @@ TEST_CASE("a GPU that fails is no bad input: another start may do better", "[bas
 
 TEST_CASE("memory that is refused is told as such, whoever refused it", "[base][resource_error]") {
   for (const char* cause : {"CUDA out of memory. Tried to allocate 2.00 GiB.", "CUDA error: out of memory",
-                            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-                            "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory"}) {
+                            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"}) {
     check_answer(cause, ExitCode::kUnavailable, "out of memory in");
   }
+  const auto on_host = answer_to(
+      "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 "
+      "bytes. Error code 12 (Cannot allocate memory)");
+  REQUIRE(on_host);
+  CHECK(on_host->code == ExitCode::kUnavailable);
+  CHECK_THAT(on_host->text, Catch::StartsWith("out of memory in forward on Long[4, 16]: DefaultCPUAllocator: can't "
+                                              "allocate memory: you tried to allocate 4096 bytes. Error code 12"));
 }
 
 TEST_CASE("an index out of range in a kernel is the input's", "[base][resource_error]") {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "base/format.hpp"
+#include "base/quantity.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {
@@ -11,7 +12,8 @@ namespace {
 // "element [2, 0] is nan": describes the first element of `values` for which `mask` is set.
 std::string describe_first(const at::Tensor& values, const at::Tensor& mask) {
   auto element = mask.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
-  const double value = values.reshape({-1})[element].to(at::kDouble).item<double>();
+  // "nan", "inf" or "-inf"
+  const std::string value = format_loss(values.reshape({-1})[element].to(at::kDouble).item<double>());
   std::vector<int64_t> at(static_cast<size_t>(values.dim()));
   for (int64_t dim = values.dim(); dim-- > 0;) {
     at[static_cast<size_t>(dim)] = element % values.size(dim);

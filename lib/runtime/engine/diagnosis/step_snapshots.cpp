@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/quantity.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {
@@ -27,8 +28,8 @@ void StepSnapshots::explain(const step::StepResult& result) const {
   const auto [cause, advice] = diagnose(run_, *start, loss_is_finite);
   throw UserError(ExitCode::kCannotContinue,
                   fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. {}",
-                              loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm,
-                              cause, advice));
+                              loss_is_finite ? "the gradient" : "the loss", result.step, format_loss(result.loss),
+                              format_loss(result.grad_norm), cause, advice));
 }
 
 }  // namespace dslaunch::runtime::engine::diagnosis

@@ -360,8 +360,8 @@ class Training {
   // All steps are done; an earlier start may have ended during the evaluation after them.
   TrainOutcome run_missing_at_end() {
     const bool is_missing = evaluation_->is_missing_at_end();
-    log::info("{}: the run has done {} of {} steps", is_missing ? "only the evaluation is left" : "nothing to do",
-              engine_->steps_done(), total_steps_);
+    log::info("{}: the run has done {}", is_missing ? "only the evaluation is left" : "nothing to do",
+              format_steps_done(engine_->steps_done(), total_steps_));
     return is_missing && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 

@@ -26,6 +26,12 @@ constexpr const char* kNameALoss =
 // One number with dims, [1] or [1, 1], is a loss only by its name: predictions of one sample look the same.
 at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose, bool has_dims = true) {
   if (loss.numel() == 1 && (has_dims || loss.dim() == 0) && loss.is_floating_point()) return loss.reshape({});
+  if (loss.numel() == 1 && loss.dim() == 0 && !loss.is_floating_point()) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} returned {}, a number that is not of a floating-point type and has no gradient. "
+                                "Return the mean loss from forward as a floating-point number, or {}",
+                                whose, type_and_shape(loss), kNameALoss));
+  }
   throw UserError(ExitCode::kBadInput,
                   fmt::format("{} returned {}, expected a scalar loss. Return the mean loss from forward, or {}", whose,
                               type_and_shape(loss), kNameALoss));

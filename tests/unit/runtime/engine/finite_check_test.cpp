@@ -48,7 +48,7 @@ TEST_CASE("the first NaN is the finding, with the infinity before it", "[runtime
   CHECK(check.finding().empty());
   check.check("b", with(-kInfinity, 1));
   CHECK(check.finding() == "b element [0, 1] is -inf");
-  check.check("c", with(kNan, 5));
+  check.check("c", with(-kNan, 5));  // whose sign means nothing
   check.check("d", with(kNan, 0));
   CHECK(check.finding() == "c element [1, 2] is nan; before that, b element [0, 1] is -inf");
   check.reset();

@@ -96,6 +96,12 @@ TEST_CASE("one number with dims is a loss by its name only: one sample's predict
   }
 }
 
+TEST_CASE("a loss that is an integer is told as one", "[runtime][loss]") {
+  CHECK_THROWS_WITH((*make_loss("", at::kCPU))({at::ones({}, at::kLong), {}}, {}),
+                    Catch::Contains("forward returned Long[], a number that is not of a floating-point type") &&
+                        !Catch::Contains("scalar"));
+}
+
 TEST_CASE("cross entropy over one class, which is always 0, is refused", "[runtime][loss]") {
   const auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes, at::kLong); };
   CHECK_THROWS_WITH(loss_of("cross_entropy", at::randn({4, 1}), zeros({4})), Catch::Contains("with one class"));

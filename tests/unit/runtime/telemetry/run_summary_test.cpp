@@ -83,6 +83,15 @@ TEST_CASE("what differs from the plainest run is said too", "[runtime][telemetry
               "written to  /r: metrics.jsonl; checkpoints in /big"});
 }
 
+TEST_CASE("a run that has done its steps, or more, says that", "[runtime][telemetry]") {
+  RunDescription run = example();
+  run.first_step = run.total_steps + 1;
+  CHECK_THAT(format_description(run, example_config())[4], Catch::EndsWith("; all 200 steps are done"));
+  CHECK(format_steps_done(200, 200) == "200 of 200 steps");
+  CHECK(format_steps_done(1, 1) == "1 of 1 step");
+  CHECK(format_steps_done(2, 1) == "2 steps, more than the 1 step of this start");
+}
+
 TEST_CASE("selective recomputation is said where it has an effect", "[runtime][telemetry]") {
   RunDescription run = example();
   config::JobConfig config = example_config();
