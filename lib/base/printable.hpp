@@ -1,5 +1,6 @@
-// Escapes external text for use in messages: control characters and bytes that are not UTF-8 are written as \x1b, so
-// that a damaged file or a program's output cannot send a terminal control sequences or end a message at a zero byte.
+// Escapes external text for use in messages: control characters and bytes that are not UTF-8 are written as \x1b, and
+// characters that change the direction of text as \u202e, so that a damaged file or a program's output cannot send a
+// terminal control sequences, end a message at a zero byte or have it shown in another order.
 #pragma once
 #include <cstdio>
 #include <string>

@@ -6,11 +6,12 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 
 namespace dslaunch::command_line {
 
 void usage_error(const std::string& message) {
-  throw UserError(ExitCode::kUsage, message);
+  throw UserError(ExitCode::kUsage, printable(message));
 }
 
 bool is_whole_number(const std::string& text) {

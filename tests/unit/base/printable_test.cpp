@@ -37,6 +37,14 @@ TEST_CASE("JSON has control characters as escapes only", "[base][dump_json]") {
   CHECK(nlohmann::json::parse(text) == document);
 }
 
+TEST_CASE("characters that turn the direction of text are made visible", "[base][printable]") {
+  CHECK(printable("a\u202etxt.pt") == "a\\u202etxt.pt");
+  CHECK(printable_lines("\u061c\u200e\u200f\u202a\u202c\u2066\u2069\n") ==
+        "\\u061c\\u200e\\u200f\\u202a\\u202c\\u2066\\u2069\n");
+  const std::string beside = "\u200d\u2010\u2029\u202f\u2065\u206a \u05d0\u0627";  // and letters written from the right
+  CHECK(printable(beside) == beside);
+}
+
 TEST_CASE("characters of UTF-8 stay, other bytes are made visible", "[base][printable]") {
   const std::string text = "\u00a0\u00e9 \u4f60\u597d \U0001f600 \ud7ff\ue000 \U0010ffff";
   CHECK(printable(text) == text);

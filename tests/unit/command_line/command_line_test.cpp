@@ -91,6 +91,7 @@ TEST_CASE("missing, superfluous and wrong values are refused", "[command_line]")
   expect_refusal({"m.pt", "--share", "nan"}, "--share: 'nan' is not a number");
   expect_refusal({"m.pt", "--share="}, "--share: needs a number");
   expect_refusal({"m.pt", "--run_name="}, "--run_name: the value is empty");
+  expect_refusal({"m.pt", "a\nb\u202e"}, "unexpected argument 'a\\x0ab\\u202e'");
 }
 
 TEST_CASE("a flag with a function calls it once, and only when it is given", "[command_line]") {
