@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/device/gemm.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/products/matrix_product.hpp"
 #include "support/cuda_device.hpp"
 
 namespace {
@@ -163,11 +163,11 @@ TEST_CASE("a head's loss by chunks on a device is that of whole logits", "[gpu][
 
 TEST_CASE("a head's loss by chunks with measured algorithms is that of whole logits", "[gpu][chunked][products]") {
   if (!has_device()) return;
-  dslaunch::runtime::products::choose_algorithms(true);
+  dslaunch::runtime::device::choose_algorithms(true);
   for (const bool is_out_in : {true, false}) {
     compare({.rows = 4300, .width = 1552, .classes = 2056, .is_out_in = is_out_in}, 2112);
   }
-  dslaunch::runtime::products::choose_algorithms(false);
+  dslaunch::runtime::device::choose_algorithms(false);
 }
 
 TEST_CASE("a head without labels that count gives no gradient on a device", "[gpu][chunked]") {

@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
 #include "runtime/state/random_state.hpp"
 #include "support/cuda_device.hpp"
 
@@ -133,26 +133,26 @@ TEST_CASE("a recording that fails leaves random numbers and earlier recordings a
 
 TEST_CASE("a recording has the measured algorithms of products, and measures none", "[gpu][device_graph][products]") {
   if (!test::has_device()) return;
-  products::choose_algorithms(true);
+  device::choose_algorithms(true);
   const auto half = kOnDevice.dtype(at::kBFloat16);
   const at::Tensor left = at::randn({2080, 1544}, half), right = at::randn({1544, 2064}, half),
                    later = at::randn({1544, 2072}, half);
   at::Tensor launched = at::empty({2080, 2064}, half), out = at::empty_like(launched),
              out_of_later = at::empty({2080, 2072}, half);
-  products::compute({left, right}, launched);
-  const int measured = products::counts_of_process().measured;
+  device::compute({left, right}, launched);
+  const int measured = device::counts_of_process().measured;
   const auto graph = make_device_graph(kDevice);
   graph->capture([&] {
-    products::compute({left, right}, out);
-    products::compute({left, later}, out_of_later);  // not seen before
+    device::compute({left, right}, out);
+    device::compute({left, later}, out_of_later);  // not seen before
   });
-  CHECK(products::counts_of_process().measured == measured);
+  CHECK(device::counts_of_process().measured == measured);
   left.copy_(at::randn({2080, 1544}, half));
   out_of_later.zero_();
   graph->replay();
-  products::compute({left, right}, launched);
+  device::compute({left, right}, launched);
   CHECK(out.equal(launched));
   const at::Tensor exact = left.to(at::kDouble).mm(later.to(at::kDouble));
   CHECK((out_of_later.to(at::kDouble) - exact).norm().item<double>() < 3e-3 * exact.norm().item<double>());
-  products::choose_algorithms(false);
+  device::choose_algorithms(false);
 }

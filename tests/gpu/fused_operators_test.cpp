@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
 #include "support/cuda_device.hpp"
 
 namespace {
@@ -177,11 +177,11 @@ TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][fused_o
 
 TEST_CASE("a linear layer with measured algorithms has PyTorch's gradients", "[gpu][fused_operators][products]") {
   if (!has_device()) return;
-  dslaunch::runtime::products::choose_algorithms(true);
+  dslaunch::runtime::device::choose_algorithms(true);
   compare([](const Tensors& in) { return fused_linear(in[0], in[1], in[2]); },
           [](const Tensors& in) { return at::linear(in[0], in[1], in[2]); },
           {normal({2, 1048, 1552}, 6), normal({2064, 1552}, 7), normal({2064}, 8)});
-  dslaunch::runtime::products::choose_algorithms(false);
+  dslaunch::runtime::device::choose_algorithms(false);
 }
 
 TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][fused_operators]") {

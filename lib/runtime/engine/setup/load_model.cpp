@@ -6,12 +6,12 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/data/batch_loader.hpp"
+#include "runtime/device/gemm.hpp"
 #include "runtime/engine/setup/pretrained_values.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/model/script/load_script_model.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 #include "runtime/precision/precision_choice.hpp"
-#include "runtime/products/matrix_product.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/state/model_metadata.hpp"
 
@@ -48,7 +48,7 @@ model::GraphPassOptions passes_of(const config::JobConfig& config, const precisi
 
 // Timings choose differently from one host to the next.
 void switch_autotuning(const config::JobConfig& config) {
-  products::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
+  device::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
 }
 
 std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config::JobConfig& config,

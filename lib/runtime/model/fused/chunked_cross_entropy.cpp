@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
+#include "runtime/device/gemm.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/weight_product.hpp"
-#include "runtime/products/matrix_product.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -188,12 +188,12 @@ HeadGradients empty_gradients(const Head& head, WantedGradients wanted) {
 void add_gradients(const Head& head, const at::Tensor& gradient, int64_t first, HeadGradients& to) {
   const at::Tensor rows = head.rows.narrow(0, first, gradient.size(0));
   if (to.rows.defined()) {
-    products::compute({gradient, head.matrix.t()}, to.rows.narrow(0, first, gradient.size(0)));
+    device::compute({gradient, head.matrix.t()}, to.rows.narrow(0, first, gradient.size(0)));
   }
   if (to.weight.defined()) {
-    const products::MatrixProduct product =
-        head.is_out_in ? products::MatrixProduct{gradient.t(), rows} : products::MatrixProduct{rows.t(), gradient};
-    products::compute(product, to.weight, /*adds=*/first != 0);
+    const device::GemmProblem product =
+        head.is_out_in ? device::GemmProblem{gradient.t(), rows} : device::GemmProblem{rows.t(), gradient};
+    device::compute(product, to.weight, /*adds=*/first != 0);
   }
   if (to.bias.defined()) add_column_sums(to.bias, gradient);
 }
@@ -209,7 +209,7 @@ void for_each_chunk(const Head& head, int64_t chunk_rows, const Take& take) {
   for (int64_t first = 0; first < count; first += rows) {
     at::Tensor logits = buffer.narrow(0, 0, std::min(rows, count - first));
     const at::Tensor part = head.rows.narrow(0, first, logits.size(0));
-    products::compute({part, head.matrix, head.bias}, logits);
+    device::compute({part, head.matrix, head.bias}, logits);
     take(logits, first);
   }
 }

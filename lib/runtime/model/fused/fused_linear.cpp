@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "runtime/device/gemm.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/recomputed_tensor.hpp"
-#include "runtime/products/matrix_product.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -21,10 +21,10 @@ using units::as_rows;
 using units::WeightLayout;
 
 // With the product's measured algorithm, where it has one; undefined elsewhere.
-at::Tensor chosen(const products::MatrixProduct& product, at::IntArrayRef sizes) {
-  if (at::GradMode::is_enabled() || !products::has_choice(product)) return {};
+at::Tensor chosen(const device::GemmProblem& product, at::IntArrayRef sizes) {
+  if (at::GradMode::is_enabled() || !device::has_choice(product)) return {};
   at::Tensor out = at::empty({product.left.size(0), product.right.size(1)}, product.left.options());
-  products::compute(product, out);
+  device::compute(product, out);
   return out.view(sizes);
 }
 

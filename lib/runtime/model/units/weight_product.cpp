@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
 
 namespace dslaunch::runtime::model::units {
 
@@ -17,16 +17,16 @@ std::pair<at::Tensor, at::Tensor> WeightProduct::matrices() const {
 
 at::Tensor WeightProduct::compute() const {
   const auto [left, right] = matrices();
-  if (at::GradMode::is_enabled() || !products::has_choice({left, right})) return left.mm(right);
+  if (at::GradMode::is_enabled() || !device::has_choice({left, right})) return left.mm(right);
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  products::compute({left, right}, out);
+  device::compute({left, right}, out);
   return out;
 }
 
 void WeightProduct::add_to(const GradientDestination& destination) const {
   const at::NoGradGuard no_grad;
   const auto [left, right] = matrices();
-  products::compute({left, right}, destination.sum, /*adds=*/!destination.is_empty);
+  device::compute({left, right}, destination.sum, /*adds=*/!destination.is_empty);
 }
 
 }  // namespace dslaunch::runtime::model::units

@@ -12,7 +12,7 @@
 #include "kernels/lamb.h"
 #include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
-#include "runtime/state/cuda/launch.hpp"
+#include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {

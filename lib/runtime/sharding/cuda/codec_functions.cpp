@@ -5,7 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "kernels/block_codes.h"
-#include "runtime/state/cuda/launch.hpp"
+#include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime {
 namespace {

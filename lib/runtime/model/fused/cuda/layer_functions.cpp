@@ -11,7 +11,7 @@
 #include "kernels/column_sums.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/layer_norm.h"
-#include "runtime/state/cuda/launch.hpp"
+#include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/format.hpp"
 #include "kernels/column_sums.h"
-#include "runtime/state/cuda/launch.hpp"
+#include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::model::regions {
 namespace {

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "runtime/products/algorithm_choices.hpp"
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
+#include "runtime/device/gemm_algorithm.hpp"
 
-namespace dslaunch::runtime::products {
+namespace dslaunch::runtime::device {
 
-struct ProductFunctions {
+struct GemmFunctions {
   // What cuBLASLt's heuristics name for the product, the fastest by them first.
-  std::vector<Algorithm> (*algorithms)(const MatrixProduct& product, const at::Tensor& out);
+  std::vector<Algorithm> (*algorithms)(const GemmProblem& product, const at::Tensor& out);
   // Enqueues the product. False, with nothing done: this algorithm does not take it.
-  bool (*run)(const MatrixProduct& product, const at::Tensor& out, bool adds, const Algorithm& algorithm);
+  bool (*run)(const GemmProblem& product, const at::Tensor& out, bool adds, const Algorithm& algorithm);
   // Enqueues the turns one after the other on the device's current stream, waits for them, and returns the microseconds
   // that each took.
   std::vector<double> (*microseconds)(std::span<const std::function<void()>> turns, at::Device device);
@@ -26,7 +26,7 @@ struct ProductFunctions {
   std::string (*description)(at::Device device);
 };
 
-// The name of the module's function `extern "C" const ProductFunctions* f()`.
-inline constexpr const char* kProductFunctionsSymbol = "dslaunch_cuda_product_functions";
+// The name of the module's function `extern "C" const GemmFunctions* f()`.
+inline constexpr const char* kGemmFunctionsSymbol = "dslaunch_cuda_gemm_functions";
 
-}  // namespace dslaunch::runtime::products
+}  // namespace dslaunch::runtime::device

@@ -1,4 +1,4 @@
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
@@ -15,11 +15,11 @@
 
 #include "base/format.hpp"
 #include "comm/modules.hpp"
+#include "runtime/device/gemm_algorithm.hpp"
+#include "runtime/device/gemm_functions.hpp"
 #include "runtime/generated_kernels/kernel_files.hpp"
-#include "runtime/products/algorithm_choices.hpp"
-#include "runtime/products/product_functions.hpp"
 
-namespace dslaunch::runtime::products {
+namespace dslaunch::runtime::device {
 namespace {
 
 constexpr int64_t kLeastMultiplications = int64_t{1} << 32;  // others may take less time than their launches
@@ -56,7 +56,7 @@ std::optional<Layout> layout_of(const at::Tensor& matrix) {
 // All that a choice depends on, for one card.
 using Key = std::array<int64_t, 11>;
 
-Key key_of(const MatrixProduct& product, const at::Tensor& out) {
+Key key_of(const GemmProblem& product, const at::Tensor& out) {
   const Layout left = *layout_of(product.left), right = *layout_of(product.right);
   return {out.device().index(),
           product.left.size(0),
@@ -75,7 +75,7 @@ std::string text_of(const Key& key, const std::string& device) {
   return fmt::format("// product of matrices on {}: {}", device, fmt::join(key.begin() + 1, key.end(), " "));
 }
 
-void with_operators(const MatrixProduct& product, at::Tensor& out, bool adds) {
+void with_operators(const GemmProblem& product, at::Tensor& out, bool adds) {
   const auto& [left, right, bias] = product;
   const auto type = out.scalar_type();
   if (bias) {
@@ -97,7 +97,7 @@ void with_operators(const MatrixProduct& product, at::Tensor& out, bool adds) {
 }
 
 // Traces and counts of FLOPs see PyTorch's operator for it.
-bool observed(const MatrixProduct& product, const std::function<bool()>& run) {
+bool observed(const GemmProblem& product, const std::function<bool()>& run) {
   const bool is_linear = product.bias && layout_of(product.right)->is_column_major;
   if (is_linear) {
     RECORD_FUNCTION("aten::linear", (std::vector<c10::IValue>{product.left, product.right.t(), *product.bias}));
@@ -119,7 +119,7 @@ class Choices {
   }
 
   // False: PyTorch's operator is to compute it.
-  bool run(const MatrixProduct& product, const at::Tensor& out, bool adds) {
+  bool run(const GemmProblem& product, const at::Tensor& out, bool adds) {
     const std::lock_guard lock(mutex_);
     const Key key = key_of(product, out);
     auto known = choices_.find(key);
@@ -140,11 +140,11 @@ class Choices {
 
  private:
   Choices()
-      : functions_(comm::cuda_module().table<ProductFunctions>(kProductFunctionsSymbol)),
+      : functions_(comm::cuda_module().table<GemmFunctions>(kGemmFunctionsSymbol)),
         files_(generated_kernels::kernel_directory()) {}
 
   // Nothing: it cannot be measured now, and may be later.
-  std::optional<Choice> make(const Key& key, const MatrixProduct& product, const at::Tensor& out, bool adds) {
+  std::optional<Choice> make(const Key& key, const GemmProblem& product, const at::Tensor& out, bool adds) {
     const std::string text = text_of(key, description(out.device()));
     if (auto choice = read(text)) return choice;
     if (functions_.is_capturing(out.device())) return std::nullopt;
@@ -175,7 +175,7 @@ class Choices {
   }
 
   // Nothing: the memory for workspaces does not suffice.
-  std::optional<Choice> measure(const MatrixProduct& product, const at::Tensor& out) {
+  std::optional<Choice> measure(const GemmProblem& product, const at::Tensor& out) {
     try {
       return fastest(product, out);
     } catch (const c10::OutOfMemoryError&) {
@@ -183,7 +183,7 @@ class Choices {
     }
   }
 
-  Choice fastest(const MatrixProduct& product, at::Tensor out) {
+  Choice fastest(const GemmProblem& product, at::Tensor out) {
     const at::DisableRecordFunctionGuard unseen;
     auto algorithms = functions_.algorithms(product, out);
     std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_.run(product, out, false, each); });
@@ -216,7 +216,7 @@ class Choices {
     return functions_.microseconds(calls, device);
   }
 
-  const ProductFunctions& functions_;
+  const GemmFunctions& functions_;
   const generated_kernels::KernelFiles files_;
   std::mutex mutex_;
   std::map<Key, Choice> choices_;
@@ -232,7 +232,7 @@ void choose_algorithms(bool is_on) {
   g_is_on = is_on;
 }
 
-bool has_choice(const MatrixProduct& product) {
+bool has_choice(const GemmProblem& product) {
   const auto& [left, right, bias] = product;
   if (!g_is_on || !left.is_cuda()) return false;
   const bool is_half = left.scalar_type() == at::kBFloat16 || left.scalar_type() == at::kHalf;
@@ -242,7 +242,7 @@ bool has_choice(const MatrixProduct& product) {
   return layout_of(left) && layout_of(right);
 }
 
-void compute(const MatrixProduct& product, at::Tensor out, bool adds) {
+void compute(const GemmProblem& product, at::Tensor out, bool adds) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % 16 == 0;
   if (is_aligned && out.is_contiguous() && has_choice(product)) {
     g_has_choices = true;
@@ -255,4 +255,4 @@ Counts counts_of_process() {
   return g_has_choices ? Choices::of_process().counts() : Counts();
 }
 
-}  // namespace dslaunch::runtime::products
+}  // namespace dslaunch::runtime::device

@@ -1,4 +1,4 @@
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
 
 #include <ATen/ATen.h>
 
@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "comm/modules.hpp"
-#include "runtime/products/product_functions.hpp"
+#include "runtime/device/gemm_functions.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
-using namespace dslaunch::runtime::products;
+using namespace dslaunch::runtime::device;
 
 namespace {
 
@@ -30,7 +30,7 @@ at::Tensor matrix(int64_t rows, int64_t columns, bool is_transposed, at::ScalarT
 
 TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]") {
   if (!test::has_device()) return;
-  const auto& functions = comm::cuda_module().table<ProductFunctions>(kProductFunctionsSymbol);
+  const auto& functions = comm::cuda_module().table<GemmFunctions>(kGemmFunctionsSymbol);
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
   const bool is_left_transposed = GENERATE(false, true), is_right_transposed = GENERATE(false, true);
   // The second one has few tiles and a long sum, for which split-K algorithms are proposed.
@@ -39,7 +39,7 @@ TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]")
                    right = matrix(inner, columns, is_right_transposed, type);
   const at::Tensor bias = at::randn({columns}, at::kCUDA).to(type);
   const at::Tensor exact = left.to(at::kDouble).mm(right.to(at::kDouble));
-  const auto check = [&](const MatrixProduct& product, at::ScalarType out_type, bool adds) {
+  const auto check = [&](const GemmProblem& product, at::ScalarType out_type, bool adds) {
     at::Tensor out = at::empty({rows, columns}, left.options().dtype(out_type));
     const at::Tensor expected = adds || product.bias ? exact + bias : exact;
     // Without split-K cuBLASLt rounds the product before it adds the sum that is there.

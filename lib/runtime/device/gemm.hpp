@@ -9,9 +9,9 @@
 
 #include <optional>
 
-namespace dslaunch::runtime::products {
+namespace dslaunch::runtime::device {
 
-struct MatrixProduct {
+struct GemmProblem {
   at::Tensor left, right;               // [m, k] and [k, n], of one type
   std::optional<at::Tensor> bias = {};  // [n], of that type; added to every row
 };
@@ -20,11 +20,11 @@ struct MatrixProduct {
 void choose_algorithms(bool is_on);
 // Whether compute() would choose: on, on a GPU, of 16 bits, large enough, and laid out as cuBLASLt's fast kernels need
 // it.
-bool has_choice(const MatrixProduct& product);
+bool has_choice(const GemmProblem& product);
 
 // The product in `out` [m, n], contiguous: of the factors' type, or of fp32 (on the CPU: of any two types). `adds`,
 // without a bias: to what is there (beta = 1). Not differentiable.
-void compute(const MatrixProduct& product, at::Tensor out, bool adds = false);
+void compute(const GemmProblem& product, at::Tensor out, bool adds = false);
 
 struct Counts {
   int measured = 0, read = 0;  // choices, of products of one shape
@@ -32,4 +32,4 @@ struct Counts {
 };
 Counts counts_of_process();
 
-}  // namespace dslaunch::runtime::products
+}  // namespace dslaunch::runtime::device

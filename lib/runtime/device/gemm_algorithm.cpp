@@ -1,4 +1,4 @@
-#include "runtime/products/algorithm_choices.hpp"
+#include "runtime/device/gemm_algorithm.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include "base/format.hpp"
 
-namespace dslaunch::runtime::products {
+namespace dslaunch::runtime::device {
 namespace {
 
 constexpr int kRoundsOfAll = 3;
@@ -64,4 +64,4 @@ std::optional<Choice> choice_of(const std::string& text) {
   return algorithm;
 }
 
-}  // namespace dslaunch::runtime::products
+}  // namespace dslaunch::runtime::device

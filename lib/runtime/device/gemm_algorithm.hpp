@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch::runtime::products {
+namespace dslaunch::runtime::device {
 
 // cuBLASLt's own bytes; valid for one of its versions.
 struct Algorithm {
@@ -30,4 +30,4 @@ std::string to_text(const Choice& choice);
 // Nothing: `text` is not from to_text().
 std::optional<Choice> choice_of(const std::string& text);
 
-}  // namespace dslaunch::runtime::products
+}  // namespace dslaunch::runtime::device

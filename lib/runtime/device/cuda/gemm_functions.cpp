@@ -1,6 +1,6 @@
 // Products by cuBLASLt. Part of the CUDA module. Row-major matrices are the transposed ones of cuBLASLt, which is
 // column-major: out^T = right^T * left^T.
-#include "runtime/products/product_functions.hpp"
+#include "runtime/device/gemm_functions.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContextLight.h>
@@ -11,9 +11,9 @@
 #include <cstring>
 
 #include "base/format.hpp"
-#include "runtime/state/cuda/launch.hpp"
+#include "runtime/device/cuda/launch.hpp"
 
-namespace dslaunch::runtime::products {
+namespace dslaunch::runtime::device {
 namespace {
 
 constexpr int kMaxAlgorithms = 8;
@@ -52,7 +52,7 @@ struct Descriptors {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t first, second, out;
 
-  Descriptors(const MatrixProduct& of, const at::Tensor& out_matrix)
+  Descriptors(const GemmProblem& of, const at::Tensor& out_matrix)
       : first(layout_of(of.right)), second(layout_of(of.left)), out(layout_of(out_matrix)) {
     check(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation(of.right));
@@ -91,7 +91,7 @@ cublasLtMatmulPreferenceOpaque_t preference() {
   return out;
 }
 
-std::vector<Algorithm> algorithms(const MatrixProduct& product, const at::Tensor& out) {
+std::vector<Algorithm> algorithms(const GemmProblem& product, const at::Tensor& out) {
   const c10::cuda::CUDAGuard guard(out.device());
   Descriptors descriptors(product, out);
   auto wanted = preference();
@@ -111,7 +111,7 @@ std::vector<Algorithm> algorithms(const MatrixProduct& product, const at::Tensor
   return result;
 }
 
-bool run(const MatrixProduct& product, const at::Tensor& out, bool adds, const Algorithm& algorithm) {
+bool run(const GemmProblem& product, const at::Tensor& out, bool adds, const Algorithm& algorithm) {
   const c10::cuda::CUDAGuard guard(out.device());
   Descriptors descriptors(product, out);
   cublasLtMatmulAlgo_t chosen;
@@ -174,16 +174,16 @@ std::string description(at::Device device) {
   return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
 }
 
-constexpr ProductFunctions kFunctions{.algorithms = algorithms,
-                                      .run = run,
-                                      .microseconds = microseconds,
-                                      .is_capturing = is_capturing,
-                                      .description = description};
+constexpr GemmFunctions kFunctions{.algorithms = algorithms,
+                                   .run = run,
+                                   .microseconds = microseconds,
+                                   .is_capturing = is_capturing,
+                                   .description = description};
 
 }  // namespace
-}  // namespace dslaunch::runtime::products
+}  // namespace dslaunch::runtime::device
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::products::ProductFunctions*
-dslaunch_cuda_product_functions() {
-  return &dslaunch::runtime::products::kFunctions;
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::device::GemmFunctions*
+dslaunch_cuda_gemm_functions() {
+  return &dslaunch::runtime::device::kFunctions;
 }

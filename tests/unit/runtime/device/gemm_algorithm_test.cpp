@@ -1,9 +1,9 @@
-#include "runtime/products/algorithm_choices.hpp"
+#include "runtime/device/gemm_algorithm.hpp"
 
 #include <catch2/catch.hpp>
 #include <vector>
 
-using namespace dslaunch::runtime::products;
+using namespace dslaunch::runtime::device;
 
 namespace {
 
@@ -30,25 +30,25 @@ struct SlowingDevice {
 
 }  // namespace
 
-TEST_CASE("the fastest candidate is chosen while the clock falls", "[runtime][products]") {
+TEST_CASE("the fastest candidate is chosen while the clock falls", "[runtime][device]") {
   CHECK(SlowingDevice{{100, 105, 95, 99}}.choose() == 2);
   CHECK(SlowingDevice{{100, 105, 99, 95}}.choose() == 3);
   CHECK(SlowingDevice{{100}}.choose() == 0);
 }
 
-TEST_CASE("the first candidate stays for a gain that may be noise", "[runtime][products]") {
+TEST_CASE("the first candidate stays for a gain that may be noise", "[runtime][device]") {
   CHECK(SlowingDevice{{100, 99, 120}}.choose() == 0);
   CHECK(SlowingDevice{{100, 98, 120}}.choose() == 1);
 }
 
-TEST_CASE("slow candidates drop out, the first one stays for comparison", "[runtime][products]") {
+TEST_CASE("slow candidates drop out, the first one stays for comparison", "[runtime][device]") {
   SlowingDevice device{{200, 100, 102, 150}};
   CHECK(device.choose() == 1);
   CHECK(device.calls[3] < device.calls[2]);
   CHECK(device.calls[0] == device.calls[1]);
 }
 
-TEST_CASE("a choice is read as it was written", "[runtime][products]") {
+TEST_CASE("a choice is read as it was written", "[runtime][device]") {
   const Choice algorithm = Algorithm{{1, 2, 0xFFFF'FFFF'FFFF'FFFF, 4, 5, 6, 7, 0x8000'0000'0000'0000}, 1 << 20};
   const auto read = choice_of(to_text(algorithm));
   REQUIRE(read.has_value());

@@ -1,12 +1,12 @@
-#include "runtime/products/matrix_product.hpp"
+#include "runtime/device/gemm.hpp"
 
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
 
-using namespace dslaunch::runtime::products;
+using namespace dslaunch::runtime::device;
 
-TEST_CASE("products on the CPU are PyTorch's", "[runtime][products]") {
+TEST_CASE("products on the CPU are PyTorch's", "[runtime][device]") {
   at::manual_seed(1);
   choose_algorithms(true);
   for (const auto type : {at::kFloat, at::kBFloat16}) {
@@ -25,7 +25,7 @@ TEST_CASE("products on the CPU are PyTorch's", "[runtime][products]") {
   CHECK(counts_of_process().measured == 0);
 }
 
-TEST_CASE("sums in fp32 have products of 16 bits unrounded", "[runtime][products]") {
+TEST_CASE("sums in fp32 have products of 16 bits unrounded", "[runtime][device]") {
   at::manual_seed(2);
   const at::Tensor left = at::randn({6, 40}).to(at::kBFloat16), right = at::randn({40, 24}).to(at::kBFloat16);
   const at::Tensor exact = left.to(at::kFloat).mm(right.to(at::kFloat));
