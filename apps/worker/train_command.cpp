@@ -26,7 +26,7 @@
 #include "groups.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"
-#include "runtime/device/gemm.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/engine/run/trainer.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
@@ -155,7 +155,7 @@ std::string table_of(runtime::RunTimings& timings, const runtime::device::Device
     timings.add_beside(fmt::format("{} generated kernels compiled", kernels.compiled), kernels.compiling_seconds);
   if (kernels.read > 0)
     timings.add_beside(fmt::format("{} generated kernels from the cache", kernels.read), kernels.reading_seconds);
-  const auto products = runtime::device::counts_of_process();
+  const auto products = device.gemms()->counts();
   if (products.measured > 0)
     timings.add_beside(fmt::format("algorithms of {} products measured", products.measured),
                        products.measuring_seconds);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/device/gemm.hpp"
+#include "runtime/generated_kernels/kernel_files.hpp"
 #include "runtime/state/random_state.hpp"
 #include "support/cuda_device.hpp"
 
@@ -133,26 +134,25 @@ TEST_CASE("a recording that fails leaves random numbers and earlier recordings a
 
 TEST_CASE("a recording has the measured algorithms of products, and measures none", "[gpu][device_graph][products]") {
   if (!test::has_device()) return;
-  device::choose_algorithms(true);
+  const auto cache = c10::make_intrusive<device::GemmCache>(generated_kernels::kernel_directory());
   const auto half = kOnDevice.dtype(at::kBFloat16);
   const at::Tensor left = at::randn({2080, 1544}, half), right = at::randn({1544, 2064}, half),
                    later = at::randn({1544, 2072}, half);
   at::Tensor launched = at::empty({2080, 2064}, half), out = at::empty_like(launched),
              out_of_later = at::empty({2080, 2072}, half);
-  device::compute({left, right}, launched);
-  const int measured = device::counts_of_process().measured;
+  device::multiply({left, right}, launched, cache);
+  const int measured = cache->counts().measured;
   const auto graph = make_device_graph(kDevice);
   graph->capture([&] {
-    device::compute({left, right}, out);
-    device::compute({left, later}, out_of_later);  // not seen before
+    device::multiply({left, right}, out, cache);
+    device::multiply({left, later}, out_of_later, cache);  // not seen before
   });
-  CHECK(device::counts_of_process().measured == measured);
+  CHECK(cache->counts().measured == measured);
   left.copy_(at::randn({2080, 1544}, half));
   out_of_later.zero_();
   graph->replay();
-  device::compute({left, right}, launched);
+  device::multiply({left, right}, launched, cache);
   CHECK(out.equal(launched));
   const at::Tensor exact = left.to(at::kDouble).mm(later.to(at::kDouble));
   CHECK((out_of_later.to(at::kDouble) - exact).norm().item<double>() < 3e-3 * exact.norm().item<double>());
-  device::choose_algorithms(false);
 }

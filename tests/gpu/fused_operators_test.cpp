@@ -177,11 +177,11 @@ TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][fused_o
 
 TEST_CASE("a linear layer with measured algorithms has PyTorch's gradients", "[gpu][fused_operators][products]") {
   if (!has_device()) return;
-  dslaunch::runtime::device::choose_algorithms(true);
-  compare([](const Tensors& in) { return fused_linear(in[0], in[1], in[2]); },
+  const auto gemms = c10::make_intrusive<dslaunch::runtime::device::GemmCache>("");
+  compare([&](const Tensors& in) { return fused_linear(in[0], in[1], in[2], {.gemms = gemms}); },
           [](const Tensors& in) { return at::linear(in[0], in[1], in[2]); },
           {normal({2, 1048, 1552}, 6), normal({2064, 1552}, 7), normal({2064}, 8)});
-  dslaunch::runtime::device::choose_algorithms(false);
+  CHECK(gemms->counts().measured > 0);
 }
 
 TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][fused_operators]") {

@@ -8,6 +8,7 @@
 
 #include "comm/modules.hpp"
 #include "runtime/device/gemm_functions.hpp"
+#include "runtime/generated_kernels/kernel_files.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
@@ -24,6 +25,15 @@ at::Tensor matrix(int64_t rows, int64_t columns, bool is_transposed, at::ScalarT
   const auto options = at::TensorOptions(at::kCUDA);
   return is_transposed ? at::randn({columns, rows}, options).to(type).t()
                        : at::randn({rows, columns}, options).to(type);
+}
+
+// With the choices of earlier processes.
+GemmCachePtr user_cache() {
+  return c10::make_intrusive<GemmCache>(runtime::generated_kernels::kernel_directory());
+}
+
+int num_choices(const GemmCache& cache) {
+  return cache.counts().measured + cache.counts().read;
 }
 
 }  // namespace
@@ -74,47 +84,56 @@ TEST_CASE("a product with a measured algorithm is as exact as PyTorch's", "[gpu]
                    right = matrix(1552, 2056, is_right_transposed, type);
   const at::Tensor bias = at::randn({2056}, at::kCUDA).to(type);
   const at::Tensor exact = left.to(at::kDouble).mm(right.to(at::kDouble));
-  CHECK_FALSE(has_choice({left, right}));  // switched off
-  choose_algorithms(true);
-  REQUIRE(has_choice({left, right}));
-  const Counts before = counts_of_process();
+  REQUIRE(is_tunable({left, right}));
+  const auto cache = user_cache();
   at::Tensor out = at::full({2080, 2056}, NAN, left.options());
-  compute({left, right}, out);
+  multiply({left, right}, out, cache);
   CHECK(distance(out, exact) <= 1.1 * distance(left.mm(right), exact));
-  compute({left, right, bias}, out);
+  multiply({left, right, bias}, out, cache);
   CHECK(distance(out, exact + bias) <= 1.1 * distance(at::addmm(bias, left, right), exact + bias));
   at::Tensor of_pytorch = bias.expand_as(out).contiguous();
   out.copy_(of_pytorch);
-  compute({left, right}, out, /*adds=*/true);
+  multiply({left, right}, out, cache, /*adds=*/true);
   at::addmm_out(of_pytorch, of_pytorch, left, right);
   CHECK(distance(out, exact + bias) <= 1.1 * distance(of_pytorch, exact + bias));
   if (type == at::kBFloat16) {
     at::Tensor sum = at::full({2080, 2056}, NAN, left.options().dtype(at::kFloat));
-    compute({left, right}, sum);
+    multiply({left, right}, sum, cache);
     CHECK(distance(sum, exact) < 2e-6);
-    compute({left, right}, sum, /*adds=*/true);
+    multiply({left, right}, sum, cache, /*adds=*/true);
     CHECK(distance(sum, 2 * exact) < 2e-6);
   }
-  const Counts after = counts_of_process();
-  CHECK(after.measured + after.read == before.measured + before.read + (type == at::kBFloat16 ? 3 : 2));
-  compute({left, right, bias}, out);  // known by now
-  CHECK(counts_of_process().measured + counts_of_process().read == after.measured + after.read);
-  choose_algorithms(false);
+  const int expected = type == at::kBFloat16 ? 3 : 2;
+  CHECK(num_choices(*cache) == expected);
+  multiply({left, right, bias}, out, cache);  // known by now
+  CHECK(num_choices(*cache) == expected);
 }
 
 TEST_CASE("products that cuBLASLt's fast kernels do not take are PyTorch's", "[gpu][products]") {
   if (!test::has_device()) return;
-  choose_algorithms(true);
+  const auto cache = user_cache();
   const auto type = at::kBFloat16;
-  CHECK_FALSE(has_choice({matrix(64, 64, false, type), matrix(64, 64, false, type)}));        // too small
-  CHECK_FALSE(has_choice({matrix(2080, 777, false, type), matrix(777, 2056, false, type)}));  // rows of odd bytes
-  CHECK_FALSE(has_choice({matrix(2080, 1552, false, at::kFloat), matrix(1552, 2056, false, at::kFloat)}));
+  CHECK_FALSE(is_tunable({matrix(64, 64, false, type), matrix(64, 64, false, type)}));        // too small
+  CHECK_FALSE(is_tunable({matrix(2080, 777, false, type), matrix(777, 2056, false, type)}));  // rows of odd bytes
+  CHECK_FALSE(is_tunable({matrix(2080, 1552, false, at::kFloat), matrix(1552, 2056, false, at::kFloat)}));
   const at::Tensor wide = matrix(2080, 1560, false, type), right = matrix(1552, 2056, false, type);
-  CHECK(has_choice({wide.narrow(1, 8, 1552), right}));
-  CHECK_FALSE(has_choice({wide.narrow(1, 4, 1552), right}));  // begins at 8 bytes
+  CHECK(is_tunable({wide.narrow(1, 8, 1552), right}));
+  CHECK_FALSE(is_tunable({wide.narrow(1, 4, 1552), right}));  // begins at 8 bytes
   at::Tensor out = at::empty({2080, 2056}, wide.options());
-  compute({wide.narrow(1, 8, 1552), right}, out);
+  multiply({wide.narrow(1, 8, 1552), right}, out, cache);
   const at::Tensor exact = wide.narrow(1, 8, 1552).to(at::kDouble).mm(right.to(at::kDouble));
   CHECK(distance(out, exact) <= 1.1 * distance(wide.narrow(1, 8, 1552).mm(right), exact));
-  choose_algorithms(false);
+}
+
+TEST_CASE("products without a cache, and those of another one, leave it alone", "[gpu][products]") {
+  if (!test::has_device()) return;
+  const at::Tensor left = matrix(2080, 1552, false, at::kBFloat16), right = matrix(1552, 2056, false, at::kBFloat16);
+  const auto used = c10::make_intrusive<GemmCache>(""), unused = c10::make_intrusive<GemmCache>("");
+  at::Tensor out = at::empty({2080, 2056}, left.options());
+  multiply({left, right}, out, used);
+  CHECK(used->counts().measured == 1);
+  multiply({left, right}, out, /*cache=*/{});
+  CHECK(out.equal(left.mm(right)));  // PyTorch's bits
+  CHECK(used->counts().measured == 1);
+  CHECK(unused->counts().measured == 0);
 }

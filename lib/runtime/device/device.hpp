@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "runtime/device/gemm.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 
 namespace dslaunch::runtime::device {
@@ -16,10 +17,13 @@ class Device {
   at::Device at() const { return at_; }
   // Compiled kernels, those of the user's cache as well.
   const std::shared_ptr<generated_kernels::KernelLibrary>& kernels() const { return kernels_; }
+  // Measured algorithms of matrix products, those of the user's cache as well.
+  const GemmCachePtr& gemms() const { return gemms_; }
 
  private:
   const at::Device at_;
   const std::shared_ptr<generated_kernels::KernelLibrary> kernels_;
+  const GemmCachePtr gemms_;
 };
 
 }  // namespace dslaunch::runtime::device

@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -29,8 +29,6 @@ constexpr double kTurnMicroseconds = 400;
 constexpr double kWarmUpMicroseconds = 300'000;
 constexpr double kProductMicroseconds = 80'000;  // of measuring one
 constexpr double kMaxSeconds = 3;                // of a process: shapes may change without end
-
-std::atomic<bool> g_is_on = false;
 
 // How cuBLASLt sees a matrix: one stride is 1, the other one its leading dimension.
 struct Layout {
@@ -111,16 +109,15 @@ bool observed(const GemmProblem& product, const std::function<bool()>& run) {
   return run();
 }
 
-class Choices {
- public:
-  static Choices& of_process() {
-    static Choices choices;
-    return choices;
-  }
+}  // namespace
 
-  // False: PyTorch's operator is to compute it.
+class GemmCache::Choices {
+ public:
+  explicit Choices(std::string directory) : directory_(std::move(directory)), files_(directory_) {}
+
   bool run(const GemmProblem& product, const at::Tensor& out, bool adds) {
     const std::lock_guard lock(mutex_);
+    if (functions_ == nullptr) functions_ = &comm::cuda_module().table<GemmFunctions>(kGemmFunctionsSymbol);
     const Key key = key_of(product, out);
     auto known = choices_.find(key);
     if (known == choices_.end()) {
@@ -128,7 +125,7 @@ class Choices {
       if (!choice) return false;
       known = choices_.emplace(key, *choice).first;
     }
-    if (known->second && !observed(product, [&] { return functions_.run(product, out, adds, *known->second); }))
+    if (known->second && !observed(product, [&] { return functions_->run(product, out, adds, *known->second); }))
       known->second.reset();
     return known->second.has_value();
   }
@@ -139,15 +136,11 @@ class Choices {
   }
 
  private:
-  Choices()
-      : functions_(comm::cuda_module().table<GemmFunctions>(kGemmFunctionsSymbol)),
-        files_(generated_kernels::kernel_directory()) {}
-
   // Nothing: it cannot be measured now, and may be later.
   std::optional<Choice> make(const Key& key, const GemmProblem& product, const at::Tensor& out, bool adds) {
     const std::string text = text_of(key, description(out.device()));
     if (auto choice = read(text)) return choice;
-    if (functions_.is_capturing(out.device())) return std::nullopt;
+    if (functions_->is_capturing(out.device())) return std::nullopt;
     // There is nowhere to measure a sum: `out` has it, and memory for another one may not be there.
     if (adds || counts_.measuring_seconds > kMaxSeconds) return Choice();
     const auto began = std::chrono::steady_clock::now();
@@ -157,18 +150,18 @@ class Choices {
     if (!choice) return Choice();
     if (auto of_other_rank = read(text)) return of_other_rank;  // meanwhile
     // That nothing can be written is said where generated kernels are.
-    if (!generated_kernels::kernel_directory().empty()) (void)files_.write(text, to_text(*choice));
+    if (!directory_.empty()) (void)files_.write(text, to_text(*choice));
     return choice;
   }
 
   const std::string& description(at::Device device) {
     std::string& known = descriptions_[device.index()];
-    if (known.empty()) known = functions_.description(device);
+    if (known.empty()) known = functions_->description(device);
     return known;
   }
 
   std::optional<Choice> read(const std::string& text) {
-    const auto file = files_.read(text);
+    const auto file = directory_.empty() ? std::nullopt : files_.read(text);
     auto choice = file ? choice_of(*file) : std::nullopt;
     counts_.read += choice ? 1 : 0;
     return choice;
@@ -185,11 +178,11 @@ class Choices {
 
   Choice fastest(const GemmProblem& product, at::Tensor out) {
     const at::DisableRecordFunctionGuard unseen;
-    auto algorithms = functions_.algorithms(product, out);
-    std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_.run(product, out, false, each); });
+    auto algorithms = functions_->algorithms(product, out);
+    std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_->run(product, out, false, each); });
     const auto work = [&](size_t candidate) {
       if (candidate == 0) return with_operators(product, out, /*adds=*/false);
-      functions_.run(product, out, /*adds=*/false, algorithms[candidate - 1]);
+      functions_->run(product, out, /*adds=*/false, algorithms[candidate - 1]);
     };
     const double once = microseconds({0, 0}, 1, work, out.device()).back();
     if (counts_.measured == 0) {  // until the clock is that of a busy GPU
@@ -213,28 +206,36 @@ class Choices {
         for (int i = 0; i < repeats; ++i) work(candidate);
       });
     }
-    return functions_.microseconds(calls, device);
+    return functions_->microseconds(calls, device);
   }
 
-  const GemmFunctions& functions_;
+  const GemmFunctions* functions_ = nullptr;  // from the first run on
+  const std::string directory_;
   const generated_kernels::KernelFiles files_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards all others
   std::map<Key, Choice> choices_;
   std::map<c10::DeviceIndex, std::string> descriptions_;
   Counts counts_;
 };
 
-std::atomic<bool> g_has_choices = false;  // Choices::of_process() was called
+// Graphs hold caches as attributes of nodes, which LibTorch compares and prints.
+const torch::class_<GemmCache> kGemmCacheClass("dslaunch", "GemmCache");
 
-}  // namespace
+GemmCache::GemmCache(std::string directory) : choices_(std::make_unique<Choices>(std::move(directory))) {}
 
-void choose_algorithms(bool is_on) {
-  g_is_on = is_on;
+GemmCache::~GemmCache() = default;
+
+bool GemmCache::run(const GemmProblem& problem, const at::Tensor& out, bool adds) {
+  return choices_->run(problem, out, adds);
 }
 
-bool has_choice(const GemmProblem& product) {
-  const auto& [left, right, bias] = product;
-  if (!g_is_on || !left.is_cuda()) return false;
+GemmCache::Counts GemmCache::counts() const {
+  return choices_->counts();
+}
+
+bool is_tunable(const GemmProblem& problem) {
+  const auto& [left, right, bias] = problem;
+  if (!left.is_cuda()) return false;
   const bool is_half = left.scalar_type() == at::kBFloat16 || left.scalar_type() == at::kHalf;
   if (!is_half || left.dim() != 2 || right.dim() != 2) return false;
   if (left.size(0) * left.size(1) * right.size(1) < kLeastMultiplications) return false;
@@ -242,17 +243,11 @@ bool has_choice(const GemmProblem& product) {
   return layout_of(left) && layout_of(right);
 }
 
-void compute(const GemmProblem& product, at::Tensor out, bool adds) {
+void multiply(const GemmProblem& problem, at::Tensor out, const GemmCachePtr& cache, bool adds) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % 16 == 0;
-  if (is_aligned && out.is_contiguous() && has_choice(product)) {
-    g_has_choices = true;
-    if (Choices::of_process().run(product, out, adds)) return;
-  }
-  with_operators(product, out, adds);
-}
-
-Counts counts_of_process() {
-  return g_has_choices ? Choices::of_process().counts() : Counts();
+  const bool may_choose = cache && is_aligned && out.is_contiguous() && is_tunable(problem);
+  if (may_choose && cache->run(problem, out, adds)) return;
+  with_operators(problem, out, adds);
 }
 
 }  // namespace dslaunch::runtime::device

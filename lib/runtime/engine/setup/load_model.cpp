@@ -6,7 +6,6 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/data/batch_loader.hpp"
-#include "runtime/device/gemm.hpp"
 #include "runtime/engine/setup/pretrained_values.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/model/script/load_script_model.hpp"
@@ -38,22 +37,19 @@ std::string partition_of(const config::Pipeline& pipeline) {
 
 model::GraphPassOptions passes_of(const config::JobConfig& config, const precision::PrecisionChoice& precision,
                                   const device::Device& device, const ProgramLogPtr& programs = {}) {
+  // Timings choose differently from one host to the next.
+  const bool measures = config.kernels.gemm_autotuning && !config.deterministic;
   return {.kernels = config.kernels,
           .compute_dtype = precision.compute_dtype,
           .chunks_cross_entropy = device.at().is_cuda(),
           .recomputes_outputs = config.recomputation.selective,
           .kernel_library = device.kernels(),
+          .gemms = measures ? device.gemms() : device::GemmCachePtr(),
           .programs = programs};
-}
-
-// Timings choose differently from one host to the next.
-void switch_autotuning(const config::JobConfig& config) {
-  device::choose_algorithms(config.kernels.gemm_autotuning && !config.deterministic);
 }
 
 std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config::JobConfig& config,
                                             const device::Device& device, const ProgramLogPtr& programs) {
-  switch_autotuning(config);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   auto model = model::script::load_script_model(file, config.units, passes_of(config, precision, device, programs));
   if (config.init) take_pretrained_values(*model, *config.init, file.path());
@@ -66,7 +62,6 @@ std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config
                                             const std::optional<model::LayerMeasurement>& measurement,
                                             const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
   if (num_stages == 1) return load_model_of(file, config, device, programs);
-  switch_autotuning(config);
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const model::StageOptions options{
       .num_stages = num_stages,

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
-#include "runtime/device/gemm.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/weight_product.hpp"
 
@@ -129,6 +129,7 @@ struct Head {
   std::optional<at::Tensor> bias;
   bool is_out_in = true;
   int64_t classes = 0;
+  device::GemmCachePtr gemms = {};
 };
 
 struct HeadGradients {
@@ -188,12 +189,12 @@ HeadGradients empty_gradients(const Head& head, WantedGradients wanted) {
 void add_gradients(const Head& head, const at::Tensor& gradient, int64_t first, HeadGradients& to) {
   const at::Tensor rows = head.rows.narrow(0, first, gradient.size(0));
   if (to.rows.defined()) {
-    device::compute({gradient, head.matrix.t()}, to.rows.narrow(0, first, gradient.size(0)));
+    device::multiply({gradient, head.matrix.t()}, to.rows.narrow(0, first, gradient.size(0)), head.gemms);
   }
   if (to.weight.defined()) {
     const device::GemmProblem product =
         head.is_out_in ? device::GemmProblem{gradient.t(), rows} : device::GemmProblem{rows.t(), gradient};
-    device::compute(product, to.weight, /*adds=*/first != 0);
+    device::multiply(product, to.weight, head.gemms, /*adds=*/first != 0);
   }
   if (to.bias.defined()) add_column_sums(to.bias, gradient);
 }
@@ -209,7 +210,7 @@ void for_each_chunk(const Head& head, int64_t chunk_rows, const Take& take) {
   for (int64_t first = 0; first < count; first += rows) {
     at::Tensor logits = buffer.narrow(0, 0, std::min(rows, count - first));
     const at::Tensor part = head.rows.narrow(0, first, logits.size(0));
-    device::compute({part, head.matrix, head.bias}, logits);
+    device::multiply({part, head.matrix, head.bias}, logits, head.gemms);
     take(logits, first);
   }
 }
@@ -239,7 +240,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor& labels, const HeadLoss& loss,
                             WantedGradients wanted) {
-    const Head head = head_of(input, weight, bias, loss.is_out_in);
+    const Head head = head_of(input, weight, bias, loss);
     const LossOfRows of_rows(labels, loss);
     const auto options = head.rows.options().dtype(sum_type(input.scalar_type()));
     const RowLosses rows = of_rows.start(options);
@@ -288,7 +289,8 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
   static constexpr const char* kGradients[] = {"input_gradient", "weight_gradient", "bias_gradient"};
 
   static Head head_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                      bool is_out_in) {
+                      const HeadLoss& loss) {
+    const bool is_out_in = loss.is_out_in;
     const int64_t classes = weight.size(is_out_in ? 0 : 1);
     const int64_t columns = aligned_columns(classes, static_cast<int64_t>(weight.element_size()));
     const at::Tensor all = padded(weight.detach(), is_out_in ? 0 : 1, columns);
@@ -296,7 +298,8 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
             .matrix = is_out_in ? all.t() : all,
             .bias = bias ? std::optional(padded(bias->detach(), 0, columns)) : std::nullopt,
             .is_out_in = is_out_in,
-            .classes = classes};
+            .classes = classes,
+            .gemms = loss.gemms};
   }
 
   static void keep(AutogradContext* context, const HeadGradients& gradients) {
@@ -315,6 +318,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     data["ignore_index"] = loss.ignore_index;
     data["in_float"] = loss.in_float;
     data["chunk_rows"] = loss.chunk_rows;
+    keep_gemms(*context, loss.gemms);
   }
   static HeadLoss loss_of(const AutogradContext* context) {
     const auto& data = context->saved_data;
@@ -323,7 +327,8 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
             .reduction = data.at("reduction").toInt(),
             .ignore_index = data.at("ignore_index").toInt(),
             .in_float = data.at("in_float").toBool(),
-            .chunk_rows = data.at("chunk_rows").toInt()};
+            .chunk_rows = data.at("chunk_rows").toInt(),
+            .gemms = kept_gemms(*context)};
   }
 
   static variable_list computed_again(AutogradContext* context, const at::Tensor& upstream) {
@@ -331,7 +336,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     const at::Tensor &input = saved[0], &weight = saved[1], &labels = saved[3];
     const auto bias = saved[2].defined() ? std::optional(saved[2]) : std::nullopt;
     const HeadLoss loss = loss_of(context);
-    const Head head = head_of(input, weight, bias, loss.is_out_in);
+    const Head head = head_of(input, weight, bias, loss);
     const LossOfRows of_rows(labels, loss);
     const RowLosses rows{{}, saved[4], saved[5]};
     HeadGradients gradients = empty_gradients(

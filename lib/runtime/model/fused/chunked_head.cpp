@@ -11,6 +11,7 @@
 
 #include "runtime/model/fused/cast_of_logits.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/graph/walk.hpp"
 
@@ -23,7 +24,7 @@ using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
 
-void chunked_operator(Stack& stack) {
+void chunked_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   constexpr size_t kCount = 11;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   const HeadLoss loss{.is_out_in = at(3).toBool(),
@@ -31,18 +32,18 @@ void chunked_operator(Stack& stack) {
                       .reduction = at(7).toInt(),
                       .ignore_index = at(8).toInt(),
                       .label_smoothing = at(9).toDouble(),
-                      .in_float = at(10).toBool()};
+                      .in_float = at(10).toBool(),
+                      .gemms = gemms};
   at::Tensor total = chunked_cross_entropy(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
                                            at(5).toTensor(), at(6).toOptional<at::Tensor>(), loss);
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(total));
 }
 
-constexpr char kChunked[] = "dslaunch::chunked_cross_entropy";
 const torch::jit::RegisterOperators kRegistration({torch::jit::Operator(
     "dslaunch::chunked_cross_entropy(Tensor input, Tensor head, Tensor? bias, bool is_out_in, int classes, Tensor "
     "target, Tensor? weight, int reduction, int ignore_index, float label_smoothing, bool in_float) -> Tensor",
-    chunked_operator, c10::AliasAnalysisKind::FROM_SCHEMA)});
+    with_gemms<chunked_operator>, c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 bool is(const Node* node, std::string_view kind) {
   return kind == node->kind().toQualString();
@@ -206,7 +207,7 @@ void replace(const std::vector<Node*>& chain, Value* classes, Node* loss) {
     input = same->output();
   }
   Value* none = graph.insertConstant(c10::IValue());
-  Node* chunked = graph.create(c10::Symbol::fromQualString(kChunked),
+  Node* chunked = graph.create(c10::Symbol::fromQualString(kChunkedOperator),
                                {input, product.weight, product.bias != nullptr ? product.bias : none,
                                 graph.insertConstant(product.is_out_in), classes},
                                /*num_outputs=*/1);

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "runtime/device/gemm.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/recomputed_tensor.hpp"
@@ -21,23 +21,23 @@ using units::as_rows;
 using units::WeightLayout;
 
 // With the product's measured algorithm, where it has one; undefined elsewhere.
-at::Tensor chosen(const device::GemmProblem& product, at::IntArrayRef sizes) {
-  if (at::GradMode::is_enabled() || !device::has_choice(product)) return {};
+at::Tensor chosen(const device::GemmProblem& product, at::IntArrayRef sizes, const device::GemmCachePtr& gemms) {
+  if (at::GradMode::is_enabled() || !gemms || !device::is_tunable(product)) return {};
   at::Tensor out = at::empty({product.left.size(0), product.right.size(1)}, product.left.options());
-  device::compute(product, out);
+  device::multiply(product, out, gemms);
   return out.view(sizes);
 }
 
 // As PyTorch's operators compute it where weights require gradients. They would not fold the dims of `input` here,
 // where the transposed weight has no history.
 at::Tensor output_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                     WeightLayout layout) {
+                     WeightLayout layout, const device::GemmCachePtr& gemms) {
   const bool is_out_in = layout == WeightLayout::kOutIn, is_folded = input.dim() == 2 || input.is_contiguous();
   const at::Tensor matrix = is_out_in ? weight.t() : weight;
   auto sizes = input.sizes().vec();
   sizes.back() = matrix.size(1);
   const at::Tensor rows = as_rows(input);
-  if (at::Tensor out = chosen({rows, matrix, bias}, sizes); out.defined()) return out;
+  if (at::Tensor out = chosen({rows, matrix, bias}, sizes, gemms); out.defined()) return out;
   if (is_folded && !is_out_in && !bias) return at::matmul(input, weight);
   if (input.dim() == 2 && !is_out_in) return at::addmm(*bias, input, weight);
   if (is_folded) return at::linear(input, is_out_in ? weight : weight.t(), bias);
@@ -51,10 +51,10 @@ bool lies_by_columns(const at::Tensor& input) {
 
 // In the memory order of the input, as autograd does.
 at::Tensor input_gradient(const at::Tensor& rows, at::IntArrayRef sizes, bool is_by_columns, const at::Tensor& weight,
-                          WeightLayout layout) {
+                          WeightLayout layout, const device::GemmCachePtr& gemms) {
   const at::Tensor matrix = layout == WeightLayout::kOutIn ? weight : weight.t();
   if (is_by_columns) return matrix.t().mm(rows.t()).t();
-  const at::Tensor out = chosen({rows, matrix}, sizes);
+  const at::Tensor out = chosen({rows, matrix}, sizes, gemms);
   return out.defined() ? out : rows.mm(matrix).view(sizes);
 }
 
@@ -96,8 +96,10 @@ class Product : public torch::autograd::Function<Product> {
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["sums_bias"] = options.sums_bias;
     context->saved_data["writes_gradient"] = options.writes_gradient;
+    keep_gemms(*context, options.gemms);
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
-    const at::Tensor out = output_of(input, weight, bias, is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut);
+    const at::Tensor out =
+        output_of(input, weight, bias, is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut, options.gemms);
     if (widths.empty()) return {out};
     return (shape.empty() ? out : out.view(shape)).split_with_sizes(widths, -1);
   }
@@ -108,15 +110,17 @@ class Product : public torch::autograd::Function<Product> {
     const auto layout = context->saved_data["is_out_in"].toBool() ? WeightLayout::kOutIn : WeightLayout::kInOut;
     const bool wants_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
     const bool sums_bias = context->saved_data["sums_bias"].toBool();
+    const auto gemms = kept_gemms(*context);
     const auto [rows, sums] = join(upstream, wants_bias && sums_bias);
     variable_list gradients(7);
     if (context->needs_input_grad(0)) {
       const auto sizes = context->saved_data["sizes"].toIntVector();
-      gradients[0] = input_gradient(rows, sizes, context->saved_data["is_by_columns"].toBool(), weight, layout);
+      gradients[0] = input_gradient(rows, sizes, context->saved_data["is_by_columns"].toBool(), weight, layout, gemms);
     }
     if (context->needs_input_grad(1)) {
       const at::Tensor input = saved.size() == 2 ? saved[1] : recomputed_input(*context);
-      gradients[1] = weight_gradient({input, rows, layout}, weight, context->saved_data["writes_gradient"].toBool());
+      gradients[1] =
+          weight_gradient({input, rows, layout, gemms}, weight, context->saved_data["writes_gradient"].toBool());
     }
     if (wants_bias) gradients[2] = sums_bias ? sums : rows.sum(0);
     return gradients;

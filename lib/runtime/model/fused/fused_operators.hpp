@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/device/gemm.hpp"
+
 namespace dslaunch::runtime::model::fused {
 
 // at::cross_entropy_loss; with `in_float` of the logits in fp32, without copying them. One kernel each for forward and
@@ -26,8 +28,9 @@ struct HeadLoss {
   int64_t classes = 0;    // columns of the logits as the loss reads them
   int64_t reduction = 1, ignore_index = -100;  // of at::cross_entropy_loss
   double label_smoothing = 0.0;
-  bool in_float = false;   // of fused_cross_entropy()
-  int64_t chunk_rows = 0;  // rows whose logits exist at a time; 0: as many as keep a GPU busy
+  bool in_float = false;            // of fused_cross_entropy()
+  int64_t chunk_rows = 0;           // rows whose logits exist at a time; 0: as many as keep a GPU busy
+  device::GemmCachePtr gemms = {};  // of the products; null: PyTorch's algorithms
 };
 
 // fused_cross_entropy() of input [..., in] times weight, plus bias [classes], viewed as [rows, classes], without whole
@@ -57,6 +60,8 @@ struct ProductOptions {
   // The gradient of a weight that is a unit's parameter itself (not a cast one; it may be transposed) is written where
   // it is summed (runtime/state/gradient_destination.hpp), if its owner offers that.
   bool writes_gradient = true;
+  // Of the three products; null: PyTorch's algorithms.
+  device::GemmCachePtr gemms = {};
 };
 
 // at::linear, at::matmul and at::addmm. If a backward defers weight gradients (runtime/state/deferred_gradients.hpp),

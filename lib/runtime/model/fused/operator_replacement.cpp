@@ -7,6 +7,7 @@
 
 #include "runtime/model/fused/cast_of_logits.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::fused {
@@ -43,32 +44,33 @@ void layer_norm_and_input_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out), std::move(input));
 }
 
-ProductOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient) {
-  return {.sums_bias = sums_bias.toBool(), .writes_gradient = writes_gradient.toBool()};
+ProductOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient,
+                          const device::GemmCachePtr& gemms) {
+  return {.sums_bias = sums_bias.toBool(), .writes_gradient = writes_gradient.toBool(), .gemms = gemms};
 }
 
-void linear_operator(Stack& stack) {
+void linear_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   constexpr size_t kCount = 5;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out =
-      fused_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(), options_of(at(3), at(4)));
+      fused_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(), options_of(at(3), at(4), gemms));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
 
-void matmul_operator(Stack& stack) {
+void matmul_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   constexpr size_t kCount = 4;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor out = fused_matmul(at(0).toTensor(), at(1).toTensor(), options_of(at(2), at(3)));
+  at::Tensor out = fused_matmul(at(0).toTensor(), at(1).toTensor(), options_of(at(2), at(3), gemms));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
 
-void addmm_operator(Stack& stack) {
+void addmm_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   constexpr size_t kCount = 7;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out = fused_addmm(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar(),
-                               options_of(at(5), at(6)));
+                               options_of(at(5), at(6), gemms));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
@@ -88,25 +90,24 @@ Cut cut_of(const c10::IValue& shape, const c10::IValue& pieces, const c10::IValu
   return cut;
 }
 
-void linear_cut_operator(Stack& stack) {
+void linear_cut_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   constexpr size_t kCount = 9;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   auto out = fused_linear_cut(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
-                              cut_of(at(5), at(6), at(7), at(8)), options_of(at(3), at(4)));
+                              cut_of(at(5), at(6), at(7), at(8)), options_of(at(3), at(4), gemms));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
 
-void addmm_cut_operator(Stack& stack) {
+void addmm_cut_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   constexpr size_t kCount = 11;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   auto out = fused_addmm_cut(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar(),
-                             cut_of(at(7), at(8), at(9), at(10)), options_of(at(5), at(6)));
+                             cut_of(at(7), at(8), at(9), at(10)), options_of(at(5), at(6), gemms));
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));
 }
 
-constexpr char kMatmul[] = "dslaunch::matmul";
 const torch::jit::RegisterOperators kRegistration(
     {torch::jit::Operator("dslaunch::cross_entropy(Tensor self, Tensor target, Tensor? weight, int reduction, int "
                           "ignore_index, float label_smoothing, bool in_float) -> Tensor",
@@ -119,18 +120,18 @@ const torch::jit::RegisterOperators kRegistration(
                           layer_norm_and_input_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
                           "writes_gradient) -> Tensor",
-                          linear_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+                          with_gemms<linear_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::matmul(Tensor self, Tensor other, bool sums_bias, bool writes_gradient) -> Tensor",
-                          matmul_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+                          with_gemms<matmul_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::addmm(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, bool "
                           "sums_bias, bool writes_gradient) -> Tensor",
-                          addmm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+                          with_gemms<addmm_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::linear_cut(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
                           "writes_gradient, int[]? shape, int[] pieces, int kind, int dim) -> Tensor[]",
-                          linear_cut_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+                          with_gemms<linear_cut_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::addmm_cut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, bool "
                           "sums_bias, bool writes_gradient, int[]? shape, int[] pieces, int kind, int dim) -> Tensor[]",
-                          addmm_cut_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+                          with_gemms<addmm_cut_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::with_bias(Tensor(a) out, Tensor bias) -> Tensor(a)", with_bias_operator,
                           c10::AliasAnalysisKind::FROM_SCHEMA)});
 
@@ -153,7 +154,7 @@ bool is_product(const Node* node) {
 
 bool is_replaced_product(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
-  return kind == kLinearOperator || kind == kMatmul || kind == kAddmmOperator;
+  return kind == kLinearOperator || kind == kMatmulOperator || kind == kAddmmOperator;
 }
 
 void replace_product(Node* node, ProductOptions options) {
@@ -162,7 +163,7 @@ void replace_product(Node* node, ProductOptions options) {
   auto& graph = *node->owningGraph();
   replace(node,
           kind == c10::aten::linear   ? kLinearOperator
-          : kind == c10::aten::matmul ? kMatmul
+          : kind == c10::aten::matmul ? kMatmulOperator
                                       : kAddmmOperator,
           {graph.insertConstant(options.sums_bias), graph.insertConstant(options.writes_gradient)});
 }

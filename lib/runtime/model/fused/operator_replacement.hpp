@@ -9,6 +9,8 @@ namespace dslaunch::runtime::model::fused {
 inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy";
 inline constexpr char kLinearOperator[] = "dslaunch::linear";
 inline constexpr char kAddmmOperator[] = "dslaunch::addmm";
+inline constexpr char kMatmulOperator[] = "dslaunch::matmul";
+inline constexpr char kChunkedOperator[] = "dslaunch::chunked_cross_entropy";
 // The arguments of the two, then those of a Cut: see cut_products.hpp.
 inline constexpr char kLinearCutOperator[] = "dslaunch::linear_cut";
 inline constexpr char kAddmmCutOperator[] = "dslaunch::addmm_cut";

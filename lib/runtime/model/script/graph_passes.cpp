@@ -7,6 +7,7 @@
 #include "runtime/model/fused/attention_rewrite.hpp"
 #include "runtime/model/fused/chunked_head.hpp"
 #include "runtime/model/fused/cut_products.hpp"
+#include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/fused/residual_gradients.hpp"
@@ -98,6 +99,12 @@ void offer_outputs(PassContext& context) {
   if (count > 0) log::debug("graph pass recomputed_outputs: {}", count);
 }
 
+void hand_gemms(PassContext& context) {
+  if (!context.options.gemms) return;
+  const int count = fused::hand_gemms(context.module, context.options.gemms);
+  if (count > 0) log::debug("graph pass gemm_autotuning: {} operators", count);
+}
+
 }  // namespace
 
 const std::vector<GraphPass>& graph_passes() {
@@ -140,6 +147,7 @@ const std::vector<GraphPass>& graph_passes() {
       {"cut_products", &Kernels::bias_gradient, kDevice, kModel, cut_products},
       {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, add_residual_gradients},
       {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, offer_outputs},
+      {"gemm_autotuning", nullptr, kDevice, kModel, hand_gemms},
   };
   return passes;
 }

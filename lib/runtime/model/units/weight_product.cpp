@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "runtime/device/gemm.hpp"
-
 namespace dslaunch::runtime::model::units {
 
 at::Tensor as_rows(const at::Tensor& tensor) {
@@ -17,16 +15,16 @@ std::pair<at::Tensor, at::Tensor> WeightProduct::matrices() const {
 
 at::Tensor WeightProduct::compute() const {
   const auto [left, right] = matrices();
-  if (at::GradMode::is_enabled() || !device::has_choice({left, right})) return left.mm(right);
+  if (at::GradMode::is_enabled() || !gemms_ || !device::is_tunable({left, right})) return left.mm(right);
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  device::compute({left, right}, out);
+  device::multiply({left, right}, out, gemms_);
   return out;
 }
 
 void WeightProduct::add_to(const GradientDestination& destination) const {
   const at::NoGradGuard no_grad;
   const auto [left, right] = matrices();
-  device::compute({left, right}, destination.sum, /*adds=*/!destination.is_empty);
+  device::multiply({left, right}, destination.sum, gemms_, /*adds=*/!destination.is_empty);
 }
 
 }  // namespace dslaunch::runtime::model::units

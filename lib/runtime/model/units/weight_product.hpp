@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/device/gemm.hpp"
 #include "runtime/state/gradient_destination.hpp"
 
 namespace dslaunch::runtime::model::units {
@@ -17,9 +18,10 @@ at::Tensor as_rows(const at::Tensor& tensor);
 
 class WeightProduct {
  public:
-  // `input`: of the layer, [..., in]. `upstream`: the gradient of its output, [rows, out], of the same type.
-  WeightProduct(at::Tensor input, at::Tensor upstream, WeightLayout layout)
-      : input_(std::move(input)), upstream_(std::move(upstream)), layout_(layout) {}
+  // `input`: of the layer, [..., in]. `upstream`: the gradient of its output, [rows, out], of the same type. `gemms`:
+  // null: PyTorch's algorithm.
+  WeightProduct(at::Tensor input, at::Tensor upstream, WeightLayout layout, device::GemmCachePtr gemms = {})
+      : input_(std::move(input)), upstream_(std::move(upstream)), layout_(layout), gemms_(std::move(gemms)) {}
 
   at::ScalarType factors() const { return upstream_.scalar_type(); }
   // As autograd computes it for PyTorch's operators, so on the CPU the same bits.
@@ -28,13 +30,14 @@ class WeightProduct {
   // product; on the CPU the product is computed first.
   void add_to(const GradientDestination& destination) const;
   // The same without the history of the input, which would keep the graph before it alive.
-  WeightProduct detached() const { return {input_.detach(), upstream_, layout_}; }
+  WeightProduct detached() const { return {input_.detach(), upstream_, layout_, gemms_}; }
 
  private:
   std::pair<at::Tensor, at::Tensor> matrices() const;
 
   at::Tensor input_, upstream_;
   WeightLayout layout_;
+  device::GemmCachePtr gemms_;
 };
 
 }  // namespace dslaunch::runtime::model::units

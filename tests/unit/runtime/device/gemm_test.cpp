@@ -8,21 +8,20 @@ using namespace dslaunch::runtime::device;
 
 TEST_CASE("products on the CPU are PyTorch's", "[runtime][device]") {
   at::manual_seed(1);
-  choose_algorithms(true);
+  const auto cache = c10::make_intrusive<GemmCache>("");
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor left = at::randn({6, 40}).to(type), right = at::randn({24, 40}).to(type).t();
     const at::Tensor bias = at::randn({24}).to(type);
-    CHECK_FALSE(has_choice({left, right}));
+    CHECK_FALSE(is_tunable({left, right}));
     at::Tensor out = at::empty({6, 24}, type);
-    compute({left, right}, out);
+    multiply({left, right}, out, cache);
     CHECK(at::equal(out, left.mm(right)));
-    compute({left, right}, out, /*adds=*/true);
+    multiply({left, right}, out, cache, /*adds=*/true);
     CHECK(at::equal(out, left.mm(right) + left.mm(right)));
-    compute({left, right, bias}, out);
+    multiply({left, right, bias}, out, cache);
     CHECK(at::equal(out, at::addmm(bias, left, right)));
   }
-  choose_algorithms(false);
-  CHECK(counts_of_process().measured == 0);
+  CHECK(cache->counts().measured == 0);
 }
 
 TEST_CASE("sums in fp32 have products of 16 bits unrounded", "[runtime][device]") {
@@ -30,8 +29,8 @@ TEST_CASE("sums in fp32 have products of 16 bits unrounded", "[runtime][device]"
   const at::Tensor left = at::randn({6, 40}).to(at::kBFloat16), right = at::randn({40, 24}).to(at::kBFloat16);
   const at::Tensor exact = left.to(at::kFloat).mm(right.to(at::kFloat));
   at::Tensor sum = at::empty({6, 24});
-  compute({left, right}, sum);
+  multiply({left, right}, sum, /*cache=*/{});
   CHECK(at::equal(sum, exact));
-  compute({left, right}, sum, /*adds=*/true);
+  multiply({left, right}, sum, /*cache=*/{}, /*adds=*/true);
   CHECK(at::equal(sum, exact + exact));
 }

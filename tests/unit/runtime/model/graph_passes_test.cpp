@@ -7,10 +7,13 @@
 #include <torch/csrc/jit/frontend/sugared_value.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/script.h>
 
 #include <catch2/catch.hpp>
 #include <map>
+
+#include "runtime/model/fused/gemm_handle.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
@@ -222,4 +225,33 @@ TEST_CASE("products with a weight that may be a parameter are replaced", "[model
   CHECK(found["aten::linear"] == 3);
   CHECK(found["aten::matmul"] == 4);
   CHECK(found["aten::addmm"] == 3);
+}
+
+TEST_CASE("two models of a process differ in who chooses their products' algorithms", "[model][graph_passes]") {
+  const auto gemms = c10::make_intrusive<device::GemmCache>("");
+  const auto make = [](const device::GemmCachePtr& of_model) {
+    Module net("Net");
+    net.register_parameter("weight", at::linspace(-1, 1, 12).view({3, 4}), /*is_buffer=*/false);
+    // One node for both products, once LibTorch has compared them.
+    net.define("def forward(self, x):\n    return torch.linear(x, self.weight) + torch.linear(x, self.weight)\n");
+    PassContext context{.module = net, .options = {.gemms = of_model}};
+    run_passes(graph_passes(), PassNeeds::kGraphs, PassTarget::kModel, context);
+    run_passes(graph_passes(), PassNeeds::kDevice, PassTarget::kModel, context);
+    torch::jit::EliminateCommonSubexpression(net.get_method("forward").graph());
+    return net;
+  };
+  Module tuned = make(gemms), plain = make({});
+  for (const auto& [model, expected] : {std::pair(&tuned, gemms), std::pair(&plain, device::GemmCachePtr())}) {
+    const auto graph = model->get_method("forward").graph();
+    int count = 0;
+    for (const Node* node : graph->nodes()) {
+      if (node->kind().toQualString() != std::string("dslaunch::linear")) continue;
+      count += 1;
+      CHECK(fused::gemms_of(node) == expected);
+    }
+    CHECK(count == 1);
+    CHECK_FALSE(graph->toString().empty());
+  }
+  const at::Tensor x = at::linspace(-2, 2, 8).view({2, 4});
+  CHECK(tuned.forward({x}).toTensor().equal(plain.forward({x}).toTensor()));
 }

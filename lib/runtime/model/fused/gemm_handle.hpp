@@ -1,0 +1,31 @@
+// The cache of measured matrix products (runtime/device/gemm.hpp) on its way from a model's loading to the products of
+// its backward. Operators of TorchScript have no argument for it: it is an attribute of their nodes, so that two models
+// of a process may differ in it, and autograd's nodes keep it for their backward, which runs on other threads.
+#pragma once
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include "runtime/device/gemm.hpp"
+
+namespace dslaunch::runtime::model::fused {
+
+// Gives it to all operators of ours with products, in all graphs of the model; after all passes that make such. Returns
+// their number.
+int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemms);
+
+// Of a node; null: its products have PyTorch's algorithms.
+device::GemmCachePtr gemms_of(const torch::jit::Node* node);
+
+// What to register for such an operator.
+template <void (*kRun)(torch::jit::Stack& stack, const device::GemmCachePtr& gemms)>
+torch::jit::Operation with_gemms(const torch::jit::Node* node) {
+  return [gemms = gemms_of(node)](torch::jit::Stack& stack) { kRun(stack, gemms); };
+}
+
+// Between a forward and its backward; null as well.
+void keep_gemms(torch::autograd::AutogradContext& context, const device::GemmCachePtr& gemms);
+device::GemmCachePtr kept_gemms(const torch::autograd::AutogradContext& context);
+
+}  // namespace dslaunch::runtime::model::fused
