@@ -67,7 +67,7 @@ std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_module(const at::Recor
 std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_operator(const at::RecordFunction& call) {
   if (open_.empty()) return nullptr;
   if (open_costed_ == 0) {
-    const auto cost = operator_cost(call.name(), own_arguments(call));
+    const auto cost = model::operators::operator_cost(call.name(), own_arguments(call));
     if (!cost) return nullptr;
     costs_[open_.back()].own.flops += cost->flops;
     costs_[open_.back()].own.macs += cost->macs;

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/model/operators/operator_flops.hpp"
 #include "runtime/state/module_info.hpp"
-#include "runtime/telemetry/operator_flops.hpp"
 #include "runtime/telemetry/operator_scopes.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 #include "runtime/telemetry/time_mark.hpp"
@@ -16,7 +16,7 @@ namespace dslaunch::runtime {
 
 // The cost of one module itself, without its children.
 struct ModuleCost {
-  OperatorCost own;
+  model::operators::OperatorCost own;
   double milliseconds = 0;  // of all its calls, children included; 0: never called
 };
 

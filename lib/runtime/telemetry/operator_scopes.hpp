@@ -1,7 +1,9 @@
 // LibTorch's record-function hooks for one listener: calls its begin() and end() for operators, backward nodes and
 // TorchScript functions. Nothing is installed, and there is no overhead, while no OperatorScopes exists.
 #pragma once
+#include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/util/ArrayRef.h>
 
 #include <memory>
 #include <string>
@@ -11,6 +13,9 @@ namespace dslaunch::runtime {
 
 // Backward of a custom autograd function is named by its C++ class: FusedLinearBackward, like PyTorch's own.
 std::string readable_name(std::string name);
+
+// The arguments of an observed call: TorchScript's interpreter passes its whole stack, whose last values they are.
+c10::ArrayRef<const c10::IValue> own_arguments(const at::RecordFunction& call);
 
 // Listener: has `std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&)` and `void end(const
 // at::RecordFunction&, at::ObserverContext*)`, which must not throw. At most one listener of a type at a time. With

@@ -1,6 +1,6 @@
 #include "runtime/telemetry/step_flops.hpp"
 
-#include "runtime/telemetry/operator_flops.hpp"
+#include "runtime/model/operators/operator_flops.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -26,7 +26,7 @@ StepMacs StepFlops::read() const {
 std::unique_ptr<at::ObserverContext> StepFlops::begin(const at::RecordFunction& call) {
   if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) return std::make_unique<Call>(open_backward);
   if (open_counted > 0) return nullptr;
-  const auto cost = operator_cost(call.name(), own_arguments(call));
+  const auto cost = model::operators::operator_cost(call.name(), own_arguments(call));
   if (!cost || cost->macs == 0) return nullptr;
   (open_backward > 0 ? backward_ : is_in_update_ ? update_ : forward_) += cost->macs;
   return std::make_unique<Call>(open_counted);

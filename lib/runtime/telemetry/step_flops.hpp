@@ -1,6 +1,6 @@
 // The multiply-accumulates of the matrix products, convolutions and attention that run while this object exists, by the
-// shapes of their operators (operator_flops.hpp) and by the part of the step that they belong to. What a recomputation
-// repeats is a part of backward. Work that a CUDA graph replays calls no operator and is not seen.
+// shapes of their operators (model/operators/operator_flops.hpp) and by the part of the step that they belong to. What
+// a recomputation repeats is a part of backward. Work that a CUDA graph replays calls no operator and is not seen.
 //
 // Constructed, read and destroyed on the engine's thread; operators come from any thread.
 #pragma once

@@ -15,10 +15,11 @@
 
 #include "base/scope_exit.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
+#include "runtime/model/operators/operator_flops.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/random_state.hpp"
-#include "runtime/telemetry/operator_flops.hpp"
+#include "runtime/telemetry/operator_scopes.hpp"
 #include "runtime/telemetry/time_mark.hpp"
 
 namespace dslaunch::runtime::model::stages {
@@ -155,11 +156,7 @@ class Recorder {
   }
   std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& call) {
     if (open_costed_ == 0) {
-      // TorchScript's interpreter passes its whole stack; the last values are the operator's own arguments.
-      const auto shown = call.inputs();
-      const auto schema = call.operator_schema();
-      const size_t own = schema ? schema->arguments().size() : shown.size();
-      const auto cost = operator_cost(call.name(), own < shown.size() ? shown.slice(shown.size() - own) : shown);
+      const auto cost = operators::operator_cost(call.name(), own_arguments(call));
       if (!cost) return nullptr;
       out_.flops.at(layer_) += cost->flops;
     }

@@ -6,13 +6,14 @@
 #include <functional>
 #include <map>
 
+#include "runtime/model/operators/operator_flops.hpp"
 #include "runtime/telemetry/flops_report.hpp"
-#include "runtime/telemetry/operator_flops.hpp"
 #include "runtime/telemetry/operator_times.hpp"
 #include "runtime/telemetry/step_flops.hpp"
 
 using namespace dslaunch::runtime;
 using Catch::Matchers::Contains;
+using model::operators::operator_cost;
 
 namespace {
 

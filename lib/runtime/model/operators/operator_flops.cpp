@@ -1,15 +1,14 @@
-#include "runtime/telemetry/operator_flops.hpp"
+#include "runtime/model/operators/operator_flops.hpp"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/function_schema.h>
 
 #include <algorithm>
-#include <unordered_map>
 
-namespace dslaunch::runtime {
+#include "runtime/model/operators/operator_traits.hpp"
+
+namespace dslaunch::runtime::model::operators {
 namespace {
 
-using Arguments = c10::ArrayRef<const c10::IValue>;
 using Shape = std::vector<int64_t>;
 
 int64_t product(c10::ArrayRef<int64_t> sizes) {
@@ -45,6 +44,40 @@ Shape per_dim(Arguments arguments, size_t i, size_t dims, int64_t fallback) {
 OperatorCost product_cost(int64_t macs) {
   return {2 * macs, macs};
 }
+
+struct ConvolutionArguments {
+  size_t stride = 3, padding = 4, dilation = 5;
+  std::optional<size_t> output_padding;
+  bool transposed = false;
+};
+
+OperatorCost convolution_cost(Arguments arguments, const ConvolutionArguments& at) {
+  const Shape input = shape(arguments, 0), weight = shape(arguments, 1);
+  if (weight.size() < 3 || input.size() + 1 < weight.size()) return {};
+  const size_t dims = weight.size() - 2;
+  const bool is_batched = input.size() == weight.size();
+  const auto stride = per_dim(arguments, at.stride, dims, 1), padding = per_dim(arguments, at.padding, dims, 0);
+  const auto dilation = per_dim(arguments, at.dilation, dims, 1);
+  const bool keeps_size = at.padding < arguments.size() && arguments[at.padding].isString() &&
+                          arguments[at.padding].toStringRef() == "same";
+  const auto extra = per_dim(arguments, at.output_padding.value_or(arguments.size()), dims, 0);
+  int64_t inputs = is_batched ? input[0] : 1, outputs = inputs;
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t size = input[input.size() - dims + d], reach = dilation[d] * (weight[2 + d] - 1);
+    inputs *= size;
+    if (at.transposed) {
+      outputs *= (size - 1) * stride[d] - 2 * padding[d] + reach + extra[d] + 1;
+    } else {
+      outputs *= keeps_size ? size : (size + 2 * padding[d] - reach - 1) / stride[d] + 1;
+    }
+  }
+  // A weight holds in x out / groups x kernel: each is used once at every output (transposed: input) position.
+  OperatorCost cost = product_cost((at.transposed ? inputs : outputs) * product(weight));
+  if (is_tensor(arguments, 2)) cost.flops += outputs * numel(arguments, 2);
+  return cost;
+}
+
+}  // namespace
 
 // Batch dimensions broadcast; a vector counts as one row or one column.
 OperatorCost matmul_cost(Arguments arguments) {
@@ -93,38 +126,6 @@ OperatorCost attention_backward_cost(Arguments arguments) {
   if (q.size() < 2 || k.size() < 2 || v.size() < 2) return {};
   const int64_t scores = product(q) / std::max<int64_t>(1, q.back()) * k[k.size() - 2];
   return product_cost(scores * (3 * q.back() + 2 * v.back()));
-}
-
-struct ConvolutionArguments {
-  size_t stride = 3, padding = 4, dilation = 5;
-  std::optional<size_t> output_padding;
-  bool transposed = false;
-};
-
-OperatorCost convolution_cost(Arguments arguments, const ConvolutionArguments& at) {
-  const Shape input = shape(arguments, 0), weight = shape(arguments, 1);
-  if (weight.size() < 3 || input.size() + 1 < weight.size()) return {};
-  const size_t dims = weight.size() - 2;
-  const bool is_batched = input.size() == weight.size();
-  const auto stride = per_dim(arguments, at.stride, dims, 1), padding = per_dim(arguments, at.padding, dims, 0);
-  const auto dilation = per_dim(arguments, at.dilation, dims, 1);
-  const bool keeps_size = at.padding < arguments.size() && arguments[at.padding].isString() &&
-                          arguments[at.padding].toStringRef() == "same";
-  const auto extra = per_dim(arguments, at.output_padding.value_or(arguments.size()), dims, 0);
-  int64_t inputs = is_batched ? input[0] : 1, outputs = inputs;
-  for (size_t d = 0; d < dims; ++d) {
-    const int64_t size = input[input.size() - dims + d], reach = dilation[d] * (weight[2 + d] - 1);
-    inputs *= size;
-    if (at.transposed) {
-      outputs *= (size - 1) * stride[d] - 2 * padding[d] + reach + extra[d] + 1;
-    } else {
-      outputs *= keeps_size ? size : (size + 2 * padding[d] - reach - 1) / stride[d] + 1;
-    }
-  }
-  // A weight holds in x out / groups x kernel: each is used once at every output (transposed: input) position.
-  OperatorCost cost = product_cost((at.transposed ? inputs : outputs) * product(weight));
-  if (is_tensor(arguments, 2)) cost.flops += outputs * numel(arguments, 2);
-  return cost;
 }
 
 OperatorCost plain_convolution_cost(Arguments arguments) {
@@ -204,94 +205,9 @@ OperatorCost recurrent_backward_cost(Arguments arguments) {
   return product_cost(2 * recurrent_cost(arguments).macs);
 }
 
-using Formula = OperatorCost (*)(Arguments);
-
-const std::unordered_map<std::string_view, Formula>& formulas() {
-  static const auto* const table = [] {
-    auto* out = new std::unordered_map<std::string_view, Formula>{
-        {"aten::linear", linear_cost},
-        {"aten::addmm", addmm_cost},
-        {"aten::baddbmm", addmm_cost},
-        {"aten::scaled_dot_product_attention", attention_cost},
-        {"aten::convolution", any_convolution_cost},
-        {"aten::_convolution", any_convolution_cost},
-        {"aten::batch_norm", batch_norm_cost},
-        {"aten::instance_norm", instance_norm_cost},
-        {"aten::layer_norm", layer_norm_cost},
-        {"aten::group_norm", layer_norm_cost},
-    };
-    // What backward calls, and what is called where a backend is chosen already.
-    for (const char* name :
-         {"aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
-          "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention_for_cpu",
-          "aten::_scaled_dot_product_fused_attention_overrideable"}) {
-      out->emplace(name, attention_cost);
-    }
-    for (const char* name : {"aten::_scaled_dot_product_flash_attention_backward",
-                             "aten::_scaled_dot_product_efficient_attention_backward",
-                             "aten::_scaled_dot_product_cudnn_attention_backward",
-                             "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-                             "aten::_scaled_dot_product_fused_attention_overrideable_backward"}) {
-      out->emplace(name, attention_backward_cost);
-    }
-    out->emplace("aten::convolution_backward", convolution_backward_cost);
-    out->emplace("aten::_cudnn_rnn_backward", recurrent_backward_cost);
-    for (const char* name : {"aten::matmul", "aten::mm", "aten::bmm"}) out->emplace(name, matmul_cost);
-    for (const char* name : {"aten::conv1d", "aten::conv2d", "aten::conv3d"})
-      out->emplace(name, plain_convolution_cost);
-    for (const char* name : {"aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d"})
-      out->emplace(name, transposed_convolution_cost);
-    for (const char* name : {"aten::relu",
-                             "aten::relu_",
-                             "aten::prelu",
-                             "aten::elu",
-                             "aten::elu_",
-                             "aten::leaky_relu",
-                             "aten::leaky_relu_",
-                             "aten::relu6",
-                             "aten::relu6_",
-                             "aten::silu",
-                             "aten::silu_",
-                             "aten::gelu",
-                             "aten::gelu_",
-                             "aten::softmax",
-                             "aten::avg_pool1d",
-                             "aten::avg_pool2d",
-                             "aten::avg_pool3d",
-                             "aten::max_pool1d",
-                             "aten::max_pool2d",
-                             "aten::max_pool3d",
-                             "aten::adaptive_avg_pool1d",
-                             "aten::adaptive_avg_pool2d",
-                             "aten::adaptive_avg_pool3d",
-                             "aten::adaptive_max_pool1d",
-                             "aten::adaptive_max_pool2d",
-                             "aten::adaptive_max_pool3d"})
-      out->emplace(name, elementwise_cost);
-    for (const char* name :
-         {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d", "aten::upsample_linear1d",
-          "aten::upsample_bilinear2d", "aten::upsample_trilinear3d", "aten::upsample_bicubic2d"})
-      out->emplace(name, upsample_cost);
-    for (const char* name : {"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"})
-      out->emplace(name, recurrent_cost);
-    return out;
-  }();
-  return *table;
+std::optional<OperatorCost> operator_cost(std::string_view name, Arguments arguments) {
+  const FlopFormula formula = traits(name).flops;
+  return formula == nullptr ? std::nullopt : std::optional(formula(arguments));
 }
 
-}  // namespace
-
-c10::ArrayRef<const c10::IValue> own_arguments(const at::RecordFunction& call) {
-  const auto shown = call.inputs();
-  const auto schema = call.operator_schema();
-  const size_t own = schema ? schema->arguments().size() : shown.size();
-  return own < shown.size() ? shown.slice(shown.size() - own) : shown;
-}
-
-std::optional<OperatorCost> operator_cost(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
-  const auto formula = formulas().find(name);
-  if (formula == formulas().end()) return std::nullopt;
-  return formula->second(arguments);
-}
-
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::model::operators
