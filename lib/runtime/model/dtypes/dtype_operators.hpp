@@ -8,30 +8,17 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/model/operators/operator_traits.hpp"
+
 namespace dslaunch::runtime::model::dtypes {
 
-enum class TypeRole {
-  kElements,    // selects, moves or joins elements: a view, a slice, cat, dropout
-  kArithmetic,  // any other operator: its operands are promoted to one type
-  kCast,        // to a floating-point type that is a constant of the graph
-  kTypeOf,      // to the type of another value, which is known only when the model runs
-  kFactory,     // fills a new tensor of a floating-point type that is a constant of the graph
-  kProduct,     // linear, matmul, convolution, attention: computed in the run's type
-  kNorm,        // layer norm and its like: one operator whose operands have one type, precise inside
-  kBatchNorm,   // takes half-precision inputs with fp32 parameters
-  kTable,       // embedding
-  kSoftmax,     // softmax and losses: exported in fp32 on purpose if their operand was cast before
-  kReduction,   // sums, roots, powers, exponentials: likewise
-  kNoFloat,     // its results are integers, booleans, sizes
-};
+using operators::TypeRole;
 
+// With the constants that the node takes.
 TypeRole type_role(const torch::jit::Node* node);
 
 // "linear" for aten::linear, "add" for aten::add_.
 std::string_view operator_name(const torch::jit::Node* node);
-bool works_in_place(const torch::jit::Node* node);
-// Whether all operands must have the type of the first: index_add, scatter, lerp.
-bool wants_one_type(const torch::jit::Node* node);
 
 // The input that is a number type, and its value if that is a constant.
 struct TypeArgument {

@@ -37,10 +37,7 @@ bool has_fractional_number(const Node* node) {
 
 // Operators that make integers from integers.
 bool may_stay_integer(const Node* node) {
-  static const std::unordered_set<std::string_view> kClosed{"add",       "sub",    "rsub", "mul",     "floor_divide",
-                                                            "remainder", "fmod",   "abs",  "clamp",   "clamp_min",
-                                                            "clamp_max", "arange", "sign", "minimum", "maximum"};
-  return kClosed.count(operator_name(node)) > 0 && !has_fractional_number(node);
+  return operators::traits(node->kind()).keeps_integers && !has_fractional_number(node);
 }
 
 class Planner : private TypesInRun {
@@ -201,7 +198,8 @@ class Planner : private TypesInRun {
     if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::TupleConstruct) return any_fp32(floats);
     std::vector<Operand> dependent, island;
     for (const auto& operand : floats) (depends(operand) ? dependent : island).push_back(operand);
-    if (works_in_place(node) || wants_one_type(node)) return type_of_first(node, floats);
+    if (operators::works_in_place(node->kind()) || operators::traits(node->kind()).wants_one_type)
+      return type_of_first(node, floats);
     if (dependent.empty()) return any_fp32(island) || makes_floats(node);
     if (narrows_to_weight(node, dependent)) return false;
     bool promotes = any_fp32(dependent);
@@ -221,7 +219,7 @@ class Planner : private TypesInRun {
 
   bool type_of_first(Node* node, const std::vector<Operand>& floats) {
     const Operand first{node, 0};
-    if (wants_one_type(node)) {
+    if (operators::traits(node->kind()).wants_one_type) {
       for (const auto& operand : floats) {
         if (!(operand == first) && is_fp32(operand) != is_fp32(first)) plan_.match.insert({operand, first});
       }

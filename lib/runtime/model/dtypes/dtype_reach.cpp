@@ -161,7 +161,7 @@ class BorderFinder {
     if (is_carrier(use.user) || use.user->kind() == c10::prim::ListConstruct) return go_on(use);
     const auto role = type_role(use.user);
     if (role == TypeRole::kNoFloat && is_query(use.user)) return;
-    found_.written |= works_in_place(use.user) && use.input == 0;
+    found_.written |= operators::works_in_place(use.user->kind()) && use.input == 0;
     if (meets_parameters(use)) return;
     if (role == TypeRole::kElements || role == TypeRole::kCast) return go_on(use);
     if (role != TypeRole::kTypeOf || use.input == 0) found_.arithmetic = true;

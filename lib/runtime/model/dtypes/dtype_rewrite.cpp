@@ -161,7 +161,7 @@ class GraphEditor {
     Node* user = nodes_[number_of(operand.user)];
     if (!edited_.insert({user, operand.input}).second) return;
     const torch::jit::WithInsertPoint before(user);
-    const bool one_type = wants_one_type(user) || type_role(user) == TypeRole::kSoftmax;
+    const bool one_type = operators::traits(user->kind()).wants_one_type || type_role(user) == TypeRole::kSoftmax;
     Value* flag = user->owningGraph()->insertConstant(one_type);
     user->replaceInput(operand.input,
                        insert_operator(user, kMatch, {user->input(operand.input), user->input(like.input), flag}));

@@ -46,8 +46,7 @@ void add_unpacked(const Value* tuple, size_t index, std::vector<Value*>& out, bo
 }
 
 bool yields_indices(const Node* node, size_t output) {
-  static const std::unordered_set<std::string_view> kWithIndices{"topk", "sort", "max", "min", "kthvalue", "mode"};
-  return output > 0 && kWithIndices.count(operator_name(node)) > 0;
+  return output > 0 && operators::traits(node->kind()).yields_indices;
 }
 
 bool is_integral_constant(const Node* node) {
@@ -177,7 +176,8 @@ bool ValueOrigins::follow(Node* node) {
     const bool is_index = role == TypeRole::kNoFloat || keeps_integers || yields_indices(node, i);
     changed |= mark(node->output(i), dependent, is_index);
   }
-  if (works_in_place(node) && dependent && !is_integer(node->input(0))) changed |= mark_written(node->input(0));
+  if (operators::works_in_place(node->kind()) && dependent && !is_integer(node->input(0)))
+    changed |= mark_written(node->input(0));
   return changed;
 }
 

@@ -93,12 +93,12 @@ TEST_CASE("operators have the roles that decide about types", "[runtime][model][
 TEST_CASE("names of operators in place are those without, special methods stay", "[runtime][model][dtype_operators]") {
   const Flat in_place("    return torch.add_(x, x)\n"), plain("    return x + x\n"),
       special("    return torch.__and__(i, i)\n");
-  CHECK((operator_name(in_place.last()) == "add" && works_in_place(in_place.last())));
-  CHECK((operator_name(plain.last()) == "add" && !works_in_place(plain.last())));
-  CHECK((operator_name(special.last()) == "__and__" && !works_in_place(special.last())));
+  CHECK((operator_name(in_place.last()) == "add" && operators::works_in_place(in_place.last()->kind())));
+  CHECK((operator_name(plain.last()) == "add" && !operators::works_in_place(plain.last()->kind())));
+  CHECK((operator_name(special.last()) == "__and__" && !operators::works_in_place(special.last()->kind())));
   CHECK(operator_name(Flat("    return x, i\n").last()) == "prim::TupleConstruct");
-  CHECK(wants_one_type(Flat("    return torch.lerp(x, x, 0.5)\n").last()));
-  CHECK_FALSE(wants_one_type(plain.last()));
+  CHECK(operators::traits(Flat("    return torch.lerp(x, x, 0.5)\n").last()->kind()).wants_one_type);
+  CHECK_FALSE(operators::traits(plain.last()->kind()).wants_one_type);
 }
 
 TEST_CASE("operands are the tensors, those in lists one by one", "[runtime][model][dtype_operators]") {
