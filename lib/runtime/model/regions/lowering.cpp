@@ -4,13 +4,14 @@
 
 #include <limits>
 #include <numbers>
-#include <set>
-#include <string_view>
 #include <unordered_map>
+
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::regions {
 namespace {
 
+using operators::Lowering;
 using torch::jit::Node;
 using torch::jit::Value;
 
@@ -72,7 +73,6 @@ class Arguments {
 };
 
 using Made = std::optional<Id>;
-using Lowering = Made (*)(const Arguments&);
 
 template <Op op>
 Made unary(const Arguments& of) {
@@ -259,54 +259,51 @@ Made dropout(const Arguments& of) {
   return is_identity ? of.operand(0) : std::nullopt;
 }
 
-const std::unordered_map<std::string_view, Lowering>& lowerings() {
-  static const std::unordered_map<std::string_view, Lowering> table{
-      {"aten::neg", unary<Op::kNegate>},
-      {"aten::abs", unary<Op::kAbs>},
-      {"aten::exp", unary<Op::kExp>},
-      {"aten::log", unary<Op::kLog>},
-      {"aten::sqrt", unary<Op::kSqrt>},
-      {"aten::rsqrt", unary<Op::kRsqrt>},
-      {"aten::reciprocal", unary<Op::kReciprocal>},
-      {"aten::sin", unary<Op::kSin>},
-      {"aten::cos", unary<Op::kCos>},
-      {"aten::tanh", unary<Op::kTanh>},
-      {"aten::sigmoid", unary<Op::kSigmoid>},
-      {"aten::erf", unary<Op::kErf>},
-      {"aten::logical_not", unary<Op::kNot>},
-      {"aten::relu", relu},
-      {"aten::silu", silu},
-      {"aten::gelu", gelu},
-      {"aten::pow", power},
-      {"aten::add", scaled<Op::kAdd>},
-      {"aten::sub", scaled<Op::kSubtract>},
-      {"aten::rsub", scaled<Op::kSubtract, true>},
-      {"aten::mul", binary<Op::kMultiply>},
-      {"aten::div", divide},
-      {"aten::maximum", binary<Op::kMaximum>},
-      {"aten::minimum", binary<Op::kMinimum>},
-      {"aten::clamp", clamp},
-      {"aten::clamp_min", clamp},
-      {"aten::lt", comparison<Op::kLess>},
-      {"aten::gt", comparison<Op::kLess, true>},
-      {"aten::le", comparison<Op::kLessEqual>},
-      {"aten::ge", comparison<Op::kLessEqual, true>},
-      {"aten::eq", comparison<Op::kEqual>},
-      {"aten::ne", comparison<Op::kEqual, false, true>},
-      {"aten::where", where},
-      {"aten::masked_fill", masked_fill},
-      {"aten::to", cast},
-      {"aten::type_as", cast},
-      {"aten::mean", row<Op::kRowSum, true>},
-      {"aten::sum", row<Op::kRowSum>},
-      {"aten::amax", row<Op::kRowMax>},
-      {"aten::softmax", softmax},
-      {"aten::layer_norm", layer_norm},
-      {"dslaunch::layer_norm", layer_norm},
-      {"dslaunch::with_bias", with_bias},
-      {"aten::slice", slice},
-      {"aten::cat", cat},
-      {"aten::dropout", dropout},
+const std::unordered_map<Lowering, Made (*)(const Arguments&)>& lowerings() {
+  static const std::unordered_map<Lowering, Made (*)(const Arguments&)> table{
+      {Lowering::kNegate, unary<Op::kNegate>},
+      {Lowering::kAbs, unary<Op::kAbs>},
+      {Lowering::kExp, unary<Op::kExp>},
+      {Lowering::kLog, unary<Op::kLog>},
+      {Lowering::kSqrt, unary<Op::kSqrt>},
+      {Lowering::kRsqrt, unary<Op::kRsqrt>},
+      {Lowering::kReciprocal, unary<Op::kReciprocal>},
+      {Lowering::kSin, unary<Op::kSin>},
+      {Lowering::kCos, unary<Op::kCos>},
+      {Lowering::kTanh, unary<Op::kTanh>},
+      {Lowering::kSigmoid, unary<Op::kSigmoid>},
+      {Lowering::kErf, unary<Op::kErf>},
+      {Lowering::kNot, unary<Op::kNot>},
+      {Lowering::kRelu, relu},
+      {Lowering::kSilu, silu},
+      {Lowering::kGelu, gelu},
+      {Lowering::kPower, power},
+      {Lowering::kAdd, scaled<Op::kAdd>},
+      {Lowering::kSubtract, scaled<Op::kSubtract>},
+      {Lowering::kReverseSubtract, scaled<Op::kSubtract, true>},
+      {Lowering::kMultiply, binary<Op::kMultiply>},
+      {Lowering::kDivide, divide},
+      {Lowering::kMaximum, binary<Op::kMaximum>},
+      {Lowering::kMinimum, binary<Op::kMinimum>},
+      {Lowering::kClamp, clamp},
+      {Lowering::kLess, comparison<Op::kLess>},
+      {Lowering::kGreater, comparison<Op::kLess, true>},
+      {Lowering::kLessEqual, comparison<Op::kLessEqual>},
+      {Lowering::kGreaterEqual, comparison<Op::kLessEqual, true>},
+      {Lowering::kEqual, comparison<Op::kEqual>},
+      {Lowering::kNotEqual, comparison<Op::kEqual, false, true>},
+      {Lowering::kWhere, where},
+      {Lowering::kMaskedFill, masked_fill},
+      {Lowering::kCast, cast},
+      {Lowering::kMean, row<Op::kRowSum, true>},
+      {Lowering::kSum, row<Op::kRowSum>},
+      {Lowering::kMax, row<Op::kRowMax>},
+      {Lowering::kSoftmax, softmax},
+      {Lowering::kLayerNorm, layer_norm},
+      {Lowering::kWithBias, with_bias},
+      {Lowering::kSlice, slice},
+      {Lowering::kConcat, cat},
+      {Lowering::kDropout, dropout},
   };
   return table;
 }
@@ -340,16 +337,32 @@ bool is_quiet_dropout(const Node* node) {
   return (p && p->isDouble() && p->toDouble() == 0) || (trains && trains->isBool() && !trains->toBool());
 }
 
+Lowering lowering_of(const Node* node) {
+  return operators::traits(node->kind()).lowering;
+}
+
 // Arithmetic on booleans has rules of its own.
-bool may_be_boolean(const Node* node) {
-  static const std::set<std::string_view> kinds{"aten::logical_not", "aten::lt",    "aten::gt", "aten::le",
-                                                "aten::ge",          "aten::eq",    "aten::ne", "aten::where",
-                                                "aten::to",          "aten::slice", "aten::cat"};
-  return kinds.count(node->kind().toQualString()) > 0;
+bool may_be_boolean(Lowering lowering) {
+  switch (lowering) {
+    case Lowering::kNot:
+    case Lowering::kLess:
+    case Lowering::kGreater:
+    case Lowering::kLessEqual:
+    case Lowering::kGreaterEqual:
+    case Lowering::kEqual:
+    case Lowering::kNotEqual:
+    case Lowering::kWhere:
+    case Lowering::kCast:
+    case Lowering::kSlice:
+    case Lowering::kConcat:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::optional<Id> lower_checked(const Node* node, const KnownValues& known, Builder& build) {
-  const auto found = lowerings().find(node->kind().toQualString());
+  const auto found = lowerings().find(lowering_of(node));
   return found == lowerings().end() ? std::nullopt : found->second(Arguments(node, known, build));
 }
 
@@ -357,15 +370,24 @@ std::optional<Id> lower_checked(const Node* node, const KnownValues& known, Buil
 
 bool is_region_operator(const Node* node) {
   if (node->outputs().size() != 1 || !is_tensor(node->output()) || node->inputs().empty()) return false;
-  const std::string_view kind = node->kind().toQualString();
-  if (lowerings().count(kind) == 0) return false;
-  if (kind == "aten::cat") return node->input(0)->node()->kind() == c10::prim::ListConstruct;
-  if (kind == "aten::to" && !is_plain_cast(node)) return false;
-  if (kind == "aten::dropout" && !is_quiet_dropout(node)) return false;
-  if (kind == "aten::mean" || kind == "aten::sum" || kind == "aten::amax") {
-    if (node->inputs().size() < 3) return false;
+  switch (lowering_of(node)) {
+    case Lowering::kNone:
+      return false;
+    case Lowering::kConcat:
+      return node->input(0)->node()->kind() == c10::prim::ListConstruct;
+    case Lowering::kCast:
+      return is_tensor(node->input(0)) && (node->kind() != c10::aten::to || is_plain_cast(node));
+    case Lowering::kDropout:
+      return is_tensor(node->input(0)) && is_quiet_dropout(node);
+    case Lowering::kMean:
+    case Lowering::kSum:
+    case Lowering::kMax:
+      return is_tensor(node->input(0)) && node->inputs().size() >= 3;
+    case Lowering::kPower:
+      return is_tensor(node->input(0)) || is_tensor(node->input(1));
+    default:
+      return is_tensor(node->input(0));
   }
-  return is_tensor(node->input(0)) || (kind == "aten::pow" && is_tensor(node->input(1)));
 }
 
 std::optional<Id> lower(const Node* node, const KnownValues& known, Builder& build) {
@@ -380,7 +402,7 @@ bool fits(const Node* node, const KnownValues& known) {
     return false;
   }
   const at::Tensor& out = result.toTensor();
-  if (out.scalar_type() == at::kBool && !may_be_boolean(node)) return false;
+  if (out.scalar_type() == at::kBool && !may_be_boolean(lowering_of(node))) return false;
   bool any_wide = false;
   const auto is_fitting = [&](const Value* value) {
     const c10::IValue& given = known.value(value);
