@@ -4,9 +4,9 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include <string_view>
-#include <unordered_set>
 #include <vector>
+
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::stages {
 namespace {
@@ -66,47 +66,12 @@ const torch::jit::RegisterOperators kRegistration(
      torch::jit::Operator("dslaunch::broadcast_shape(Tensor one, Tensor other) -> Tensor", broadcast_shape,
                           c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// The result has the shape of the first operand.
-bool keeps_shape(const Node* node) {
-  static const std::unordered_set<std::string_view> kKeeping{"aten::dropout",
-                                                             "aten::dropout_",
-                                                             "aten::feature_dropout",
-                                                             "aten::to",
-                                                             "aten::type_as",
-                                                             "aten::contiguous",
-                                                             "aten::clone",
-                                                             "aten::detach",
-                                                             "aten::alias",
-                                                             "aten::relu",
-                                                             "aten::relu_",
-                                                             "aten::gelu",
-                                                             "aten::silu",
-                                                             "aten::tanh",
-                                                             "aten::sigmoid",
-                                                             "aten::layer_norm",
-                                                             "aten::rms_norm",
-                                                             "aten::batch_norm",
-                                                             "aten::add_",
-                                                             "aten::sub_",
-                                                             "aten::mul_",
-                                                             "aten::div_",
-                                                             "aten::float",
-                                                             "aten::rsqrt",
-                                                             "aten::neg",
-                                                             "aten::softmax",
-                                                             "dslaunch::layer_norm",
-                                                             "dslaunch::narrow_fp32",
-                                                             "dslaunch::match_type"};
-  return kKeeping.count(node->kind().toQualString()) > 0;
-}
-
-bool broadcasts(const Node* node) {
-  static const std::unordered_set<std::string_view> kBroadcasting{"aten::add", "aten::sub", "aten::mul", "aten::div"};
-  return kBroadcasting.count(node->kind().toQualString()) > 0;
-}
-
 bool is_tensor(const Value* value) {
   return value->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+bool may_be_tensor(const Value* value) {
+  return value->type()->kind() != c10::TypeKind::NoneType && value->type()->isSubtypeOf(*c10::OptionalType::ofTensor());
 }
 
 class SizeInference {
@@ -148,11 +113,11 @@ class SizeInference {
     }
     Node* node = value->node();
     if (node->kind() == c10::prim::Param) return shape_of_argument(value, frame, depth);
-    if (keeps_shape(node)) return shape_of(node->input(0), frame, depth + 1);
-    if (broadcasts(node)) return shape_of_sum(node, frame, depth);
-    const std::string_view kind = node->kind().toQualString();
-    if (kind == "aten::embedding") return shape_of_two(kEmbedding, node, 0, 1, frame, depth);
-    if (kind == "aten::linear" || kind == "dslaunch::linear") return shape_of_two(kLinear, node, 0, 1, frame, depth);
+    if (const auto& row = operators::traits(node->kind()); row.elementwise) {
+      return shape_of_elements(node, frame, depth);
+    } else if (row.size != operators::SizeRule::kUnknown) {
+      return shape_by_rule(row.size, node, frame, depth);
+    }
     if (const auto unit = flat_.unit_calls.find(node); unit != flat_.unit_calls.end() && frame == nullptr) {
       const auto body = graph::flatten_forward(torch::jit::Module(unit->second));
       const Frame inner{frame, node, body};
@@ -166,9 +131,30 @@ class SizeInference {
     return shape_of(frame->call->input(value->offset()), frame->outer, depth + 1);
   }
 
-  Value* shape_of_sum(Node* node, const Frame* frame, int depth) {
-    if (!is_tensor(node->input(1))) return shape_of(node->input(0), frame, depth + 1);
-    return shape_of_two(kBroadcast, node, 0, 1, frame, depth);
+  Value* shape_by_rule(operators::SizeRule rule, Node* node, const Frame* frame, int depth) {
+    switch (rule) {
+      case operators::SizeRule::kLikeFirst:
+        return shape_of(node->input(0), frame, depth + 1);
+      case operators::SizeRule::kTableRows:
+        return shape_of_two(kEmbedding, node, 0, 1, frame, depth);
+      case operators::SizeRule::kLinear:
+        return shape_of_two(kLinear, node, 0, 1, frame, depth);
+      case operators::SizeRule::kUnknown:
+        break;
+    }
+    return nullptr;
+  }
+
+  // That to which all tensor operands broadcast.
+  Value* shape_of_elements(Node* node, const Frame* frame, int depth) {
+    Value* shape = nullptr;
+    for (Value* input : node->inputs()) {
+      if (!may_be_tensor(input)) continue;
+      Value* other = shape_of(input, frame, depth + 1);
+      if (other == nullptr) return nullptr;
+      shape = shape == nullptr ? other : insert(kBroadcast, {shape, other});
+    }
+    return shape;
   }
 
   Value* shape_of_two(const char* kind, Node* node, size_t one, size_t other, const Frame* frame, int depth) {

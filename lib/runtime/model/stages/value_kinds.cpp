@@ -5,6 +5,8 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "runtime/model/operators/operator_traits.hpp"
+
 namespace dslaunch::runtime::model::stages {
 namespace {
 
@@ -38,16 +40,12 @@ void collect_reads_of(Node* node, const std::unordered_set<const Value*>& inner,
 
 // What is known of a tensor without its elements.
 bool reads_metadata(const Node* node) {
-  static const std::unordered_set<std::string_view> kMetadata{"prim::dtype", "prim::is_cuda", "prim::layout",
-                                                              "prim::device"};
-  return reads_size(node) || kMetadata.count(node->kind().toQualString()) > 0;
+  return operators::traits(node->kind()).reads != operators::Reads::kElements;
 }
 
 // These run where they stand and change nothing, so that they may also run on several stages.
 bool only_reports(const Node* node) {
-  static const std::unordered_set<std::string_view> kReports{"prim::RaiseException", "aten::warn", "prim::Print",
-                                                             "prim::RaiseExceptionWithMessage"};
-  return kReports.count(node->kind().toQualString()) > 0;
+  return operators::traits(node->kind()).only_reports;
 }
 
 // Random numbers, the clock, objects, and operators whose effects are not declared.
@@ -57,11 +55,11 @@ bool runs_once(const Node* node) {
       kind == "prim::SetAttr" || node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction) {
     return true;
   }
-  if (kind.substr(0, 10) == "dslaunch::") return node->outputs().empty();
-  if (kind.substr(0, 6) == "prim::") return false;
+  if (operators::is_ours(node->kind())) return node->outputs().empty();
+  if (node->kind().is_prim()) return false;
   if (node->isNondeterministic()) return true;
   const auto* schema = node->maybeSchema();
-  return schema == nullptr || (kind.substr(0, 6) != "aten::" && node->hasSideEffects());
+  return schema == nullptr || (!node->kind().is_aten() && node->hasSideEffects());
 }
 
 bool enters_region(const Node* node) {
@@ -79,11 +77,8 @@ bool is_number(const c10::TypePtr& type) {
 }
 
 bool reads_size(const Node* node) {
-  static const std::unordered_set<std::string_view> kSizes{
-      "aten::size",          "aten::dim",        "aten::numel",      "aten::len",
-      "prim::shape",         "aten::ndimension", "aten::is_complex", "aten::is_floating_point",
-      "dslaunch::shape_like"};
-  return kSizes.count(node->kind().toQualString()) > 0;
+  const auto reads = operators::traits(node->kind()).reads;
+  return reads == operators::Reads::kShape || reads == operators::Reads::kCount;
 }
 
 ValueKinds::ValueKinds(const FlatForward& flat, const graph::Aliases& memory)
