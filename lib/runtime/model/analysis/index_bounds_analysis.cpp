@@ -15,6 +15,7 @@
 
 #include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 namespace {
@@ -100,39 +101,36 @@ class IndexUseScan {
 
   void visit(const Block* block) {
     for (const Node* node : block->nodes()) {
-      const std::string_view kind = node->kind().toQualString();
-      if (kind == "aten::embedding") {
-        auto table = parameter(node->input(0));
-        if (table) add_limit(node->input(1), table->size(0), std::nullopt);
-        if (table) add_length(node->input(1), table->size(0));
-        add_argument(node->input(1), /*is_label=*/false);
-      } else if (kind == "aten::cross_entropy_loss" || kind == "aten::nll_loss" || kind == "aten::nll_loss_nd") {
-        const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
-        if (classes && ignored) add_limit(node->input(1), *classes, ignored);
-        add_argument(node->input(1), /*is_label=*/true);
-      } else if (kind == "aten::gather" || kind == "aten::index_select" || kind == "aten::scatter") {
-        add_argument(node->input(2), /*is_label=*/false);
-      } else if (kind == "aten::one_hot") {
-        add_argument(node->input(0), /*is_label=*/false);
-      }
+      if (const auto& index = operators::traits(node->kind()).index; index.input >= 0) add_index(node, index);
       // Does not run for every sample.
       if (node->kind() == c10::prim::If && depends_on_samples(node->input(0))) continue;
       for (const Block* inner : node->blocks()) visit(inner);
     }
   }
 
+  void add_index(const Node* node, const operators::IndexOperand& index) {
+    const Value* given = node->input(static_cast<size_t>(index.input));
+    const bool is_label = index.bound == operators::IndexBound::kClasses;
+    if (is_label) {
+      const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
+      if (classes && ignored) add_limit(given, *classes, ignored);
+    } else if (index.bound == operators::IndexBound::kTableRows) {
+      auto table = parameter(node->input(0));
+      if (table) add_limit(given, table->size(0), std::nullopt);
+      if (table) add_length(given, table->size(0));
+    }
+    add_argument(given, is_label);
+  }
+
   // Whether the condition depends on a number that is read out of a tensor.
   static bool depends_on_samples(const Value* condition) {
-    static const std::unordered_set<std::string_view> kReading{
-        "aten::Bool",          "aten::Int",   "aten::Float",      "aten::item",   "aten::IntImplicit",
-        "aten::FloatImplicit", "aten::equal", "aten::is_nonzero", "prim::tolist", "aten::allclose"};
     std::vector<const Value*> left{condition};
     std::unordered_set<const Value*> seen;
     while (!left.empty()) {
       const Value* value = left.back();
       left.pop_back();
       if (!seen.insert(value).second) continue;
-      const bool is_reading = kReading.count(value->node()->kind().toQualString()) > 0;
+      const bool is_reading = operators::traits(value->node()->kind()).reads_number;
       for (const Value* input : value->node()->inputs()) {
         const bool is_tensor = input->type()->isSubtypeOf(*c10::TensorType::get());
         if (is_tensor && is_reading) return true;
@@ -167,8 +165,7 @@ class IndexUseScan {
   // Positions 0, 1, ... up to the length of an input: embedding(table, arange(input.size(1))).
   void add_length(const Value* index, int64_t bound) {
     const Node* node = index->node();
-    while (is_kind(node, "aten::expand") || preserves_indices(node->kind().toQualString()))
-      node = node->input(0)->node();
+    while (is_kind(node, "aten::expand") || preserves_indices(node)) node = node->input(0)->node();
     if (!is_kind(node, "aten::arange")) return;
     const bool has_start = node->hasNamedInput("start");
     if (has_start && integer(node->namedInput("start")) != 0) return;
@@ -201,24 +198,12 @@ class IndexUseScan {
     return std::nullopt;
   }
 
-  static bool preserves_indices(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kPreserving{
-        "aten::view",      "aten::reshape", "aten::to",      "aten::contiguous",
-        "aten::long",      "aten::flatten", "aten::squeeze", "aten::unsqueeze",
-        "aten::transpose", "aten::clone",   "aten::detach",  "prim::unchecked_cast"};
-    return kPreserving.count(kind) > 0;
+  static bool preserves_indices(const Node* node) {
+    return operators::traits(node->kind()).elements != operators::Elements::kComputed;
   }
-  // Operators that leave every index at its position.
-  static bool preserves_positions(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kPreserving{
-        "aten::to", "aten::contiguous", "aten::long", "aten::clone", "aten::detach", "prim::unchecked_cast"};
-    return kPreserving.count(kind) > 0;
-  }
-  static bool preserves_classes(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kPreserving{
-        "aten::to",    "aten::contiguous", "aten::float", "aten::log_softmax",
-        "aten::slice", "aten::clone",      "aten::tanh",  "aten::dropout"};
-    return kPreserving.count(kind) > 0;
+  // Leaves every index at its position.
+  static bool preserves_positions(const Node* node) {
+    return operators::traits(node->kind()).elements == operators::Elements::kKept;
   }
 
   struct Part {
@@ -260,7 +245,7 @@ class IndexUseScan {
       return part_of_input(node->input(0), taken->is_all() ? range : *taken, depth + 1);
     }
     if (kind == "aten::pad" && extends_last_dim(node)) return part_of_input(node->input(0), range, depth + 1);
-    if (!(range.is_all() ? preserves_indices(kind) : preserves_positions(kind))) return std::nullopt;
+    if (!(range.is_all() ? preserves_indices(node) : preserves_positions(node))) return std::nullopt;
     return part_of_input(node->input(0), range, depth + 1);
   }
 
@@ -352,7 +337,8 @@ class IndexUseScan {
     }
     const bool scales =
         (kind == "aten::mul" || kind == "aten::div") && node->input(1)->type()->isSubtypeOf(*c10::NumberType::get());
-    return scales || preserves_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
+    return scales || operators::traits(node->kind()).keeps_classes ? classes_of(node->input(0), depth + 1)
+                                                                   : std::nullopt;
   }
 
   // view(-1, 50257), view(-1, logits.size(-1)) and view(-1, logits.shape[-1]) keep it; view(-1, number of choices) does
