@@ -7,6 +7,7 @@
 
 #include "runtime/model/graph/pattern.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -25,7 +26,7 @@ const graph::Pattern& cast_to_float() {
 }
 
 bool reads_shape_only(const Node* node) {
-  return node->kind() == c10::aten::size || node->kind() == c10::aten::dim;
+  return operators::traits(node->kind()).reads == operators::Reads::kShape;
 }
 
 bool may_write(const Node* node) {

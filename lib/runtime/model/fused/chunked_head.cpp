@@ -14,6 +14,7 @@
 #include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -87,7 +88,7 @@ bool is_product(const Node* node) {
 
 // One with a weight that may be a parameter.
 bool is_head(const Node* node) {
-  return is_product(node) && !is_computed(node->input(is(node, "aten::addmm") ? 2 : 1));
+  return is_product(node) && !is_computed(node->input(operators::traits(node->kind()).product.weight));
 }
 
 // The number of classes, where the node asks for it.
@@ -176,9 +177,9 @@ struct Product {
 };
 
 Product product_of(Node* node) {
-  if (is(node, "aten::addmm")) return {node->input(1), node->input(2), node->input(0), false};
-  const bool is_linear = is(node, "aten::linear");
-  return {node->input(0), node->input(1), is_linear ? node->input(2) : nullptr, is_linear};
+  const auto inputs = operators::traits(node->kind()).product;
+  return {node->input(inputs.factor), node->input(inputs.weight), inputs.bias < 0 ? nullptr : node->input(inputs.bias),
+          is(node, "aten::linear")};
 }
 
 void replace(const std::vector<Node*>& chain, Value* classes, Node* loss) {

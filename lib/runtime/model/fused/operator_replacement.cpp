@@ -9,6 +9,7 @@
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -180,7 +181,7 @@ bool is_computed(const torch::jit::Value* value) {
   for (const char* view : {"aten::t", "aten::transpose", "aten::permute", "aten::numpy_T"}) {
     if (kind == view) return is_computed(node->input(0));
   }
-  return kind.substr(0, 6) == "aten::" || kind.substr(0, 10) == "dslaunch::";
+  return node->kind().is_aten() || operators::is_ours(node->kind());
 }
 
 void inline_cross_entropy(const torch::jit::Module& model) {

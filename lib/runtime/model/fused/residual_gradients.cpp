@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -21,11 +21,8 @@ using torch::jit::Node;
 using torch::jit::Use;
 using torch::jit::Value;
 
-// Their results never share memory with an argument.
 bool makes_new_tensor(const Node* node) {
-  static const std::set<std::string_view> kinds{"aten::add", "aten::sub",  "aten::mul",        "aten::div",
-                                                "aten::pow", "aten::mean", "aten::layer_norm", "dslaunch::layer_norm"};
-  return kinds.count(node->kind().toQualString()) > 0;
+  return operators::traits(node->kind()).makes_new_tensor;
 }
 
 // A group of operators of ours, in a subgraph of the same inputs.

@@ -3,9 +3,10 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
+
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::regions {
 namespace {
@@ -27,12 +28,12 @@ bool is_one(const Value* value) {
 
 // The number of a product's input that is its bias.
 std::optional<size_t> bias_of(const Node* node) {
+  const int bias = operators::traits(node->kind()).product.bias;
+  if (bias < 0) return {};
   const auto kind = kind_of(node);
-  const bool is_linear = kind == "aten::linear" || kind == "dslaunch::linear";
   const bool is_addmm = kind == "aten::addmm" || kind == "dslaunch::addmm";
   if (is_addmm && (node->inputs().size() < 5 || !is_one(node->input(3)) || !is_one(node->input(4)))) return {};
-  if (!is_linear && !is_addmm) return {};
-  const size_t number = is_linear ? 2 : 0;
+  const auto number = static_cast<size_t>(bias);
   return node->input(number)->type()->isSubtypeOf(*c10::TensorType::get()) ? std::optional(number) : std::nullopt;
 }
 
@@ -41,18 +42,18 @@ bool is_view(const Node* node) {
   return kind == "aten::view" || kind == "aten::reshape" || kind == "aten::_unsafe_view";
 }
 
-// An operator whose gradient takes a kernel anyway.
-bool is_activation_or_norm(const Node* node) {
-  static const std::set<std::string_view> kinds{"aten::gelu", "aten::silu",       "aten::relu",
-                                                "aten::tanh", "aten::sigmoid",    "aten::mul",
-                                                "aten::pow",  "aten::layer_norm", "dslaunch::layer_norm"};
-  return kinds.count(kind_of(node)) > 0;
+// An operator whose gradient takes a kernel anyway: an activation, a norm.
+bool has_gradient_kernel(const Node* node) {
+  return operators::traits(node->kind()).gradient == operators::Gradient::kKernel;
 }
 
-// One whose gradient is its output's gradient itself.
-bool is_sum(const Node* node) {
-  const auto kind = kind_of(node);
-  return kind == "aten::add" || kind == "aten::dropout";
+bool passes_gradient(const Node* node) {
+  return operators::traits(node->kind()).gradient == operators::Gradient::kPassed;
+}
+
+bool reads_type_or_shape(const Node* node) {
+  const auto reads = operators::traits(node->kind()).reads;
+  return reads == operators::Reads::kShape || reads == operators::Reads::kDtype;
 }
 
 // The product's result, or the view of it that everybody reads.
@@ -70,12 +71,10 @@ bool has_gradient_of_region(const Value* value, int depth = 0) {
   constexpr int kMaxSums = 3;  // dropout and the residual's addition, an addition in a polynomial
   bool found = false;
   for (const auto& use : value->uses()) {
-    const auto kind = kind_of(use.user);
-    const bool is_read_by_sum = is_sum(use.user) && depth < kMaxSums;
-    const bool is_read =
-        is_activation_or_norm(use.user) || is_read_by_sum || kind == "aten::size" || kind == "prim::dtype";
+    const bool is_read_by_sum = passes_gradient(use.user) && depth < kMaxSums;
+    const bool is_read = has_gradient_kernel(use.user) || is_read_by_sum || reads_type_or_shape(use.user);
     if (!is_read && depth == 0) return false;
-    found = found || is_activation_or_norm(use.user) ||
+    found = found || has_gradient_kernel(use.user) ||
             (is_read_by_sum && has_gradient_of_region(use.user->output(), depth + 1));
   }
   return found;

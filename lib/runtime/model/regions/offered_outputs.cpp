@@ -1,12 +1,12 @@
 #include "runtime/model/regions/offered_outputs.hpp"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string_view>
 
 #include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 #include "runtime/model/regions/region_operator.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -21,13 +21,8 @@ const c10::Symbol kOffered = c10::Symbol::attr("offered_outputs");
 
 // Whether a product with a weight whose backward is ours (fused_operators.hpp) reads the value as its other factor.
 bool is_factor(const Use& use) {
-  static const std::map<std::string_view, size_t> places{{"dslaunch::linear", 0},
-                                                         {"dslaunch::matmul", 0},
-                                                         {"dslaunch::addmm", 1},
-                                                         {"dslaunch::linear_cut", 0},
-                                                         {"dslaunch::addmm_cut", 1}};
-  const auto found = places.find(use.user->kind().toQualString());
-  return found != places.end() && found->second == use.offset;
+  const int factor = operators::traits(use.user->kind()).product.factor;
+  return factor >= 0 && static_cast<size_t>(factor) == use.offset && operators::is_ours(use.user->kind());
 }
 
 bool only_factors(const Value* value) {

@@ -15,6 +15,7 @@
 
 #include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 #include "runtime/model/regions/bias_gradients.hpp"
 #include "runtime/model/regions/lowering.hpp"
 #include "runtime/model/regions/partition.hpp"
@@ -34,14 +35,12 @@ bool is_glue(const Node* node) {
 
 // A number that follows from sizes and dtypes: of a tensor in the region, it would separate the region from itself.
 bool is_metadata(const Node* node) {
-  static const std::unordered_set<std::string> of_tensors{"prim::dtype", "aten::size", "aten::dim"};
-  static const std::unordered_set<std::string> of_numbers{"aten::floordiv", "aten::add", "aten::sub", "aten::mul",
-                                                          "aten::neg"};
   if (node->outputs().size() != 1 || node->output()->type()->kind() != c10::TypeKind::IntType) return false;
-  if (of_tensors.count(node->kind().toQualString()) > 0) {
+  const auto& traits = operators::traits(node->kind());
+  if (traits.reads == operators::Reads::kShape || traits.reads == operators::Reads::kDtype) {
     return node->input(0)->type()->isSubtypeOf(*c10::TensorType::get());
   }
-  return of_numbers.count(node->kind().toQualString()) > 0 &&
+  return traits.on_integers == node->kind().toQualString() &&
          std::all_of(node->inputs().begin(), node->inputs().end(),
                      [](const Value* input) { return input->type()->kind() == c10::TypeKind::IntType; });
 }

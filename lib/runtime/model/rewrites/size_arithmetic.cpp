@@ -4,33 +4,19 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
-#include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::rewrites {
 namespace {
 
 using torch::jit::Node;
 using torch::jit::Value;
-
-// An operator on tensors and the one on integers with the same results.
-struct Rule {
-  std::string_view on_tensors;
-  const char* on_integers;
-  size_t num_operands;
-};
-
-constexpr Rule kRules[] = {{"aten::add", "aten::add", 2},
-                           {"aten::sub", "aten::sub", 2},
-                           {"aten::mul", "aten::mul", 2},
-                           {"aten::floor_divide", "aten::floordiv", 2},
-                           {"aten::remainder", "aten::remainder", 2},
-                           {"aten::neg", "aten::neg", 1},
-                           {"aten::div", "aten::floordiv", 2}};
 
 bool is_constant(const Value* value, const c10::IValue& expected) {
   const auto constant = torch::jit::toIValue(value);
@@ -39,16 +25,13 @@ bool is_constant(const Value* value, const c10::IValue& expected) {
 
 // The operand after the two numbers: alpha of a sum, the rounding of a quotient.
 bool has_plain_options(const Node* node) {
-  const std::string_view kind = node->kind().toQualString();
-  if (kind == "aten::div") return node->inputs().size() == 3 && is_constant(node->input(2), "floor");
+  if (node->kind() == c10::aten::div) return node->inputs().size() == 3 && is_constant(node->input(2), "floor");
   return node->inputs().size() < 3 || is_constant(node->input(2), 1);
 }
 
-const Rule* rule_of(const Node* node) {
-  const auto* found = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rule& rule) {
-    return rule.on_tensors == node->kind().toQualString() && node->inputs().size() >= rule.num_operands;
-  });
-  return found != std::end(kRules) && has_plain_options(node) ? found : nullptr;
+// The operator on integers with the same results; empty: there is none.
+std::string on_integers(const Node* node) {
+  return has_plain_options(node) ? std::string(operators::traits(node->kind()).on_integers) : "";
 }
 
 bool is_integer_tensor(const at::Tensor& tensor) {
@@ -107,20 +90,20 @@ class SizeArithmetic {
       candidates_.push_back(node);
       return node->input(0);
     }
-    const Rule* rule = rule_of(node);
-    if (rule == nullptr) return nullptr;
+    const std::string kind = on_integers(node);
+    if (kind.empty()) return nullptr;
     std::vector<Value*> operands;
-    for (size_t i = 0; i < rule->num_operands; ++i) {
+    for (size_t i = 0; i < std::min<size_t>(node->inputs().size(), 2); ++i) {
       Value* operand = node->input(i);
       if (operand->type()->kind() == c10::TypeKind::TensorType) operand = number_of(operand);
       if (operand == nullptr || operand->type()->kind() != c10::TypeKind::IntType) return nullptr;
       operands.push_back(operand);
     }
     candidates_.push_back(node);
-    return insert(node, rule->on_integers, operands);
+    return insert(node, kind, operands);
   }
 
-  static Value* insert(Node* before, const char* kind, at::ArrayRef<Value*> operands) {
+  static Value* insert(Node* before, const std::string& kind, at::ArrayRef<Value*> operands) {
     const torch::jit::WithInsertPoint here(before);
     return before->owningGraph()->insert(c10::Symbol::fromQualString(kind),
                                          std::vector<torch::jit::NamedValue>(operands.begin(), operands.end()));

@@ -16,6 +16,7 @@
 #include "runtime/model/dtypes/dtype_operators.hpp"
 #include "runtime/model/file/parameter_slots.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/model/units/unit_forwards.hpp"
 
@@ -64,9 +65,8 @@ bool stands_at(const Node* node, const Frame& frame) {
 }
 
 bool may_fail(const Node* node) {
-  const std::string_view kind = node->kind().toQualString();
-  return kind.substr(0, 6) == "aten::" || kind.substr(0, 10) == "dslaunch::" || node->kind() == c10::prim::CallMethod ||
-         node->kind() == c10::prim::CallFunction;
+  const auto kind = node->kind();
+  return kind.is_aten() || operators::is_ours(kind) || kind == c10::prim::CallMethod || kind == c10::prim::CallFunction;
 }
 
 // The last one: nodes that passes inserted stand before the one that they belong to.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/format.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 #include "runtime/model/regions/region_finder.hpp"
 #include "runtime/model/regions/region_operator.hpp"
 #include "runtime/model/script/graph_passes.hpp"
@@ -23,7 +24,7 @@ constexpr int kMaxDepth = 64;  // of calls
 // Not a view, which costs nothing.
 bool computes_tensor(const Node* node) {
   const auto* schema = node->maybeSchema();
-  if (schema == nullptr || !std::string_view(node->kind().toQualString()).starts_with("aten::")) return false;
+  if (schema == nullptr || !node->kind().is_aten()) return false;
   const auto& results = schema->returns();
   return !results.empty() && results[0].alias_info() == nullptr &&
          node->output(0)->type()->isSubtypeOf(*c10::TensorType::get());
@@ -64,7 +65,7 @@ class Survey {
         read_function(node->input(0)->type()->expect<c10::FunctionType>()->function(), module, self, depth + 1);
       } else if (name == regions::kFusedRegion) {
         add_region(*node->g(c10::attr::Subgraph), module);
-      } else if (name.starts_with("dslaunch::")) {
+      } else if (operators::is_ours(node->kind())) {
         report_.replaced[name] += 1;
       } else if (const auto found = left.find(node); found != left.end()) {
         report_.left[{name, std::string(found->second)}] += 1;
@@ -94,7 +95,7 @@ class Survey {
     GraphReport::Region region{module, {}};
     for (const Node* node : subgraph.nodes()) {
       const std::string name = node->kind().toQualString();
-      const bool computes = name.starts_with("aten::") || name.starts_with("dslaunch::");
+      const bool computes = node->kind().is_aten() || operators::is_ours(node->kind());
       const bool is_number = node->outputs().size() == 1 && node->output()->type()->kind() == c10::TypeKind::IntType;
       if (computes && !is_number) region.operators.push_back(name);
     }
