@@ -4,9 +4,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/device/device_module.hpp"
 #include "runtime/engine/step/device_graph.hpp"
 #include "runtime/model/constants/constant_region.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
@@ -27,9 +27,7 @@ c10::intrusive_ptr<ConstantRegion> make_region() {
   return (%table))",
                       graph.get());
   return c10::make_intrusive<ConstantRegion>(
-      std::move(graph), model::constants::RegionContext{std::make_shared<KnownMasks>(), kDevice, [](at::Device device) {
-                                                          return model::fused::layer_functions().is_capturing(device);
-                                                        }});
+      std::move(graph), model::constants::RegionContext{std::make_shared<KnownMasks>(), kDevice, device::is_capturing});
 }
 
 at::Tensor table(ConstantRegion& region, int64_t size) {

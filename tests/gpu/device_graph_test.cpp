@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "runtime/device/gemm.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/generated_kernels/kernel_files.hpp"
-#include "runtime/state/random_state.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
@@ -28,10 +28,10 @@ at::Tensor draw() {
 }
 
 std::vector<at::Tensor> draw_launched(int number) {
-  seed_random_state(7, 0, kOnDevice.device());
+  device::seed_random_state(7, 0, kOnDevice.device());
   std::vector<at::Tensor> out;
   for (int i = 0; i < number; ++i) out.push_back(draw());
-  seed_random_state(7, 0, kOnDevice.device());
+  device::seed_random_state(7, 0, kOnDevice.device());
   return out;
 }
 
@@ -94,12 +94,12 @@ TEST_CASE("a recording draws numbers again from a place that was saved in it", "
   at::Tensor again;
   graph->capture([&] {
     drawn.push_back(draw());
-    const at::Tensor saved = save_random_state(kDevice);
+    const at::Tensor saved = device::save_random_state(kDevice);
     drawn.push_back(draw());
-    const at::Tensor current = save_random_state(kDevice);
-    restore_random_state(saved, kDevice);
+    const at::Tensor current = device::save_random_state(kDevice);
+    device::restore_random_state(saved, kDevice);
     again = draw();
-    restore_random_state(current, kDevice);
+    device::restore_random_state(current, kDevice);
     drawn.push_back(draw());
   });
   for (size_t replay = 0; replay < 2; ++replay) {
@@ -107,7 +107,8 @@ TEST_CASE("a recording draws numbers again from a place that was saved in it", "
     for (size_t i = 0; i < drawn.size(); ++i) CHECK(at::equal(drawn[i], expected[1 + 3 * replay + i]));
     CHECK(at::equal(again, drawn[1]));
   }
-  CHECK(save_random_state(kDevice).numel() > save_random_state(at::kCPU).numel() + 8);  // a state, not a place
+  CHECK(device::save_random_state(kDevice).numel() >
+        device::save_random_state(at::kCPU).numel() + 8);  // a state, not a place
 }
 
 TEST_CASE("a recording that fails leaves random numbers and earlier recordings as they were", "[gpu][device_graph]") {

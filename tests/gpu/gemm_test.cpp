@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "comm/modules.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/device/gemm_functions.hpp"
 #include "runtime/generated_kernels/kernel_files.hpp"
 #include "support/cuda_device.hpp"
@@ -40,7 +40,7 @@ int num_choices(const GemmCache& cache) {
 
 TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]") {
   if (!test::has_device()) return;
-  const auto& functions = comm::cuda_module().table<GemmFunctions>(kGemmFunctionsSymbol);
+  const auto& functions = module().gemm;
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
   const bool is_left_transposed = GENERATE(false, true), is_right_transposed = GENERATE(false, true);
   // The second one has few tiles and a long sum, for which split-K algorithms are proposed.

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/format.hpp"
-#include "comm/modules.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/device/gemm_algorithm.hpp"
 #include "runtime/device/gemm_functions.hpp"
 #include "runtime/generated_kernels/kernel_files.hpp"
@@ -117,7 +117,6 @@ class GemmCache::Choices {
 
   bool run(const GemmProblem& product, const at::Tensor& out, bool adds) {
     const std::lock_guard lock(mutex_);
-    if (functions_ == nullptr) functions_ = &comm::cuda_module().table<GemmFunctions>(kGemmFunctionsSymbol);
     const Key key = key_of(product, out);
     auto known = choices_.find(key);
     if (known == choices_.end()) {
@@ -125,7 +124,7 @@ class GemmCache::Choices {
       if (!choice) return false;
       known = choices_.emplace(key, *choice).first;
     }
-    if (known->second && !observed(product, [&] { return functions_->run(product, out, adds, *known->second); }))
+    if (known->second && !observed(product, [&] { return module().gemm.run(product, out, adds, *known->second); }))
       known->second.reset();
     return known->second.has_value();
   }
@@ -140,7 +139,7 @@ class GemmCache::Choices {
   std::optional<Choice> make(const Key& key, const GemmProblem& product, const at::Tensor& out, bool adds) {
     const std::string text = text_of(key, description(out.device()));
     if (auto choice = read(text)) return choice;
-    if (functions_->is_capturing(out.device())) return std::nullopt;
+    if (is_capturing(out.device())) return std::nullopt;
     // There is nowhere to measure a sum: `out` has it, and memory for another one may not be there.
     if (adds || counts_.measuring_seconds > kMaxSeconds) return Choice();
     const auto began = std::chrono::steady_clock::now();
@@ -156,7 +155,7 @@ class GemmCache::Choices {
 
   const std::string& description(at::Device device) {
     std::string& known = descriptions_[device.index()];
-    if (known.empty()) known = functions_->description(device);
+    if (known.empty()) known = module().gemm.description(device);
     return known;
   }
 
@@ -178,11 +177,11 @@ class GemmCache::Choices {
 
   Choice fastest(const GemmProblem& product, at::Tensor out) {
     const at::DisableRecordFunctionGuard unseen;
-    auto algorithms = functions_->algorithms(product, out);
-    std::erase_if(algorithms, [&](const Algorithm& each) { return !functions_->run(product, out, false, each); });
+    auto algorithms = module().gemm.algorithms(product, out);
+    std::erase_if(algorithms, [&](const Algorithm& each) { return !module().gemm.run(product, out, false, each); });
     const auto work = [&](size_t candidate) {
       if (candidate == 0) return with_operators(product, out, /*adds=*/false);
-      functions_->run(product, out, /*adds=*/false, algorithms[candidate - 1]);
+      module().gemm.run(product, out, /*adds=*/false, algorithms[candidate - 1]);
     };
     const double once = microseconds({0, 0}, 1, work, out.device()).back();
     if (counts_.measured == 0) {  // until the clock is that of a busy GPU
@@ -206,10 +205,9 @@ class GemmCache::Choices {
         for (int i = 0; i < repeats; ++i) work(candidate);
       });
     }
-    return functions_->microseconds(calls, device);
+    return module().gemm.microseconds(calls, device);
   }
 
-  const GemmFunctions* functions_ = nullptr;  // from the first run on
   const std::string directory_;
   const generated_kernels::KernelFiles files_;
   std::mutex mutex_;  // guards all others

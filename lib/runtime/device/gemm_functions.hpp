@@ -20,13 +20,8 @@ struct GemmFunctions {
   // Enqueues the turns one after the other on the device's current stream, waits for them, and returns the microseconds
   // that each took.
   std::vector<double> (*microseconds)(std::span<const std::function<void()>> turns, at::Device device);
-  // Whether the current stream is captured into a graph, where nothing can be measured.
-  bool (*is_capturing)(at::Device device);
   // The card's name and cuBLASLt's version.
   std::string (*description)(at::Device device);
 };
-
-// The name of the module's function `extern "C" const GemmFunctions* f()`.
-inline constexpr const char* kGemmFunctionsSymbol = "dslaunch_cuda_gemm_functions";
 
 }  // namespace dslaunch::runtime::device

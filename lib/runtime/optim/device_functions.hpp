@@ -56,10 +56,4 @@ struct DeviceFunctions {
   ClippedNorm (*clip)(const at::Tensor& sum_of_squares, double max_norm, double gradient_scale);
 };
 
-// The name of the module's function `extern "C" const DeviceFunctions* f()`.
-inline constexpr const char* kDeviceFunctionsSymbol = "dslaunch_cuda_optim_functions";
-
-// Any thread. Throws UserError 69 when there is no CUDA module to load.
-const DeviceFunctions& device_functions();
-
 }  // namespace dslaunch::runtime::optim

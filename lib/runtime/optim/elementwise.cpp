@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/optim/step_choice.hpp"
 #include "runtime/state/parallel_ranges.hpp"
 
@@ -60,7 +61,7 @@ class Elementwise final : public FlatOptimizer {
                                [&](size_t set, const StepRates& rates) { return coefficients(set, inputs, rates); });
     for (const auto& [span, arrays] : states) {
       if (arrays.master.numel() > 0) {
-        (device_functions().*rule_.device)(arrays, by_set[static_cast<size_t>(span.optimizer_group)], inputs);
+        (device::module().optim.*rule_.device)(arrays, by_set[static_cast<size_t>(span.optimizer_group)], inputs);
       }
     }
   }

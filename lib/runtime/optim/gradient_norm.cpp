@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/optim/device_functions.hpp"
 #include "runtime/optim/host_update.hpp"
 #include "runtime/state/parallel_ranges.hpp"
@@ -53,7 +54,7 @@ at::Tensor sum_of_squares(at::TensorList values) {
               "a norm needs contiguous tensors in fp32, bf16 or fp16");
     DSL_CHECK(tensor.device() == values[0].device(), "a norm needs all tensors on one device");
   }
-  if (values[0].is_cuda()) return device_functions().sum_of_squares(values);
+  if (values[0].is_cuda()) return device::module().optim.sum_of_squares(values);
   HostSquares squares;
   for (const at::Tensor& tensor : values) squares.add(tensor);
   return squares.sum();
@@ -75,7 +76,7 @@ ClippedNorm clip_by_norm(const at::Tensor& sum_of_squares, double max_norm, doub
   DSL_CHECK(sum_of_squares.dim() == 0 && sum_of_squares.scalar_type() == at::kDouble,
             "clipping needs a 0-dim fp64 sum");
   DSL_CHECK(max_norm >= 0.0, "clipping needs a norm of 0 or more");
-  if (sum_of_squares.is_cuda()) return device_functions().clip(sum_of_squares, max_norm, gradient_scale);
+  if (sum_of_squares.is_cuda()) return device::module().optim.clip(sum_of_squares, max_norm, gradient_scale);
   const double norm = std::sqrt(*sum_of_squares.const_data_ptr<double>()) * gradient_scale;
   const double ratio = max_norm > 0.0 ? (norm + 1e-6) / max_norm : 0.0;
   const double factor = ratio > 1.0 ? gradient_scale / ratio : gradient_scale;

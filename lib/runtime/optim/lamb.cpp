@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/optim/step_choice.hpp"
 #include "runtime/state/parallel_ranges.hpp"
 #include "runtime/state/pinned_memory.hpp"
@@ -133,10 +134,11 @@ class Lamb final : public FlatOptimizer {
     const auto by_set = device_coefficients<LambCoefficients>(
         inputs.starts().num_sets(groups_.size()), inputs, device,
         [&](size_t set, const StepRates& rates) { return coefficients(set, inputs, rates); });
-    const at::Tensor sums = device_functions().lamb_moments(parts, num_parameters(), by_set, inputs, device, on_device);
-    const at::Tensor ratios = device_functions().lamb_ratios(of_all_ranks(sums), by_set[0].value);
+    const at::Tensor sums =
+        device::module().optim.lamb_moments(parts, num_parameters(), by_set, inputs, device, on_device);
+    const at::Tensor ratios = device::module().optim.lamb_ratios(of_all_ranks(sums), by_set[0].value);
     for (const auto& part : parts) {
-      device_functions().lamb(part, by_set[static_cast<size_t>(part.coefficients)], ratios, inputs);
+      device::module().optim.lamb(part, by_set[static_cast<size_t>(part.coefficients)], ratios, inputs);
     }
   }
 

@@ -12,10 +12,4 @@ struct CodecFunctions {
   void (*dequantize)(const at::Tensor& wire, WireFormat format, const at::Tensor& out, bool add);
 };
 
-// The name of the module's function `extern "C" const CodecFunctions* f()`.
-inline constexpr const char* kCodecFunctionsSymbol = "dslaunch_cuda_codec_functions";
-
-// Any thread. Throws UserError 69 when there is no CUDA module to load.
-const CodecFunctions& codec_functions();
-
 }  // namespace dslaunch::runtime

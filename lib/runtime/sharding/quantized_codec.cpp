@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "kernels/block_code_rules.h"
+#include "runtime/device/device_module.hpp"
 #include "runtime/sharding/codec_functions.hpp"
 #include "runtime/state/parallel_ranges.hpp"
 
@@ -126,7 +127,7 @@ void quantize(const at::Tensor& values, WireFormat format, const at::Tensor& wir
   check(values, format, wire);
   DSL_CHECK(feedback == nullptr || feedback->error.numel() == values.numel(), "an error for each value is needed");
   if (!is_direct(values)) return quantize(values.detach().to(at::kFloat), format, wire, feedback);
-  if (values.is_cuda()) return codec_functions().quantize(values, format, wire, feedback);
+  if (values.is_cuda()) return device::module().codec.quantize(values, format, wire, feedback);
   quantize_on_host(values, HostWire(wire, values.numel(), format), feedback);
 }
 
@@ -143,7 +144,7 @@ void dequantize(const at::Tensor& wire, WireFormat format, const at::Tensor& out
     dequantize(wire, format, values);
     out.copy_(values);
   } else if (out.is_cuda()) {
-    codec_functions().dequantize(wire, format, out, /*add=*/false);
+    device::module().codec.dequantize(wire, format, out, /*add=*/false);
   } else {
     dequantize_on_host(HostWire(wire, out.numel(), format), out, /*add=*/false);
   }
@@ -152,7 +153,7 @@ void dequantize(const at::Tensor& wire, WireFormat format, const at::Tensor& out
 void add_dequantized(const at::Tensor& wire, WireFormat format, const at::Tensor& sum) {
   check(sum, format, wire);
   DSL_CHECK(sum.scalar_type() == at::kFloat, "sums are made in fp32");
-  if (sum.is_cuda()) return codec_functions().dequantize(wire, format, sum, /*add=*/true);
+  if (sum.is_cuda()) return device::module().codec.dequantize(wire, format, sum, /*add=*/true);
   dequantize_on_host(HostWire(wire, sum.numel(), format), sum, /*add=*/true);
 }
 

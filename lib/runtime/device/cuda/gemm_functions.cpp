@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/format.hpp"
+#include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::device {
@@ -161,29 +162,15 @@ std::vector<double> microseconds(std::span<const std::function<void()>> turns, a
   return out;
 }
 
-bool is_capturing(at::Device device) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  comm::check_cuda(cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(device.index()).stream(), &status),
-                   "ask whether a stream is captured");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 std::string description(at::Device device) {
   cudaDeviceProp properties{};
   comm::check_cuda(cudaGetDeviceProperties(&properties, device.index()), "ask a device for its properties");
   return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
 }
 
-constexpr GemmFunctions kFunctions{.algorithms = algorithms,
-                                   .run = run,
-                                   .microseconds = microseconds,
-                                   .is_capturing = is_capturing,
-                                   .description = description};
-
 }  // namespace
-}  // namespace dslaunch::runtime::device
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::device::GemmFunctions*
-dslaunch_cuda_gemm_functions() {
-  return &dslaunch::runtime::device::kFunctions;
-}
+const GemmFunctions kGemmFunctions{
+    .algorithms = algorithms, .run = run, .microseconds = microseconds, .description = description};
+
+}  // namespace dslaunch::runtime::device

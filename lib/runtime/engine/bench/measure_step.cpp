@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/bench/step_profile.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
 #include "runtime/engine/plan/require_memory.hpp"
@@ -23,7 +24,6 @@
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/model/script/graph_passes.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/telemetry/counting_allocator.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
@@ -87,7 +87,7 @@ class PeakMemory {
 
 // What a run sets for its whole process.
 void set_up_torch(const config::JobConfig& config, at::Device device) {
-  seed_random_state(config.train.seed, /*rank=*/0, device);
+  device::seed_random_state(config.train.seed, /*rank=*/0, device);
   at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
   precision::set_tf32(config.tf32, device);
 }

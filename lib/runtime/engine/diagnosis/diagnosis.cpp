@@ -12,9 +12,9 @@
 #include "base/scope_exit.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/sample_order.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/diagnosis/finite_check.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
-#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {
 namespace {
@@ -196,7 +196,7 @@ Diagnosis describe(const FailedRun& run, const std::map<int, Finding>& of_ranks,
 }  // namespace
 
 Diagnosis diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite) {
-  restore_random_state(start.random_state, run.device);
+  device::restore_random_state(start.random_state, run.device);
   const auto texts = gather_texts(run.groups.world, run.device, search(run, start, loss_is_finite));
   std::map<int, std::map<int, Finding>> pipelines;  // by data rank, by rank
   for (size_t rank = 0; rank < texts.size(); ++rank) {

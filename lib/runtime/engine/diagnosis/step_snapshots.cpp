@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/quantity.hpp"
-#include "runtime/state/random_state.hpp"
+#include "runtime/device/random_state.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {
 
@@ -17,7 +17,7 @@ StepSnapshots::StepSnapshots(const FailedRun& run, const DataPosition& position)
 // On a device, a step's loss arrives after the next step has started, so the last two starts are kept.
 void StepSnapshots::begin_step(int64_t step) {
   if (starts_.size() == 2) starts_.pop_front();
-  starts_.push_back({step, position_, save_random_state(run_.device)});
+  starts_.push_back({step, position_, device::save_random_state(run_.device)});
 }
 
 void StepSnapshots::explain(const step::StepResult& result) const {

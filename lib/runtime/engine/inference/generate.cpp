@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/step/output_choice.hpp"
-#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 namespace {
@@ -121,7 +121,7 @@ void generate(model::Model& model, const GenerateOptions& options, const std::fu
   for (const unsigned char byte : options.prompt) require_token(byte, vocabulary);
   at::NoGradGuard no_grad;
   model.runnable->train(false);
-  seed_random_state(options.seed, 0, at::kCPU);
+  device::seed_random_state(options.seed, 0, at::kCPU);
   const int64_t context = options.context > 0 ? options.context : find_context(model);
   std::vector<int64_t> tokens;
   for (unsigned char byte : options.prompt) tokens.push_back(byte);

@@ -15,10 +15,10 @@
 #include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_survey.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
 #include "runtime/model/script/load_script_model.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 
 namespace dslaunch::runtime::engine::run {
@@ -146,7 +146,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   part.pieces = pieces();
   copies_.end();
   part.wait_for_copies = [this] { copies_.wait_until_arrived(); };
-  part.rng_state = bytes_of_tensor(save_random_state(device_));
+  part.rng_state = bytes_of_tensor(device::save_random_state(device_));
   part.metadata = metadata(position);
   if (groups_.world.rank() == share_.leader) part.skeleton = skeleton();
   if (groups_.world.rank() == 0 && options_.full_weights) part.full_weights = FullWeights{options_.float_dtype};

@@ -8,10 +8,10 @@
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_directory.hpp"
 #include "runtime/checkpoint/name_match.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/run/checkpointing.hpp"
 #include "runtime/engine/run/resume_changes.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
@@ -98,7 +98,7 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& lo
   restore_buffers(source, match);
   if (load_options.weights_only) return;
   if (auto rng = source.rng_state(groups_.world.rank(), groups_.world.size()))
-    restore_random_state(tensor_of_bytes(*rng), device_);
+    device::restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
 // A parameter that the checkpoint does not hold as trained begins its own steps now.

@@ -16,6 +16,7 @@
 #include "base/quantity.hpp"
 #include "base/status_page.hpp"
 #include "base/wall_clock.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
 #include "runtime/engine/plan/require_memory.hpp"
@@ -35,7 +36,6 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/verify/verification.hpp"
-#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime::engine::run {
 namespace {
@@ -138,7 +138,7 @@ class Training {
   }
 
   void set_up_torch() {
-    seed_random_state(config_.train.seed, groups_.own.pipe * groups_.mesh.data + groups_.own.data, device_);
+    device::seed_random_state(config_.train.seed, groups_.own.pipe * groups_.mesh.data + groups_.own.data, device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
     precision::set_tf32(config_.tf32, device_);
   }

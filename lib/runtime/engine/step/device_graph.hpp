@@ -26,9 +26,6 @@ struct GraphFunctions {
   std::unique_ptr<DeviceGraph> (*make)(c10::Device device, const DeviceGraph* shares);
 };
 
-// The name of the module's function `extern "C" const GraphFunctions* f()`.
-inline constexpr const char* kGraphFunctionsSymbol = "dslaunch_cuda_graph_functions";
-
 // `shares`: a graph of this device that may write to the new one's memory when it is replayed, and the reverse; may be
 // null. Throws UserError 69 when there is no CUDA module to load.
 std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device, const DeviceGraph* shares = nullptr);

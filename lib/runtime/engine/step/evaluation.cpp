@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/device/random_state.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -20,7 +20,7 @@ constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange t
 class EvaluationMode {
  public:
   EvaluationMode(model::Model& model, comm::Communicator& data_group, at::Device device)
-      : model_(model), device_(device), random_state_(save_random_state(device)) {
+      : model_(model), device_(device), random_state_(device::save_random_state(device)) {
     for (const auto& [name, buffer] : model_.tensors.buffers()) own_buffers_.push_back(buffer.clone());
     if (data_group.size() > 1) broadcast_buffers(data_group);
     model_.runnable->train(false);
@@ -30,7 +30,7 @@ class EvaluationMode {
       model_.runnable->train(true);
       const auto buffers = model_.tensors.buffers();  // forward may have replaced the tensors
       for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, own_buffers_[i]);
-      restore_random_state(random_state_, device_);
+      device::restore_random_state(random_state_, device_);
     } catch (const std::exception&) {  // the device has failed, and that error is already propagating
     }
   }

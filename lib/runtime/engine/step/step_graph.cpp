@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/model/script_error.hpp"
-#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
@@ -54,10 +54,10 @@ ShapeKey shapes_of(const std::vector<setup::MicroBatch>& batches) {
 Result<> StepGraph::capture(const std::vector<setup::MicroBatch>& batches, Step step) try {
   step_ = std::move(step);
   batches_ = copy_of(batches);
-  const at::Tensor random = save_random_state(at::kCPU);
+  const at::Tensor random = device::save_random_state(at::kCPU);
   graph_->capture([&] { results_ = step_(batches_); });
-  if (!at::equal(random, save_random_state(at::kCPU))) {
-    restore_random_state(random, at::kCPU);
+  if (!at::equal(random, device::save_random_state(at::kCPU))) {
+    device::restore_random_state(random, at::kCPU);
     results_.clear();
     return Failure{"the model draws random numbers on the host"};
   }

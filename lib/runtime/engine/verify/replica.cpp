@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/device/random_state.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
@@ -88,7 +88,7 @@ void Replica::open_ranks(const ReplicatedRun& run) {
 }
 
 step::StepResult Replica::step() {
-  const at::Tensor of_this_process = save_random_state(device_);
+  const at::Tensor of_this_process = device::save_random_state(device_);
   const auto before = ranks_.front().random;
   micro_batches_ = 0;
   magnitudes_->begin_step();
@@ -98,7 +98,7 @@ step::StepResult Replica::step() {
   if (!result) result = engine_->finish();
   draws_random_numbers_ = !std::equal(before.begin(), before.end(), ranks_.front().random.begin(),
                                       [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
-  restore_random_state(of_this_process, device_);
+  device::restore_random_state(of_this_process, device_);
   steps_done_ += 1;
   return *result;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/state/random_state.hpp"
+#include "runtime/device/random_state.hpp"
 
 namespace dslaunch::runtime::engine::verify {
 namespace {
@@ -34,11 +34,11 @@ StageRandomStates::StageRandomStates(const ParameterTable& whole, const std::opt
 void StageRandomStates::begin(std::vector<at::Tensor> states) {
   states_ = std::move(states);
   stage_ = next_layer_ = 0;
-  restore_random_state(states_.front(), device_);
+  device::restore_random_state(states_.front(), device_);
 }
 
 std::vector<at::Tensor> StageRandomStates::end() {
-  states_[stage_] = save_random_state(device_);
+  states_[stage_] = device::save_random_state(device_);
   return std::exchange(states_, {});
 }
 
@@ -53,9 +53,9 @@ void StageRandomStates::on_enter(int unit, const std::vector<at::Tensor>&) {
 
 void StageRandomStates::go_to(size_t stage) {
   if (stage == stage_) return;
-  states_[stage_] = save_random_state(device_);
+  states_[stage_] = device::save_random_state(device_);
   stage_ = stage;
-  restore_random_state(states_[stage_], device_);
+  device::restore_random_state(states_[stage_], device_);
 }
 
 }  // namespace dslaunch::runtime::engine::verify

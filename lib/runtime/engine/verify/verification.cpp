@@ -13,8 +13,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
@@ -67,7 +67,7 @@ Verification::Verification(step::Engine& engine, ReplicatedRun run, const comm::
 }
 
 void Verification::open_replica(ReplicatedRun run, rendezvous::Store& store) {
-  run.random_states = gather_bytes(world_, device_, bytes_of_tensor(save_random_state(device_)));
+  run.random_states = gather_bytes(world_, device_, bytes_of_tensor(device::save_random_state(device_)));
   if (world_.rank() != 0) return;
   single_rank_group_ = comm::make_communicator(group_of_one(device_), store);
   replica_ = std::make_unique<Replica>(run, *single_rank_group_, bounds_.gradient);

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "runtime/device/device_module.hpp"
+
 namespace dslaunch::runtime::model::fused {
 namespace {
 
@@ -26,7 +28,7 @@ void simplify_mask(const at::Tensor& query, const at::Tensor& key, AttentionOpti
                    constants::KnownMasks& masks) {
   if (!options.mask || !options.mask->defined() || options.is_causal) return;
   const at::Tensor& mask = *options.mask;
-  const MaskKind kind = masks.kind_of(mask, !is_capturing(query));
+  const MaskKind kind = masks.kind_of(mask, !device::is_capturing(query.device()));
   if (kind == MaskKind::kOther) return fit_form(query, options);
   // A mask with one row stands for several.
   const bool is_square = mask.size(-2) == query.size(-2) && mask.size(-1) == key.size(-2);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/device/device_module.hpp"
 
 namespace dslaunch::runtime::model::fused {
 namespace {
@@ -20,14 +20,10 @@ double largest(at::ScalarType type) {
 
 }  // namespace
 
-bool is_capturing(const at::Tensor& tensor) {
-  return tensor.is_cuda() && layer_functions().is_capturing(tensor.device());
-}
-
 at::Tensor combine_masks(const at::Tensor& one, const at::Tensor& other, constants::KnownMasks& masks) {
   if (one.scalar_type() == at::kBool && other.scalar_type() == at::kBool && one.device() == other.device()) {
     for (const auto& [known, rest] : {std::pair(&one, &other), std::pair(&other, &one)}) {
-      if (masks.kind_of(*known, !is_capturing(one)) == MaskKind::kFull)
+      if (masks.kind_of(*known, !device::is_capturing(one.device())) == MaskKind::kFull)
         return rest->expand(at::infer_size(one.sizes(), other.sizes()));
     }
   }
@@ -64,7 +60,7 @@ bool ConvertedMasks::is_of(const Kept& kept, const at::Tensor& mask, int64_t kin
   return !kept.source.expired() && kept.source._unsafe_get_target() == mask.storage().unsafeGetStorageImpl() &&
          kept.version == static_cast<uint32_t>(mask._version()) && kept.kind == kind &&
          kept.offset == mask.storage_offset() && mask.sizes() == at::IntArrayRef(kept.sizes) &&
-         mask.strides() == at::IntArrayRef(kept.strides) && kept.is_captured == is_capturing(mask);
+         mask.strides() == at::IntArrayRef(kept.strides) && kept.is_captured == device::is_capturing(mask.device());
 }
 
 at::Tensor ConvertedMasks::get(const at::Tensor& mask, int64_t kind,
@@ -77,7 +73,8 @@ at::Tensor ConvertedMasks::get(const at::Tensor& mask, int64_t kind,
   std::erase_if(kept_, [](const Kept& kept) { return kept.source.expired(); });
   if (kept_.size() == kMaxKept) kept_.pop_back();
   kept_.push_front({mask.storage().getWeakStorageImpl(), static_cast<uint32_t>(mask._version()), mask.storage_offset(),
-                    kind, mask.sizes().vec(), mask.strides().vec(), is_capturing(mask), convert(mask)});
+                    kind, mask.sizes().vec(), mask.strides().vec(), device::is_capturing(mask.device()),
+                    convert(mask)});
   return kept_.front().converted;
 }
 

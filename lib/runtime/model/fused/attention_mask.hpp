@@ -14,9 +14,6 @@
 
 namespace dslaunch::runtime::model::fused {
 
-// Whether work on the tensor's device is captured into a CUDA graph: nothing may be read from there.
-bool is_capturing(const at::Tensor& tensor);
-
 // one & other. If both are boolean and one of them is a known mask that allows everything, the other one, expanded: the
 // result must not be written to.
 at::Tensor combine_masks(const at::Tensor& one, const at::Tensor& other, constants::KnownMasks& masks);

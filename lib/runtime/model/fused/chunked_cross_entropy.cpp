@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "runtime/device/device_module.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
@@ -55,8 +56,8 @@ class LossOfRows {
   RowLosses start(at::TensorOptions options) const {
     RowLosses out{at::zeros(labels_.sizes(), options), at::empty(labels_.sizes(), options), at::empty({}, options)};
     if (labels_.is_cuda()) {
-      layer_functions().cross_entropy_total(out.losses, labels_, ignore_index_, is_mean_, at::empty({}, options),
-                                            out.factor);
+      device::module().layers.cross_entropy_total(out.losses, labels_, ignore_index_, is_mean_, at::empty({}, options),
+                                                  out.factor);
     } else {
       is_mean_ ? out.factor.copy_(labels_.ne(ignore_index_).sum()).reciprocal_() : out.factor.fill_(1);
     }
@@ -65,7 +66,7 @@ class LossOfRows {
 
   void compute(const at::Tensor& logits, int64_t first, const RowLosses& to) const {
     const auto [labels, losses, log_sums] = part_of(logits, first, to);
-    if (logits.is_cuda()) return layer_functions().cross_entropy(logits, labels, ignore_index_, losses, log_sums);
+    if (logits.is_cuda()) return device::module().layers.cross_entropy(logits, labels, ignore_index_, losses, log_sums);
     const at::Tensor wide = logits.to(losses.scalar_type()), is_ignored = labels.eq(ignore_index_);
     const at::Tensor classes = labels.masked_fill(is_ignored, 0).unsqueeze(1);
     log_sums.copy_(wide.logsumexp(1));
@@ -79,13 +80,13 @@ class LossOfRows {
       return to_gradient(logits, first, to, at::ones({}, to.factor.options()));
     }
     const auto [labels, losses, log_sums] = part_of(logits, first, to);
-    layer_functions().cross_entropy_to_gradient(logits, labels, ignore_index_, to.factor, losses, log_sums);
+    device::module().layers.cross_entropy_to_gradient(logits, labels, ignore_index_, to.factor, losses, log_sums);
   }
 
   at::Tensor total(const RowLosses& rows) const {
     at::Tensor out = at::empty({}, rows.losses.options());
     if (out.is_cuda()) {
-      layer_functions().cross_entropy_total(rows.losses, labels_, ignore_index_, is_mean_, out, rows.factor);
+      device::module().layers.cross_entropy_total(rows.losses, labels_, ignore_index_, is_mean_, out, rows.factor);
       return out;
     }
     out = rows.losses.sum();
@@ -96,7 +97,8 @@ class LossOfRows {
   void to_gradient(at::Tensor& logits, int64_t first, const RowLosses& rows, const at::Tensor& upstream) const {
     const auto [labels, losses, log_sums] = part_of(logits, first, rows);
     if (logits.is_cuda()) {
-      layer_functions().cross_entropy_gradient(logits, labels, ignore_index_, log_sums, rows.factor, upstream, logits);
+      device::module().layers.cross_entropy_gradient(logits, labels, ignore_index_, log_sums, rows.factor, upstream,
+                                                     logits);
       return;
     }
     const at::Tensor is_ignored = labels.eq(ignore_index_).unsqueeze(1);
@@ -166,7 +168,7 @@ void add_column_sums(at::Tensor& sums, const at::Tensor& values) {
     return;
   }
   const at::Tensor more = at::empty_like(sums);
-  layer_functions().column_sums(values, more);
+  device::module().layers.column_sums(values, more);
   sums.add_(more);
 }
 

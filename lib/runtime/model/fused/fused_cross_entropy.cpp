@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "runtime/device/device_module.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 
@@ -28,9 +29,9 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
     const at::Tensor losses = at::empty({logits.size(0)}, options), log_sums = at::empty({logits.size(0)}, options);
     at::Tensor total = at::empty({}, options);
     const at::Tensor weight = at::empty({}, options);
-    layer_functions().cross_entropy(logits, labels, ignore_index, losses, log_sums);
-    layer_functions().cross_entropy_total(losses, labels, ignore_index, reduction == at::Reduction::Mean, total,
-                                          weight);
+    device::module().layers.cross_entropy(logits, labels, ignore_index, losses, log_sums);
+    device::module().layers.cross_entropy_total(losses, labels, ignore_index, reduction == at::Reduction::Mean, total,
+                                                weight);
     context->save_for_backward({logits, labels, log_sums, weight});
     context->saved_data["reduction"] = reduction;
     context->saved_data["ignore_index"] = ignore_index;
@@ -49,8 +50,8 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
       return {gradients[0], {}, {}, {}, {}};
     }
     at::Tensor gradient = at::empty_like(logits);
-    layer_functions().cross_entropy_gradient(logits, labels, ignore_index, saved[2], saved[3],
-                                             upstream[0].to(at::kFloat).contiguous(), gradient);
+    device::module().layers.cross_entropy_gradient(logits, labels, ignore_index, saved[2], saved[3],
+                                                   upstream[0].to(at::kFloat).contiguous(), gradient);
     return {std::move(gradient), {}, {}, {}, {}};
   }
 };

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "runtime/device/device_module.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
 
@@ -32,7 +33,7 @@ Forward run_forward(const at::Tensor& input, const at::Tensor& weight, const at:
   const auto options = input.options().dtype(at::kFloat);
   const int64_t rows = input.numel() / weight.numel();
   Forward made{at::empty_like(input), {at::empty({rows}, options), at::empty({rows}, options)}};
-  layer_functions().layer_norm(input, weight, bias, eps, made.out, made.statistics);
+  device::module().layers.layer_norm(input, weight, bias, eps, made.out, made.statistics);
   return made;
 }
 
@@ -40,7 +41,7 @@ Forward run_forward(const at::Tensor& input, const at::Tensor& weight, const at:
 at::Tensor readable(const at::Tensor& gradient, int64_t columns) {
   if (!gradient.defined()) return gradient;
   at::Tensor rows = gradient.contiguous();
-  return layer_functions().layer_norm_fits(columns, {rows}) ? rows : rows.clone();
+  return device::module().layers.layer_norm_fits(columns, {rows}) ? rows : rows.clone();
 }
 
 variable_list run_backward(const Upstream& upstream, const variable_list& saved) {
@@ -54,8 +55,8 @@ variable_list run_backward(const Upstream& upstream, const variable_list& saved)
   }
   const int64_t columns = weight.numel();
   at::Tensor of_input = at::empty_like(input), of_weight = at::empty_like(weight), of_bias = at::empty_like(bias);
-  layer_functions().layer_norm_gradient(readable(upstream.out, columns), readable(upstream.input, columns), input,
-                                        weight, statistics, of_input, of_weight, of_bias);
+  device::module().layers.layer_norm_gradient(readable(upstream.out, columns), readable(upstream.input, columns), input,
+                                              weight, statistics, of_input, of_weight, of_bias);
   return {std::move(of_input), std::move(of_weight), std::move(of_bias), {}};
 }
 
@@ -122,7 +123,7 @@ bool has_kernel(const at::Tensor& input, at::IntArrayRef shape, const std::optio
 }
 
 bool has_gpu_kernel(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
-  return layer_functions().layer_norm_fits(weight.numel(), {rows, weight, bias});
+  return device::module().layers.layer_norm_fits(weight.numel(), {rows, weight, bias});
 }
 
 variable_list apply(const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,

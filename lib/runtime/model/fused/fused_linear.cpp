@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "runtime/device/device_module.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/layer_functions.hpp"
@@ -74,7 +75,7 @@ Joined join(const variable_list& pieces, bool sums) {
     int64_t columns = 0;
     for (const auto& part : parts) columns += part.size(1);
     Joined out{at::empty({parts[0].size(0), columns}, parts[0].options()), at::empty({columns}, parts[0].options())};
-    if (layer_functions().join_columns(parts, out.rows, out.sums)) return out;
+    if (device::module().layers.join_columns(parts, out.rows, out.sums)) return out;
   }
   const at::Tensor rows = at::cat(parts, 1);
   return {rows, sums ? sum_columns(rows) : at::Tensor()};

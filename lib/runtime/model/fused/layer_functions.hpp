@@ -45,20 +45,12 @@ struct LayerFunctions {
   // Parts [rows, columns of the part], whose rows may lie apart -> joined [rows, columns] and column_sums() of it.
   // False, with nothing done: parts are too many, or not cut and aligned at 16 bytes.
   bool (*join_columns)(at::TensorList parts, const at::Tensor& joined, const at::Tensor& sums);
-  // Whether work on the current stream of this device is captured into a CUDA graph.
-  bool (*is_capturing)(at::Device device);
 };
 
 // The element types that the kernels support.
 inline bool is_kernel_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
-
-// The name of the module's function `extern "C" const LayerFunctions* f()`.
-inline constexpr const char* kLayerFunctionsSymbol = "dslaunch_cuda_layer_functions";
-
-// Any thread. Throws UserError 69 when there is no CUDA module to load.
-const LayerFunctions& layer_functions();
 
 // rows [rows, columns] -> [columns]; LayerFunctions::column_sums() unless second-order gradients are wanted.
 at::Tensor sum_columns(const at::Tensor& rows);

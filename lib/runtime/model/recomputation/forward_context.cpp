@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
-#include "runtime/state/random_state.hpp"
+#include "runtime/device/random_state.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 
@@ -37,7 +37,7 @@ struct ForwardContext::Autocast {
 ForwardContext::ForwardContext(const std::vector<ParameterLocation>& state, at::Device device, Keep keep)
     : state_(state),
       device_(device),
-      random_(save_random_state(device)),
+      random_(device::save_random_state(device)),
       autocast_(std::make_unique<Autocast>(device)) {
   at::NoGradGuard no_grad;
   for (const auto& location : state_) {
@@ -52,7 +52,7 @@ ForwardContext::ForwardContext(const std::vector<ParameterLocation>& state, at::
 ForwardContext::~ForwardContext() = default;
 
 void ForwardContext::apply() const {
-  restore_random_state(random_, device_);
+  device::restore_random_state(random_, device_);
   for (size_t i = 0; i < state_.size(); ++i) state_[i].object->setSlot(state_[i].slot, values_[i]);
 }
 

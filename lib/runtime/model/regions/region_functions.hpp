@@ -18,9 +18,4 @@ struct RegionFunctions {
   void (*column_totals)(const at::Tensor& partials, const at::Tensor& sums);
 };
 
-inline constexpr char kRegionFunctionsSymbol[] = "dslaunch_cuda_region_functions";
-
-// Loads the CUDA module on the first call; throws UserError where it cannot be loaded.
-const RegionFunctions& region_functions();
-
 }  // namespace dslaunch::runtime::model::regions

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/regions/region_functions.hpp"
 
@@ -173,7 +174,7 @@ void RegionKernel::prepare(const std::vector<int64_t>& leading, const std::vecto
   }
   const auto source = source_for(launch);
   if (!source.ok()) return;  // said when it runs
-  library().prepare(source->text, region_functions().architecture(like));
+  library().prepare(source->text, device::module().regions.architecture(like));
 }
 
 generated_kernels::KernelLibrary& RegionKernel::library() const {
@@ -188,9 +189,9 @@ const RegionKernel::Loaded* RegionKernel::loaded(const Launch& launch, const at:
   auto source = source_for(launch);
   std::string failure = source.ok() ? "" : source.error();
   if (source.ok()) {
-    const auto code = library().code(source->text, region_functions().architecture(like));
+    const auto code = library().code(source->text, device::module().regions.architecture(like));
     if (code.ok()) {
-      void* kernel = region_functions().load(**code, kKernelName, like);
+      void* kernel = device::module().regions.load(**code, kKernelName, like);
       place->second = std::make_unique<Loaded>(Loaded{*std::move(source), kernel});
       place->second->source.text.clear();
     } else {
@@ -235,10 +236,10 @@ bool RegionKernel::run(const std::vector<int64_t>& leading, const std::vector<at
     arguments.push_back(reinterpret_cast<int64_t>(to));
     arguments.insert(arguments.end(), strides.begin(), strides.end() - 1);
   }
-  region_functions().launch(found->kernel, static_cast<uint32_t>(blocks), static_cast<uint32_t>(source.threads),
-                            arguments.data(), like);
+  device::module().regions.launch(found->kernel, static_cast<uint32_t>(blocks), static_cast<uint32_t>(source.threads),
+                                  arguments.data(), like);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (partials[i].defined()) region_functions().column_totals(partials[i], outputs[i]);
+    if (partials[i].defined()) device::module().regions.column_totals(partials[i], outputs[i]);
   }
   return true;
 }

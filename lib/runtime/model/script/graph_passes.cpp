@@ -1,6 +1,7 @@
 #include "runtime/model/script/graph_passes.hpp"
 
 #include "base/log.hpp"
+#include "runtime/device/device_module.hpp"
 #include "runtime/model/constants/keep_constants.hpp"
 #include "runtime/model/constants/known_masks.hpp"
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
@@ -8,7 +9,6 @@
 #include "runtime/model/fused/chunked_head.hpp"
 #include "runtime/model/fused/cut_products.hpp"
 #include "runtime/model/fused/gemm_handle.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/fused/residual_gradients.hpp"
 #include "runtime/model/regions/offered_outputs.hpp"
@@ -57,12 +57,9 @@ const std::shared_ptr<constants::KnownMasks>& masks_of(PassContext& context) {
   return context.masks;
 }
 
-bool is_capturing(at::Device device) {
-  return device.is_cuda() && fused::layer_functions().is_capturing(device);
-}
-
 void keep_constants(PassContext& context) {
-  const int count = constants::keep_constants(context.module, {masks_of(context), context.device, is_capturing});
+  const int count =
+      constants::keep_constants(context.module, {masks_of(context), context.device, device::is_capturing});
   if (count > 0) log::debug("graph pass constants: {} regions", count);
 }
 

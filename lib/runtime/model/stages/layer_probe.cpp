@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "base/scope_exit.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/operators/operator_flops.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/script_error.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/telemetry/operator_scopes.hpp"
 #include "runtime/telemetry/time_mark.hpp"
 
@@ -244,8 +244,8 @@ Result<LayerMeasurement> run(const FlatForward& flat, const LayerProbe& probe) {
   torch::jit::GraphFunction function(c10::QualifiedName("dslaunch.layer_probe"), ProbeGraph(flat, probe).build(),
                                      nullptr);
   function._set_ignore_amp(true);
-  const at::Tensor random = save_random_state(probe.device);
-  const ScopeExit restore([&] { restore_random_state(random, probe.device); });
+  const at::Tensor random = device::save_random_state(probe.device);
+  const ScopeExit restore([&] { device::restore_random_state(random, probe.device); });
   const at::NoGradGuard no_grad;
   const torch::jit::GraphOptimizerEnabledGuard plain(false);
   const rewrites::AutocastRegionsScope regions;

@@ -12,6 +12,7 @@
 #include "kernels/lamb.h"
 #include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
+#include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::optim {
@@ -138,7 +139,7 @@ void lamb(const ParameterPart& part, const DeviceCoefficients<LambCoefficients>&
                "lamb", master);
 }
 
-at::Tensor sum_of_squares(at::TensorList values) {
+at::Tensor sum_of_squares_on_device(at::TensorList values) {
   const c10::cuda::CUDAGuard guard(values[0].device());
   const auto doubles = at::TensorOptions().dtype(at::kDouble).device(values[0].device());
   size_t num_partials = 0;
@@ -172,20 +173,16 @@ ClippedNorm clip(const at::Tensor& sum_of_squares, double max_norm, double gradi
   return clipped;
 }
 
-constexpr DeviceFunctions kFunctions{.adam = adam,
-                                     .sgd = sgd,
-                                     .lion = lion,
-                                     .adagrad = adagrad,
-                                     .lamb_moments = lamb_moments,
-                                     .lamb_ratios = lamb_ratios,
-                                     .lamb = lamb,
-                                     .sum_of_squares = sum_of_squares,
-                                     .clip = clip};
-
 }  // namespace
-}  // namespace dslaunch::runtime::optim
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::optim::DeviceFunctions*
-dslaunch_cuda_optim_functions() {
-  return &dslaunch::runtime::optim::kFunctions;
-}
+const DeviceFunctions kDeviceFunctions{.adam = adam,
+                                       .sgd = sgd,
+                                       .lion = lion,
+                                       .adagrad = adagrad,
+                                       .lamb_moments = lamb_moments,
+                                       .lamb_ratios = lamb_ratios,
+                                       .lamb = lamb,
+                                       .sum_of_squares = sum_of_squares_on_device,
+                                       .clip = clip};
+
+}  // namespace dslaunch::runtime::optim

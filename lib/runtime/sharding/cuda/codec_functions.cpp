@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "kernels/block_codes.h"
+#include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime {
@@ -43,11 +44,7 @@ void dequantize_on_device(const at::Tensor& wire, WireFormat format, const at::T
 }
 
 }  // namespace
-}  // namespace dslaunch::runtime
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::CodecFunctions*
-dslaunch_cuda_codec_functions() {
-  using namespace dslaunch::runtime;
-  static const CodecFunctions functions{quantize_on_device, dequantize_on_device};
-  return &functions;
-}
+const CodecFunctions kCodecFunctions{quantize_on_device, dequantize_on_device};
+
+}  // namespace dslaunch::runtime

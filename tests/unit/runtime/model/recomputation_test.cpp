@@ -12,9 +12,9 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "runtime/device/random_state.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/recomputation/recomputed_call.hpp"
-#include "runtime/state/random_state.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"
 
@@ -129,9 +129,9 @@ def forward(self, x):
     return x * torch.rand_like(x)
 )"));
   run.plain_step({rows()});
-  const auto after_plain = save_random_state(at::kCPU);
+  const auto after_plain = device::save_random_state(at::kCPU);
   run.check_step({rows()});
-  CHECK(at::equal(save_random_state(at::kCPU), after_plain));
+  CHECK(at::equal(device::save_random_state(at::kCPU), after_plain));
 }
 
 TEST_CASE("state that a unit's forward writes is written once, and its recomputation reads what the forward read",
@@ -635,9 +635,9 @@ TEST_CASE("a gather that fails in a recomputation keeps its error, and state and
   LostPeer lost(*run.model);
   run.model->runnable->set_unit_parameters(&lost);
   const auto loss = run.forward({rows()});
-  const auto random = save_random_state(at::kCPU);
+  const auto random = device::save_random_state(at::kCPU);
   CHECK_THROWS_AS(loss.backward(), PeerError);
-  CHECK(at::equal(save_random_state(at::kCPU), random));
+  CHECK(at::equal(device::save_random_state(at::kCPU), random));
   CHECK_FALSE(run.is_in_slot("two.weight"));
   CHECK(lost.events.back() == "again one");
 }

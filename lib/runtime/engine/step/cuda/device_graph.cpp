@@ -11,7 +11,8 @@
 #include <exception>
 #include <optional>
 
-#include "runtime/state/cuda/generator_state.hpp"
+#include "runtime/device/cuda/function_tables.hpp"
+#include "runtime/device/cuda/generator_state.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
@@ -29,7 +30,7 @@ class CudaGraph final : public DeviceGraph {
     // Memory cached by earlier steps without a graph would stay allocated beside the graph's own pool.
     c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::cuda::CUDAStreamGuard on_stream(stream_);
-    const auto& random = generator_state(device_);
+    const auto& random = device::generator_state(device_);
     graph_.emplace(/*keep_graph=*/true);  // instantiated by a separate call
     // Thread-local capture: other threads may query events and allocate memory meanwhile.
     graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
@@ -81,15 +82,11 @@ class CudaGraph final : public DeviceGraph {
   std::optional<at::cuda::CUDAGraph> graph_;
 };
 
-constexpr GraphFunctions kFunctions{
+}  // namespace
+
+const GraphFunctions kGraphFunctions{
     .make = [](c10::Device device, const DeviceGraph* shares) -> std::unique_ptr<DeviceGraph> {
       return std::make_unique<CudaGraph>(device, static_cast<const CudaGraph*>(shares));
     }};
 
-}  // namespace
 }  // namespace dslaunch::runtime::engine::step
-
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::engine::step::GraphFunctions*
-dslaunch_cuda_graph_functions() {
-  return &dslaunch::runtime::engine::step::kFunctions;
-}

@@ -3,7 +3,6 @@
 #include "runtime/model/fused/layer_functions.hpp"
 
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <vector>
@@ -11,6 +10,7 @@
 #include "kernels/column_sums.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/layer_norm.h"
+#include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::model::fused {
@@ -162,21 +162,16 @@ bool join_columns_on_device(at::TensorList parts, const at::Tensor& joined, cons
   return true;
 }
 
-bool is_capturing_on_device(at::Device device) {
-  const c10::cuda::CUDAGuard guard(device);
-  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-}
-
 }  // namespace
-}  // namespace dslaunch::runtime::model::fused
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::model::fused::LayerFunctions*
-dslaunch_cuda_layer_functions() {
-  using namespace dslaunch::runtime::model::fused;
-  static const LayerFunctions functions{cross_entropy_on_device,          cross_entropy_total_on_device,
-                                        cross_entropy_gradient_on_device, cross_entropy_to_gradient_on_device,
-                                        layer_norm_fits_on_device,        layer_norm_on_device,
-                                        layer_norm_gradient_on_device,    column_sums_on_device,
-                                        join_columns_on_device,           is_capturing_on_device};
-  return &functions;
-}
+const LayerFunctions kLayerFunctions{cross_entropy_on_device,
+                                     cross_entropy_total_on_device,
+                                     cross_entropy_gradient_on_device,
+                                     cross_entropy_to_gradient_on_device,
+                                     layer_norm_fits_on_device,
+                                     layer_norm_on_device,
+                                     layer_norm_gradient_on_device,
+                                     column_sums_on_device,
+                                     join_columns_on_device};
+
+}  // namespace dslaunch::runtime::model::fused

@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "kernels/column_sums.h"
+#include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
 namespace dslaunch::runtime::model::regions {
@@ -50,11 +51,7 @@ void column_totals_on_device(const at::Tensor& partials, const at::Tensor& sums)
 }
 
 }  // namespace
-}  // namespace dslaunch::runtime::model::regions
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::model::regions::RegionFunctions*
-dslaunch_cuda_region_functions() {
-  using namespace dslaunch::runtime::model::regions;
-  static const RegionFunctions functions{architecture_of, load_kernel, launch_kernel, column_totals_on_device};
-  return &functions;
-}
+const RegionFunctions kRegionFunctions{architecture_of, load_kernel, launch_kernel, column_totals_on_device};
+
+}  // namespace dslaunch::runtime::model::regions

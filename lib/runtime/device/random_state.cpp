@@ -1,4 +1,4 @@
-#include "runtime/state/random_state.hpp"
+#include "runtime/device/random_state.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -6,17 +6,13 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "runtime/state/random_functions.hpp"
+#include "runtime/device/device_module.hpp"
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::device {
 namespace {
 
-bool is_capturing(at::Device device) {
-  return device.is_cuda() && random_functions().is_capturing(device);
-}
-
 at::Tensor captured_state_of(at::Device device) {
-  const uint64_t offset = random_functions().captured_offset(device);
+  const uint64_t offset = module().captured_offset(device);
   at::Tensor state = at::empty({sizeof offset}, at::kByte);
   std::memcpy(state.data_ptr(), &offset, sizeof offset);
   return state;
@@ -26,7 +22,7 @@ void set_captured_state_of(at::Device device, const at::Tensor& state) {
   uint64_t offset = 0;
   DSL_CHECK(state.numel() == sizeof offset, "random numbers of a capture continue within it");
   std::memcpy(&offset, state.const_data_ptr(), sizeof offset);
-  random_functions().set_captured_offset(device, offset);
+  module().set_captured_offset(device, offset);
 }
 
 at::Tensor state_of(at::Device device) {
@@ -66,4 +62,4 @@ void restore_random_state(const at::Tensor& state, at::Device device) {
   if (!device.is_cpu() && rest > 0) set_state_of(device, state.narrow(0, host_size, rest).clone());
 }
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::device

@@ -1,10 +1,10 @@
-#include "runtime/state/random_state.hpp"
+#include "runtime/device/random_state.hpp"
 
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
 
-using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::device;
 
 TEST_CASE("ranks draw different numbers, the same ones in every run", "[runtime][random_state]") {
   auto draw = [](int rank) {

@@ -1,4 +1,4 @@
-#include "runtime/optim/device_functions.hpp"
+#include "runtime/device/device_module.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -27,11 +27,11 @@ struct EnvironmentGuard {
 
 }  // namespace
 
-TEST_CASE("without the CUDA module its functions are unavailable", "[runtime][device_functions]") {
+TEST_CASE("without the CUDA module its functions are unavailable", "[runtime][device]") {
   const EnvironmentGuard guard{.name = "DSLAUNCH_MODULE_DIR"};
   ::setenv("DSLAUNCH_MODULE_DIR", "/nonexistent", 1);
   try {
-    dslaunch::runtime::optim::device_functions();
+    (void)dslaunch::runtime::device::module();
     FAIL("no error");
   } catch (const UserError& error) {
     CHECK(error.code() == ExitCode::kUnavailable);

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace dslaunch::runtime {
+namespace dslaunch::runtime::device {
 
 // Different on every rank, the same in every run: ranks draw independent numbers.
 void seed_random_state(uint64_t seed, int rank, at::Device device);
@@ -13,4 +13,4 @@ void seed_random_state(uint64_t seed, int rank, at::Device device);
 at::Tensor save_random_state(at::Device device);
 void restore_random_state(const at::Tensor& state, at::Device device);
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch::runtime::device

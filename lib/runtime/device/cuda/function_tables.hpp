@@ -1,0 +1,23 @@
+// The tables that the rooms' sources of the CUDA module define, for the module's one table. For sources of the module
+// only.
+#pragma once
+#include "runtime/device/device_module.hpp"
+
+namespace dslaunch::runtime {
+extern const CodecFunctions kCodecFunctions;
+}
+namespace dslaunch::runtime::optim {
+extern const DeviceFunctions kDeviceFunctions;
+}
+namespace dslaunch::runtime::model::fused {
+extern const LayerFunctions kLayerFunctions;
+}
+namespace dslaunch::runtime::model::regions {
+extern const RegionFunctions kRegionFunctions;
+}
+namespace dslaunch::runtime::engine::step {
+extern const GraphFunctions kGraphFunctions;
+}
+namespace dslaunch::runtime::device {
+extern const GemmFunctions kGemmFunctions;
+}  // namespace dslaunch::runtime::device
