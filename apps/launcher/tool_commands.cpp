@@ -1,5 +1,6 @@
 // Commands that need tensors: executed by dsworker, for which this process only waits. Files of others can crash it,
 // and then somebody must be there who says so.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -10,7 +11,7 @@
 #include "launch/process/programs.hpp"
 #include "options.hpp"
 #include "spawn/exit_diagnostics.hpp"
-#include "spawn/foreground_process.hpp"
+#include "spawn/process.hpp"
 
 namespace dslaunch::launcher {
 
@@ -19,9 +20,10 @@ static bool is_request_to_end(const spawn::ExitCause& cause) {
   return cause.number != SIGKILL && spawn::meaning_of_signal(cause.number).empty();
 }
 
-static int explain_death(const std::vector<std::string>& words, const spawn::ExitCause& cause) {
-  log::error("{}: dsworker, which reads the files, was {}", shell_words(words), spawn::describe(cause));
-  return cause.shell_code();
+// The command and its files, without the options that it got here.
+static std::string name_of(const std::vector<std::string>& words) {
+  const auto options = std::find_if(words.begin(), words.end(), [](const auto& word) { return word.starts_with('-'); });
+  return shell_words({words.begin(), options});
 }
 
 int run_worker(const std::vector<std::string>& words) {
@@ -39,7 +41,8 @@ int run_worker(const std::vector<std::string>& words) {
   if (cause.number == SIGPIPE || is_request_to_end(cause)) spawn::end_by_signal(cause.number);
   cause.hint = diagnostics.explain(cause, ended.pid, ended.cgroups);
   if (cause.number == SIGSEGV) cause.hint += "; or a file nests too deeply for its stack (ulimit -s)";
-  return explain_death(words, cause);
+  log::error("{}: dsworker, which reads the files, was {}", name_of(words), spawn::describe(cause));
+  return cause.shell_code();
 }
 
 int infer_command(const Arguments& arguments) {

@@ -1,5 +1,4 @@
-#include "spawn/foreground_process.hpp"
-
+// Starts and awaits the one program of process.hpp that shares this process's terminal.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
 #include "spawn/pipe.hpp"
+#include "spawn/process.hpp"
 
 namespace dslaunch::spawn {
 namespace {

@@ -52,6 +52,13 @@ struct EndedChild {
 // now. Call it after SIGCHLD until it returns empty.
 std::optional<EndedChild> reap_any();
 
+// Runs a program in this process's place until it ends, with its streams, terminal, environment, directory and open
+// descriptors; `argv[0]` is a path. It stays in this process group, so that the terminal stops, continues and
+// interrupts both; a signal that another process sends to this process is sent on to it. The kernel kills it when this
+// process is killed. Call it while this process has one thread. Throws SystemError(69) when the program cannot be
+// started.
+EndedChild run_in_foreground(const std::vector<std::string>& argv);
+
 // Signals the whole process group of a process that start_process created and that has not been reaped yet: its
 // leader's pid identifies the group. A group that is gone is not an error.
 void signal_group(const Process& process, int signal);

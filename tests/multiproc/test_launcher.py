@@ -1280,8 +1280,8 @@ class Run(LauncherTest):
         for end, code, meaning in (("SIGSEGV", 139, b"invalid memory"), ("SIGABRT", 134, b"its last lines say which")):
             outcome = self.finish(self.start_run("plan", "model.pt", END=end))
             self.assertEqual(outcome.code, code, str(outcome))
-            self.assertIn(b"error: plan model.pt --num_gpus 1 --num_nodes 1: dsworker, which reads the files, was killed by " +
-                          end.encode(), outcome.err)
+            self.assertIn(b"error: plan model.pt: dsworker, which reads the files, was killed by " + end.encode(),
+                          outcome.err)
             self.assertIn(meaning, outcome.err)
             self.assertEqual(len(outcome.err.splitlines()), 1, str(outcome))
         for end in ("SIGTERM", "SIGINT", "SIGPIPE"):
