@@ -37,6 +37,38 @@ enum class PassNeeds {
   kDevice,  // the device and the dtypes of the run
 };
 
+// What passes leave for each other in a graph, and what they need to find there.
+enum class Form : unsigned {
+  kAsInFile = 1 << 0,            // nothing has changed since the file was read
+  kPlainProducts = 1 << 1,       // PyTorch's linear and addmm
+  kPlainOperators = 1 << 2,      // PyTorch's elementwise operators, norms, attention: no region contains them
+  kInlinedLosses = 1 << 3,       // cross_entropy_loss beside the casts before its call
+  kOwnLosses = 1 << 4,           // dslaunch::cross_entropy
+  kOwnProducts = 1 << 5,         // dslaunch::linear and its like
+  kPlacedConstants = 1 << 6,     // on the run's device
+  kFittedConstants = 1 << 7,     // within the run's dtypes
+  kNumbers = 1 << 8,             // constants that stand for numbers are numbers
+  kKeptConstants = 1 << 9,       // what depends on sizes only is an operator of its own
+  kRegions = 1 << 10,            // dslaunch::fused_region
+  kCutProducts = 1 << 11,        // products with the cut of their outputs
+  kResidualGradients = 1 << 12,  // norms that add the gradient of what goes past them
+};
+
+// A set of forms.
+struct Forms {
+  unsigned bits = 0;
+  constexpr Forms() = default;
+  constexpr Forms(Form form) : bits(static_cast<unsigned>(form)) {}
+  constexpr bool has(Form form) const { return (bits & static_cast<unsigned>(form)) != 0; }
+  friend constexpr Forms operator|(Forms a, Forms b) {
+    a.bits |= b.bits;
+    return a;
+  }
+};
+constexpr Forms operator|(Form a, Form b) {
+  return Forms(a) | Forms(b);
+}
+
 enum class PassTarget { kModel, kModelAndLoss };  // kModelAndLoss: also the loss from a file
 
 // Changes one node, and may replace it, where the pattern matches.
@@ -51,10 +83,16 @@ struct GraphPass {
   bool config::Kernels::*key = nullptr;  // the config key that switches the pass off; null: it always runs
   PassNeeds needs = PassNeeds::kGraphs;
   PassTarget target = PassTarget::kModel;
+  Forms reads, makes, ends;  // kAsInFile ends with the first pass
   std::variant<NodeRewrite, ModuleRewrite> rewrite;
 };
 
-// Runs the rows with these needs, in their order. A row whose target is kModel does not run on a loss.
+// Why the rows cannot run in this order: a pass reads a form that no pass before it makes, or that one has ended, or
+// needs what comes earlier than what another before it needs. Empty: they can. A pass that is switched off counts.
+std::string fault_of_order(const std::vector<GraphPass>& passes);
+
+// Runs the rows with these needs, in their order, of which fault_of_order() has found none. A row whose target is
+// kModel does not run on a loss.
 void run_passes(const std::vector<GraphPass>& passes, PassNeeds needs, PassTarget target, PassContext& context);
 
 }  // namespace dslaunch::runtime::model::passes

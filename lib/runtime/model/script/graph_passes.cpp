@@ -108,43 +108,54 @@ const std::vector<GraphPass>& graph_passes() {
   using config::Kernels;
   constexpr auto kModel = PassTarget::kModel, kModelAndLoss = PassTarget::kModelAndLoss;
   constexpr auto kGraphs = PassNeeds::kGraphs, kDevice = PassNeeds::kDevice;
+  using enum passes::Form;
+  constexpr passes::Forms kNone;
   const auto over = [](const char* name) { return graph::Pattern{.operators = {name}, .operands = {}}; };
   static const std::vector<GraphPass> passes{
-      // First: it needs the graphs as the file has them.
-      {"compute_dtype", nullptr, kGraphs, kModel, follow_compute_dtype},
-      {"plain_forks", nullptr, kGraphs, kModel, [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
-      {"size_arithmetic", &Kernels::size_arithmetic, kGraphs, kModelAndLoss,
+      // name, key, needs, target, what it reads, makes and ends, rewrite
+      {"compute_dtype", nullptr, kGraphs, kModel, kAsInFile, kNone, kNone, follow_compute_dtype},
+      {"plain_forks", nullptr, kGraphs, kModel, kNone, kNone, kNone,
+       [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
+      {"size_arithmetic", &Kernels::size_arithmetic, kGraphs, kModelAndLoss, kNone, kNone, kNone,
        [](PassContext& run) { rewrites::rewrite_size_arithmetic(run.module); }},
-      {"autocast_regions", nullptr, kGraphs, kModelAndLoss,
+      {"autocast_regions", nullptr, kGraphs, kModelAndLoss, kNone, kNone, kNone,
        [](PassContext& run) { rewrites::apply_autocast_regions(run.module); }},
-      {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
+      {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kNone, kInlinedLosses, kNone,
        [](PassContext& run) { fused::inline_cross_entropy(run.module); }},
-      {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss,
+      {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kInlinedLosses, kOwnLosses, kNone,
        NodeRewrite{over("aten::cross_entropy_loss"), fused::fuse_cross_entropy}},
-      {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, chunk_heads},
-      {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss,
+      {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, kOwnLosses | kPlainProducts, kNone,
+       kNone, chunk_heads},
+      {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss, kPlainOperators, kNone, kNone,
        NodeRewrite{over("aten::layer_norm"), fused::fuse_layer_norm}},
-      {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss,
+      {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss, kPlainProducts, kOwnProducts, kPlainProducts,
        NodeRewrite{{.operators = {"aten::linear", "aten::addmm"}, .operands = {}}, fused::sum_bias_gradient}},
-      {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel,
+      {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel, kOwnProducts, kNone, kNone,
        [](PassContext& run) { fused::take_weight_gradients(run.module, /*writes=*/true); }},
-      {"training_flag", nullptr, kGraphs, kModel, rewrite_training_flags},
-      {"device_constants", nullptr, kDevice, kModelAndLoss,
+      {"training_flag", nullptr, kGraphs, kModel, kNone, kNone, kNone, rewrite_training_flags},
+      {"device_constants", nullptr, kDevice, kModelAndLoss, kNone, kPlacedConstants, kNone,
        [](PassContext& run) { rewrites::rewrite_device_constants(run.module, run.device); }},
-      {"mask_minima", nullptr, kDevice, kModel,
+      {"mask_minima", nullptr, kDevice, kModel, kNone, kFittedConstants, kNone,
        [](PassContext& run) { rewrites::fit_constants(run.module, run.smallest_dtype, run.notes); }},
-      {"numbers", nullptr, kDevice, kModelAndLoss, [](PassContext& run) { rewrites::restore_numbers(run.module); }},
+      {"numbers", nullptr, kDevice, kModelAndLoss, kPlacedConstants | kFittedConstants, kNumbers, kNone,
+       [](PassContext& run) { rewrites::restore_numbers(run.module); }},
       // The following put operators of ours into graphs that are otherwise final.
-      {"constants", &Kernels::constants, kDevice, kModel, keep_constants},
-      {"attention_masks", &Kernels::attention_masks, kDevice, kModel,
+      {"constants", &Kernels::constants, kDevice, kModel, kNumbers | kPlainOperators, kKeptConstants, kNone,
+       keep_constants},
+      {"attention_masks", &Kernels::attention_masks, kDevice, kModel, kKeptConstants | kPlainOperators, kNone, kNone,
        [](PassContext& run) { fused::simplify_attention_masks(run.module, masks_of(run)); }},
-      {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, group_attention_heads},
+      {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, kPlainOperators, kNone, kNone,
+       group_attention_heads},
       // Other passes do not look into regions; what they leave is for the last ones.
-      {"fused_regions", &Kernels::fused_regions, kDevice, kModel, fuse_regions},
-      {"cut_products", &Kernels::bias_gradient, kDevice, kModel, cut_products},
-      {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, add_residual_gradients},
-      {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, offer_outputs},
-      {"gemm_autotuning", nullptr, kDevice, kModel, hand_gemms},
+      {"fused_regions", &Kernels::fused_regions, kDevice, kModel, kPlainOperators, kRegions, kPlainOperators,
+       fuse_regions},
+      {"cut_products", &Kernels::bias_gradient, kDevice, kModel, kOwnProducts | kRegions, kCutProducts, kNone,
+       cut_products},
+      {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, kRegions, kResidualGradients, kNone,
+       add_residual_gradients},
+      {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, kRegions | kCutProducts | kResidualGradients,
+       kNone, kNone, offer_outputs},
+      {"gemm_autotuning", nullptr, kDevice, kModel, kOwnProducts | kCutProducts, kNone, kNone, hand_gemms},
   };
   return passes;
 }

@@ -255,3 +255,39 @@ TEST_CASE("two models of a process differ in who chooses their products' algorit
   const at::Tensor x = at::linspace(-2, 2, 8).view({2, 4});
   CHECK(tuned.forward({x}).toTensor().equal(plain.forward({x}).toTensor()));
 }
+
+TEST_CASE("the table of passes stands in an order that each pass can work with", "[model][graph_passes]") {
+  CHECK(fault_of_order(graph_passes()).empty());
+  const auto moved = [](std::string_view name, std::string_view before) {
+    auto rows = graph_passes();
+    const auto row_of = [&](std::string_view wanted) {
+      return std::find_if(rows.begin(), rows.end(), [&](const GraphPass& row) { return row.name == wanted; });
+    };
+    const GraphPass row = *row_of(name);
+    rows.erase(row_of(name));
+    rows.insert(row_of(before), row);
+    return fault_of_order(rows);
+  };
+  CHECK(moved("size_arithmetic", "compute_dtype") ==
+        "compute_dtype reads the graphs as the file has them, which size_arithmetic has ended");
+  CHECK(moved("fused_regions", "attention_masks") ==
+        "attention_masks reads operators outside regions, which fused_regions has ended");
+  CHECK(moved("chunked_cross_entropy", "fused_cross_entropy") ==
+        "chunked_cross_entropy reads our losses, which no pass before it makes");
+  CHECK(moved("bias_gradients", "chunked_cross_entropy") ==
+        "chunked_cross_entropy reads PyTorch's products, which bias_gradients has ended");
+  CHECK(moved("numbers", "mask_minima") == "numbers reads fitted constants, which no pass before it makes");
+  CHECK(moved("device_constants", "training_flag") ==
+        "training_flag comes before units are intercepted, and stands behind that");
+  CHECK(moved("recomputed_outputs", "residual_gradients") ==
+        "recomputed_outputs reads residual gradients, which no pass before it makes");
+}
+
+TEST_CASE("passes in an impossible order do not run", "[model][graph_passes]") {
+  auto rows = graph_passes();
+  std::reverse(rows.begin(), rows.end());
+  const Module model = make_model("def forward(self, x):\n    return x\n");
+  PassContext context{.module = model};
+  CHECK_THROWS_WITH(run_passes(rows, PassNeeds::kGraphs, PassTarget::kModel, context),
+                    Catch::Contains("graph passes: "));
+}
