@@ -182,6 +182,25 @@ class Net(Module):
   CHECK(effects("    _0 = (pair).__init__(torch.mul(x, 2), )\n    return torch.add_(pair.x, 1)\n").written.empty());
 }
 
+TEST_CASE("an object that a module holds is written like a module", "[runtime][forward_effects]") {
+  const std::string source = R"(
+class Pair:
+  x : Tensor
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = []
+  pair : __torch__.Pair
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    pair = self.pair
+    return torch.add_(pair.x, 1)
+)";
+  const auto net =
+      test::ImportedClasses::make_net(source, {{"pair", std::string("__torch__.Pair")}, {"pair.x", at::zeros({2})}});
+  const auto effects = scan_forward_effects(flatten_resolved(net));
+  REQUIRE(effects.written.size() == 1);
+  CHECK(effects.written.begin()->first == net.attr("pair").toObject().get());
+}
+
 TEST_CASE("state in a submodule that two names share is written by either", "[runtime][forward_effects]") {
   Module inner("Inner");
   inner.register_buffer("steps", at::zeros({1}));
