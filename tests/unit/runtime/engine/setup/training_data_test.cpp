@@ -153,9 +153,9 @@ TEST_CASE("a run's length in steps", "[runtime][engine][training_data]") {
 TEST_CASE("losses by tokens need one array of labels", "[runtime][engine][training_data]") {
   auto arrays = words();
   CHECK_NOTHROW(Opened(arrays, {{"loss_average", "tokens"}}));
-  arrays.emplace_back("weights", at::ones({10, 3}));
+  arrays.emplace_back("y", at::ones({10, 3}));
   expect_error(ExitCode::kBadInput, {"counts the labels of one array", "data.labels"}, [&] {
-    Opened(arrays, {{"loss_average", "tokens"}, {"data", {{"inputs", {"ids"}}, {"labels", {"labels", "weights"}}}}});
+    Opened(arrays, {{"loss_average", "tokens"}});
   });
 }
 
