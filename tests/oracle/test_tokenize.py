@@ -552,6 +552,17 @@ class Arrow(ToolTest):
             self.file("cut.parquet", file.read(500))
         self.assert_refused(65, ["'cut.parquet' cannot be read"], "cut.parquet", "x.bin")
 
+    def test_a_page_that_misses_its_checksum_is_refused(self):
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"text": "abcdefgh" * 40}]), "sums.parquet", compression="none",
+                                    use_dictionary=False, write_statistics=False, write_page_checksum=True)
+        with open("sums.parquet", "rb") as file:
+            bytes_ = bytearray(file.read())
+        bytes_[bytes_.index(b"abcdefgh" * 20) + 9] ^= 1
+        self.file("sums.parquet", bytes(bytes_))
+        self.assert_refused(65, ["'sums.parquet' cannot be read", "CRC"], "sums.parquet", "x.bin")
+
 
 @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
 class Tokenizers(ToolTest):

@@ -30,7 +30,8 @@ def open_batches(pyarrow, source, columns):
     """(schema, number of rows or None, record batches)"""
     path = source.path
     if source.kind == "parquet":
-        file = pyarrow.parquet.ParquetFile(path, memory_map=True)
+        # Pages carry a CRC-32 where the writer was asked for it (write_page_checksum); pyarrow does not look unasked.
+        file = pyarrow.parquet.ParquetFile(path, memory_map=True, page_checksum_verification=True)
         return file.schema_arrow, file.metadata.num_rows, file.iter_batches(batch_size=ROWS, columns=columns)
     mapped = pyarrow.memory_map(path)
     try:
