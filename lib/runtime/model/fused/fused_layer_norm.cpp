@@ -77,14 +77,14 @@ variable_list differentiable_backward(const Upstream& upstream, const variable_l
 
 class FusedLayerNorm : public torch::autograd::Function<FusedLayerNorm> {
  public:
-  // With `hands_on` the input is a second result.
+  // With `passes_through` the input is a second result.
   static variable_list forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                               const at::Tensor& bias, double eps, bool hands_on) {
+                               const at::Tensor& bias, double eps, bool passes_through) {
     auto made = run_forward(input, weight, bias, eps);
     context->save_for_backward({input, weight, bias, made.statistics.means, made.statistics.rstds});
     context->saved_data["eps"] = eps;
     context->set_materialize_grads(false);
-    return hands_on ? variable_list{std::move(made.out), input} : variable_list{std::move(made.out)};
+    return passes_through ? variable_list{std::move(made.out), input} : variable_list{std::move(made.out)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list given) {
@@ -127,10 +127,10 @@ bool has_gpu_kernel(const at::Tensor& rows, const at::Tensor& weight, const at::
 }
 
 variable_list apply(const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,
-                    double eps, bool hands_on) {
+                    double eps, bool passes_through) {
   // For profilers that count operators.
   RECORD_FUNCTION("aten::layer_norm", (std::vector<c10::IValue>{input, shape, weight, bias, eps}));
-  return FusedLayerNorm::apply(input, weight, bias, eps, hands_on);
+  return FusedLayerNorm::apply(input, weight, bias, eps, passes_through);
 }
 
 }  // namespace

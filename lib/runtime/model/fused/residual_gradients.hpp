@@ -10,7 +10,7 @@ namespace dslaunch::runtime::model::fused {
 // inputs on in the same way. Inputs that somebody writes to in place stay as they are, and so do readers that may hand
 // their argument on: calls, lists, views, the results of the graph.
 //
-// In all forwards, whose calls it inlines; after regions were carved, which contain norms with the additions before
+// In all forwards, whose calls it inlines; after regions were extracted, which contain norms with the additions before
 // them. Returns the number of layer norms and regions.
 int add_residual_gradients(const torch::jit::Module& model);
 

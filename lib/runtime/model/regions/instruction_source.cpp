@@ -149,7 +149,7 @@ std::string expression(const Instruction& node, const std::vector<std::string>& 
     case Op::kCast:
       return fmt::format("rounded<{}>({})", type_name(node.dtype), x[0]);
     case Op::kDetach:
-    case Op::kSpread:
+    case Op::kBroadcast:
     case Op::kShareGradient:
       return x[0];
     case Op::kAdd:

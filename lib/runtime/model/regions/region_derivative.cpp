@@ -165,8 +165,8 @@ class Derivation {
         return build_.slice(node.operands[0], node.index, node.width);
       case Op::kConcat:
         return build_.concat(node.operands);
-      case Op::kSpread:
-        return build_.spread(node.operands[0], node.width);
+      case Op::kBroadcast:
+        return build_.broadcast(node.operands[0], node.width);
       default:
         return node.operands.size() == 1 ? build_.unary(node.op, node.operands[0])
                                          : build_.binary(node.op, node.operands[0], node.operands[1]);
@@ -178,7 +178,7 @@ class Derivation {
     const int64_t width = forward_.node(id).width;
     // An operand that was shared by all columns gets their sum; a gradient may be the same in all columns.
     if (width == 1 && build_.width(gradient) > 1) gradient = build_.row(Op::kRowSum, gradient);
-    if (width > 1 && build_.width(gradient) == 1) gradient = build_.spread(gradient, width);
+    if (width > 1 && build_.width(gradient) == 1) gradient = build_.broadcast(gradient, width);
     auto& sum = gradients_[static_cast<size_t>(id)];
     sum = sum ? build_.binary(Op::kAdd, *sum, gradient) : gradient;
   }
@@ -282,9 +282,9 @@ class Derivation {
       case Op::kSlice: {
         const int64_t total = forward_.node(node.operands[0]).width, end = node.index + node.width;
         std::vector<Id> parts;
-        if (node.index > 0) parts.push_back(build_.spread(number(0), node.index));
+        if (node.index > 0) parts.push_back(build_.broadcast(number(0), node.index));
         parts.push_back(wide(g, node.width));
-        if (end < total) parts.push_back(build_.spread(number(0), total - end));
+        if (end < total) parts.push_back(build_.broadcast(number(0), total - end));
         return to(0, build_.concat(parts));
       }
       case Op::kConcat: {
@@ -296,7 +296,7 @@ class Derivation {
         }
         return;
       }
-      case Op::kSpread:
+      case Op::kBroadcast:
         return to(0, build_.row(Op::kRowSum, wide(g, node.width)));
     }
   }
@@ -305,7 +305,7 @@ class Derivation {
     return on_path_[static_cast<size_t>(node.operands[operand])];
   }
   Id wide(Id gradient, int64_t width) {
-    return build_.width(gradient) == 1 ? build_.spread(gradient, width) : gradient;
+    return build_.width(gradient) == 1 ? build_.broadcast(gradient, width) : gradient;
   }
 
   // Sources that only dead code read.

@@ -140,7 +140,7 @@ class BlockFusion {
       if (!is_region(one)) continue;
       std::vector<Node*> inside;
       for (const size_t i : one.second) inside.push_back(nodes[i]);
-      count += carve(inside) ? 1 : 0;
+      count += extract_subgraph(inside) ? 1 : 0;
     }
     return count;
   }
@@ -188,7 +188,7 @@ class BlockFusion {
   }
 
   // Replaces nodes that lie together.
-  bool carve(const std::vector<Node*>& inside) {
+  bool extract_subgraph(const std::vector<Node*>& inside) {
     const std::unordered_set<const Node*> members(inside.begin(), inside.end());
     auto subgraph = std::make_shared<Graph>();
     std::unordered_map<Value*, Value*> copies;

@@ -1,4 +1,4 @@
-// Carves regions out of a model's graphs: groups of operators that generated kernels may compute become one node,
+// Extracts regions from a model's graphs: groups of operators that generated kernels may compute become one node,
 // dslaunch::fused_region, which holds them as a subgraph.
 #pragma once
 #include <torch/csrc/jit/api/module.h>

@@ -50,7 +50,7 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
     std::vector<std::vector<int64_t>> sizes;
     for (const auto& input : inputs) sizes.push_back(input.sizes().vec());
     context->saved_data["sizes"] = sizes;
-    for (const size_t input : plan->handed_on()) outputs.push_back(inputs[input]);
+    for (const size_t input : plan->passthrough()) outputs.push_back(inputs[input]);
     return outputs;
   }
 
@@ -129,18 +129,18 @@ class RegionFunction : public torch::autograd::Function<RegionFunction> {
 }  // namespace
 
 RegionPlan::RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-                       std::vector<size_t> handed_on, std::vector<size_t> offered, const RegionServicesPtr& services)
+                       std::vector<size_t> passthrough, std::vector<size_t> offered, const RegionServicesPtr& services)
     : derived_(std::make_shared<Derived>(std::move(forward), services)),
       leading_(std::move(leading)),
       results_(std::move(results)),
-      handed_on_(std::move(handed_on)),
+      passthrough_(std::move(passthrough)),
       offered_(std::move(offered)) {}
 
 RegionPlan::RegionPlan(const RegionPlan& other, std::vector<int64_t> leading, std::vector<Result> results)
     : derived_(other.derived_),
       leading_(std::move(leading)),
       results_(std::move(results)),
-      handed_on_(other.handed_on_),
+      passthrough_(other.passthrough_),
       offered_(other.offered_) {}
 
 RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, const std::vector<bool>& given) {
@@ -150,7 +150,7 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
   auto& plan = derived_->backward[key];
   if (plan == nullptr) {
     Region with_inputs = forward();  // those that are handed on
-    for (const size_t input : handed_on_) {
+    for (const size_t input : passthrough_) {
       const auto is_input = [input](const Instruction& node) {
         return node.op == Op::kInput && node.index == static_cast<int64_t>(input);
       };
@@ -233,7 +233,7 @@ void RegionPlan::prepare(const std::vector<at::Tensor>& inputs, const std::vecto
                          const at::Tensor& like) {
   auto outputs = empty_outputs(inputs[0].options());
   derived_->forward.prepare(leading_, inputs, outputs, like);
-  for (const size_t input : handed_on_) outputs.push_back(inputs[input]);
+  for (const size_t input : passthrough_) outputs.push_back(inputs[input]);
   auto& plan = backward(wanted, std::vector<bool>(outputs.size(), true));
   if (plan.backward.region.outputs.empty()) return;
   const auto tensors_of = [&](const std::vector<BackwardSource>& sources) {
@@ -300,10 +300,10 @@ std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, c
                       std::any_of(inputs.begin(), inputs.end(), [](const auto& one) { return one.requires_grad(); });
   auto results = trains ? RegionFunction::apply(plan, at::TensorList(inputs)) : plan->run_forward(inputs);
   if (trains && plan->offers()) offer_recomputations(plan, inputs, results);
-  const size_t num_outputs = plan->num_results() - plan->handed_on().size();
+  const size_t num_outputs = plan->num_results() - plan->passthrough().size();
   results.resize(plan->num_results());
-  for (size_t i = 0; i < plan->handed_on().size(); ++i) {
-    const at::Tensor& input = inputs[plan->handed_on()[i]];
+  for (size_t i = 0; i < plan->passthrough().size(); ++i) {
+    const at::Tensor& input = inputs[plan->passthrough()[i]];
     if (!trains || !input.requires_grad()) results[num_outputs + i] = input;
   }
   return results;

@@ -21,11 +21,11 @@ class RegionPlan : public torch::CustomClassHolder {
   struct Result {
     std::vector<int64_t> sizes, strides;
   };
-  // `results`: by output. `leading`: of all of them. `handed_on`: inputs of as many rows and columns as they have that
-  // are results as well, so that backward adds the gradients of their further use. `offered`: outputs that readers need
-  // not keep for their backward, if kept() can compute them again. `services`: null: not on a GPU.
+  // `results`: by output. `leading`: of all of them. `passthrough`: inputs of as many rows and columns as they have
+  // that are results as well, so that backward adds the gradients of their further use. `offered`: outputs that readers
+  // need not keep for their backward, if kept() can compute them again. `services`: null: not on a GPU.
   RegionPlan(Region forward, std::vector<int64_t> leading, std::vector<Result> results,
-             std::vector<size_t> handed_on = {}, std::vector<size_t> offered = {},
+             std::vector<size_t> passthrough = {}, std::vector<size_t> offered = {},
              const RegionServicesPtr& services = {});
   // The same region for tensors of other sizes, as far as the IR does not know them. Shares what was derived and
   // compiled.
@@ -33,9 +33,9 @@ class RegionPlan : public torch::CustomClassHolder {
 
   const Region& forward() const { return derived_->forward.region(); }
   const std::vector<int64_t>& leading() const { return leading_; }
-  const std::vector<size_t>& handed_on() const { return handed_on_; }
+  const std::vector<size_t>& passthrough() const { return passthrough_; }
   bool offers() const { return !offered_.empty(); }
-  size_t num_results() const { return results_.size() + handed_on_.size(); }
+  size_t num_results() const { return results_.size() + passthrough_.size(); }
 
   struct BackwardPlan {
     Backward backward, followed;  // by autograd: for gradients of gradients
@@ -84,7 +84,7 @@ class RegionPlan : public torch::CustomClassHolder {
   const std::shared_ptr<Derived> derived_;
   const std::vector<int64_t> leading_;
   const std::vector<Result> results_;
-  const std::vector<size_t> handed_on_, offered_;
+  const std::vector<size_t> passthrough_, offered_;
 };
 
 // The outputs, then the inputs that are handed on; differentiable, also twice. `inputs` have the dtypes and sizes that

@@ -11,10 +11,10 @@ namespace dslaunch::runtime::model::regions {
 namespace {
 
 constexpr std::array kNames{
-    "input", "constant", "neg",     "abs",           "exp", "log", "sqrt", "rsqrt",  "reciprocal", "sin",
-    "cos",   "tanh",     "sigmoid", "erf",           "not", "pow", "cast", "detach", "add",        "sub",
-    "mul",   "div",      "max",     "min",           "lt",  "le",  "eq",   "where",  "row_sum",    "row_max",
-    "slice", "cat",      "spread",  "share_gradient"};
+    "input", "constant", "neg",       "abs",           "exp", "log", "sqrt", "rsqrt",  "reciprocal", "sin",
+    "cos",   "tanh",     "sigmoid",   "erf",           "not", "pow", "cast", "detach", "add",        "sub",
+    "mul",   "div",      "max",       "min",           "lt",  "le",  "eq",   "where",  "row_sum",    "row_max",
+    "slice", "cat",      "broadcast", "share_gradient"};
 static_assert(kNames.size() == static_cast<size_t>(Op::kShareGradient) + 1);
 
 }  // namespace
@@ -134,7 +134,7 @@ Id Builder::slice(Id operand, int64_t begin, int64_t width) {
   const Instruction& inner = region_.node(operand);
   if (inner.width == width) return operand;
   if (inner.op == Op::kSlice) return slice(inner.operands[0], inner.index + begin, width);
-  if (inner.op == Op::kSpread) return spread(inner.operands[0], width);
+  if (inner.op == Op::kBroadcast) return broadcast(inner.operands[0], width);
   return add({.op = Op::kSlice, .operands = {operand}, .width = width, .index = begin});
 }
 
@@ -145,9 +145,9 @@ Id Builder::concat(const std::vector<Id>& operands) {
   return add({.op = Op::kConcat, .operands = operands, .width = total});
 }
 
-Id Builder::spread(Id operand, int64_t width) {
+Id Builder::broadcast(Id operand, int64_t width) {
   if (this->width(operand) == width) return operand;
-  return add({.op = Op::kSpread, .operands = {operand}, .width = width});
+  return add({.op = Op::kBroadcast, .operands = {operand}, .width = width});
 }
 
 Region without_unused(const Region& region) {

@@ -48,7 +48,7 @@ enum class Op : uint8_t {
   kRowMax,         // over the operand's columns; width 1
   kSlice,          // `width` columns from column `index` on; the operand is wider
   kConcat,         // the columns of its operands one after another
-  kSpread,         // width 1 -> `width` equal columns
+  kBroadcast,      // width 1 -> `width` equal columns
   kShareGradient,  // operand 0, whose gradient is that of operand 1, too
 };
 
@@ -120,7 +120,7 @@ class Builder {
   Id row_mean(Id operand);
   Id slice(Id operand, int64_t begin, int64_t width);
   Id concat(const std::vector<Id>& operands);
-  Id spread(Id operand, int64_t width);
+  Id broadcast(Id operand, int64_t width);
 
   int64_t width(Id id) const { return region_.node(id).width; }
   const Region& region() const { return region_; }

@@ -1,5 +1,5 @@
-// The operator dslaunch::fused_region, which runs a carved subgraph: by a program for each description of its inputs
-// that it has seen, and as it was written where that does not work.
+// The operator dslaunch::fused_region, which runs an extracted subgraph: by a program for each description of its
+// inputs that it has seen, and as it was written where that does not work.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 

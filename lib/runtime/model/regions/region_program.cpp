@@ -99,8 +99,8 @@ class ProgramMaker {
     if (lacks_region_) return Failure{kOtherKernels};
     if (program_->num_regions_ == 0) return Failure{"none of its operators can be joined"};
     for (const Value* output : graph_.outputs()) {
-      const auto handed_on = handed_on_.find(output);
-      program_->outputs_.push_back(handed_on != handed_on_.end() ? handed_on->second : slot(output));
+      const auto passthrough = passthrough_.find(output);
+      program_->outputs_.push_back(passthrough != passthrough_.end() ? passthrough->second : slot(output));
     }
     program_->num_slots_ = num_slots_;
     return std::move(program_);
@@ -276,7 +276,7 @@ class ProgramMaker {
     std::vector<Input> inputs;
     std::vector<at::Tensor> tensors;
     std::vector<bool> wanted;
-    std::vector<size_t> handed_on;
+    std::vector<size_t> passthrough;
     for (auto& node : region.nodes) {
       if (node.op != Op::kInput) continue;
       const auto index = static_cast<size_t>(node.index);
@@ -286,12 +286,12 @@ class ProgramMaker {
       node.index = static_cast<int64_t>(inputs.size());
       inputs.push_back(region.inputs[index]);
       if (!is_handed_on(outside[index], leading)) continue;
-      handed_on.push_back(static_cast<size_t>(node.index));
-      step.outputs.push_back(handed_on_[outside[index]] = num_slots_++);
+      passthrough.push_back(static_cast<size_t>(node.index));
+      step.outputs.push_back(passthrough_[outside[index]] = num_slots_++);
     }
     region.inputs = std::move(inputs);
     const auto plan =
-        plan_for(std::move(region), std::move(leading), std::move(results), std::move(handed_on), std::move(offered));
+        plan_for(std::move(region), std::move(leading), std::move(results), std::move(passthrough), std::move(offered));
     if (plan == nullptr) return;
     if (like_.is_cuda()) plan->prepare(tensors, wanted, like_);
     step.what = RegionProgram::RegionStep{plan};
@@ -301,9 +301,9 @@ class ProgramMaker {
 
   // Null: it would need kernels of its own.
   c10::intrusive_ptr<RegionPlan> plan_for(Region region, std::vector<int64_t> leading,
-                                          std::vector<RegionPlan::Result> results, std::vector<size_t> handed_on,
+                                          std::vector<RegionPlan::Result> results, std::vector<size_t> passthrough,
                                           std::vector<size_t> offered) {
-    const std::string key = fmt::format("{} {} {}\n{}", leading.size(), fmt::join(handed_on, ","),
+    const std::string key = fmt::format("{} {} {}\n{}", leading.size(), fmt::join(passthrough, ","),
                                         fmt::join(offered, ","), to_text(region));
     const auto found = shared_.regions.find(key);
     if (found != shared_.regions.end()) {
@@ -313,13 +313,13 @@ class ProgramMaker {
     if (lacks_region_) return {};
     return shared_.regions[key] =
                c10::make_intrusive<RegionPlan>(std::move(region), std::move(leading), std::move(results),
-                                               std::move(handed_on), std::move(offered), shared_.services);
+                                               std::move(passthrough), std::move(offered), shared_.services);
   }
 
   // An input of the subgraph that is a result of it as well, of whole rows; by the first region that reads it.
   bool is_handed_on(const Value* value, const std::vector<int64_t>& leading) const {
     const auto outputs = graph_.outputs();
-    if (value->node()->kind() != c10::prim::Param || handed_on_.count(value) > 0) return false;
+    if (value->node()->kind() != c10::prim::Param || passthrough_.count(value) > 0) return false;
     if (std::find(outputs.begin(), outputs.end(), value) == outputs.end()) return false;
     const auto sizes = known_.at(value).toTensor().sizes();
     return !sizes.empty() && sizes.slice(0, sizes.size() - 1) == at::IntArrayRef(leading) && sizes.back() > 1;
@@ -375,7 +375,7 @@ class ProgramMaker {
   std::set<const Value*> trained_;  // what a gradient may flow to
   std::unordered_map<const Value*, RegionProgram::Slot> slots_;
   size_t num_slots_ = 0;
-  std::unordered_map<const Value*, RegionProgram::Slot> handed_on_;  // inputs as results
+  std::unordered_map<const Value*, RegionProgram::Slot> passthrough_;  // inputs as results
   std::vector<const Node*> nodes_;
   std::set<const Node*> folded_;  // whose results are constants
   std::vector<size_t> group_;     // by node

@@ -1,5 +1,5 @@
-// What a carved subgraph does for inputs of certain sizes and dtypes: regions, and single operators between them. On
-// the thread that runs the model; a program that is made runs on any.
+// What an extracted subgraph does for inputs of certain sizes and dtypes: regions, and single operators between them.
+// On the thread that runs the model; a program that is made runs on any.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>

@@ -129,7 +129,7 @@ class Reference {
       case Op::kShareGradient:
         return at::GradMode::is_enabled() && operand(1).requires_grad() ? ShareGradient::apply(operand(0), operand(1))
                                                                         : operand(0);
-      case Op::kSpread: {
+      case Op::kBroadcast: {
         auto sizes = operand(0).sizes().vec();
         sizes.back() = node.width;
         return operand(0).expand(sizes);

@@ -152,7 +152,7 @@ class Generator {
 
   // --- code of one phase ---
 
-  using Place = std::pair<Id, int64_t>;  // a value, read so many columns further on
+  using ShiftedValue = std::pair<Id, int64_t>;  // a value, read so many columns further on
 
   void begin_phase() {
     row_code_.clear();
@@ -567,7 +567,7 @@ class Generator {
   bool reads_ahead_ = false;  // the next row's
   // of the phase
   std::string row_code_, code_, row_sums_;
-  std::map<Place, std::string> known_;
+  std::map<ShiftedValue, std::string> known_;
   int depth_ = 0;  // of branches
   // of the kernel
   std::map<Id, std::string> scalars_;

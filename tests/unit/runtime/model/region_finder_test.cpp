@@ -1,4 +1,4 @@
-// Models whose operators were carved into regions compute what they computed before, forward and backward, and the
+// Models whose operators were extracted into regions compute what they computed before, forward and backward, and the
 // regions are as few as they can be. On the CPU, by the reference.
 #include "runtime/model/regions/region_finder.hpp"
 
@@ -158,7 +158,7 @@ void check_equal(const Tensors& got, const Tensors& expected, double tolerance) 
   }
 }
 
-// The model as it was, and with its operators carved into `num_regions`.
+// The model as it was, and with its operators extracted into `num_regions`.
 void check_same(const std::string& source, const Tensors& inputs, int num_regions, double tolerance = 1e-10) {
   auto plain = module_of(source), fused = module_of(source);
   fuse_regions(fused);
@@ -362,7 +362,7 @@ TEST_CASE("region finder: calls of other modules are inlined, their parameters a
   check_equal(results(fused, {x}), results(plain, {x}), 1e-12);
 }
 
-TEST_CASE("region finder: results of other sizes are regions of their own, in one carved group") {
+TEST_CASE("region finder: results of other sizes are regions of their own, in one extracted group") {
   const char* source = R"(
 def forward(self, q, k, cos):
     c = cos * 2.0 + 1.0
