@@ -729,7 +729,7 @@ class Infer(BadInputTest):
         self.assert_refused(self.command("--nvme_path", folder + "/absent"), 73, folder + "/absent", "No such file", "--nvme_path DIR")
 
     def test_an_error_has_no_other_output(self):
-        outcome = self.assert_refused(self.command(vocabulary=64), 65, "out of range")
+        outcome = self.assert_refused(self.command(vocabulary=64), 65, "vocabulary has 64 tokens")
         self.assertEqual(outcome.out, "")
 
     def test_lost_text_is_a_failure(self):
