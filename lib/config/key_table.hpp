@@ -15,7 +15,7 @@ namespace dslaunch::config {
 const std::vector<const KeySpec*>& all_keys();
 std::span<const KeyAlias> all_aliases();
 
-// Whether giving the key is no error by itself: it is supported, or has no counterpart here.
+// Whether a file may have the key: it is supported, or is accepted with a note that it has no counterpart here.
 bool is_accepted(const KeySpec& row);
 // The row with this path as written in the table (with * for user-defined names); null when there is none.
 const KeySpec* find_key(std::string_view path);

@@ -12,10 +12,10 @@ namespace dslaunch::config {
 
 // One of `key` and `option`, or both; or a sentence instead of them.
 struct OtherName {
-  std::string_view name;    // lower case with '_'; "checkpoint.every": only in that section
-  std::string_view key;     // a supported key, or KEY=VALUE for a switch that has no value of its own
-  std::string_view option;  // "--steps"
-  std::string_view remark;  // why there is neither, and what to do
+  std::string_view name;         // lower case with '_'; "checkpoint.every": only in that section
+  std::string_view key;          // a supported key, or KEY=VALUE for a switch that has no value of its own
+  std::string_view option = {};  // "--steps"
+  std::string_view remark = {};  // why there is neither, and what to do
 };
 
 std::span<const OtherName> other_names();
@@ -24,8 +24,8 @@ const OtherName* find_other_name(std::string_view section, std::string_view name
 // "'train.steps'", "the option --run_dir", or the remark.
 std::string describe(const OtherName& other);
 
-// Whether a document that is no job file is one of another tool: the sentence that says so, with what its keys are
-// called here. Empty: a job file, or nothing known.
+// Recognizes a config file of another tool: the sentence that names the tool and what its keys are called here. Empty:
+// a job file, or a file of no tool that is known.
 std::optional<std::string> describe_other_file(const Value& root);
 
 }  // namespace dslaunch::config

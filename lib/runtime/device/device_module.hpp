@@ -1,5 +1,5 @@
 // The functions of the CUDA module: one table of the tables that rooms state beside what uses them. dsworker does not
-// link CUDA: the first call loads the module. The module never ends, and what it holds is code: this is no state.
+// link CUDA: the first call loads the module. The module stays loaded, and holds code only, not state.
 #pragma once
 #include <c10/core/Device.h>
 

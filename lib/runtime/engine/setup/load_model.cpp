@@ -56,7 +56,7 @@ std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config
   return model;
 }
 
-// `unmeasured`: why there is no measurement, for the message about that.
+// `unmeasured`: the reason that the layers were not timed, for the message.
 std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config::JobConfig& config,
                                             const device::Device& device, int num_stages, int stage,
                                             const std::optional<model::LayerMeasurement>& measurement,
