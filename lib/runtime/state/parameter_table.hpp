@@ -3,8 +3,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/state/local_slice.hpp"
 
 namespace dslaunch::runtime {
 
@@ -16,6 +19,14 @@ struct ParameterInfo {
   bool trainable = true;
   int unit = 0;                      // index into the units; 0 is the root unit
   std::vector<std::string> aliases;  // the other names of a tied parameter
+  // `shape` and `numel` are of this part of the parameter, which is what this rank holds; empty: all of it.
+  std::optional<LocalSlice> slice = {};
+
+  std::vector<int64_t> whole_shape() const {
+    std::vector<int64_t> out = shape;
+    if (slice) out.at(static_cast<size_t>(slice->dim)) = slice->whole;
+    return out;
+  }
 };
 
 struct UnitInfo {

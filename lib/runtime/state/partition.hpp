@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/state/index_range.hpp"
 #include "runtime/state/parameter_table.hpp"
 
 namespace dslaunch::runtime {
@@ -47,12 +48,6 @@ struct PartitionOptions {
 // Groups are ordered by unit, then by use; groups of frozen parameters come after all others. Frozen parameters that
 // are not gathered are in no group.
 std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options);
-
-struct Range {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
 
 // Shard `index` of `count` of a flat buffer.
 Range shard_range(const FlatGroup& group, int index, int count);
