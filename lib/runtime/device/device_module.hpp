@@ -14,8 +14,8 @@ struct DeviceFunctions;
 namespace dslaunch::runtime::model::fused {
 struct LayerFunctions;
 }
-namespace dslaunch::runtime::model::regions {
-struct RegionFunctions;
+namespace dslaunch::runtime::model::fusion {
+struct FusionFunctions;
 }
 namespace dslaunch::runtime::engine::step {
 struct GraphFunctions;
@@ -36,7 +36,7 @@ struct DeviceModule {
   const CodecFunctions& codec;
   const optim::DeviceFunctions& optim;
   const model::fused::LayerFunctions& layers;
-  const model::regions::RegionFunctions& regions;
+  const model::fusion::FusionFunctions& fusion;
   const engine::step::GraphFunctions& graphs;
 };
 

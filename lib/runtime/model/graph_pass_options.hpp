@@ -11,7 +11,7 @@
 namespace dslaunch::runtime::generated_kernels {
 class KernelLibrary;
 }
-namespace dslaunch::runtime::model::regions {
+namespace dslaunch::runtime::model::fusion {
 class ProgramLog;
 }
 
@@ -30,7 +30,7 @@ struct GraphPassOptions {
   std::shared_ptr<generated_kernels::KernelLibrary> kernel_library = {};
   // Of products whose backward is ours; null: PyTorch's algorithms.
   device::GemmCachePtr gemms = {};
-  std::shared_ptr<regions::ProgramLog> programs = {};  // what became of fused regions; null: problems are warnings
+  std::shared_ptr<fusion::ProgramLog> programs = {};  // what became of fused regions; null: problems are warnings
 };
 
 }  // namespace dslaunch::runtime::model

@@ -30,7 +30,7 @@ constexpr DeviceModule kModule{.is_capturing = is_capturing_on_device,
                                .codec = kCodecFunctions,
                                .optim = optim::kDeviceFunctions,
                                .layers = model::fused::kLayerFunctions,
-                               .regions = model::regions::kRegionFunctions,
+                               .fusion = model::fusion::kFusionFunctions,
                                .graphs = engine::step::kGraphFunctions};
 
 }  // namespace

@@ -12,8 +12,8 @@ extern const DeviceFunctions kDeviceFunctions;
 namespace dslaunch::runtime::model::fused {
 extern const LayerFunctions kLayerFunctions;
 }
-namespace dslaunch::runtime::model::regions {
-extern const RegionFunctions kRegionFunctions;
+namespace dslaunch::runtime::model::fusion {
+extern const FusionFunctions kFusionFunctions;
 }
 namespace dslaunch::runtime::engine::step {
 extern const GraphFunctions kGraphFunctions;

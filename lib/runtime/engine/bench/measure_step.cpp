@@ -215,7 +215,7 @@ class StepBench {
   const PeakMemory memory_;
   const precision::PrecisionChoice precision_;
   const comm::Groups groups_;
-  const setup::ProgramLogPtr programs_ = std::make_shared<model::regions::ProgramLog>();
+  const setup::ProgramLogPtr programs_ = std::make_shared<model::fusion::ProgramLog>();
   std::unique_ptr<model::Model> model_;
   setup::TrainingData data_;
   CountedStep counted_;

@@ -62,7 +62,7 @@ class Training {
         groups_(monitors_.observe(groups)),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        programs_(std::make_shared<model::regions::ProgramLog>(
+        programs_(std::make_shared<model::fusion::ProgramLog>(
             [this](const std::string& topic, const std::string& text) { say_once_per_run(topic, text); })),
         model_(load_stage(groups)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),

@@ -10,16 +10,16 @@
 #include "config/job_config.hpp"
 #include "config/model_defaults.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/model/fusion/services.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/regions/region_services.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 
 // What the model file records for its runs, to load the job file with. Throws UserError(65) if that is damaged.
 config::ModelDefaults read_model_defaults(const std::string& path);
 
-using ProgramLogPtr = std::shared_ptr<model::regions::ProgramLog>;
+using ProgramLogPtr = std::shared_ptr<model::fusion::ProgramLog>;
 
 // `device`: on which the model will run. `programs`: of its fused regions; null: problems are warnings.
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config,

@@ -37,7 +37,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& single_rank_group
       bound_(bound),
       config_(unsharded(run.config)),
       model_(setup::load_model(run.model_path, config_, run.device,
-                               std::make_shared<model::regions::ProgramLog>(
+                               std::make_shared<model::fusion::ProgramLog>(
                                    [](const std::string&, const std::string&) {}))),  // the run itself says it
       random_(model_->facts.table, run.model.facts.stage, device_) {
   step::EngineOptions options = run.engine;

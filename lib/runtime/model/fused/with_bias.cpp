@@ -1,5 +1,5 @@
 // The gradient of a bias apart from that of its product, so that a region that computes the product's gradient sums it,
-// too (regions/bias_gradients.hpp).
+// too (fusion/bias_gradients.hpp).
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 

@@ -65,7 +65,7 @@ enum class Gradient : uint8_t {
   kPassed,  // that of the result
 };
 
-// How a fused group computes the operator (regions/lowering.cpp).
+// How a fused group computes the operator (fusion/lowering.cpp).
 enum class Lowering : uint8_t {
   kNone,
   kNegate,

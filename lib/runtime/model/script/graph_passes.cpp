@@ -10,9 +10,9 @@
 #include "runtime/model/fused/cut_products.hpp"
 #include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
-#include "runtime/model/fused/residual_gradients.hpp"
-#include "runtime/model/regions/offered_outputs.hpp"
-#include "runtime/model/regions/region_finder.hpp"
+#include "runtime/model/fusion/recomputed_outputs.hpp"
+#include "runtime/model/fusion/residual_gradients.hpp"
+#include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
 #include "runtime/model/rewrites/size_arithmetic.hpp"
@@ -70,10 +70,10 @@ void group_attention_heads(PassContext& context) {
 
 void fuse_regions(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
-  auto services = c10::make_intrusive<regions::RegionServices>();
+  auto services = c10::make_intrusive<fusion::FusionServices>();
   services->kernels = context.options.kernel_library;
   if (context.options.programs) services->log = context.options.programs;
-  const int count = regions::fuse_regions(context.module, services);
+  const int count = fusion::fuse_regions(context.module, services);
   if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
 }
 
@@ -86,13 +86,13 @@ void cut_products(PassContext& context) {
 void add_residual_gradients(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
   if (!context.options.kernels.layer_norm && !context.options.kernels.fused_regions) return;
-  const int count = fused::add_residual_gradients(context.module);
+  const int count = fusion::add_residual_gradients(context.module);
   if (count > 0) log::debug("graph pass residual_gradients: {} layer norms and regions", count);
 }
 
 void offer_outputs(PassContext& context) {
   if (!context.options.recomputes_outputs || !context.options.kernels.weight_gradient) return;
-  const int count = regions::offer_outputs(context.module);
+  const int count = fusion::offer_outputs(context.module);
   if (count > 0) log::debug("graph pass recomputed_outputs: {}", count);
 }
 

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "base/format.hpp"
+#include "runtime/model/fusion/fused_operator.hpp"
+#include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
-#include "runtime/model/regions/region_finder.hpp"
-#include "runtime/model/regions/region_operator.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/units/unit_forwards.hpp"
 
@@ -36,7 +36,7 @@ class Survey {
 
   // `module`: path of the innermost unit; `self`: path of the graph's first argument.
   void read(Graph& graph, const std::string& module, const std::string& self, int depth) {
-    const auto left = regions::operators_left(graph.block());
+    const auto left = fusion::operators_left(graph.block());
     read(graph.block(), graph, left, module, self, depth);
   }
 
@@ -63,7 +63,7 @@ class Survey {
         }
       } else if (node->kind() == c10::prim::CallFunction) {
         read_function(node->input(0)->type()->expect<c10::FunctionType>()->function(), module, self, depth + 1);
-      } else if (name == regions::kFusedRegion) {
+      } else if (name == fusion::kFusedRegion) {
         add_region(*node->g(c10::attr::Subgraph), module);
       } else if (operators::is_ours(node->kind())) {
         report_.replaced[name] += 1;

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
-#include "region_nodes.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "script_fixtures.hpp"

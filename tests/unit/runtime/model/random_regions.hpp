@@ -5,15 +5,15 @@
 #include <random>
 #include <vector>
 
-#include "runtime/model/regions/region_ir.hpp"
+#include "runtime/model/fusion/ir.hpp"
 
 namespace dslaunch::test {
 
-using runtime::model::regions::Builder;
-using runtime::model::regions::Id;
-using runtime::model::regions::Input;
-using runtime::model::regions::Op;
-using runtime::model::regions::Region;
+using runtime::model::fusion::Builder;
+using runtime::model::fusion::Id;
+using runtime::model::fusion::Input;
+using runtime::model::fusion::Op;
+using runtime::model::fusion::Region;
 
 struct RandomRegion {
   Region region;

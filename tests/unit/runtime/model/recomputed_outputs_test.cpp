@@ -13,10 +13,10 @@
 
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/fusion/autograd_function.hpp"
+#include "runtime/model/fusion/recomputed_outputs.hpp"
+#include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/regions/offered_outputs.hpp"
-#include "runtime/model/regions/region_finder.hpp"
-#include "runtime/model/regions/region_function.hpp"
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/recomputed_tensor.hpp"
 #include "script_fixtures.hpp"
@@ -109,8 +109,8 @@ def norm(self, x):
 )");
   net.define("def forward(self, x):\n" + body);
   fused::take_weight_gradients(net, /*writes=*/true);
-  regions::fuse_regions(net);
-  return regions::offer_outputs(net);
+  fusion::fuse_regions(net);
+  return fusion::offer_outputs(net);
 }
 
 }  // namespace
@@ -160,15 +160,15 @@ TEST_CASE("recomputed outputs: between forward and backward they take no memory,
 }
 
 TEST_CASE("recomputed outputs: gradients of gradients") {
-  regions::Region region{.num_leading_dims = 1};
-  regions::Builder build(region);
+  fusion::Region region{.num_leading_dims = 1};
+  fusion::Builder build(region);
   const auto x_id = build.input({at::kDouble, kWidth, {true}}), scale_id = build.input({at::kDouble, kWidth, {false}});
   const auto mean = build.row_mean(build.power(x_id, 2));
-  const auto inverse = build.unary(regions::Op::kRsqrt, build.binary(regions::Op::kAdd, mean, build.constant(1e-5)));
-  const auto product = build.binary(regions::Op::kMultiply, x_id, inverse);
-  region.outputs.push_back({build.binary(regions::Op::kMultiply, product, scale_id), at::kDouble});
-  const auto plan = c10::make_intrusive<regions::RegionPlan>(
-      region, std::vector<int64_t>{kRows}, std::vector<regions::RegionPlan::Result>{{{kRows, kWidth}, {kWidth, 1}}},
+  const auto inverse = build.unary(fusion::Op::kRsqrt, build.binary(fusion::Op::kAdd, mean, build.constant(1e-5)));
+  const auto product = build.binary(fusion::Op::kMultiply, x_id, inverse);
+  region.outputs.push_back({build.binary(fusion::Op::kMultiply, product, scale_id), at::kDouble});
+  const auto plan = c10::make_intrusive<fusion::RegionPlan>(
+      region, std::vector<int64_t>{kRows}, std::vector<fusion::RegionPlan::Result>{{{kRows, kWidth}, {kWidth, 1}}},
       std::vector<size_t>{}, /*offered=*/std::vector<size_t>{0});
 
   const at::Tensor scale = at::randn({kWidth}, at::kDouble), weight = at::randn({kWidth, 5}, at::kDouble);
@@ -177,7 +177,7 @@ TEST_CASE("recomputed outputs: gradients of gradients") {
   std::vector<at::Tensor> views{scale.variable_data(), weight.variable_data()};
   units::attach_gather_node(
       views, std::make_shared<units::CallInBackward>(units::CallInBackward{.parameters = &unit, .unit = 0}));
-  const at::Tensor normed = regions::run_region(plan, {x, views[0]})[0];
+  const at::Tensor normed = fusion::run_region(plan, {x, views[0]})[0];
   const at::Tensor out = fused::fused_matmul(normed, views[1], {.writes_gradient = true});
   out.pow(3).sum().backward({}, /*keep_graph=*/true, /*create_graph=*/true);
 

@@ -1,6 +1,6 @@
 // Layer norms that hand their input on: which readers of it move, and that gradients stay those of PyTorch's operators,
 // bit by bit on the CPU.
-#include "runtime/model/fused/residual_gradients.hpp"
+#include "runtime/model/fusion/residual_gradients.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
-#include "region_nodes.hpp"
 #include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/model/script/plain_execution.hpp"

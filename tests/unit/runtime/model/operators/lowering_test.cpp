@@ -7,8 +7,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "runtime/model/regions/lowering.hpp"
-#include "runtime/model/regions/region_reference.hpp"
+#include "runtime/model/fusion/lowering.hpp"
+#include "runtime/model/fusion/reference.hpp"
 #include "sample_calls.hpp"
 
 using namespace dslaunch::test;
@@ -34,10 +34,10 @@ std::optional<at::Tensor> run_lowered(const SampleCall& call, const SampleInputs
   known_values[call.node()->output()] = without_data(result);
 
   const auto num_leading_dims = static_cast<size_t>(result.dim() - 1);
-  regions::Region region{.num_leading_dims = num_leading_dims};
-  regions::Builder build(region);
+  fusion::Region region{.num_leading_dims = num_leading_dims};
+  fusion::Builder build(region);
   std::vector<at::Tensor> tensors;
-  const regions::KnownValues known{
+  const fusion::KnownValues known{
       [&](const torch::jit::Value* value) -> const c10::IValue& { return known_values.at(value); },
       [&](const torch::jit::Value* value) {
         tensors.push_back(values.at(value).toTensor());
@@ -45,11 +45,11 @@ std::optional<at::Tensor> run_lowered(const SampleCall& call, const SampleInputs
         const std::vector<bool> varies(num_leading_dims, tensor.dim() > 1);
         return build.input({tensor.scalar_type(), tensor.dim() == 0 ? 1 : tensor.size(-1), varies});
       }};
-  if (!regions::fits(call.node(), known)) return std::nullopt;
-  const auto made = regions::lower(call.node(), known, build);
+  if (!fusion::fits(call.node(), known)) return std::nullopt;
+  const auto made = fusion::lower(call.node(), known, build);
   if (!made) return std::nullopt;
   region.outputs.push_back({*made, result.scalar_type()});
-  return regions::run_reference(region, tensors, result.sizes().slice(0, result.dim() - 1)).at(0);
+  return fusion::run_reference(region, tensors, result.sizes().slice(0, result.dim() - 1)).at(0);
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ TEST_CASE("operators: a fused group of one operator computes the operator") {
   for_every([](const OperatorTraits& row) { return row.lowering != Lowering::kNone; },
             [&](const std::string& name, const SampleCall& call) {
               seen.insert(traits(std::string_view(name)).lowering);
-              CHECK(regions::is_region_operator(call.node()));
+              CHECK(fusion::is_fusible(call.node()));
               for (const auto dtype : {at::kFloat, at::kBFloat16}) {
                 const auto inputs = with_floats_of(random_inputs(1), dtype);
                 const auto found = run_lowered(call, inputs);
@@ -76,7 +76,7 @@ TEST_CASE("operators: a fused group of one operator computes the operator") {
 
 TEST_CASE("operators: what a row does not lower, or what writes in place, joins no fused group") {
   for_every([](const OperatorTraits& row) { return row.lowering == Lowering::kNone; },
-            [](const std::string&, const SampleCall& call) { CHECK(!regions::is_region_operator(call.node())); });
+            [](const std::string&, const SampleCall& call) { CHECK(!fusion::is_fusible(call.node())); });
 }
 
 TEST_CASE("operators: products are the factor times the weight, plus the bias") {
