@@ -1,6 +1,6 @@
 // Attention with known masks and grouped heads on CUDA tensors, against PyTorch's own in fp64 and, in 16 bits, no
 // further from it than PyTorch's own with the mask and the repeated heads. Without a CUDA device it is skipped.
-#include "runtime/model/fused/attention.hpp"
+#include "runtime/model/layers/attention.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -16,7 +16,7 @@
 namespace {
 
 using dslaunch::runtime::model::constants::KnownMasks;
-using dslaunch::runtime::model::fused::attention;
+using dslaunch::runtime::model::layers::attention;
 using dslaunch::test::has_device;
 using Tensors = std::vector<at::Tensor>;
 using Attend = std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value)>;
@@ -107,7 +107,7 @@ TEST_CASE("a padding mask of one row for all queries changes attention by roundi
     row[1].slice(2, positions / 2, positions).fill_(false);
     const at::Tensor mask = row.expand({2, 1, positions, positions});
     KnownMasks masks;
-    dslaunch::runtime::model::fused::ConvertedMasks converted;
+    dslaunch::runtime::model::layers::ConvertedMasks converted;
     compare(
         [&](const auto& query, const auto& key, const auto& value) {
           return attention(query, key, value, {.mask = mask, .repeats = kQueryHeads / kHeads, .converted = &converted},
@@ -125,7 +125,7 @@ TEST_CASE("a causal padding mask that is converted once changes attention by rou
   at::Tensor mask = causal(65).clone();
   mask[1].slice(2, 40, 65).fill_(false);
   KnownMasks masks;
-  dslaunch::runtime::model::fused::ConvertedMasks converted;
+  dslaunch::runtime::model::layers::ConvertedMasks converted;
   compare(
       [&](const auto& query, const auto& key, const auto& value) {
         const auto attend = [&] {

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "runtime/device/gemm.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "support/cuda_device.hpp"
 
 namespace {
 
-using dslaunch::runtime::model::fused::chunked_cross_entropy;
-using dslaunch::runtime::model::fused::fused_cross_entropy;
-using dslaunch::runtime::model::fused::HeadLoss;
+using dslaunch::runtime::model::layers::chunked_cross_entropy;
+using dslaunch::runtime::model::layers::fused_cross_entropy;
+using dslaunch::runtime::model::layers::HeadLoss;
 using dslaunch::test::has_device;
 using Tensors = std::vector<at::Tensor>;
 

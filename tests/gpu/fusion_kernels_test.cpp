@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "runtime/device/device.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
 #include "runtime/model/fusion/autodiff.hpp"
 #include "runtime/model/fusion/autograd_function.hpp"
 #include "runtime/model/fusion/executor.hpp"
 #include "runtime/model/fusion/reference.hpp"
 #include "runtime/model/fusion/residual_gradients.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "support/cuda_device.hpp"
 #include "unit/runtime/model/random_regions.hpp"
@@ -328,7 +328,7 @@ def forward(self, x, weight, matrix):
 
 TEST_CASE("region kernels: a product that computes its input again has the same gradients in less memory") {
   if (!has_device()) return;
-  namespace fused = dslaunch::runtime::model::fused;
+  namespace layers = dslaunch::runtime::model::layers;
   const int64_t rows = 300, width = 768, columns = 96;
   for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
     Region region{.num_leading_dims = 2};
@@ -354,7 +354,7 @@ TEST_CASE("region kernels: a product that computes its input again has the same 
       };
       const int64_t before = requested();
       const at::Tensor out =
-          fused::fused_linear(run_region(plan, {in[0], in[1]})[0], in[2], in[3], {.sums_bias = true});
+          layers::fused_linear(run_region(plan, {in[0], in[1]})[0], in[2], in[3], {.sums_bias = true});
       bytes[is_offered] = requested() - before;
       gradients[is_offered] = torch::autograd::grad({out.sum()}, in);
     }

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 #include "support/thread_communicator.hpp"
@@ -96,7 +96,7 @@ inline StepGradients exact_gradients(const WrittenGradientsCase& c) {
 inline StepGradients step_gradients(const WrittenGradientsCase& c) {
   using namespace runtime;
   namespace units = model::units;
-  namespace fused = model::fused;
+  namespace layers = model::layers;
   const auto values = block_values(c.dtype);
   ParameterTable table;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -117,11 +117,11 @@ inline StepGradients step_gradients(const WrittenGradientsCase& c) {
     out.copy_(values[static_cast<size_t>(parameter)].reshape({-1}).narrow(0, begin, out.numel()));
   });
 
-  const fused::ProductOptions product{.sums_bias = true, .writes_gradient = c.writes};
+  const layers::ProductOptions product{.sums_bias = true, .writes_gradient = c.writes};
   const auto linear = [&](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
-    return fused::fused_linear(x, w, b, product);
+    return layers::fused_linear(x, w, b, product);
   };
-  const auto matmul = [&](const at::Tensor& x, const at::Tensor& w) { return fused::fused_matmul(x, w, product); };
+  const auto matmul = [&](const at::Tensor& x, const at::Tensor& w) { return layers::fused_matmul(x, w, product); };
   const CountedCopies copies;
   for (int64_t i = 0; i < c.micro_batches; ++i) {
     parameters.begin_accumulation_step(/*is_last=*/i + 1 == c.micro_batches);

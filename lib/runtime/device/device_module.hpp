@@ -11,7 +11,7 @@ struct CodecFunctions;
 namespace dslaunch::runtime::optim {
 struct DeviceFunctions;
 }
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 struct LayerFunctions;
 }
 namespace dslaunch::runtime::model::fusion {
@@ -35,7 +35,7 @@ struct DeviceModule {
   const GemmFunctions& gemm;
   const CodecFunctions& codec;
   const optim::DeviceFunctions& optim;
-  const model::fused::LayerFunctions& layers;
+  const model::layers::LayerFunctions& layers;
   const model::fusion::FusionFunctions& fusion;
   const engine::step::GraphFunctions& graphs;
 };

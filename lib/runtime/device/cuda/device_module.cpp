@@ -29,7 +29,7 @@ constexpr DeviceModule kModule{.is_capturing = is_capturing_on_device,
                                .gemm = kGemmFunctions,
                                .codec = kCodecFunctions,
                                .optim = optim::kDeviceFunctions,
-                               .layers = model::fused::kLayerFunctions,
+                               .layers = model::layers::kLayerFunctions,
                                .fusion = model::fusion::kFusionFunctions,
                                .graphs = engine::step::kGraphFunctions};
 

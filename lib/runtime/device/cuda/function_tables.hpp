@@ -9,7 +9,7 @@ extern const CodecFunctions kCodecFunctions;
 namespace dslaunch::runtime::optim {
 extern const DeviceFunctions kDeviceFunctions;
 }
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 extern const LayerFunctions kLayerFunctions;
 }
 namespace dslaunch::runtime::model::fusion {

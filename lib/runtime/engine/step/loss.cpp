@@ -11,7 +11,7 @@
 #include "runtime/engine/step/output_choice.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/file/model_file.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "runtime/model/script_error.hpp"
@@ -169,8 +169,8 @@ class CrossEntropy {
  private:
   at::Tensor in_float(const at::Tensor& outputs, const at::Tensor& labels) const {
     if (!own_kernels_) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction_);
-    return model::fused::fused_cross_entropy(outputs, labels, {}, reduction_, kIgnoredLabel, /*label_smoothing=*/0.0,
-                                             /*in_float=*/true);
+    return model::layers::fused_cross_entropy(outputs, labels, {}, reduction_, kIgnoredLabel, /*label_smoothing=*/0.0,
+                                              /*in_float=*/true);
   }
 
   int64_t reduction_;

@@ -5,14 +5,14 @@
 #include "runtime/model/constants/keep_constants.hpp"
 #include "runtime/model/constants/known_masks.hpp"
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
-#include "runtime/model/fused/attention_rewrite.hpp"
-#include "runtime/model/fused/chunked_head.hpp"
-#include "runtime/model/fused/cut_products.hpp"
-#include "runtime/model/fused/gemm_handle.hpp"
-#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/fusion/recomputed_outputs.hpp"
 #include "runtime/model/fusion/residual_gradients.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
+#include "runtime/model/layers/attention_rewrite.hpp"
+#include "runtime/model/layers/chunked_head.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/linear_cut.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
 #include "runtime/model/rewrites/size_arithmetic.hpp"
@@ -48,7 +48,7 @@ void rewrite_training_flags(PassContext& context) {
 
 void chunk_heads(PassContext& context) {
   if (!context.options.chunks_cross_entropy) return;
-  const int count = fused::chunk_heads(context.module);
+  const int count = layers::chunk_heads(context.module);
   if (count > 0) log::debug("graph pass chunked_cross_entropy: {} losses", count);
 }
 
@@ -64,7 +64,7 @@ void keep_constants(PassContext& context) {
 }
 
 void group_attention_heads(PassContext& context) {
-  const int count = fused::group_attention_heads(context.module);
+  const int count = layers::group_attention_heads(context.module);
   if (count > 0) log::debug("graph pass grouped_attention: {} calls", count);
 }
 
@@ -79,7 +79,7 @@ void fuse_regions(PassContext& context) {
 
 void cut_products(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
-  const int count = fused::cut_products(context.module);
+  const int count = layers::cut_products(context.module);
   if (count > 0) log::debug("graph pass cut_products: {} products", count);
 }
 
@@ -98,7 +98,7 @@ void offer_outputs(PassContext& context) {
 
 void hand_gemms(PassContext& context) {
   if (!context.options.gemms) return;
-  const int count = fused::hand_gemms(context.module, context.options.gemms);
+  const int count = layers::hand_gemms(context.module, context.options.gemms);
   if (count > 0) log::debug("graph pass gemm_autotuning: {} operators", count);
 }
 
@@ -121,17 +121,17 @@ const std::vector<GraphPass>& graph_passes() {
       {"autocast_regions", nullptr, kGraphs, kModelAndLoss, kNone, kNone, kNone,
        [](PassContext& run) { rewrites::apply_autocast_regions(run.module); }},
       {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kNone, kInlinedLosses, kNone,
-       [](PassContext& run) { fused::inline_cross_entropy(run.module); }},
+       [](PassContext& run) { layers::inline_cross_entropy(run.module); }},
       {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kInlinedLosses, kOwnLosses, kNone,
-       NodeRewrite{over("aten::cross_entropy_loss"), fused::fuse_cross_entropy}},
+       NodeRewrite{over("aten::cross_entropy_loss"), layers::fuse_cross_entropy}},
       {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, kOwnLosses | kPlainProducts, kNone,
        kNone, chunk_heads},
       {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss, kPlainOperators, kNone, kNone,
-       NodeRewrite{over("aten::layer_norm"), fused::fuse_layer_norm}},
+       NodeRewrite{over("aten::layer_norm"), layers::fuse_layer_norm}},
       {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss, kPlainProducts, kOwnProducts, kPlainProducts,
-       NodeRewrite{{.operators = {"aten::linear", "aten::addmm"}, .operands = {}}, fused::sum_bias_gradient}},
+       NodeRewrite{{.operators = {"aten::linear", "aten::addmm"}, .operands = {}}, layers::sum_bias_gradient}},
       {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel, kOwnProducts, kNone, kNone,
-       [](PassContext& run) { fused::take_weight_gradients(run.module, /*writes=*/true); }},
+       [](PassContext& run) { layers::take_weight_gradients(run.module, /*writes=*/true); }},
       {"training_flag", nullptr, kGraphs, kModel, kNone, kNone, kNone, rewrite_training_flags},
       {"device_constants", nullptr, kDevice, kModelAndLoss, kNone, kPlacedConstants, kNone,
        [](PassContext& run) { rewrites::rewrite_device_constants(run.module, run.device); }},
@@ -143,7 +143,7 @@ const std::vector<GraphPass>& graph_passes() {
       {"constants", &Kernels::constants, kDevice, kModel, kNumbers | kPlainOperators, kKeptConstants, kNone,
        keep_constants},
       {"attention_masks", &Kernels::attention_masks, kDevice, kModel, kKeptConstants | kPlainOperators, kNone, kNone,
-       [](PassContext& run) { fused::simplify_attention_masks(run.module, masks_of(run)); }},
+       [](PassContext& run) { layers::simplify_attention_masks(run.module, masks_of(run)); }},
       {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, kPlainOperators, kNone, kNone,
        group_attention_heads},
       // Other passes do not look into regions; what they leave is for the last ones.

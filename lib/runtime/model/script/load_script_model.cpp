@@ -10,8 +10,8 @@
 #include "runtime/model/analysis/unit_assignment.hpp"
 #include "runtime/model/file/model_file.hpp"
 #include "runtime/model/file/skeleton_file.hpp"
-#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/graph/unit_discovery.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/model_analysis.hpp"
@@ -89,7 +89,7 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
   if (stages != nullptr) {
     stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
     append(rewrite.notes, stage->facts.plan.notes);
-    if (stages->defers_weight_gradients) fused::take_weight_gradients(module, /*writes=*/false);
+    if (stages->defers_weight_gradients) layers::take_weight_gradients(module, /*writes=*/false);
   }
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 

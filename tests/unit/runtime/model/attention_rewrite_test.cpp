@@ -1,5 +1,5 @@
 // Attention recognizes kept masks by their values, and takes heads before the model repeats them.
-#include "runtime/model/fused/attention_rewrite.hpp"
+#include "runtime/model/layers/attention_rewrite.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "graph_fixtures.hpp"
-#include "runtime/model/fused/attention_mask.hpp"
+#include "runtime/model/layers/attention_mask.hpp"
 
 using namespace dslaunch::test;
 using namespace dslaunch::runtime::model;
@@ -186,7 +186,7 @@ TEST_CASE("masks in another type keep what they forbid, and finite numbers finit
   const double lowest = std::numeric_limits<float>::lowest(), never = -std::numeric_limits<double>::infinity();
   const at::Tensor mask = at::tensor({0.0F, 1.5F, static_cast<float>(lowest), static_cast<float>(never)});
   for (const auto type : {at::kBFloat16, at::kHalf}) {
-    const at::Tensor fitted = fused::fit_mask(mask, type);
+    const at::Tensor fitted = layers::fit_mask(mask, type);
     REQUIRE(fitted.scalar_type() == type);
     CHECK(fitted[0].item<float>() == 0);
     CHECK(fitted[1].item<float>() == 1.5F);
@@ -194,29 +194,29 @@ TEST_CASE("masks in another type keep what they forbid, and finite numbers finit
     CHECK(fitted[2].item<float>() <= -65504.0F);
     CHECK(fitted[3].item<double>() == never);
   }
-  CHECK(fused::fit_mask(mask, at::kFloat).is_same(mask));
-  CHECK(fused::fit_mask(mask.to(at::kBFloat16), at::kFloat).scalar_type() == at::kFloat);
-  CHECK(fused::fit_mask(at::ones({3, 3}, at::kBool), at::kHalf).scalar_type() == at::kBool);
+  CHECK(layers::fit_mask(mask, at::kFloat).is_same(mask));
+  CHECK(layers::fit_mask(mask.to(at::kBFloat16), at::kFloat).scalar_type() == at::kFloat);
+  CHECK(layers::fit_mask(at::ones({3, 3}, at::kBool), at::kHalf).scalar_type() == at::kBool);
 }
 
 TEST_CASE("a mask's keys are next to each other, and its repeated rows are one", "[model][attention_masks]") {
   const at::Tensor bias = at::randn({5, 7, 3}).permute({2, 0, 1}).unsqueeze(0);
-  const at::Tensor fitted = fused::fit_mask(bias, at::kFloat);
+  const at::Tensor fitted = layers::fit_mask(bias, at::kFloat);
   CHECK(fitted.stride(-1) == 1);
   CHECK(at::equal(fitted, bias));
   const at::Tensor row = at::rand({2, 1, 1, 7});
-  CHECK(fused::without_repetitions(row.expand({2, 4, 5, 7})).sizes() == row.sizes());
-  CHECK(fused::without_repetitions(bias).is_same(bias));
+  CHECK(layers::without_repetitions(row.expand({2, 4, 5, 7})).sizes() == row.sizes());
+  CHECK(layers::without_repetitions(bias).is_same(bias));
   // One number for all keys stays: kernels want keys next to each other.
-  CHECK(fused::without_repetitions(at::rand({2, 1, 5, 1}).expand({2, 1, 5, 7})).size(-1) == 7);
+  CHECK(layers::without_repetitions(at::rand({2, 1, 5, 1}).expand({2, 1, 5, 7})).size(-1) == 7);
 }
 
 TEST_CASE("layers share a converted mask until its values change", "[model][attention_masks]") {
-  fused::ConvertedMasks masks;
+  layers::ConvertedMasks masks;
   int num_conversions = 0;
   const auto convert = [&](const at::Tensor& mask) {
     num_conversions += 1;
-    return fused::as_numbers(mask, at::kBFloat16, -1.0);
+    return layers::as_numbers(mask, at::kBFloat16, -1.0);
   };
   at::Tensor mask = at::ones({3, 3}, at::kBool).tril();
   const at::Tensor first = masks.get(mask, 0, convert);

@@ -11,15 +11,15 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/fused/chunked_head.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/chunked_head.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime::model;
-using fused::chunked_cross_entropy;
-using fused::HeadLoss;
+using layers::chunked_cross_entropy;
+using layers::HeadLoss;
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "runtime/model/fused/gemm_handle.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
@@ -247,7 +247,7 @@ TEST_CASE("two models of a process differ in who chooses their products' algorit
     for (const Node* node : graph->nodes()) {
       if (node->kind().toQualString() != std::string("dslaunch::linear")) continue;
       count += 1;
-      CHECK(fused::gemms_of(node) == expected);
+      CHECK(layers::gemms_of(node) == expected);
     }
     CHECK(count == 1);
     CHECK_FALSE(graph->toString().empty());

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/fusion/autograd_function.hpp"
 #include "runtime/model/fusion/recomputed_outputs.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/recomputed_tensor.hpp"
@@ -108,7 +108,7 @@ def norm(self, x):
     return x * torch.rsqrt(x.pow(2).mean([-1], True) + 1e-5)
 )");
   net.define("def forward(self, x):\n" + body);
-  fused::take_weight_gradients(net, /*writes=*/true);
+  layers::take_weight_gradients(net, /*writes=*/true);
   fusion::fuse_regions(net);
   return fusion::offer_outputs(net);
 }
@@ -178,7 +178,7 @@ TEST_CASE("recomputed outputs: gradients of gradients") {
   units::attach_gather_node(
       views, std::make_shared<units::CallInBackward>(units::CallInBackward{.parameters = &unit, .unit = 0}));
   const at::Tensor normed = fusion::run_region(plan, {x, views[0]})[0];
-  const at::Tensor out = fused::fused_matmul(normed, views[1], {.writes_gradient = true});
+  const at::Tensor out = layers::fused_matmul(normed, views[1], {.writes_gradient = true});
   out.pow(3).sum().backward({}, /*keep_graph=*/true, /*create_graph=*/true);
 
   const at::Tensor plain_scale = scale.clone().requires_grad_(), plain_weight = weight.clone().requires_grad_();

@@ -11,7 +11,7 @@
 
 #include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "script_fixtures.hpp"
@@ -187,7 +187,7 @@ TEST_CASE("a layer norm that hands its input on is one node of autograd", "[mode
   const at::Tensor x = at::randn({5, 8}).requires_grad_(), weight = at::randn({8}).requires_grad_(),
                    bias = at::randn({8}).requires_grad_();
   const auto made = [&](const at::Tensor& input) {
-    return fused::fused_layer_norm_and_input(input, {8}, weight, bias, 1e-5);
+    return layers::fused_layer_norm_and_input(input, {8}, weight, bias, 1e-5);
   };
   const auto [out, again] = made(x);
   CHECK(out.grad_fn() == again.grad_fn());

@@ -11,12 +11,12 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/units/gather_node.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model::units;
-using namespace dslaunch::runtime::model::fused;
+using namespace dslaunch::runtime::model::layers;
 
 namespace {
 

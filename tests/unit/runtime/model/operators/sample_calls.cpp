@@ -13,7 +13,7 @@
 #include <unordered_map>
 
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
-#include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/operators/operator_table.hpp"
 #include "runtime/model/stages/size_inference.hpp"
 
@@ -24,7 +24,7 @@ using namespace runtime::model::operators;
 
 // Links the files that register our operators.
 [[gnu::used]] const auto kRegistering =
-    std::tuple(&runtime::model::dtypes::follow_dtype, &runtime::model::fused::fuse_layer_norm,
+    std::tuple(&runtime::model::dtypes::follow_dtype, &runtime::model::layers::fuse_layer_norm,
                &runtime::model::stages::infer_sizes);
 
 struct Sample {
@@ -240,7 +240,7 @@ const Sample kWithoutSample[] = {
      "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
      "_scaled_dot_product_fused_attention_overrideable_backward",
      "takes what the kernel of its forward keeps"},
-    {"dslaunch::linear_cut dslaunch::addmm_cut", "products with a cut behind them: cut_products_test.cpp"},
+    {"dslaunch::linear_cut dslaunch::addmm_cut", "products with a cut behind them: linear_cut_test.cpp"},
     {"ctc_loss", "lengths in lists; its only column is its type"},
     {"device", "takes a text"},
     {"prim::unchecked_cast prim::tolist prim::ListUnpack prim::TupleUnpack prim::TupleIndex prim::DictConstruct",

@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 // A linear layer for queries, keys and values at once: its output is split or chunked, maybe after a view, and nothing
 // else reads it. Product and cut become one operator, whose backward gets the gradients of the pieces and puts them
@@ -12,4 +12,4 @@ namespace dslaunch::runtime::model::fused {
 // of products.
 int cut_products(const torch::jit::Module& model);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

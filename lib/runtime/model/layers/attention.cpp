@@ -1,4 +1,4 @@
-#include "runtime/model/fused/attention.hpp"
+#include "runtime/model/layers/attention.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -8,7 +8,7 @@
 
 #include "runtime/device/device_module.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using constants::MaskKind;
@@ -110,4 +110,4 @@ at::Tensor attention(const at::Tensor& given_query, const at::Tensor& given_key,
   return attend(repeated(key, times), repeated(value, times), /*enable_gqa=*/false);
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

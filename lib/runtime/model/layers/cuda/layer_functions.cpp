@@ -1,6 +1,6 @@
 // The CUDA module's function table for lib/runtime/model: unpacks tensors into pointers and sizes and launches the
 // kernels. Part of the CUDA module, never of dsworker itself.
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -13,7 +13,7 @@
 #include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 kernels::CrossEntropyArguments arguments_of(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index) {
@@ -174,4 +174,4 @@ const LayerFunctions kLayerFunctions{cross_entropy_on_device,
                                      column_sums_on_device,
                                      join_columns_on_device};
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

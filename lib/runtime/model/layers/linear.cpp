@@ -7,13 +7,13 @@
 #include <algorithm>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/gemm_handle.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 #include "runtime/model/units/gather_node.hpp"
 #include "runtime/model/units/recomputed_tensor.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -287,4 +287,4 @@ std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor
   return pieces.empty() ? apply(cut, fused_addmm(bias, input, weight, beta, alpha, options)) : pieces;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -34,4 +34,4 @@ at::Tensor with_bias(const at::Tensor& out, const at::Tensor& bias) {
   return at::GradMode::is_enabled() && bias.requires_grad() ? WithBias::apply(out, bias) : out;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

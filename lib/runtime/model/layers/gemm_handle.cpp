@@ -1,12 +1,12 @@
-#include "runtime/model/fused/gemm_handle.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
 
 #include <set>
 #include <string_view>
 
-#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -47,4 +47,4 @@ device::GemmCachePtr kept_gemms(const AutogradContext& context) {
   return found == context.saved_data.end() ? device::GemmCachePtr() : found->second.toCustomClass<device::GemmCache>();
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,4 +1,4 @@
-#include "runtime/model/fused/chunked_head.hpp"
+#include "runtime/model/layers/chunked_head.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -9,14 +9,14 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/fused/cast_of_logits.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/gemm_handle.hpp"
-#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/layers/cast_of_logits.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::jit::Graph;
@@ -240,4 +240,4 @@ int chunk_heads(const torch::jit::Module& model) {
   return count;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -6,10 +6,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -157,4 +157,4 @@ std::pair<at::Tensor, at::Tensor> fused_layer_norm_and_input(const at::Tensor& i
   return {fused_layer_norm(input, normalized_shape, weight, bias, eps), input};
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

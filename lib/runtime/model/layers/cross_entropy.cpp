@@ -6,10 +6,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -76,4 +76,4 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
   return FusedCrossEntropy::apply(logits.contiguous(), labels.contiguous(), reduction, ignore_index, casts);
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,4 +1,4 @@
-#include "runtime/model/fused/cast_of_logits.hpp"
+#include "runtime/model/layers/cast_of_logits.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 
@@ -9,7 +9,7 @@
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::jit::Block;
@@ -90,4 +90,4 @@ bool remove_cast(Node* user) {
   return true;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,6 +1,6 @@
 // When the cast of logits may become part of the loss and when it may not, and that replacements on the CPU compute
 // what PyTorch computes.
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/script/graph_passes.hpp"
 #include "runtime/model/script/plain_execution.hpp"
 #include "script_fixtures.hpp"
@@ -162,7 +162,7 @@ TEST_CASE("losses that the kernel does not compute are PyTorch's", "[runtime][mo
   const auto compare = [&](const std::optional<at::Tensor>& weights, int64_t reduction, double smoothing,
                            bool in_float) {
     const auto logits = at::randn({6, 7}).to(in_float ? at::kBFloat16 : at::kFloat).requires_grad_();
-    const auto found = fused::fused_cross_entropy(logits, labels, weights, reduction, -100, smoothing, in_float);
+    const auto found = layers::fused_cross_entropy(logits, labels, weights, reduction, -100, smoothing, in_float);
     const auto expected = at::cross_entropy_loss(logits.to(at::kFloat), labels, weights, reduction, -100, smoothing);
     CHECK(at::equal(found, expected));
     CHECK(at::equal(torch::autograd::grad({found.sum()}, {logits}).at(0),
@@ -189,10 +189,10 @@ TEST_CASE("layer norms and linear layers on the CPU are PyTorch's, gradients too
       const auto of_expected = torch::autograd::grad({expected.sum()}, inputs);
       for (size_t i = 0; i < inputs.size(); ++i) CHECK(at::equal(gradients[i], of_expected[i]));
     };
-    same(fused::fused_linear(x, w, b), at::linear(x, w, b), {x, w, b});
-    same(fused::fused_linear(x, w, {}), at::linear(x, w), {x, w});
-    same(fused::fused_layer_norm(x, {8}, g, h, 1e-3), at::layer_norm(x, {8}, g, h, 1e-3), {x, g, h});
-    same(fused::fused_layer_norm(x, {3, 8}, {}, {}, 1e-5), at::layer_norm(x, {3, 8}), {x});
+    same(layers::fused_linear(x, w, b), at::linear(x, w, b), {x, w, b});
+    same(layers::fused_linear(x, w, {}), at::linear(x, w), {x, w});
+    same(layers::fused_layer_norm(x, {8}, g, h, 1e-3), at::layer_norm(x, {8}, g, h, 1e-3), {x, g, h});
+    same(layers::fused_layer_norm(x, {3, 8}, {}, {}, 1e-5), at::layer_norm(x, {3, 8}), {x});
   }
 }
 

@@ -10,12 +10,12 @@
 #include <algorithm>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/gemm_handle.hpp"
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 #include "runtime/model/units/weight_product.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -413,4 +413,4 @@ at::Tensor chunked_cross_entropy(const at::Tensor& input, const at::Tensor& weig
                                     WantedGradients{is_wanted(&input), is_wanted(&weight), is_wanted(given)});
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

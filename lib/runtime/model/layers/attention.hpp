@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "runtime/model/constants/known_masks.hpp"
-#include "runtime/model/fused/attention_mask.hpp"
+#include "runtime/model/layers/attention_mask.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 struct AttentionOptions {
   std::optional<at::Tensor> mask;
@@ -30,4 +30,4 @@ struct AttentionOptions {
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, AttentionOptions options,
                      constants::KnownMasks* masks);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

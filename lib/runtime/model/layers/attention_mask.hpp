@@ -12,7 +12,7 @@
 
 #include "runtime/model/constants/known_masks.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 // one & other. If both are boolean and one of them is a known mask that allows everything, the other one, expanded: the
 // result must not be written to.
@@ -57,4 +57,4 @@ class ConvertedMasks {
   std::deque<Kept> kept_;  // guarded by mutex_; the latest first
 };
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

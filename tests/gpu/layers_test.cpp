@@ -1,6 +1,6 @@
 // The operators that our kernels compute, on CUDA tensors and through the module, against PyTorch's own in fp64 and, in
 // 16 bits, no further from them than PyTorch's own in 16 bits. Without a CUDA device they are skipped.
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -14,10 +14,10 @@
 
 namespace {
 
-using dslaunch::runtime::model::fused::fused_cross_entropy;
-using dslaunch::runtime::model::fused::fused_layer_norm;
-using dslaunch::runtime::model::fused::fused_layer_norm_and_input;
-using dslaunch::runtime::model::fused::fused_linear;
+using dslaunch::runtime::model::layers::fused_cross_entropy;
+using dslaunch::runtime::model::layers::fused_layer_norm;
+using dslaunch::runtime::model::layers::fused_layer_norm_and_input;
+using dslaunch::runtime::model::layers::fused_linear;
 using dslaunch::test::has_device;
 using Tensors = std::vector<at::Tensor>;
 using Sizes = std::vector<int64_t>;
@@ -186,9 +186,9 @@ TEST_CASE("a linear layer with measured algorithms has PyTorch's gradients", "[g
 
 TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][fused_operators]") {
   if (!has_device()) return;
-  using dslaunch::runtime::model::fused::Cut;
-  using dslaunch::runtime::model::fused::fused_addmm_cut;
-  using dslaunch::runtime::model::fused::fused_linear_cut;
+  using dslaunch::runtime::model::layers::Cut;
+  using dslaunch::runtime::model::layers::fused_addmm_cut;
+  using dslaunch::runtime::model::layers::fused_linear_cut;
   const auto joined = [](const Tensors& pieces) {  // gradients that lie as attention's do, and one that does not
     return pieces[0].tanh() * pieces[1].sin() + pieces[2].slice(-1, 0, pieces[0].size(-1));
   };

@@ -9,7 +9,7 @@
 
 #include "runtime/device/gemm.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 // Gives it to all operators of ours with products, in all graphs of the model; after all passes that make such. Returns
 // their number.
@@ -28,4 +28,4 @@ torch::jit::Operation with_gemms(const torch::jit::Node* node) {
 void keep_gemms(torch::autograd::AutogradContext& context, const device::GemmCachePtr& gemms);
 device::GemmCachePtr kept_gemms(const torch::autograd::AutogradContext& context);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

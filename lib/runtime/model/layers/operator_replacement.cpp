@@ -1,17 +1,17 @@
-#include "runtime/model/fused/operator_replacement.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include "runtime/model/fused/cast_of_logits.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/gemm_handle.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/layers/cast_of_logits.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::jit::Block;
@@ -222,4 +222,4 @@ void take_weight_gradients(const torch::jit::Module& model, bool writes) {
   });
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,4 +1,4 @@
-#include "runtime/model/fused/attention_mask.hpp"
+#include "runtime/model/layers/attention_mask.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -8,7 +8,7 @@
 
 #include "runtime/device/device_module.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using constants::MaskKind;
@@ -78,4 +78,4 @@ at::Tensor ConvertedMasks::get(const at::Tensor& mask, int64_t kind,
   return kept_.front().converted;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,10 +1,10 @@
-#include "runtime/model/fused/layer_functions.hpp"
+#include "runtime/model/layers/layer_functions.hpp"
 
 #include <ATen/ATen.h>
 
 #include "runtime/device/device_module.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 at::Tensor sum_columns(const at::Tensor& rows) {
   if (at::GradMode::is_enabled()) return rows.sum(0);
@@ -13,4 +13,4 @@ at::Tensor sum_columns(const at::Tensor& rows) {
   return sums;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,4 +1,4 @@
-#include "runtime/model/fused/attention_rewrite.hpp"
+#include "runtime/model/layers/attention_rewrite.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "runtime/model/constants/constant_operators.hpp"
-#include "runtime/model/fused/attention.hpp"
-#include "runtime/model/fused/attention_mask.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/layers/attention.hpp"
+#include "runtime/model/layers/attention_mask.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::jit::Node;
@@ -280,4 +280,4 @@ int group_attention_heads(const torch::jit::Module& model) {
   return count;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

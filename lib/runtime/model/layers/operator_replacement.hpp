@@ -4,14 +4,14 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy";
 inline constexpr char kLinearOperator[] = "dslaunch::linear";
 inline constexpr char kAddmmOperator[] = "dslaunch::addmm";
 inline constexpr char kMatmulOperator[] = "dslaunch::matmul";
 inline constexpr char kChunkedOperator[] = "dslaunch::chunked_cross_entropy";
-// The arguments of the two, then those of a Cut: see cut_products.hpp.
+// The arguments of the two, then those of a Cut: see linear_cut.hpp.
 inline constexpr char kLinearCutOperator[] = "dslaunch::linear_cut";
 inline constexpr char kAddmmCutOperator[] = "dslaunch::addmm_cut";
 inline constexpr char kLayerNormOperator[] = "dslaunch::layer_norm";
@@ -35,4 +35,4 @@ void sum_bias_gradient(torch::jit::Node* node);
 // has ProductOptions::writes_gradient. Before units are intercepted.
 void take_weight_gradients(const torch::jit::Module& model, bool writes);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -13,7 +13,7 @@
 
 #include "runtime/device/gemm.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 // at::cross_entropy_loss; with `in_float` of the logits in fp32, without copying them. One kernel each for forward and
 // backward for logits [rows, classes] in fp32 (with `in_float` also bf16 and fp16) and labels int64 [rows], with mean
@@ -95,4 +95,4 @@ std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor
 // rows into that of the bias. `out` has any dims whose last ones hold the columns.
 at::Tensor with_bias(const at::Tensor& out, const at::Tensor& bias);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,4 +1,4 @@
-#include "runtime/model/fused/cut_products.hpp"
+#include "runtime/model/layers/linear_cut.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/fused/fused_operators.hpp"
-#include "runtime/model/fused/operator_replacement.hpp"
 #include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::jit::Block;
@@ -92,4 +92,4 @@ int cut_products(const torch::jit::Module& model) {
   return count;
 }
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -1,6 +1,6 @@
 // Products whose output is cut become one operator where nothing else reads it, and gradients stay plain autograd's,
 // bit by bit on the CPU.
-#include "runtime/model/fused/cut_products.hpp"
+#include "runtime/model/layers/linear_cut.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -10,7 +10,7 @@
 
 #include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
-#include "runtime/model/fused/fused_operators.hpp"
+#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "script_fixtures.hpp"
 
@@ -121,11 +121,11 @@ TEST_CASE("products that others read, whose inputs are written to, or without ou
 
 TEST_CASE("a cut that does not fit says what PyTorch says", "[model][cut_products]") {
   const at::Tensor x = at::ones({2, 4}).requires_grad_(), weight = at::ones({6, 4}), bias = at::ones({6});
-  const auto cut = [&](fused::Cut how) { return fused::fused_linear_cut(x, weight, bias, how); };
-  CHECK_THROWS_WITH(cut({fused::Cut::Kind::kSizes, {4, 4}, 1}), Catch::Contains("split_with_sizes expects"));
-  CHECK_THROWS(cut({fused::Cut::Kind::kSize, {3}, 2}));
-  CHECK_THROWS(cut({fused::Cut::Kind::kChunks, {0}, 1}));
-  const auto pieces = cut({fused::Cut::Kind::kChunks, {4}, -1});
+  const auto cut = [&](layers::Cut how) { return layers::fused_linear_cut(x, weight, bias, how); };
+  CHECK_THROWS_WITH(cut({layers::Cut::Kind::kSizes, {4, 4}, 1}), Catch::Contains("split_with_sizes expects"));
+  CHECK_THROWS(cut({layers::Cut::Kind::kSize, {3}, 2}));
+  CHECK_THROWS(cut({layers::Cut::Kind::kChunks, {0}, 1}));
+  const auto pieces = cut({layers::Cut::Kind::kChunks, {4}, -1});
   REQUIRE(pieces.size() == 3);  // of two columns each, as at::chunk does it
   CHECK(pieces[2].sizes() == at::IntArrayRef({2, 2}));
 }

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 // Statistics of a layer norm's rows, fp32 [rows].
 struct RowStatistics {
@@ -55,4 +55,4 @@ inline bool is_kernel_type(at::ScalarType type) {
 // rows [rows, columns] -> [columns]; LayerFunctions::column_sums() unless second-order gradients are wanted.
 at::Tensor sum_columns(const at::Tensor& rows);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers

@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
-namespace dslaunch::runtime::model::fused {
+namespace dslaunch::runtime::model::layers {
 
 // For each cross entropy that ours has replaced and whose logits, possibly without their last positions and viewed as
 // rows, come from a product with a weight that nothing else reads: both become one operator. Calls of modules that end
@@ -10,4 +10,4 @@ namespace dslaunch::runtime::model::fused {
 // read there and belong to its unit. Returns the number of losses. Before units are intercepted.
 int chunk_heads(const torch::jit::Module& model);
 
-}  // namespace dslaunch::runtime::model::fused
+}  // namespace dslaunch::runtime::model::layers
