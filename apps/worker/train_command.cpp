@@ -30,7 +30,7 @@
 #include "runtime/engine/run/trainer.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
@@ -172,7 +172,7 @@ void set_log_level(const TrainOptions& options) {
 void notify_peers(const std::exception& error, rendezvous::Store& store, WatchedGroups& groups) {
   if (groups.watch) groups.watch->end();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
-  const auto reason = is_ours ? error.what() : runtime::model::cause_of(error);
+  const auto reason = is_ours ? error.what() : runtime::model::file::cause_of(error);
   store.report_failure(reason);
   groups.abort(reason);
 }

@@ -21,7 +21,7 @@
 #include "runtime/model/fusion/residual_gradients.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/layers/fused_operators.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "support/cuda_device.hpp"
 #include "unit/runtime/model/random_regions.hpp"
 #include "unit/runtime/model/region_nodes.hpp"
@@ -29,7 +29,7 @@
 namespace {
 
 using namespace dslaunch::runtime::model::fusion;
-using dslaunch::runtime::model::script::PlainExecution;
+using dslaunch::runtime::model::torchscript::PlainExecution;
 using dslaunch::test::has_device;
 using dslaunch::test::random_region;
 using dslaunch::test::tensors_for;

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/units/weight_product.hpp"
+#include "runtime/model/torchscript/units/weight_product.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "runtime/model/file/model_file.hpp"
 #include "runtime/model/graph/walk.hpp"
-#include "runtime/model/script/graph_passes.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -94,7 +94,7 @@ struct Step {
 
 Step step_of_whole(const std::string& path, const std::vector<std::string>& units, const SafetensorsFile& data,
                    const Types& types) {
-  auto model = script::load_script_model(path, units, types.passes);
+  auto model = torchscript::load_script_model(path, units, types.passes);
   FileParameters parameters(*model, types);
   at::manual_seed(1);
   const auto loss = model->runnable->forward(inputs_for(*model, data, types)).first;
@@ -157,7 +157,7 @@ double largest_error(const Step& found, const Step& expected) {
 int count_chunked(const std::string& path, const GraphPassOptions& options) {
   const auto module = file::load_mapped_module(path);
   passes::PassContext context{.module = module, .options = options};
-  passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+  passes::run_passes(torchscript::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   int count = 0;
   graph::for_every_node(module, [&](const torch::jit::Node* node) {
     count += std::string_view(node->kind().toQualString()) == "dslaunch::chunked_cross_entropy" ? 1 : 0;
@@ -202,17 +202,17 @@ int run(int argc, char** argv) {
   const std::string mode = argv[5];
   if (mode == "bf16") types.passes.compute_dtype = at::kBFloat16;
   types.passes.chunks_cross_entropy = types.passes.kernels.chunked_cross_entropy = mode == "chunks";
-  const auto whole = script::load_script_model(path, units);
+  const auto whole = torchscript::load_script_model(path, units);
   std::vector<ExampleInput> inputs;
   for (const auto& name : whole->facts.inputs.names) {
     if (const auto* entry = data.find(name)) inputs.push_back({entry->shape, entry->dtype});
   }
-  const auto measured = script::measure_script_layers(path, units, types.passes, inputs, at::kCPU);
+  const auto measured = torchscript::measure_script_layers(path, units, types.passes, inputs, at::kCPU);
   if (!measured.ok()) std::fprintf(stderr, "not measured: %s\n", measured.error().c_str());
   if (measured.ok()) options.measurement = *measured;
   std::vector<std::unique_ptr<Model>> stages;
   for (options.stage = 0; options.stage < options.num_stages; ++options.stage) {
-    stages.push_back(script::load_script_stage(path, units, types.passes, options));
+    stages.push_back(torchscript::load_script_stage(path, units, types.passes, options));
   }
   const Step found = step_of_stages(stages, data, types), expected = step_of_whole(path, units, data, types);
   Json out{{"loss", found.loss}, {"whole_loss", expected.loss}, {"gradients", Json::object()}};

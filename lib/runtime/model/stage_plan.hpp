@@ -74,8 +74,8 @@ struct ExampleInput {
   at::ScalarType dtype = at::kLong;
 };
 
-// What one forward of the whole model on the run's device has shown (script/load_script_model.hpp). It is measured on
-// one rank; for one plan on all ranks the others get its numbers.
+// What one forward of the whole model on the run's device has shown (torchscript/load_script_model.hpp). It is measured
+// on one rank; for one plan on all ranks the others get its numbers.
 struct LayerMeasurement {
   std::vector<int64_t> nanoseconds;    // by layer
   std::vector<int64_t> flops;          // by layer

@@ -23,7 +23,7 @@
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/script/graph_passes.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
 #include "runtime/telemetry/counting_allocator.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
@@ -236,7 +236,7 @@ StepMeasurement measure_step(const std::string& model_path, const config::JobCon
 }
 
 config::JobConfig in_eager_torchscript(config::JobConfig config) {
-  for (const auto& pass : model::script::graph_passes()) {
+  for (const auto& pass : model::torchscript::graph_passes()) {
     if (pass.key != nullptr) config.kernels.*pass.key = false;
   }
   config.graph_harvesting = false;

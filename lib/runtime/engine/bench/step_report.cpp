@@ -10,7 +10,7 @@
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "base/quantity.hpp"
-#include "runtime/model/script/graph_survey.hpp"
+#include "runtime/model/torchscript/graph_survey.hpp"
 
 namespace dslaunch::runtime::engine::bench {
 namespace {
@@ -236,7 +236,7 @@ std::string left_text(const StepMeasurement& own, size_t width) {
     rows += fmt::format("  {:>5}  {:<24}  {}\n", count, cut_to(name, 24), cut_to(reason, width - 35));
   };
   for (const auto& [left, count] : own.graphs.left) {
-    if (left.reason == model::script::kNoKindOfRegions) {
+    if (left.reason == model::torchscript::kNoKindOfRegions) {
       others += fmt::format("{}{} {}", others.empty() ? "" : ", ", count, short_name(left.name));
     } else {
       add(count, short_name(left.name), left.reason);

@@ -7,7 +7,7 @@
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/engine/inference/streamed_parameters.hpp"
 #include "runtime/engine/setup/file_verification.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "runtime/state/hugging_face_facts.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "runtime/state/write_buffer.hpp"
@@ -48,7 +48,9 @@ class HeldParameters final : public UnitParameters {
 class LoadedCheckpoint final : public CheckpointModel {
  public:
   LoadedCheckpoint(const std::string& path, const std::string& directory)
-      : reader_(path), skeleton_(require_skeleton(reader_)), model_(model::script::load_script_model(skeleton_, {})) {
+      : reader_(path),
+        skeleton_(require_skeleton(reader_)),
+        model_(model::torchscript::load_script_model(skeleton_, {})) {
     if (directory.empty()) {
       hold_parameters();
     } else {

@@ -18,7 +18,7 @@
 #include "runtime/device/random_state.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 
 namespace dslaunch::runtime::engine::run {
@@ -249,7 +249,7 @@ std::string Checkpointing::skeleton() {
   if (error) throw SystemError("create directory", "'" + directory + "'", error.value(), ExitCode::kCannotCreate);
   skeleton_ = directory + "/model_skeleton.pt";
   unshare_file(skeleton_);
-  model::script::write_model_skeleton(options_.model_path, skeleton_);
+  model::torchscript::write_model_skeleton(options_.model_path, skeleton_);
   return skeleton_;
 }
 

@@ -16,7 +16,7 @@
 #include "runtime/checkpoint/deepspeed/write_imported.hpp"
 #include "runtime/engine/setup/file_verification.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 
 namespace dslaunch::runtime::engine::run {
 namespace {
@@ -49,7 +49,7 @@ class TemporarySkeleton {
 
   void write(const std::string& model) const {
     make_parent();
-    model::script::write_model_skeleton(model, path_);
+    model::torchscript::write_model_skeleton(model, path_);
   }
 
  private:
@@ -129,7 +129,7 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {
     setup::FileVerification({request.model}).finish();
-    model = model::script::load_script_model(request.model, {});
+    model = model::torchscript::load_script_model(request.model, {});
     tensors = setup::saved_tensors_of(*model);
   }
   auto state =

@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "runtime/model/file/model_file.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/zip_members.hpp"
 

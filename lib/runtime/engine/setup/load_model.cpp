@@ -8,7 +8,7 @@
 #include "runtime/data/batch_loader.hpp"
 #include "runtime/engine/setup/pretrained_values.hpp"
 #include "runtime/engine/setup/training_data.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 #include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
@@ -17,7 +17,7 @@
 namespace dslaunch::runtime::engine::setup {
 namespace {
 
-using model::script::ScriptFile;
+using model::torchscript::ScriptFile;
 
 std::string partition_of(const config::Pipeline& pipeline) {
   switch (pipeline.partition) {
@@ -51,7 +51,8 @@ model::GraphPassOptions passes_of(const config::JobConfig& config, const precisi
 std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config::JobConfig& config,
                                             const device::Device& device, const ProgramLogPtr& programs) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
-  auto model = model::script::load_script_model(file, config.units, passes_of(config, precision, device, programs));
+  auto model =
+      model::torchscript::load_script_model(file, config.units, passes_of(config, precision, device, programs));
   if (config.init) take_pretrained_values(*model, *config.init, file.path());
   return model;
 }
@@ -71,8 +72,8 @@ std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config
       .measurement = measurement,
       .unmeasured = unmeasured,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
-  auto model =
-      model::script::load_script_stage(file, config.units, passes_of(config, precision, device, programs), options);
+  auto model = model::torchscript::load_script_stage(file, config.units, passes_of(config, precision, device, programs),
+                                                     options);
   if (config.init) take_pretrained_values(*model, *config.init, file.path());
   return model;
 }
@@ -104,8 +105,8 @@ Result<model::LayerMeasurement> measure(const ScriptFile& file, const config::Jo
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const auto inputs = example_inputs(file, config, device, mesh);
   const precision::AutocastScope autocast(device.at(), precision::to_torch(config.autocast));
-  return model::script::measure_script_layers(file, config.units, passes_of(config, precision, device), inputs,
-                                              device.at());
+  return model::torchscript::measure_script_layers(file, config.units, passes_of(config, precision, device), inputs,
+                                                   device.at());
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
 
 namespace dslaunch::runtime::engine::step {
 
@@ -24,7 +24,7 @@ void report_failures(const Run& run) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    const auto cause = model::cause_of(error);
+    const auto cause = model::file::cause_of(error);
     throw_if_resource_failed(cause, "backward");
     throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause));
   }

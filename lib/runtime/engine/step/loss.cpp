@@ -10,11 +10,11 @@
 #include "runtime/engine/step/class_dim.hpp"
 #include "runtime/engine/step/output_choice.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
-#include "runtime/model/file/model_file.hpp"
 #include "runtime/model/layers/fused_operators.hpp"
-#include "runtime/model/script/graph_passes.hpp"
-#include "runtime/model/script/plain_execution.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -93,7 +93,7 @@ class LabelledLoss : public Loss {
     } catch (const std::exception& error) {
       const auto what =
           fmt::format("{} of outputs {} and labels {}", whose_, type_and_shape(outputs), type_and_shape(labels[0]));
-      const auto cause = model::cause_of(error);
+      const auto cause = model::file::cause_of(error);
       throw_if_resource_failed(cause, what);
       throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
     }
@@ -205,9 +205,9 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   if (name.empty()) return weighed(std::make_unique<ModelsOwnLoss>());
   auto module = std::make_shared<torch::jit::Module>(model::file::load_mapped_module(name));
   module->to(device);
-  model::script::run_loss_passes(*module, kernels, device);
+  model::torchscript::run_loss_passes(*module, kernels, device);
   const auto call = [module](const at::Tensor& of_model, const at::Tensor& labels) {
-    const model::script::PlainExecution plain;
+    const model::torchscript::PlainExecution plain;
     return module->forward({of_model, labels}).toTensor();
   };
   return weighed(std::make_unique<LabelledLoss>(name, outputs, call, model::analysis::check_capturable(*module)));

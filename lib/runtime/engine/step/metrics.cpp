@@ -16,10 +16,10 @@
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/engine/step/class_dim.hpp"
 #include "runtime/engine/step/output_choice.hpp"
-#include "runtime/model/file/model_file.hpp"
-#include "runtime/model/script/graph_passes.hpp"
-#include "runtime/model/script/plain_execution.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -75,10 +75,10 @@ class Accuracy : public ResultMetric {
 template <class Function>
 auto guarded(const std::string& during, Function function) {
   try {
-    const model::script::PlainExecution plain;
+    const model::torchscript::PlainExecution plain;
     return function();
   } catch (const std::exception& error) {
-    const auto cause = model::cause_of(error);
+    const auto cause = model::file::cause_of(error);
     throw_if_resource_failed(cause, during);
     refuse(fmt::format("{} failed: {}", during, cause));
   }
@@ -93,7 +93,7 @@ class ModuleMetric : public ResultMetric {
     if (!module_.find_method("forward")) refuse(what_ + " has no method 'forward'");
     module_.to(device);
     module_.eval();
-    model::script::run_loss_passes(module_, kernels, device);
+    model::torchscript::run_loss_passes(module_, kernels, device);
   }
 
   at::Tensor sums_of(const Predictions& batch) override {

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "runtime/device/random_state.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
 
 namespace dslaunch::runtime::engine::step {
 namespace {
@@ -64,7 +64,7 @@ Result<> StepGraph::capture(const std::vector<setup::MicroBatch>& batches, Step 
   return {};
 } catch (const std::exception& error) {  // LibTorch throws at work that a graph cannot hold
   results_.clear();
-  return Failure{model::cause_of(error)};
+  return Failure{model::file::cause_of(error)};
 }
 
 // Memory that somebody else holds too is not the graph's alone.

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "runtime/model/file/parameter_slots.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/torchscript/file/parameter_slots.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/model/analysis/module_call_graph.hpp"
-#include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/model/torchscript/file/parameter_slots.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime::model::analysis {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/model/graph/unit_discovery.hpp"
-#include "runtime/model/units/bound_unit.hpp"
+#include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/state/parameter_table.hpp"
 
 namespace dslaunch::runtime::model::analysis {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/model/file/parameter_slots.hpp"
 #include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/torchscript/file/parameter_slots.hpp"
 
 namespace dslaunch::runtime::model::dtypes {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/error.hpp"
 #include "runtime/model/fusion/reference.hpp"
-#include "runtime/model/units/gather_node.hpp"
-#include "runtime/model/units/recomputed_tensor.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/recomputed_tensor.hpp"
 
 namespace dslaunch::runtime::model::fusion {
 namespace {

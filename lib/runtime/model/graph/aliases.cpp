@@ -8,7 +8,7 @@
 
 #include "runtime/model/graph/memory_types.hpp"
 #include "runtime/model/graph/walk.hpp"
-#include "runtime/model/units/unit_forwards.hpp"
+#include "runtime/model/torchscript/units/unit_forwards.hpp"
 
 namespace dslaunch::runtime::model::graph {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/graph/walk.hpp"
-#include "runtime/model/units/unit_forwards.hpp"
+#include "runtime/model/torchscript/units/unit_forwards.hpp"
 
 namespace dslaunch::runtime::model::graph {
 namespace {

@@ -3,7 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "runtime/model/units/unit_forwards.hpp"
+#include "runtime/model/torchscript/units/unit_forwards.hpp"
 
 namespace dslaunch::runtime::model::graph {
 namespace {

@@ -13,7 +13,7 @@
 #include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
-#include "runtime/model/units/weight_product.hpp"
+#include "runtime/model/torchscript/units/weight_product.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {

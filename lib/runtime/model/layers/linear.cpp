@@ -10,8 +10,8 @@
 #include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
-#include "runtime/model/units/gather_node.hpp"
-#include "runtime/model/units/recomputed_tensor.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/recomputed_tensor.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {

@@ -1,5 +1,5 @@
-// A pass over a model's graphs as a row of a table (script/graph_passes.cpp), and what runs such a table. On the thread
-// that loads the model.
+// A pass over a model's graphs as a row of a table (torchscript/graph_passes.cpp), and what runs such a table. On the
+// thread that loads the model.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 

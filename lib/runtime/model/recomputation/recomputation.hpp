@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/units/bound_unit.hpp"
+#include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model::recomputation {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "runtime/model/units/gather_node.hpp"
-#include "runtime/model/units/unit_parameters_scope.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 namespace {

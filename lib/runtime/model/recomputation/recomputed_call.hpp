@@ -17,8 +17,8 @@
 #include "runtime/model/recomputation/forward_context.hpp"
 #include "runtime/model/recomputation/input_store.hpp"
 #include "runtime/model/recomputation/recomputation.hpp"
-#include "runtime/model/units/bound_unit.hpp"
-#include "runtime/model/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/bound_unit.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model::recomputation {

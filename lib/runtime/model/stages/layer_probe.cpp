@@ -18,7 +18,7 @@
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/operators/operator_flops.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
 #include "runtime/telemetry/operator_scopes.hpp"
 #include "runtime/telemetry/time_mark.hpp"
 
@@ -275,7 +275,7 @@ Result<LayerMeasurement> probe_layers(const FlatForward& flat, const LayerProbe&
   try {
     return run(flat, probe);
   } catch (const std::exception& error) {
-    return Failure{cause_of(error)};
+    return Failure{file::cause_of(error)};
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/engine_run.hpp"
 #include "support/mesh_threads.hpp"
 #include "support/temp_dir.hpp"
@@ -19,7 +19,7 @@ using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::engine::setup;
 using namespace dslaunch::runtime::engine::step;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 
 namespace {

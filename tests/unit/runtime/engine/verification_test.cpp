@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_communicator.hpp"
@@ -22,7 +22,7 @@ using namespace dslaunch::runtime::engine::setup;
 using namespace dslaunch::runtime::engine::step;
 using namespace dslaunch::runtime::engine::verify;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 
 namespace {

@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/file/model_file.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -68,7 +68,7 @@ class Net(Module):
 
 // As a model runs: the optimising executor would compute equal products once, whatever stands between them.
 at::Tensor run(Module& net, const at::Tensor& x) {
-  const script::PlainExecution plain;
+  const torchscript::PlainExecution plain;
   return net.forward({x}).toTensor();
 }
 

@@ -13,7 +13,7 @@
 
 #include "runtime/model/layers/chunked_head.hpp"
 #include "runtime/model/layers/fused_operators.hpp"
-#include "runtime/model/script/graph_passes.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -265,7 +265,7 @@ Module net_with(const std::string& loss, const Module& head = linear_head()) {
 bool is_chunked(Module net) {
   passes::PassContext context{.module = net,
                               .options = {.kernels = {.chunked_cross_entropy = true}, .chunks_cross_entropy = true}};
-  passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+  passes::run_passes(torchscript::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   return net.get_method("forward").graph()->toString(false).find("dslaunch::chunked_cross_entropy") !=
          std::string::npos;
 }
@@ -364,7 +364,7 @@ TEST_CASE("chunks of a head have a switch, and are off on CPUs", "[runtime][mode
         .chunks_cross_entropy = true}}) {
     const auto copy = net.clone();
     passes::PassContext context{.module = copy, .options = options};
-    passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+    passes::run_passes(torchscript::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
     CHECK(copy.get_method("forward").graph()->toString(false).find("chunked") == std::string::npos);
   }
 }

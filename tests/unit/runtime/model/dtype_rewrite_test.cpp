@@ -8,13 +8,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/model/script/failed_operator.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/failed_operator.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::dtypes;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 
 namespace {

@@ -7,18 +7,18 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "runtime/model/file/inference_file.hpp"
-#include "runtime/model/script/failed_operator.hpp"
-#include "runtime/model/script/forward_advice.hpp"
-#include "runtime/model/script/forward_result.hpp"
-#include "runtime/model/script/plain_execution.hpp"
-#include "runtime/model/script_error.hpp"
+#include "runtime/model/torchscript/failed_operator.hpp"
+#include "runtime/model/torchscript/file/inference_file.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
+#include "runtime/model/torchscript/forward_advice.hpp"
+#include "runtime/model/torchscript/forward_result.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 
 namespace {
@@ -106,17 +106,17 @@ TEST_CASE("errors that are not about types, or of an unknown place, are describe
 }
 
 TEST_CASE("the cause is the line that says what went wrong", "[runtime][model][forward_errors]") {
-  const auto cause = [](const std::string& text) { return cause_of(std::runtime_error(text)); };
+  const auto cause = [](const std::string& text) { return file::cause_of(std::runtime_error(text)); };
   CHECK(cause("The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript:\n"
               "  File \"x.py\", line 2\n    x + y\n    ~~~ <--- HERE\nRuntimeError: sizes do not match\nmore") ==
         "sizes do not match");
   CHECK(cause("  x\n  ~ <--- HERE\nbuiltins.ValueError: too large") == "ValueError: too large");
   CHECK(cause("a plain error\nwith a second line") == "a plain error");
   CHECK(cause("").empty());
-  CHECK(cause_of(c10::Error(c10::SourceLocation{"", "", 0}, "short")) == "short");
-  CHECK(parse_error_in("expected an indent:\n  File \"x.py\", line 2\n  if x\n  ~~~~ <--- HERE\n") ==
+  CHECK(file::cause_of(c10::Error(c10::SourceLocation{"", "", 0}, "short")) == "short");
+  CHECK(file::parse_error_in("expected an indent:\n  File \"x.py\", line 2\n  if x\n  ~~~~ <--- HERE\n") ==
         "expected an indent: if x");
-  CHECK(parse_error_in("no place") == "no place");
+  CHECK(file::parse_error_in("no place") == "no place");
 }
 
 TEST_CASE("advice follows from the message", "[runtime][model][forward_errors]") {

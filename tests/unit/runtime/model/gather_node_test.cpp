@@ -1,12 +1,12 @@
 // The autograd node of a unit's gather, and which tensors a value holds.
-#include "runtime/model/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/units/call_hooks.hpp"
+#include "runtime/model/torchscript/units/call_hooks.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch::runtime;

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "runtime/model/script/graph_passes.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -35,7 +35,7 @@ Module times_constant(const c10::IValue& constant, const char* through = nullptr
 }
 
 at::Tensor run(Module module, const at::Tensor& x) {
-  const script::PlainExecution plain;
+  const torchscript::PlainExecution plain;
   return module.forward({x}).toTensor();
 }
 
@@ -191,12 +191,12 @@ TEST_CASE("rows of the table of passes run where they are wanted", "[runtime][mo
 
 TEST_CASE("a loss from a file gets the passes for losses", "[runtime][model][graph_constants]") {
   auto loss = times_constant(at::full({}, 0.1, at::kDouble));
-  script::run_loss_passes(loss, {}, at::kCPU);
+  torchscript::run_loss_passes(loss, {}, at::kCPU);
   CHECK(run(loss, at::arange(3)).scalar_type() == at::kFloat);
   Module net("Loss");
   test::mark_as_traced(net);
   net.define("def forward(self, x, y):\n    return torch.cross_entropy_loss(torch.dropout(x, 0.5, True), y)\n");
-  script::run_loss_passes(net, {}, at::kCPU);
+  torchscript::run_loss_passes(net, {}, at::kCPU);
   net.train(false);
   torch::manual_seed(3);
   const auto x = at::ones({4, 5}), y = at::arange(4);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/script/graph_passes.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
 
 namespace dslaunch::test {
 
@@ -38,7 +38,7 @@ inline void run_all_passes(const torch::jit::Module& model, const config::Kernel
   using namespace runtime::model::passes;
   PassContext context{.module = model, .options = {kernels}};
   for (const auto needs : {PassNeeds::kGraphs, PassNeeds::kDevice}) {
-    run_passes(runtime::model::script::graph_passes(), needs, PassTarget::kModel, context);
+    run_passes(runtime::model::torchscript::graph_passes(), needs, PassTarget::kModel, context);
   }
 }
 

@@ -1,5 +1,5 @@
 // Operators of ours take the place of PyTorch's, and on the CPU every number stays what it was.
-#include "runtime/model/script/graph_passes.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -18,7 +18,7 @@
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::passes;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 using torch::jit::Node;
 

@@ -11,8 +11,8 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/model/layers/operator_replacement.hpp"
-#include "runtime/model/script/graph_passes.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -44,7 +44,7 @@ struct Numbers {
 Numbers numbers(Module& model, at::ScalarType dtype) {
   torch::manual_seed(5);
   const at::Tensor logits = at::randn({6, 7}).to(dtype).requires_grad_();
-  const script::PlainExecution plain;
+  const torchscript::PlainExecution plain;
   const auto loss = model.forward({logits * 1, at::tensor({1, 2, 0, 3, 6, 5}, at::kLong)}).toTensor();
   return {loss.detach(), torch::autograd::grad({loss.to(at::kFloat)}, {logits}).at(0)};
 }
@@ -61,7 +61,7 @@ bool takes_uncast(
   auto model = model_of(body);
   prepare(model);
   passes::PassContext context{.module = model};
-  passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+  passes::run_passes(torchscript::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   size_t compared = 0;
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const auto found = numbers(model, dtype);
@@ -145,7 +145,7 @@ class Net(Module):
         {{"__torch__", net}, {"__torch__.functional", "def between(x: Tensor) -> Tensor:\n  return " + body + "\n"}},
         {});
     passes::PassContext context{.module = module};
-    passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+    passes::run_passes(torchscript::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
     const auto text = module.get_method("forward").graph()->toString(false);
     CHECK(text.find("dslaunch::cross_entropy") != std::string::npos);
     CHECK(text.find("prim::CallFunction") != std::string::npos);  // nothing of a loss in it, so it is not inlined
@@ -210,7 +210,7 @@ TEST_CASE("a replaced operator keeps its result's name and its place in the sour
   };
   const auto before = place("aten::linear");
   passes::PassContext context{.module = model};
-  passes::run_passes(script::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+  passes::run_passes(torchscript::graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
   CHECK(place("dslaunch::linear").substr(0, 6) == before.substr(0, 6));
   CHECK(place("dslaunch::linear").back() == before.back());
   CHECK(place("aten::linear") == "none");

@@ -112,7 +112,7 @@ TEST_CASE("products that others read, whose inputs are written to, or without ou
     Module model = make_block(body);
     passes::PassContext context{.module = model, .options = options_with({.fused_regions = false})};
     for (const auto needs : {passes::PassNeeds::kGraphs, passes::PassNeeds::kDevice}) {
-      passes::run_passes(script::graph_passes(), needs, passes::PassTarget::kModel, context);
+      passes::run_passes(torchscript::graph_passes(), needs, passes::PassTarget::kModel, context);
     }
     CHECK(test::kinds_in_forward(model)["dslaunch::linear_cut"] == 0);
   }

@@ -1,4 +1,4 @@
-#include "runtime/model/file/model_file.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/error.hpp"
-#include "runtime/model/file/inference_file.hpp"
+#include "runtime/model/torchscript/file/inference_file.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -1,12 +1,12 @@
 // Where a module holds its parameters, which of them are tied, and which cannot be trained.
-#include "runtime/model/file/parameter_slots.hpp"
+#include "runtime/model/torchscript/file/parameter_slots.hpp"
 
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "runtime/model/script/parameter_binding.hpp"
+#include "runtime/model/torchscript/parameter_binding.hpp"
 #include "runtime/state/mask_minimum.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"
@@ -167,14 +167,14 @@ TEST_CASE("the table has what can be trained, mutable parameters go with the buf
   b.register_buffer("mean", at::zeros({2}));
   net.register_module("b", b);
   net.register_buffer("own", at::ones({1}));
-  const auto binding = script::bind_parameters(net, {"b.weight"});
+  const auto binding = torchscript::bind_parameters(net, {"b.weight"});
   REQUIRE(binding.table.parameters.size() == 1);
   const auto& a = binding.table.parameters[0];
   CHECK((a.name == "a.weight" && a.shape == std::vector<int64_t>{3, 4} && a.numel == 12 && a.trainable));
   CHECK_FALSE(binding.values[0].requires_grad());
   REQUIRE(binding.mutable_parameters.size() == 1);
   CHECK(binding.mutable_parameters[0].name == "b.weight");
-  const auto buffers = script::find_buffers(net);
+  const auto buffers = torchscript::find_buffers(net);
   REQUIRE(buffers.size() == 2);
   CHECK((buffers[0].name == "b.mean" && buffers[1].name == "own"));
   CHECK(buffers[0].locations[0].get().is_same(b.attr("mean").toTensor()));

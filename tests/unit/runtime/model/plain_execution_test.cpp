@@ -1,6 +1,6 @@
 // A model's numbers do not depend on the thread that runs its graphs: what it forks, and second passes of
 // recomputation. In bf16 TorchScript's optimiser would round its derivatives otherwise from the second call on.
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/script.h>
@@ -9,7 +9,7 @@
 #include <map>
 #include <thread>
 
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "script_fixtures.hpp"
 #include "support/initial_parameters.hpp"
 #include "support/temp_dir.hpp"
@@ -17,7 +17,7 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 
 namespace {

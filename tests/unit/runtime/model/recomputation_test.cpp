@@ -174,7 +174,7 @@ TEST_CASE("a recomputation casts as its first forward did under autocast", "[run
   loss.backward();
   const auto found = run.gathered->gradients;
   // The same file without recomputation.
-  auto model = script::load_script_model(run.path(), {"one", "two"});
+  auto model = torchscript::load_script_model(run.path(), {"one", "two"});
   GatheredUnits gathered(*model);
   model->runnable->set_unit_parameters(&gathered);
   {

@@ -17,8 +17,8 @@
 #include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/units/gather_node.hpp"
-#include "runtime/model/units/recomputed_tensor.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/recomputed_tensor.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch::runtime;

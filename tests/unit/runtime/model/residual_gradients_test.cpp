@@ -13,7 +13,7 @@
 #include "graph_fixtures.hpp"
 #include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/recomputation_options.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -41,7 +41,7 @@ constexpr char kOperator[] = "dslaunch::layer_norm_and_input";
 int count_in(const Module& model, const config::Kernels& kernels = {.fused_regions = false}) {
   passes::PassContext context{.module = model, .options = {.kernels = kernels, .regions_on_cpu = true}};
   for (const auto needs : {passes::PassNeeds::kGraphs, passes::PassNeeds::kDevice}) {
-    passes::run_passes(script::graph_passes(), needs, passes::PassTarget::kModel, context);
+    passes::run_passes(torchscript::graph_passes(), needs, passes::PassTarget::kModel, context);
   }
   return test::kinds_in_forward(model)[kOperator];
 }
@@ -52,7 +52,7 @@ int count_after(const std::string& body, const config::Kernels& kernels = {.fuse
 
 // The output and the gradients of x, weight and bias.
 Tensors step(Module& model, at::ScalarType dtype) {
-  const script::PlainExecution plain;
+  const torchscript::PlainExecution plain;
   torch::manual_seed(4);
   const at::Tensor x = at::randn({3, 8}).to(dtype).requires_grad_();
   Tensors leaves{x};
@@ -137,7 +137,7 @@ TEST_CASE("a region hands its input on to a later one, and adds its gradient", "
     return count;
   };
   const auto regions_behind_regions = [](Module& model) {
-    const script::PlainExecution plain;
+    const torchscript::PlainExecution plain;
     const auto out = model.forward({at::ones({3, 8}).requires_grad_()}).toTensor();
     int count = 0;
     for (const auto* node : test::autograd_nodes({out})) {
@@ -166,7 +166,7 @@ TEST_CASE("a region that hands its input on has gradients of gradients", "[model
   const char* body =
       "    h = torch.exp(x) * self.weight\n    h = torch.matmul(h, torch.ones([8, 8]))\n    return h * x * x\n";
   const auto second = [](Module& model) {
-    const script::PlainExecution plain;
+    const torchscript::PlainExecution plain;
     torch::manual_seed(6);
     const at::Tensor x = at::randn({3, 8}).requires_grad_();
     const auto out = model.forward({x}).toTensor();
@@ -176,7 +176,7 @@ TEST_CASE("a region that hands its input on has gradients of gradients", "[model
   auto plain = net(body), fused = net(body);
   count_in(fused, {});
   CHECK(at::allclose(second(fused), second(plain), 1e-4, 1e-4));
-  const script::PlainExecution off;
+  const torchscript::PlainExecution off;
   const at::NoGradGuard guard;
   const at::Tensor x = at::randn({3, 8});
   CHECK(at::allclose(fused.forward({x}).toTensor(), plain.forward({x}).toTensor()));

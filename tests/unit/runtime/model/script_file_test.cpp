@@ -1,5 +1,5 @@
 // One parse for several loads.
-#include "runtime/model/script/script_file.hpp"
+#include "runtime/model/torchscript/script_file.hpp"
 
 #include <torch/csrc/jit/passes/canonicalize.h>
 
@@ -12,7 +12,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 
 TEST_CASE("a file that is loaded from again is parsed once, and gives the graphs that it has",
           "[runtime][model][script_file]") {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/initial_parameters.hpp"
 #include "support/temp_dir.hpp"
 
@@ -251,7 +251,7 @@ class ModelRun {
                     bool gives_frozen = false, const runtime::model::GraphPassOptions& passes = {},
                     const std::optional<runtime::model::RecomputationOptions>& recomputation = {}) {
     net.save(path());
-    model = runtime::model::script::load_script_model(path(), units, passes);
+    model = runtime::model::torchscript::load_script_model(path(), units, passes);
     if (recomputation) summary = model->runnable->set_recomputation(*recomputation);
     if (gives_frozen) {
       model->to_device(

@@ -8,14 +8,14 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/initial_parameters.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
 
 namespace {

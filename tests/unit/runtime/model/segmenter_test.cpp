@@ -14,7 +14,7 @@
 #include "fusion_nodes.hpp"
 #include "runtime/model/fusion/fused_operator.hpp"
 #include "runtime/model/fusion/partition.hpp"
-#include "runtime/model/script/plain_execution.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
 
 using namespace dslaunch::runtime::model;
 using fusion::fuse_regions;
@@ -128,7 +128,7 @@ Tensors inputs_of(const std::vector<std::vector<int64_t>>& sizes, at::ScalarType
 
 // Outputs and gradients. `num_regions`: at least so many must have run.
 Tensors results(Module& model, const Tensors& inputs, int num_regions = 0) {
-  const script::PlainExecution plain;
+  const torchscript::PlainExecution plain;
   const auto given = model.forward({inputs.begin(), inputs.end()});
   Tensors outputs;
   if (given.isTuple()) {
@@ -395,7 +395,7 @@ TEST_CASE("region finder: gradients of gradients") {
   at::manual_seed(1);
   const auto inputs = inputs_of({{3, 8}, {3, 8}, {8}}, at::kDouble);
   const auto second = [&](Module& model) {
-    const script::PlainExecution off;
+    const torchscript::PlainExecution off;
     const auto outputs = model.forward({inputs[0], inputs[1], inputs[2]}).toTuple();
     const at::Tensor loss =
         outputs->elements()[0].toTensor().pow(3).sum() + outputs->elements()[1].toTensor().pow(3).sum();
@@ -417,7 +417,7 @@ TEST_CASE("region finder: gradients of gradients reach a bias whose gradient a r
     at::manual_seed(2);
     const auto inputs = inputs_of({{3, 5}, {5, 8}, {8}}, at::kDouble);
     const auto second = [&](Module& model, size_t of) {
-      const script::PlainExecution off;
+      const torchscript::PlainExecution off;
       const at::Tensor loss = model.forward({inputs[0], inputs[1], inputs[2]}).toTensor().pow(3).sum();
       const auto first = torch::autograd::grad({loss}, inputs, {}, true, /*create_graph=*/true);
       return torch::autograd::grad({first[of].pow(2).sum()}, inputs);
@@ -437,7 +437,7 @@ def forward(self, x, y):
   fuse_regions(fused);
   const auto inputs = inputs_of({{3, 8}, {3, 8}}, at::kDouble);
   const auto half = [&](Module& model) {
-    const script::PlainExecution off;
+    const torchscript::PlainExecution off;
     const auto outputs = model.forward({inputs[0], inputs[1]}).toTuple();
     return torch::autograd::grad({outputs->elements()[1].toTensor().sum()}, inputs);
   };

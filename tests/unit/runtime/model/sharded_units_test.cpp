@@ -51,7 +51,7 @@ void be_rank_or_abort(int rank, const std::function<void()>& body) {
 }
 
 void run_rank(const std::string& path, const Setup& setup, comm::Communicator& group, Outcome& outcome) {
-  auto model = model::script::load_script_model(path, {"Block"});
+  auto model = model::torchscript::load_script_model(path, {"Block"});
   const auto& table = model->facts.table;
   if (setup.recompute) model->runnable->set_recomputation({});
   model->to_device(

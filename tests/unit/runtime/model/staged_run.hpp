@@ -26,7 +26,7 @@ class StagedRun {
     for (int stage = 0; stage < options.num_stages; ++stage) {
       auto of_stage = options;
       of_stage.stage = stage;
-      stages.push_back(runtime::model::script::load_script_stage(whole.path(), units, {}, of_stage));
+      stages.push_back(runtime::model::torchscript::load_script_stage(whole.path(), units, {}, of_stage));
       auto& model = *stages.back();
       if (recomputation) summaries.push_back(model.runnable->set_recomputation(*recomputation));
       model.to_device(

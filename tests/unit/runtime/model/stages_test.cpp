@@ -525,7 +525,7 @@ class Net(Module):
   test::expect_error(
       ExitCode::kBadInput,
       {"the model cannot be cut into 4 pipeline stages: between 'two' and 'three' it lies inside a `with` statement"},
-      [&] { script::load_script_stage(path, {"Block"}, {}, in_stages(4)); });
+      [&] { torchscript::load_script_stage(path, {"Block"}, {}, in_stages(4)); });
 }
 
 TEST_CASE("an evaluation runs stage by stage", "[runtime][model][stages]") {
@@ -554,7 +554,8 @@ TEST_CASE("what a model cannot be cut into is refused with the reason", "[runtim
   const auto message = [&](const Module& net, const StageOptions& options,
                            const std::vector<std::string>& units = {"Block"}) {
     net.save(path);
-    return test::message_of(ExitCode::kBadInput, "", [&] { script::plan_script_stages(path, units, {}, options); });
+    return test::message_of(ExitCode::kBadInput, "",
+                            [&] { torchscript::plan_script_stages(path, units, {}, options); });
   };
   const auto net = make_net(kFourInTurn, four_layers());
   CHECK(
@@ -645,7 +646,7 @@ TEST_CASE("code that cannot be followed is refused", "[runtime][model][stages]")
   net.save(path);
   CHECK(
       test::message_of(ExitCode::kBadInput, "",
-                       [&] { script::plan_script_stages(path, {"Block"}, {}, in_stages(2)); }) ==
+                       [&] { torchscript::plan_script_stages(path, {"Block"}, {}, in_stages(2)); }) ==
       "the model cannot be cut into pipeline stages: it runs parts of itself on other threads (torch.jit.fork); use 1 "
       "stage, or write this part of forward as direct calls of its modules");
 }
@@ -665,7 +666,7 @@ def forward(self, x):
   const std::string path = folder / "net.pt";
   net.save(path);
   torch::manual_seed(3);
-  const auto measured = script::measure_script_layers(path, {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
+  const auto measured = torchscript::measure_script_layers(path, {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
   const auto drawn = at::rand({4});
   torch::manual_seed(3);
   CHECK(at::equal(drawn, at::rand({4})));  // as if nothing had run
@@ -674,10 +675,10 @@ def forward(self, x):
   for (int64_t time : measured->nanoseconds) CHECK(time > 0);
   auto options = in_stages(4);
   options.measurement = decode_measurement(encode(*measured));
-  CHECK_FALSE(script::plan_script_stages(path, {"Block"}, {}, options).is_measured);  // "uniform" does not use it
+  CHECK_FALSE(torchscript::plan_script_stages(path, {"Block"}, {}, options).is_measured);  // "uniform" does not use it
   auto timed = options;
   timed.partition = "time";
-  CHECK(script::plan_script_stages(path, {"Block"}, {}, timed).is_measured);
+  CHECK(torchscript::plan_script_stages(path, {"Block"}, {}, timed).is_measured);
   StagedRun run(net, options);
   run.check_step({rows()});
   CHECK(origins(run.plan().stages[1]) == std::vector<std::string>{"slice after 'one'"});
@@ -698,12 +699,12 @@ def forward(self, x):
   const test::TempDir folder;
   net.save(folder / "net.pt");
   const auto measured =
-      script::measure_script_layers(folder / "net.pt", {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
+      torchscript::measure_script_layers(folder / "net.pt", {"Block"}, {}, {{{3, 4}, at::kFloat}}, at::kCPU);
   REQUIRE(!measured.ok());
   CHECK(measured.error() == "the model sets its attribute 'count'");
   auto options = in_stages(2, "time");
   options.unmeasured = measured.error();
-  const auto plan = script::plan_script_stages(folder / "net.pt", {"Block"}, {}, options);
+  const auto plan = torchscript::plan_script_stages(folder / "net.pt", {"Block"}, {}, options);
   CHECK_FALSE(plan.is_measured);
   CHECK(plan.notes == std::vector<std::string>{"pipeline stages are balanced by parameters, because the times of their "
                                                "layers are not measured: the model sets its attribute 'count'"});
@@ -722,7 +723,7 @@ TEST_CASE("partition methods", "[runtime][model][stages]") {
   make_net(kFourInTurn, layers).save(path);
   const auto first_layers = [&](StageOptions options) {
     std::vector<size_t> out;
-    for (const auto& stage : script::plan_script_stages(path, {"Block", "Wide"}, {}, options).stages) {
+    for (const auto& stage : torchscript::plan_script_stages(path, {"Block", "Wide"}, {}, options).stages) {
       out.push_back(stage.first_layer);
     }
     return out;

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/script/training_modes.hpp"
+#include "runtime/model/torchscript/training_modes.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -282,14 +282,14 @@ def forward(self, x):
 }
 
 TEST_CASE("notes name the modules of each kind of loss", "[runtime][model][training_flag]") {
-  const auto notes = script::describe_traced_modes(
+  const auto notes = torchscript::describe_traced_modes(
       {.dropout_off = {"", "a"}, .statistics_off = {"b"}, .averages_fixed = {"c"}, .unconditional_masks = {"d"}});
   REQUIRE(notes.size() == 4);
   CHECK_THAT(notes[0], Catch::Contains("their dropout is lost: the model itself, a;"));
   CHECK_THAT(notes[1], Catch::Contains("saved statistics: b;"));
   CHECK_THAT(notes[2], Catch::Contains("drop in evaluation as well: d;"));
   CHECK_THAT(notes[3], Catch::Contains("momentum=None: c;"));
-  CHECK(script::describe_traced_modes({}).empty());
+  CHECK(torchscript::describe_traced_modes({}).empty());
 }
 
 TEST_CASE("modules that were saved in eval mode among others stay so in training", "[runtime][model][training_flag]") {
@@ -308,11 +308,11 @@ TEST_CASE("modules that were saved in eval mode among others stay so in training
     module.define("def forward(self, x):\n    return self.two.forward(self.one.forward(x)).sum()\n");
     return module;
   };
-  const auto mixed = script::find_training_modes(net(true, false));
+  const auto mixed = torchscript::find_training_modes(net(true, false));
   CHECK(mixed.frozen_in_eval.size() == 1);
   CHECK(mixed.notes == Names{"kept in eval mode, as saved: two"});
-  CHECK(script::find_training_modes(net(true, true)).frozen_in_eval.empty());
-  CHECK(script::find_training_modes(net(false, false)).frozen_in_eval.empty());  // merely saved so
+  CHECK(torchscript::find_training_modes(net(true, true)).frozen_in_eval.empty());
+  CHECK(torchscript::find_training_modes(net(false, false)).frozen_in_eval.empty());  // merely saved so
   // The whole model: one drops in training, two never.
   test::ModelRun run(net(true, false));
   const auto x = at::ones({64, 4});

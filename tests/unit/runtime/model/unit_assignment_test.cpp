@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "runtime/model/analysis/module_call_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
-#include "runtime/model/script/parameter_binding.hpp"
+#include "runtime/model/torchscript/parameter_binding.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"
 
@@ -51,7 +51,7 @@ struct Assigned {
 };
 
 Assigned assigned(const Module& model, const Names& names = {}) {
-  auto binding = script::bind_parameters(model, {});
+  auto binding = torchscript::bind_parameters(model, {});
   Assigned out{std::move(binding.table), {}};
   out.units = assign_units(model, find_unit_candidates(model, names), binding.locations, out.table);
   return out;

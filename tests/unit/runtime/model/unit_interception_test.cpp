@@ -1,5 +1,5 @@
 // When a unit's parameters are gathered and released around its calls and in backward; between, they are NaN.
-#include "runtime/model/script/unit_interception.hpp"
+#include "runtime/model/torchscript/unit_interception.hpp"
 
 #include <ATen/ATen.h>
 
@@ -13,7 +13,7 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
-using namespace dslaunch::runtime::model::script;
+using namespace dslaunch::runtime::model::torchscript;
 using test::Events;
 using test::GatheredUnits;
 using test::make_layer;

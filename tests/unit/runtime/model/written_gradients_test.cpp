@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/model/layers/fused_operators.hpp"
-#include "runtime/model/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model::units;

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "runtime/engine/inference/checkpoint_model.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "support/expect_error.hpp"
 #include "support/initial_parameters.hpp"
@@ -65,7 +65,7 @@ struct FileModel {
   // `metadata`: what its export has recorded.
   explicit FileModel(const torch::jit::Module& module, const std::string& metadata = R"({"format": 1})") {
     module.save(folder / "text.pt", {{kModelMetadataName, metadata}});
-    model = model::script::load_script_model(folder / "text.pt", {});
+    model = model::torchscript::load_script_model(folder / "text.pt", {});
     parameters = std::make_unique<GivenParameters>(*model);
     model->runnable->set_unit_parameters(parameters.get());
   }

@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "base/directory_lock.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
@@ -696,7 +696,7 @@ TEST_CASE("a run that goes back to an earlier checkpoint of its own continues th
 TEST_CASE("a model without values starts from the same numbers on any ranks", "[runtime][engine][trainer]") {
   const JobFiles files(test::make_mixed_net());
   const std::string empty = files.folder / "empty.pt";
-  model::script::write_model_skeleton(files.model, empty);
+  model::torchscript::write_model_skeleton(files.model, empty);
   const auto first_of = [&](int zero, int ranks) {
     auto run = run_of(files, fmt::format("run{}{}", zero, ranks).c_str(), ranks, 1, stage(zero))
                    .with_changes({{"init", {{"seed", 3}, {"std", 0.5}}}, {"optimizer", {{"params", {{"lr", 0.0}}}}}});

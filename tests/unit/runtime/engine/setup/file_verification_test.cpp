@@ -8,8 +8,8 @@
 #include <random>
 
 #include "base/error.hpp"
-#include "runtime/model/file/inference_file.hpp"
-#include "runtime/model/file/model_file.hpp"
+#include "runtime/model/torchscript/file/inference_file.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
 #include "support/expect_error.hpp"
 #include "support/mixed_net.hpp"
 #include "support/temp_dir.hpp"

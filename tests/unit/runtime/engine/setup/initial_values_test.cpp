@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/engine/setup/saved_tensors.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/expect_error.hpp"
 #include "support/mixed_net.hpp"
 #include "support/temp_dir.hpp"
@@ -14,7 +14,7 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::engine::setup;
-using model::script::load_script_model;
+using model::torchscript::load_script_model;
 using test::expect_error;
 
 namespace {
@@ -45,7 +45,7 @@ TEST_CASE("a model's own values are read in parts, and init is said to be withou
 TEST_CASE("an empty model's values do not depend on the part that is read", "[runtime][engine][initial_values]") {
   test::TempDir folder;
   test::make_mixed_net().save(folder / "net.pt");
-  model::script::write_model_skeleton(folder / "net.pt", folder / "empty.pt");
+  model::torchscript::write_model_skeleton(folder / "net.pt", folder / "empty.pt");
   const auto model = load_script_model(folder / "empty.pt", {});
   const auto read = initial_values(*model, config::Init{.seed = 4, .std = 1}, "empty.pt");
   at::Tensor whole = at::zeros({15}), part = at::zeros({6});

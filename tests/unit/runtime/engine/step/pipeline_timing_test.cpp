@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "runtime/engine/step/gradient_pass.hpp"
-#include "runtime/model/units/gather_node.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
 #include "support/mesh_threads.hpp"
 
 using namespace dslaunch;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "runtime/engine/verify/replica.hpp"
-#include "runtime/model/script/load_script_model.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/expect_error.hpp"
 #include "support/mixed_net.hpp"
 #include "support/temp_dir.hpp"
@@ -21,7 +21,7 @@ struct Net {
   std::unique_ptr<model::Model> model;
   Net() {
     test::make_mixed_net().save(folder / "net.pt");
-    model = model::script::load_script_model(folder / "net.pt", {});
+    model = model::torchscript::load_script_model(folder / "net.pt", {});
   }
 };
 

@@ -1,0 +1,170 @@
+#include "runtime/model/torchscript/graph_passes.hpp"
+
+#include "base/log.hpp"
+#include "runtime/device/device_module.hpp"
+#include "runtime/model/constants/keep_constants.hpp"
+#include "runtime/model/constants/known_masks.hpp"
+#include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/fusion/recomputed_outputs.hpp"
+#include "runtime/model/fusion/residual_gradients.hpp"
+#include "runtime/model/fusion/segmenter.hpp"
+#include "runtime/model/layers/attention_rewrite.hpp"
+#include "runtime/model/layers/chunked_head.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/linear_cut.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
+#include "runtime/model/rewrites/autocast_regions.hpp"
+#include "runtime/model/rewrites/graph_constants.hpp"
+#include "runtime/model/rewrites/size_arithmetic.hpp"
+#include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
+#include "runtime/model/torchscript/training_modes.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime::model::torchscript {
+namespace {
+
+using passes::GraphPass;
+using passes::NodeRewrite;
+using passes::PassContext;
+using passes::PassNeeds;
+using passes::PassTarget;
+
+void add_notes(PassContext& context, const std::vector<std::string>& notes) {
+  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
+}
+
+void follow_compute_dtype(PassContext& context) {
+  const auto dtype = context.options.compute_dtype;
+  if (!is_half(dtype)) return;
+  auto rewrite = dtypes::follow_dtype(context.module, dtype);
+  context.fp32_buffers = std::move(rewrite.fp32_buffers);
+  add_notes(context, rewrite.notes);
+}
+
+void rewrite_training_flags(PassContext& context) {
+  add_notes(context, describe_traced_modes(rewrites::bind_training_flag(context.module)));
+}
+
+void chunk_heads(PassContext& context) {
+  if (!context.options.chunks_cross_entropy) return;
+  const int count = layers::chunk_heads(context.module);
+  if (count > 0) log::debug("graph pass chunked_cross_entropy: {} losses", count);
+}
+
+const std::shared_ptr<constants::KnownMasks>& masks_of(PassContext& context) {
+  if (context.masks == nullptr) context.masks = std::make_shared<constants::KnownMasks>();
+  return context.masks;
+}
+
+void keep_constants(PassContext& context) {
+  const int count =
+      constants::keep_constants(context.module, {masks_of(context), context.device, device::is_capturing});
+  if (count > 0) log::debug("graph pass constants: {} regions", count);
+}
+
+void group_attention_heads(PassContext& context) {
+  const int count = layers::group_attention_heads(context.module);
+  if (count > 0) log::debug("graph pass grouped_attention: {} calls", count);
+}
+
+void fuse_regions(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  auto services = c10::make_intrusive<fusion::FusionServices>();
+  services->kernels = context.options.kernel_library;
+  if (context.options.programs) services->log = context.options.programs;
+  const int count = fusion::fuse_regions(context.module, services);
+  if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
+}
+
+void cut_products(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  const int count = layers::cut_products(context.module);
+  if (count > 0) log::debug("graph pass cut_products: {} products", count);
+}
+
+void add_residual_gradients(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  if (!context.options.kernels.layer_norm && !context.options.kernels.fused_regions) return;
+  const int count = fusion::add_residual_gradients(context.module);
+  if (count > 0) log::debug("graph pass residual_gradients: {} layer norms and regions", count);
+}
+
+void offer_outputs(PassContext& context) {
+  if (!context.options.recomputes_outputs || !context.options.kernels.weight_gradient) return;
+  const int count = fusion::offer_outputs(context.module);
+  if (count > 0) log::debug("graph pass recomputed_outputs: {}", count);
+}
+
+void hand_gemms(PassContext& context) {
+  if (!context.options.gemms) return;
+  const int count = layers::hand_gemms(context.module, context.options.gemms);
+  if (count > 0) log::debug("graph pass gemm_autotuning: {} operators", count);
+}
+
+}  // namespace
+
+const std::vector<GraphPass>& graph_passes() {
+  using config::Kernels;
+  constexpr auto kModel = PassTarget::kModel, kModelAndLoss = PassTarget::kModelAndLoss;
+  constexpr auto kGraphs = PassNeeds::kGraphs, kDevice = PassNeeds::kDevice;
+  using enum passes::Form;
+  constexpr passes::Forms kNone;
+  const auto over = [](const char* name) { return graph::Pattern{.operators = {name}, .operands = {}}; };
+  static const std::vector<GraphPass> passes{
+      // name, key, needs, target, what it reads, makes and ends, rewrite
+      {"compute_dtype", nullptr, kGraphs, kModel, kAsInFile, kNone, kNone, follow_compute_dtype},
+      {"plain_forks", nullptr, kGraphs, kModel, kNone, kNone, kNone,
+       [](PassContext& run) { disable_optimizer_in_forks(run.module); }},
+      {"size_arithmetic", &Kernels::size_arithmetic, kGraphs, kModelAndLoss, kNone, kNone, kNone,
+       [](PassContext& run) { rewrites::rewrite_size_arithmetic(run.module); }},
+      {"autocast_regions", nullptr, kGraphs, kModelAndLoss, kNone, kNone, kNone,
+       [](PassContext& run) { rewrites::apply_autocast_regions(run.module); }},
+      {"inlined_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kNone, kInlinedLosses, kNone,
+       [](PassContext& run) { layers::inline_cross_entropy(run.module); }},
+      {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kInlinedLosses, kOwnLosses, kNone,
+       NodeRewrite{over("aten::cross_entropy_loss"), layers::fuse_cross_entropy}},
+      {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, kOwnLosses | kPlainProducts, kNone,
+       kNone, chunk_heads},
+      {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss, kPlainOperators, kNone, kNone,
+       NodeRewrite{over("aten::layer_norm"), layers::fuse_layer_norm}},
+      {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss, kPlainProducts, kOwnProducts, kPlainProducts,
+       NodeRewrite{{.operators = {"aten::linear", "aten::addmm"}, .operands = {}}, layers::sum_bias_gradient}},
+      {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel, kOwnProducts, kNone, kNone,
+       [](PassContext& run) { layers::take_weight_gradients(run.module, /*writes=*/true); }},
+      {"training_flag", nullptr, kGraphs, kModel, kNone, kNone, kNone, rewrite_training_flags},
+      {"device_constants", nullptr, kDevice, kModelAndLoss, kNone, kPlacedConstants, kNone,
+       [](PassContext& run) { rewrites::rewrite_device_constants(run.module, run.device); }},
+      {"mask_minima", nullptr, kDevice, kModel, kNone, kFittedConstants, kNone,
+       [](PassContext& run) { rewrites::fit_constants(run.module, run.smallest_dtype, run.notes); }},
+      {"numbers", nullptr, kDevice, kModelAndLoss, kPlacedConstants | kFittedConstants, kNumbers, kNone,
+       [](PassContext& run) { rewrites::restore_numbers(run.module); }},
+      // The following put operators of ours into graphs that are otherwise final.
+      {"constants", &Kernels::constants, kDevice, kModel, kNumbers | kPlainOperators, kKeptConstants, kNone,
+       keep_constants},
+      {"attention_masks", &Kernels::attention_masks, kDevice, kModel, kKeptConstants | kPlainOperators, kNone, kNone,
+       [](PassContext& run) { layers::simplify_attention_masks(run.module, masks_of(run)); }},
+      {"grouped_attention", &Kernels::grouped_attention, kDevice, kModel, kPlainOperators, kNone, kNone,
+       group_attention_heads},
+      // Other passes do not look into regions; what they leave is for the last ones.
+      {"fused_regions", &Kernels::fused_regions, kDevice, kModel, kPlainOperators, kRegions, kPlainOperators,
+       fuse_regions},
+      {"cut_products", &Kernels::bias_gradient, kDevice, kModel, kOwnProducts | kRegions, kCutProducts, kNone,
+       cut_products},
+      {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, kRegions, kResidualGradients, kNone,
+       add_residual_gradients},
+      {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, kRegions | kCutProducts | kResidualGradients,
+       kNone, kNone, offer_outputs},
+      {"gemm_autotuning", nullptr, kDevice, kModel, kOwnProducts | kCutProducts, kNone, kNone, hand_gemms},
+  };
+  return passes;
+}
+
+void run_loss_passes(const torch::jit::Module& loss, const config::Kernels& kernels, at::Device device) {
+  PassContext context{.module = loss, .options = {kernels}, .device = device};
+  for (const auto needs : {PassNeeds::kGraphs, PassNeeds::kDevice}) {
+    passes::run_passes(graph_passes(), needs, PassTarget::kModelAndLoss, context);
+  }
+}
+
+}  // namespace dslaunch::runtime::model::torchscript

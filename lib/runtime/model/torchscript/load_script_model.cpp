@@ -1,0 +1,174 @@
+#include "runtime/model/torchscript/load_script_model.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/analysis/unit_assignment.hpp"
+#include "runtime/model/graph/unit_discovery.hpp"
+#include "runtime/model/layers/operator_replacement.hpp"
+#include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
+#include "runtime/model/torchscript/file/skeleton_file.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/model_analysis.hpp"
+#include "runtime/model/torchscript/model_stage.hpp"
+#include "runtime/model/torchscript/parameter_binding.hpp"
+#include "runtime/model/torchscript/script_model.hpp"
+#include "runtime/model/torchscript/training_modes.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime::model::torchscript {
+namespace {
+
+using torch::jit::Module;
+
+passes::PassContext rewrite_graphs(const Module& module, const GraphPassOptions& options) {
+  passes::PassContext context{.module = module, .options = options};
+  passes::run_passes(graph_passes(), passes::PassNeeds::kGraphs, passes::PassTarget::kModel, context);
+  return context;
+}
+
+InputSignature signature_of(const Module& module) {
+  InputSignature out;
+  const auto& arguments = module.get_method("forward").function().getSchema().arguments();
+  for (size_t i = 1; i < arguments.size(); ++i) {  // [0] is self
+    out.names.push_back(arguments[i].name());
+    out.num_required += arguments[i].default_value() ? 0 : 1;
+  }
+  return out;
+}
+
+bool has_half_parameters(const ParameterTable& table) {
+  return std::any_of(table.parameters.begin(), table.parameters.end(),
+                     [](const auto& parameter) { return is_half(parameter.dtype); });
+}
+
+// A file without that record may show in its graph that forward shifts the labels.
+LabelConvention labels_of(const ModelMetadata& metadata, const std::vector<IndexLimit>& limits) {
+  const bool shifts = std::any_of(limits.begin(), limits.end(), [](const IndexLimit& limit) {
+    return limit.ignored && limit.range == IndexRange{.dim = limit.range.dim, .begin = 1} &&
+           (limit.range.dim == 1 || limit.range.dim == -1);
+  });
+  const bool is_recorded = metadata.labels != LabelConvention::kNotRecorded;
+  return is_recorded || !shifts ? metadata.labels : LabelConvention::kSame;
+}
+
+// By argument of the call, which for a stage of a pipeline has those that the stage reads.
+std::vector<RecordedInput> recorded_arguments(const InputSignature& inputs, const std::optional<ModelStage>& stage) {
+  std::vector<size_t> arguments(inputs.names.size());
+  std::iota(arguments.begin(), arguments.end(), size_t{0});
+  if (stage) arguments = stage->facts.plan.stages.at(static_cast<size_t>(stage->facts.stage)).inputs;
+  std::vector<RecordedInput> out(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    for (const auto& recorded : inputs.recorded) {
+      if (recorded.name == inputs.names.at(arguments[i])) out[i] = recorded;
+    }
+  }
+  return out;
+}
+
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
+std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                            const GraphPassOptions& passes, const StageOptions* stages) {
+  const auto module = file.module();
+  auto analysis = analyze_model(module, file.path());
+  auto rewrite = rewrite_graphs(module, passes);
+  auto modes = find_training_modes(module);
+  auto binding = bind_parameters(module, analysis.mutable_parameters);
+  auto buffers = find_buffers(module);
+  auto inputs = signature_of(module);
+  const auto candidates = graph::find_unit_candidates(module, unit_names);
+  std::optional<ModelStage> stage;
+  if (stages != nullptr) {
+    stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
+    append(rewrite.notes, stage->facts.plan.notes);
+    if (stages->defers_weight_gradients) layers::take_weight_gradients(module, /*writes=*/false);
+  }
+  auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
+
+  const auto metadata = read_model_metadata(file.path());
+  inputs.recorded = metadata.inputs;
+  auto recorded = recorded_arguments(inputs, stage);
+  const auto labels = labels_of(metadata, analysis.index_use.limits);
+  ModelFacts facts{.table = std::move(binding.table),
+                   .inputs = std::move(inputs),
+                   .index_limits = std::move(analysis.index_use.limits),
+                   .index_arguments = std::move(analysis.index_use.arguments),
+                   .length_limits = std::move(analysis.index_use.lengths),
+                   .num_classes = std::move(analysis.index_use.num_classes),
+                   .labels = labels,
+                   .averages_over_labels = metadata.averages_over_labels,
+                   .modules = graph::module_tree(module),
+                   .capturable = analysis::check_capturable(module, analysis.host_state),
+                   .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
+                   .notes = std::move(rewrite.notes)};
+  for (const auto& more : {analysis.notes, modes.notes}) append(facts.notes, more);
+  if (!units.is_analyzable) {
+    facts.notes.emplace_back("modules are called through an interface or on another thread, so the model is one unit");
+  }
+  ScriptModel::Parts parts{file.path(),
+                           module,
+                           std::move(units),
+                           std::move(modes.frozen_in_eval),
+                           has_half_parameters(facts.table),
+                           analysis.calls_autograd,
+                           passes,
+                           stage ? std::move(stage->call) : stages::StageCall(),
+                           std::move(recorded)};
+  return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
+                                       ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
+                                                    std::move(binding.locations), std::move(rewrite.fp32_buffers)),
+                                       std::make_unique<ScriptModel>(std::move(parts))});
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                                         const GraphPassOptions& passes) {
+  return load(file, unit_names, passes, nullptr);
+}
+
+std::unique_ptr<Model> load_script_stage(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                                         const GraphPassOptions& passes, const StageOptions& options) {
+  return load(file, unit_names, passes, &options);
+}
+
+Result<LayerMeasurement> measure_script_layers(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                                               const GraphPassOptions& passes, const std::vector<ExampleInput>& inputs,
+                                               at::Device device) {
+  const auto module = file.module();
+  const auto analysis = analyze_model(module, file.path());
+  rewrite_graphs(module, passes);
+  GraphPassOptions unfused = passes;  // the calls of layers must stay
+  unfused.kernels.fused_regions = false;
+  passes::PassContext context{
+      .module = module, .options = unfused, .device = device, .smallest_dtype = passes.compute_dtype};
+  passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
+  const auto binding = bind_parameters(module, analysis.mutable_parameters);
+  return measure_layers({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, binding,
+                        inputs, device);
+}
+
+StagePlan plan_script_stages(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                             const GraphPassOptions& passes, const StageOptions& options) {
+  const auto module = file.module();
+  const auto analysis = analyze_model(module, file.path());
+  rewrite_graphs(module, passes);
+  const auto binding = bind_parameters(module, analysis.mutable_parameters);
+  return plan_stages({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, options, binding);
+}
+
+void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
+  const auto module = file::load_mapped_module(model_path);
+  rewrites::bind_training_flag(module);  // so that eval() works on the model in the checkpoint
+  file::write_skeleton_file(module, read_model_metadata(model_path), out_path);
+}
+
+}  // namespace dslaunch::runtime::model::torchscript

@@ -1,0 +1,105 @@
+#include "runtime/model/torchscript/script_model.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/resource_error.hpp"
+#include "runtime/model/rewrites/autocast_regions.hpp"
+#include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/torchscript/failed_operator.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
+#include "runtime/model/torchscript/forward_advice.hpp"
+#include "runtime/model/torchscript/forward_result.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/model/torchscript/graph_survey.hpp"
+#include "runtime/model/torchscript/plain_execution.hpp"
+#include "runtime/model/torchscript/stage_values.hpp"
+#include "runtime/state/tensor_text.hpp"
+
+namespace dslaunch::runtime::model::torchscript {
+
+ScriptModel::ScriptModel(Parts parts)
+    : path_(std::move(parts.path)),
+      module_(std::move(parts.module)),
+      frozen_in_eval_(std::move(parts.frozen_in_eval)),
+      traced_state_(rewrites::find_traced_state(module_)),
+      is_half_file_(parts.is_half_file),
+      calls_autograd_(parts.calls_autograd),
+      pass_options_(parts.pass_options),
+      stage_(std::move(parts.stage)),
+      recorded_(std::move(parts.recorded)),
+      root_(std::move(parts.units.root)) {
+  for (auto& [unit, module, is_block] : parts.units.others) {
+    if (is_block) blocks_.push_back({unit.unit, unit.name, module});
+    interception_.intercept(module, std::move(unit));
+  }
+}
+
+std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarType dtype) {
+  device_ = device;
+  has_device_ = true;
+  passes::PassContext context{.module = module_, .options = pass_options_, .device = device, .smallest_dtype = dtype};
+  passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
+  return std::move(context.notes);
+}
+
+std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {
+  DSL_CHECK(!has_device_, "set_recomputation comes before set_device");
+  auto plan = recomputation::plan_recomputation(blocks_, module_, calls_autograd_, options.number_checkpoints,
+                                                options.units_per_group);
+  interception_.recompute(options, [&](int unit) -> std::optional<recomputation::RecomputedUnit> {
+    auto found = plan.units.find(unit);
+    return found == plan.units.end() ? std::nullopt : std::optional(found->second);
+  });
+  return plan.summary;
+}
+
+void ScriptModel::train(bool training) {
+  module_.train(training);
+  if (training) {
+    for (auto& module : frozen_in_eval_) module.setattr("training", false);
+  }
+}
+
+StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) {
+  torch::jit::Stack arguments = carried_arguments(carried, stage_.carried_in);
+  arguments.insert(arguments.end(), inputs.begin(), inputs.end());
+  c10::IValue output;
+  const PlainExecution plain;
+  const rewrites::AutocastRegionsScope regions;
+  try {
+    output = interception_.call(root_, arguments,
+                                [&](torch::jit::Stack given) { return module_.forward(std::move(given)); });
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    interception_.throw_failure();
+    refuse_inputs(inputs, carried, error);
+  }
+  rewrites::drop_history(traced_state_);
+  if (stage_.is_last) return {{}, unpack_result(output)};
+  return {unpack_carried(output, stage_.carried_out), {}};
+}
+
+GraphReport ScriptModel::report_graphs() const {
+  return torchscript::report_graphs(module_, pass_options_, device_);
+}
+
+void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,
+                                const std::exception& error) const {
+  const std::string cause = file::cause_of(error);
+  std::string given = types_and_shapes(inputs);
+  if (!stage_.is_first) given += " and, from the stage before, " + types_and_shapes(carried.tensors);
+  throw_if_resource_failed(cause, "forward on " + given);
+  std::string why = describe_type_mismatch(module_, error);
+  if (why.empty()) {
+    const std::string sizes = describe_size_mismatch(inputs, recorded_);
+    why = sizes.empty() ? cause : fmt::format("{}: {}", sizes, cause);
+  }
+  throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, given, why,
+                                                   forward_advice(cause, inputs, is_half_file_, device_.type())));
+}
+
+}  // namespace dslaunch::runtime::model::torchscript

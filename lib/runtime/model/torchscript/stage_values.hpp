@@ -1,0 +1,20 @@
+// Between what stages exchange and what their graphs take and return. Pure but for autograd's graph.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+#include "runtime/model/carried_values.hpp"
+#include "runtime/model/stages/stage_graph.hpp"
+
+namespace dslaunch::runtime::model::torchscript {
+
+// In the order of `kinds`. Tensors that require a gradient become non-leaves, so that backward has a node at which it
+// leaves the stage's first unit.
+torch::jit::Stack carried_arguments(const CarriedValues& carried, const std::vector<stages::CarriedKind>& kinds);
+
+// `value`: the tuple that a stage's graph returns.
+CarriedValues unpack_carried(const c10::IValue& value, const std::vector<stages::CarriedKind>& kinds);
+
+}  // namespace dslaunch::runtime::model::torchscript

@@ -1,0 +1,30 @@
+#include "runtime/model/torchscript/units/weight_product.hpp"
+
+#include <ATen/ATen.h>
+
+namespace dslaunch::runtime::model::units {
+
+at::Tensor as_rows(const at::Tensor& tensor) {
+  return tensor.reshape({-1, tensor.size(-1)});
+}
+
+std::pair<at::Tensor, at::Tensor> WeightProduct::matrices() const {
+  if (layout_ == WeightLayout::kOutIn) return {upstream_.t(), as_rows(input_)};
+  return {as_rows(input_).t(), upstream_};
+}
+
+at::Tensor WeightProduct::compute() const {
+  const auto [left, right] = matrices();
+  if (at::GradMode::is_enabled() || !gemms_ || !device::is_tunable({left, right})) return left.mm(right);
+  at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
+  device::multiply({left, right}, out, gemms_);
+  return out;
+}
+
+void WeightProduct::add_to(const GradientDestination& destination) const {
+  const at::NoGradGuard no_grad;
+  const auto [left, right] = matrices();
+  device::multiply({left, right}, destination.sum, gemms_, /*adds=*/!destination.is_empty);
+}
+
+}  // namespace dslaunch::runtime::model::units
