@@ -23,8 +23,8 @@
 #include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "support/cuda_device.hpp"
+#include "unit/runtime/model/fusion_nodes.hpp"
 #include "unit/runtime/model/random_regions.hpp"
-#include "unit/runtime/model/region_nodes.hpp"
 
 namespace {
 

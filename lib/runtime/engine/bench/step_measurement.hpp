@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/graph_report.hpp"
+#include "runtime/model/interface/graph_report.hpp"
 #include "runtime/telemetry/operator_times.hpp"
 #include "runtime/telemetry/step_flops.hpp"
 

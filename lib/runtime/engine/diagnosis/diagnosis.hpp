@@ -11,7 +11,7 @@
 #include "config/job_config.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/state/data_position.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {

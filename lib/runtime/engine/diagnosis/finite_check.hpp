@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {

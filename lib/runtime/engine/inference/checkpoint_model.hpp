@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 

@@ -10,7 +10,7 @@
 
 #include "config/job_config.hpp"
 #include "runtime/memory_plan/rank_memory.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/state/parameter_table.hpp"
 
 namespace dslaunch::runtime::engine::plan {

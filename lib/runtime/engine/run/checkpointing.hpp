@@ -17,7 +17,7 @@
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "runtime/checkpoint/host_staging_buffers.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/precision/precision_choice.hpp"
 #include "runtime/state/data_position.hpp"
 

@@ -9,7 +9,7 @@
 #include "comm/groups.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/step/pipeline_clock.hpp"
-#include "runtime/model/model_facts.hpp"
+#include "runtime/model/interface/model_facts.hpp"
 #include "runtime/telemetry/comms_log.hpp"
 #include "runtime/telemetry/flops_profiler.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/job_config.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 
 namespace dslaunch::runtime::engine::setup {

@@ -11,8 +11,8 @@
 #include "config/model_defaults.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/model/fusion/services.hpp"
-#include "runtime/model/model.hpp"
-#include "runtime/model/recomputation_options.hpp"
+#include "runtime/model/interface/model.hpp"
+#include "runtime/model/interface/recomputation_options.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "config/job_config.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 

@@ -9,7 +9,7 @@
 #include "config/job_config.hpp"
 #include "runtime/data/batch_loader.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
-#include "runtime/model/model_facts.hpp"
+#include "runtime/model/interface/model_facts.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 

@@ -24,7 +24,7 @@
 #include "runtime/engine/step/step_result.hpp"
 #include "runtime/engine/step/step_verdict.hpp"
 #include "runtime/engine/step/tied_parameters.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/precision/precision_choice.hpp"

@@ -14,7 +14,7 @@
 
 #include "comm/groups.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::step {
 

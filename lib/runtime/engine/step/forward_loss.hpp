@@ -9,7 +9,7 @@
 
 #include "runtime/engine/setup/micro_batch.hpp"
 #include "runtime/engine/step/loss.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::step {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/job_config.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::step {
 

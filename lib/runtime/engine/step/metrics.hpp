@@ -11,7 +11,7 @@
 
 #include "comm/groups.hpp"
 #include "config/job_config.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/state/model_metadata.hpp"
 
 namespace dslaunch::runtime::engine::step {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/runnable_model.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 
 namespace dslaunch::runtime::engine::step {
 

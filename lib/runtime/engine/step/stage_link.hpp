@@ -14,8 +14,8 @@
 
 #include "comm/communicator.hpp"
 #include "runtime/engine/setup/micro_batch.hpp"
-#include "runtime/model/carried_values.hpp"
-#include "runtime/model/model_facts.hpp"
+#include "runtime/model/interface/carried_values.hpp"
+#include "runtime/model/interface/model_facts.hpp"
 #include "runtime/pipeline/schedule.hpp"
 #include "runtime/state/deferred_gradients.hpp"
 #include "runtime/state/step_streams.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "runtime/model/model_facts.hpp"
+#include "runtime/model/interface/model_facts.hpp"
 #include "runtime/pipeline/schedule.hpp"
 
 namespace dslaunch::runtime::engine::step {

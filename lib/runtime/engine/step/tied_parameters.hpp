@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "runtime/model/model_facts.hpp"
+#include "runtime/model/interface/model_facts.hpp"
 #include "runtime/state/partition.hpp"
 #include "runtime/state/state_span.hpp"
 

@@ -20,7 +20,7 @@
 #include "runtime/engine/verify/gradient_magnitudes.hpp"
 #include "runtime/engine/verify/stage_random_states.hpp"
 #include "runtime/engine/verify/verification_bounds.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::verify {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/model_facts.hpp"
-#include "runtime/model/runnable_model.hpp"
+#include "runtime/model/interface/model_facts.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 
 namespace dslaunch::runtime::engine::verify {
 

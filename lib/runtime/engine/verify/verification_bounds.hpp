@@ -3,7 +3,7 @@
 #pragma once
 #include "config/job_config.hpp"
 #include "runtime/engine/step/engine.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 namespace dslaunch::runtime::engine::verify {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/model/graph/flat_graph.hpp"
-#include "runtime/model/model_facts.hpp"
+#include "runtime/model/interface/model_facts.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 

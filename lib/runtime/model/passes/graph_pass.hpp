@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/model/graph/pattern.hpp"
-#include "runtime/model/graph_pass_options.hpp"
+#include "runtime/model/interface/graph_pass_options.hpp"
 
 namespace dslaunch::runtime::model::constants {
 class KnownMasks;

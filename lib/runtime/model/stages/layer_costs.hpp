@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/stage_plan.hpp"
+#include "runtime/model/interface/stage_plan.hpp"
 
 namespace dslaunch::runtime::model::stages {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "runtime/model/stage_plan.hpp"
+#include "runtime/model/interface/stage_plan.hpp"
 #include "runtime/model/stages/flat_forward.hpp"
 
 namespace dslaunch::runtime::model::stages {

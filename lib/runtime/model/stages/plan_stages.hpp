@@ -9,7 +9,7 @@
 
 #include "base/result.hpp"
 #include "runtime/model/graph/unit_discovery.hpp"
-#include "runtime/model/stage_plan.hpp"
+#include "runtime/model/interface/stage_plan.hpp"
 #include "runtime/model/stages/flat_forward.hpp"
 #include "runtime/model/stages/stage_needs.hpp"
 #include "runtime/state/parameter_location.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 
-#include "runtime/model/runnable_model.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 
 namespace dslaunch::runtime::model::torchscript {
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
-#include "runtime/model/graph_pass_options.hpp"
-#include "runtime/model/graph_report.hpp"
+#include "runtime/model/interface/graph_pass_options.hpp"
+#include "runtime/model/interface/graph_report.hpp"
 
 namespace dslaunch::runtime::model::torchscript {
 

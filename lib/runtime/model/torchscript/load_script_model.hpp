@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/graph_pass_options.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/graph_pass_options.hpp"
+#include "runtime/model/interface/model.hpp"
 #include "runtime/model/torchscript/script_file.hpp"
 
 namespace dslaunch::runtime::model::torchscript {

@@ -6,7 +6,7 @@
 #include "base/format.hpp"
 #include "runtime/model/analysis/dropped_max_norm.hpp"
 #include "runtime/model/graph/forward_effects.hpp"
-#include "runtime/model/initial_values.hpp"
+#include "runtime/model/interface/initial_values.hpp"
 #include "runtime/model/torchscript/file/parameter_slots.hpp"
 #include "runtime/model/torchscript/module_notes.hpp"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "runtime/model/graph/unit_discovery.hpp"
-#include "runtime/model/model_facts.hpp"
-#include "runtime/model/model_tensors.hpp"
+#include "runtime/model/interface/model_facts.hpp"
+#include "runtime/model/interface/model_tensors.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/torchscript/parameter_binding.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/model_tensors.hpp"
+#include "runtime/model/interface/model_tensors.hpp"
 #include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/state/parameter_table.hpp"
 

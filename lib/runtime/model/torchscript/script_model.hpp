@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "runtime/model/analysis/unit_assignment.hpp"
-#include "runtime/model/graph_pass_options.hpp"
+#include "runtime/model/interface/graph_pass_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
-#include "runtime/model/runnable_model.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
 #include "runtime/model/torchscript/unit_interception.hpp"
 #include "runtime/state/model_metadata.hpp"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "runtime/model/carried_values.hpp"
+#include "runtime/model/interface/carried_values.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
 
 namespace dslaunch::runtime::model::torchscript {

@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/model/runnable_model.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "runtime/model/torchscript/units/call_hooks.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"

@@ -10,8 +10,8 @@
 
 #include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
+#include "runtime/model/interface/recomputation_options.hpp"
 #include "runtime/model/layers/fused_operators.hpp"
-#include "runtime/model/recomputation_options.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;

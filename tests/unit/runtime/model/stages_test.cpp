@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/carried_values.hpp"
-#include "runtime/model/stage_plan.hpp"
+#include "runtime/model/interface/carried_values.hpp"
+#include "runtime/model/interface/stage_plan.hpp"
 #include "staged_run.hpp"
 #include "support/expect_error.hpp"
 

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "runtime/model/runnable_model.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"
 

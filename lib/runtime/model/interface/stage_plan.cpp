@@ -1,4 +1,4 @@
-#include "runtime/model/stage_plan.hpp"
+#include "runtime/model/interface/stage_plan.hpp"
 
 #include <algorithm>
 

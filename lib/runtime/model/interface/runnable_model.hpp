@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/carried_values.hpp"
-#include "runtime/model/graph_report.hpp"
-#include "runtime/model/recomputation_options.hpp"
+#include "runtime/model/interface/carried_values.hpp"
+#include "runtime/model/interface/graph_report.hpp"
+#include "runtime/model/interface/recomputation_options.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model {

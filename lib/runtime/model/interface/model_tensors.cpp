@@ -1,8 +1,8 @@
-#include "runtime/model/model_tensors.hpp"
+#include "runtime/model/interface/model_tensors.hpp"
 
 #include <map>
 
-#include "runtime/model/tensor_identity.hpp"
+#include "runtime/model/interface/tensor_identity.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime::model {

@@ -1,4 +1,4 @@
-#include "runtime/model/model.hpp"
+#include "runtime/model/interface/model.hpp"
 
 #include "runtime/state/mask_minimum.hpp"
 

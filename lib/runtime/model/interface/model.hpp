@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/model/initial_values.hpp"
-#include "runtime/model/model_facts.hpp"
-#include "runtime/model/model_tensors.hpp"
-#include "runtime/model/runnable_model.hpp"
+#include "runtime/model/interface/initial_values.hpp"
+#include "runtime/model/interface/model_facts.hpp"
+#include "runtime/model/interface/model_tensors.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 
 namespace dslaunch::runtime::model {
 

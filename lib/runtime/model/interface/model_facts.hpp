@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "runtime/model/stage_plan.hpp"
+#include "runtime/model/interface/stage_plan.hpp"
 #include "runtime/state/index_range.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "runtime/state/module_info.hpp"

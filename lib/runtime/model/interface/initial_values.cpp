@@ -1,4 +1,4 @@
-#include "runtime/model/initial_values.hpp"
+#include "runtime/model/interface/initial_values.hpp"
 
 namespace dslaunch::runtime::model {
 

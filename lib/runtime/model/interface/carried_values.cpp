@@ -1,4 +1,4 @@
-#include "runtime/model/carried_values.hpp"
+#include "runtime/model/interface/carried_values.hpp"
 
 #include <ATen/ATen.h>
 
