@@ -231,23 +231,41 @@ void refuse_program_words(const Arguments& arguments) {
   }
 }
 
-// "dslaunch train.py --lr 1e-4": the words after the program are its own, not mistakes in our options.
-void refuse_program(CommandLine& line, const Arguments& arguments) {
-  const std::vector<std::string> models = line.app().get_option("MODEL")->results();
-  if (models.empty()) return;
-  const auto model = std::find(arguments.words.begin(), arguments.words.end(), models.front());
+const CLI::Option* find_option(CommandLine& line, const std::string& word) {
+  std::string name = word.substr(0, word.find('='));
+  if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
+  return line.app().get_option_no_throw(name);
+}
+
+// Where the first word stands that is neither an option nor the value of one: the model. At the end of the words: there
+// is none, or an option in front of it is not known.
+std::vector<std::string>::const_iterator find_model(CommandLine& line, const std::vector<std::string>& words) {
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (!word->starts_with("-")) return word;
+    const CLI::Option* option = find_option(line, *word);
+    if (option == nullptr) return words.end();
+    const bool takes_next = option->get_expected_min() > 0 && word->find('=') == word->npos;
+    if (takes_next && word + 1 != words.end()) ++word;
+  }
+  return words.end();
+}
+
+// "dslaunch train.py --lr 1e-4": the words behind the program are its own, as they are. `typed` begins with the options
+// that were meant for dslaunch, and all options of `words` are in dslaunch's terms.
+void refuse_program(CommandLine& line, const Arguments& arguments, const std::vector<std::string>& typed) {
+  const auto model = find_model(line, arguments.words);
   if (model == arguments.words.end()) return;
-  std::vector<std::string> behind(model + 1, arguments.words.end());
-  behind.insert(behind.end(), arguments.program.begin(), arguments.program.end());
   std::vector<std::string> before(arguments.words.begin(), model);
+  std::vector<std::string> behind(std::find(typed.begin(), typed.end(), *model) + 1, typed.end());
+  behind.insert(behind.end(), arguments.program.begin(), arguments.program.end());
   const auto is_of_a_run = [&](const std::string& word) {
-    const auto* option = line.app().get_option_no_throw(word.substr(0, word.find('=')));
+    const CLI::Option* option = word.starts_with("-") ? find_option(line, word) : nullptr;
     const auto& group = option ? option->get_group() : std::string();
     return group == kJobGroup || group == kParallelGroup || group == kDataGroup;
   };
   // exec does not have --config or --data: if one of those was given, the user has to decide which words to keep.
   if (std::any_of(before.begin(), before.end(), is_of_a_run)) before.clear();
-  launch::refuse_program(models.front(), before, behind);
+  launch::refuse_program(*model, before, behind);
 }
 
 // A second word without an option: a command behind its model, a mistyped command, a config or data without the option.
@@ -326,11 +344,11 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& given) {
   add_job_options(line, run);
   add_launch_options(line, run.launch, raw);
   const auto& words = arguments.words;
+  refuse_program(line, arguments, given.words);
   const bool wants_help =
       std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
   if (wants_help) choose_help(line, given.help_topic);
   const auto on_leftover = [&](const std::vector<std::string>& leftover) {
-    refuse_program(line, arguments);
     answer_wish(arguments.words, leftover);
     answer_stray_word(line, arguments.words, leftover);
   };

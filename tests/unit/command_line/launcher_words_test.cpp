@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "apps/launcher/commands.hpp"
+#include "apps/launcher/options.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
@@ -30,6 +31,22 @@ const std::vector<Slip>& slips() {
        "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py --data x'?"},
       {{"run", "go.sh", "--steps", "many", "--", "x"},
        "go.sh is a script, not a model: did you mean 'dslaunch exec -- sh go.sh --steps many x'?"},
+      // The words behind a program are its own: none is renamed, left out, or taken for an option of ours.
+      {{"--num_gpus=4", "zero_args.py", "--deepspeed_config=F"},
+       "zero_args.py is a Python program, not a model: did you mean 'dslaunch exec --num_gpus=4 -- python zero_args.py "
+       "--deepspeed_config=F'?"},
+      {{"run_translation.py", "--deepspeed", "ds.json", "--local_rank", "0"},
+       "run_translation.py is a Python program, not a model: did you mean 'dslaunch exec -- python run_translation.py "
+       "--deepspeed ds.json --local_rank 0'?"},
+      {{"--deepspeed_config", "F", "zero_args.py", "--num_gpus"},
+       "zero_args.py is a Python program, not a model: did you mean 'dslaunch exec -- python zero_args.py "
+       "--num_gpus'?"},
+      {{"train.py", "--help"},
+       "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py --help'?"},
+      {{"--num-gpus", "2", "train.py", "--version"},
+       "train.py is a Python program, not a model: did you mean 'dslaunch exec --num-gpus 2 -- python train.py "
+       "--version'?"},
+      {{"--nnode=2", "train.py"}, "unknown option --nnode (did you mean '--nnodes'?); see 'dslaunch --help'"},
       {{"infer", "--prompt", "To be"}, "which checkpoint? dslaunch infer CKPT --prompt TEXT"},
       {{"infer", "runs/a", "--data", "x.npz"}, "unknown option --data; see 'dslaunch infer --help'"},
       {{"infer", "--checkpoint", "c", "--prompt", "To", "be"}, "unexpected argument 'be'; see 'dslaunch infer --help'"},
@@ -258,6 +275,43 @@ TEST_CASE("dslaunch answers a slip in its command line with exit code 64", "[lau
   }
   CHECK(out.text().empty());
   CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+// The words of the first quoted command line of an answer, as a shell takes them; empty: there is none.
+std::vector<std::string> suggested_words(const std::string& answer) {
+  static const std::string kBegin = "did you mean 'dslaunch ";
+  const size_t begin = answer.find(kBegin);
+  if (begin == answer.npos) return {};
+  const std::string line = answer.substr(begin + kBegin.size(), answer.rfind("'?") - begin - kBegin.size());
+  std::vector<std::string> words(1);
+  bool is_quoted = false;
+  for (const char c : line) {
+    if (c == '\'') {
+      is_quoted = !is_quoted;
+    } else if (c == ' ' && !is_quoted) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+TEST_CASE("every command line that an answer suggests can be pasted", "[launcher][words]") {
+  int num_suggested = 0;
+  for (const Slip& slip : slips()) {
+    const auto words = suggested_words(slip.answer);
+    if (words.empty()) continue;
+    CAPTURE(slip.answer);
+    num_suggested += 1;
+    const auto arguments = launcher::split_arguments(words);
+    if (arguments.command == "exec") {
+      CHECK_NOTHROW(launcher::read_exec_options(arguments));
+    } else if (arguments.command == "run") {
+      CHECK_NOTHROW(launcher::read_run_options(arguments));
+    }
+  }
+  CHECK(num_suggested > 10);
 }
 
 TEST_CASE("a directory with the name of a command is not a model", "[launcher][words]") {
