@@ -41,7 +41,6 @@ struct RawLaunch {
   CompatOptions compat;
   RawOutput output;
   std::optional<std::chrono::milliseconds> connect_timeout;
-  int tensor_parallel = 1;
 };
 
 CLI::Option* repeatable(CLI::Option* option) {
@@ -102,8 +101,6 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
             "only errors of dslaunch, and warnings of workers; the ranks' output goes to the logs");
   line.flag("--verbose", to.verbose, "dslaunch's lines with the time since the start; workers log more");
   add_output_options(line, raw.output);
-  line.group("");  // known, so that using them gives a specific message
-  line.value("--tp", raw.tensor_parallel, "", "T");
 }
 
 launch::DeviceChoice device_choice(const std::string& word) {
@@ -177,9 +174,6 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
     usage_error(fmt::format("--num_gpus {}: expected at least 1", *hosts.num_gpus));
   if (hosts.num_nodes && *hosts.num_nodes < 1)
     usage_error(fmt::format("--num_nodes {}: expected at least 1", *hosts.num_nodes));
-  if (raw.tensor_parallel != 1) {
-    usage_error(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
-  }
   if (to.min_nodes && to.max_restarts == 0) {
     log::warning("--min_nodes {} (or --nnodes MIN:MAX) has no effect without --max_restarts N: nothing is restarted",
                  *to.min_nodes);
@@ -368,7 +362,7 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& given) {
   launch::ExecOptions exec;
   RawLaunch raw;
   std::vector<std::string> stray;
-  std::string stages;
+  std::string stages, tensor;
   CommandLine line(
       "dslaunch exec", "usage: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]",
       "  dslaunch exec --num_gpus 8 -- python train.py --lr 1e-4\n"
@@ -381,7 +375,9 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& given) {
       "and the rest of torchrun's variables. Exit code: that of the first rank that failed.\n");
   line.app().add_option("WORDS", stray)->group("");
   add_launch_options(line, exec.launch, raw);
+  line.group("");  // known, so that using them gives a specific message
   line.value("--stages", stages, "", "P");
+  line.value("--tp", tensor, "", "T");
   line.group(kJobGroup);
   line.flag("--add_local_rank", exec.add_local_rank,
             "append --local_rank=N to each rank's arguments, as deepspeed and torch.distributed.launch do");
@@ -391,6 +387,9 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& given) {
   finish_launch_options(exec.launch, raw);
   if (!stages.empty()) {
     usage_error("--stages cuts the model of 'dslaunch run' into pipeline stages; exec starts any program as it is");
+  }
+  if (!tensor.empty()) {
+    usage_error("--tp splits the layers of the model of 'dslaunch run'; exec starts any program as it is");
   }
   if (exec.overwrite && exec.launch.run_dir.empty())
     usage_error("--overwrite replaces the logs in --run_dir D: add --run_dir");

@@ -197,8 +197,8 @@ int train_command(const std::vector<std::string>& arguments) {
   // Where dslaunch shows the ranks' lines, it says whose they are, and merges equal ones.
   if (env.world_size > 1 && !env.is_of_a_run()) log::set_prefix(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env.world_size);
-  const comm::Mesh mesh =
-      comm::make_mesh(env.world_size, static_cast<int>(config.config.pipeline.stages), /*tensor=*/1);
+  const comm::Mesh mesh = comm::make_mesh(env.world_size, static_cast<int>(config.config.pipeline.stages),
+                                          static_cast<int>(config.config.tensor_parallel.size));
   const auto hang_limit = hang_limit_of(options);
   if (!options.flags.has("--eval_only")) check_outputs_writable(options, config.config, env.rank);
   ended("reading the config");

@@ -35,6 +35,7 @@ JobConfig build_job_config(const Settings& settings) {
   build_metrics(settings, out.train);
   build_offload(settings, out.zero);
   build_pipeline(settings, out.pipeline);
+  build_tensor_parallel(settings, out.tensor_parallel);
   build_precision(settings, out);
   out.deepspeed_lines = settings.given("steps_per_print");
   return out;

@@ -17,17 +17,23 @@ std::string either(int64_t below, int64_t above) {
   return fmt::format("{} or {}", below, above);
 }
 
-// The numbers of stages next to `stages` that divide the world; empty if the tensor-parallel ranks alone do not.
-std::string possible_stages(int world_size, int64_t stages, int64_t tensor) {
-  if (world_size % tensor != 0) return {};
-  const int64_t most = world_size / tensor;
+// The numbers next to `wanted` that divide the world, of which each takes `others` ranks; empty if `others` alone do
+// not.
+std::string possible(int world_size, int64_t wanted, int64_t others) {
+  if (world_size % others != 0) return {};
+  const int64_t most = world_size / others;
   int64_t below = 0, above = 0;
   for (int64_t count = 1; count <= most; ++count) {
     if (most % count != 0) continue;
-    if (count < stages) below = count;
-    if (count > stages && above == 0) above = count;
+    if (count < wanted) below = count;
+    if (count > wanted && above == 0) above = count;
   }
   return either(below, above);
+}
+
+// ", or set KEY (FLAG) to N or M"; empty if there is no such number.
+std::string proposal(const char* key, const std::string& numbers) {
+  return numbers.empty() ? "" : fmt::format(", or set {} to {}", key, numbers);
 }
 
 }  // namespace
@@ -35,14 +41,15 @@ std::string possible_stages(int world_size, int64_t stages, int64_t tensor) {
 Result<int> solve_data_ranks(int world_size, int64_t stages, int64_t tensor) {
   const int64_t model = stages * tensor;
   if (world_size % model == 0) return static_cast<int>(world_size / model);
-  const std::string possible = possible_stages(world_size, stages, tensor);
+  const std::string other_stages = possible(world_size, stages, tensor),
+                    other_tensor = tensor > 1 ? possible(world_size, tensor, stages) : "";
   return Failure{fmt::format(
       "cannot divide the job into models: {}: one model takes {} ({} x {}); start a multiple of {} ranks, as "
-      "{}{}",
+      "{}{}{}",
       counted(world_size, "rank"), counted(model, "rank"), counted(stages, "pipeline stage"),
       counted(tensor, "tensor-parallel rank"), model,
       either(world_size / model * model, world_size / model * model + model),
-      possible.empty() ? "" : fmt::format(", or set pipeline.stages (--stages) to {}", possible))};
+      proposal("pipeline.stages (--stages)", other_stages), proposal("tensor_parallel.size (--tp)", other_tensor))};
 }
 
 Result<> check_hpz_partition(int64_t partition_size, int data_ranks) {

@@ -36,6 +36,9 @@ inline constexpr EnumName<OffloadDevice> kOffloadDevices[] = {
 inline constexpr EnumName<PipelineSchedule> kPipelineSchedules[] = {
     {"1f1b", PipelineSchedule::k1F1B}, {"gpipe", PipelineSchedule::kGPipe}, {"zb-h1", PipelineSchedule::kZbH1}};
 
+inline constexpr EnumName<TensorSplit> kTensorSplits[] = {
+    {"column", TensorSplit::kColumn}, {"row", TensorSplit::kRow}, {"whole", TensorSplit::kWhole}};
+
 // DeepSpeed's keys differ in the names of types that they accept.
 inline constexpr EnumName<ScalarType> kCommunicationTypes[] = {
     {"fp32", ScalarType::kFp32}, {"bf16", ScalarType::kBf16}, {"fp16", ScalarType::kFp16}};

@@ -239,6 +239,7 @@ struct Recomputation {  // "activation_checkpointing"
   bool selective = false;                     // outputs of fused regions, independent of the others
   std::optional<int64_t> number_checkpoints;  // groups of blocks; empty: every block by itself
   bool cpu_checkpointing = false, contiguous_memory_optimization = false;
+  bool partition_activations = false;  // each tensor rank keeps its part of the saved inputs of blocks
   bool synchronize_checkpoint_boundary = false, profile = false;
 };
 
@@ -254,6 +255,35 @@ struct Pipeline {      // "pipeline"
   std::string layer_type;             // kType: a regular expression (ECMAScript), searched in class names in any case
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   int64_t activation_checkpoint_interval = 0;  // blocks that are recomputed as one group; 0: see Recomputation
+};
+
+// What tensor ranks have of the weight of a product: a part of its outputs, a part of its inputs, or all of it.
+enum class TensorSplit : uint8_t { kColumn, kRow, kWhole };
+
+// A choice that the config makes instead of the graph. It concerns the products whose parameters all given names match.
+struct TensorSplitRule {
+  std::string block_class;        // only in blocks of this class; empty: everywhere
+  std::string module;             // end of the module's name, at a dot; empty: all
+  std::string parameter_pattern;  // a regular expression (ECMAScript) for the start of parameters' names; empty: all
+  TensorSplit split = TensorSplit::kColumn;
+  // Sizes of the parts of a fused weight in the split dim, in proportion to each other: every part is split by itself.
+  // Empty: as the graph says.
+  std::vector<int64_t> parts;
+  std::string key;  // where the config has it, for messages
+
+  bool operator==(const TensorSplitRule&) const = default;
+};
+
+// Which units run beside their unsplit replica before the first step: one of each kind, all, or none.
+enum class TensorProbe : uint8_t { kDistinct, kAll, kOff };
+
+struct TensorParallel {            // "tensor_parallel"
+  int64_t size = 1;                // ranks that hold each layer together
+  bool sequence_parallel = false;  // what lies between the products is split along the positions
+  std::optional<bool> overlap;     // backward's all-reduce beside the weight's gradient; empty: on GPUs
+  TensorProbe probe = TensorProbe::kDistinct;
+  std::vector<TensorSplitRule> rules;  // the first that matches a product counts; the graph decides about all others
+  bool needs_rules = false;            // a product that no rule matches is an error
 };
 
 struct Kernels {  // "kernels": the model's operators that ours replace, and rewrites of its graphs
@@ -333,6 +363,7 @@ struct JobConfig {
   bool deterministic = false;
   std::optional<bool> graph_harvesting;  // empty: "auto", as measured
   Pipeline pipeline;
+  TensorParallel tensor_parallel;
   Kernels kernels;
   LossAverage loss_average = LossAverage::kMicroBatches;
 };

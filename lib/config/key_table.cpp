@@ -38,6 +38,9 @@ constexpr KeyAlias kAliases[] = {
     {"min_tokens", "min_out_tokens"},
     {"ckpt_config", "checkpoint_config"},
     {"injection_dict", "injection_policy"},
+    {"tensor_parallel.injection_policy", "injection_policy"},
+    {"injection_policy_tuple", "tensor_parallel.injection_policy_tuple"},
+    {"tensor_parallel.tp_overlap_comm", "tensor_parallel.overlap"},
     {"args", "config"},
     {"moe.num_experts", "moe.moe_experts"},
 };
@@ -55,8 +58,8 @@ struct Index {
 
   Index() {
     for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), offload_keys(), own_keys(),
-                       pipeline_keys(), storage_keys(), monitoring_keys(), unsupported_training_keys(),
-                       unsupported_inference_keys()}) {
+                       pipeline_keys(), tensor_parallel_keys(), storage_keys(), monitoring_keys(),
+                       unsupported_training_keys(), unsupported_inference_keys()}) {
       for (const auto& row : table) add(row);
     }
     join_sections();

@@ -41,6 +41,7 @@ std::span<const KeySpec> precision_keys();
 std::span<const KeySpec> zero_keys();
 std::span<const KeySpec> offload_keys();
 std::span<const KeySpec> pipeline_keys();
+std::span<const KeySpec> tensor_parallel_keys();
 std::span<const KeySpec> storage_keys();
 std::span<const KeySpec> monitoring_keys();
 // The table of all other keys, in two parts.

@@ -26,8 +26,9 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::recomputation, &Recomputation::contiguous_memory_optimization>(
         "activation_checkpointing.contiguous_memory_optimization",
         "saved inputs lie in one buffer that the first step sizes; needs no number_checkpoints"),
-    rule_key("activation_checkpointing.partition_activations", kBool, "false",
-             "switches recomputation on; splitting saved inputs needs tensor parallelism, which is not implemented"),
+    key<&JobConfig::recomputation, &Recomputation::partition_activations>(
+        "activation_checkpointing.partition_activations",
+        "switches recomputation on; each tensor rank keeps its part of the saved inputs of blocks"),
     key<&JobConfig::recomputation, &Recomputation::synchronize_checkpoint_boundary>(
         "activation_checkpointing.synchronize_checkpoint_boundary",
         "wait for the device before and after each pass over a block"),

@@ -21,17 +21,26 @@ void sort_issues(std::vector<Issue>& issues, const std::string& source) {
   std::stable_sort(issues.begin(), issues.end(), [&](const Issue& a, const Issue& b) { return order(a) < order(b); });
 }
 
+std::string assumed_ranks(int64_t stages, int64_t tensor) {
+  const std::string start = "the number of ranks is not given: ";
+  if (stages * tensor == 1) return start + "1 is assumed";
+  if (tensor == 1) return start + fmt::format("one pipeline of {} is assumed", stages);
+  if (stages == 1) return start + fmt::format("one tensor group of {} is assumed", tensor);
+  return start + fmt::format("one pipeline of {} stages x {} tensor ranks is assumed", stages, tensor);
+}
+
 // Sets the numbers of ranks. False: an issue was added, now or before.
 bool divide_world(LoadResult& result) {
   Settings& settings = result.settings;
-  const std::string key = "pipeline.stages";
-  const int64_t stages = settings.has_error(key) ? 1 : settings.integer(key);
+  const std::string kStages = "pipeline.stages", kTensor = "tensor_parallel.size";
+  const auto valid = [&](const std::string& of) { return settings.has_error(of) ? 1 : settings.integer(of); };
+  const int64_t stages = valid(kStages), tensor = valid(kTensor);
+  const std::string& key = stages > 1 || tensor == 1 ? kStages : kTensor;
   if (result.world_size_assumed) {
-    result.world_size = static_cast<int>(stages);
-    settings.note(stages == 1 ? "the number of ranks is not given: 1 is assumed"
-                              : fmt::format("the number of ranks is not given: one pipeline of {} is assumed", stages));
+    result.world_size = static_cast<int>(stages * tensor);
+    settings.note(assumed_ranks(stages, tensor));
   }
-  const auto data_ranks = solve_data_ranks(result.world_size, stages, /*tensor=*/1);
+  const auto data_ranks = solve_data_ranks(result.world_size, stages, tensor);
   if (!data_ranks.ok()) {
     settings.add_error(Issue::Kind::kMesh, key, data_ranks.error());
     return false;
@@ -42,7 +51,7 @@ bool divide_world(LoadResult& result) {
     const auto divides = check_hpz_partition(settings.integer(hpz), result.data_ranks);
     if (!divides.ok()) settings.add_error(Issue::Kind::kMesh, hpz, divides.error());
   }
-  return !settings.has_error(key);
+  return !settings.has_error(kStages) && !settings.has_error(kTensor);
 }
 
 // All steps after reading: `root` is null when there is no file.

@@ -18,6 +18,9 @@ constexpr std::string_view kBetas = "both betas are one key, optimizer.params.be
 constexpr std::string_view kEvaluationBatch = "evaluations use the micro batch of training";
 constexpr std::string_view kWarmupRatio =
     "a warm-up has a number of steps, scheduler.params.warmup_num_steps, and not a share of the run";
+constexpr std::string_view kTensorPlan =
+    "the split follows from the model's graph: only tensor_parallel.size is needed, and tensor_parallel.policy where "
+    "the graph shall not decide";
 constexpr std::string_view kMonitors = "monitors are sections: tensorboard, wandb, csv_monitor";
 
 // In the words of transformers' Trainer, Lightning, LLaMA-Factory, Axolotl, accelerate, torchtitan, Megatron-LM and
@@ -77,6 +80,20 @@ constexpr OtherName kNames[] = {
     {"zero", "zero_optimization.stage"},
     {"zero_stage", "zero_optimization.stage"},
     {"stage", "zero_optimization.stage"},
+    {"tp_size", "tensor_parallel.size", "--tp"},
+    {"tp_degree", "tensor_parallel.size", "--tp"},
+    {"tensor_parallel_size", "tensor_parallel.size", "--tp"},
+    {"tensor_parallel_degree", "tensor_parallel.size", "--tp"},
+    {"tensor_model_parallel_size", "tensor_parallel.size", "--tp"},
+    {"model_parallel_size", "tensor_parallel.size", "--tp"},
+    {"tensor_parallel.degree", "tensor_parallel.size", "--tp"},
+    {"parallelism_config_tp_size", "tensor_parallel.size", "--tp"},
+    {"megatron_lm_tp_degree", "tensor_parallel.size", "--tp"},
+    {"sequence_parallel", "tensor_parallel.sequence_parallel=true"},
+    {"async_tp", "tensor_parallel.overlap"},
+    {"tp_plan", "", "", kTensorPlan},
+    {"pipeline_parallel_degree", "pipeline.stages", "--stages"},
+    {"pipeline_model_parallel_size", "pipeline.stages", "--stages"},
     {"offload", "zero_optimization.offload_optimizer.device=cpu"},
     {"offload_optimizer_device", "zero_optimization.offload_optimizer.device"},
     {"offload_param_device", "zero_optimization.offload_param.device"},

@@ -223,9 +223,10 @@ void apply_recomputation_rules(Settings& settings, const ModelDefaults& model) {
     settings.note(section + "selective",
                   fmt::format("'activation_checkpointing.selective' has no effect: '{}' is false", kernels));
   }
-  if (is_true("partition_activations")) {
+  if (is_true("partition_activations") && settings.integer("tensor_parallel.size") == 1) {
     settings.note(section + "partition_activations",
-                  "'activation_checkpointing.partition_activations' has no effect: there is no tensor parallelism");
+                  "'activation_checkpointing.partition_activations' has no effect beside recomputation: saved inputs "
+                  "are split among tensor ranks, and tensor_parallel.size is 1");
   }
 }
 
@@ -251,6 +252,7 @@ void apply_rules(Settings& settings, const ModelDefaults& model) {
   apply_metric_rules(settings);
   apply_pipeline_rules(settings);
   apply_kernel_rules(settings);
+  apply_tensor_parallel_rules(settings);
   apply_recomputation_rules(settings, model);
   apply_loss_rules(settings, model);
   apply_optimizer_rules(settings);

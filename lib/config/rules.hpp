@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/job_config.hpp"
 #include "config/model_defaults.hpp"
@@ -27,6 +28,11 @@ void apply_monitoring_rules(Settings& settings);
 void apply_offload_rules(Settings& settings);
 // The values of pipeline.partition, and what stages exclude.
 void apply_pipeline_rules(Settings& settings);
+// One size from all names for it, and what more than one tensor rank excludes.
+void apply_tensor_parallel_rules(Settings& settings);
+
+// The entries of tensor_parallel.policy, injection_policy and partition_config, which say how products are split.
+void check_split_rules(Settings& settings);
 
 // The entries of train.metrics; which of their values train.early_stopping and checkpoint.keep_best may name, and which
 // of these are better.
@@ -51,6 +57,10 @@ void build_offload(const Settings& settings, Zero& out);
 
 // Fills the members of the pipeline whose key has several forms.
 void build_pipeline(const Settings& settings, Pipeline& out);
+
+// Fills the members of tensor_parallel whose keys have several forms.
+void build_tensor_parallel(const Settings& settings, TensorParallel& out);
+std::vector<TensorSplitRule> split_rules(const Settings& settings);
 
 // Fills the metrics, whose key has several forms.
 void build_metrics(const Settings& settings, Train& out);

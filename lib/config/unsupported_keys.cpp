@@ -33,6 +33,8 @@ constexpr KeySpec tuning_named(std::string_view path, std::string_view what) {
 }
 
 constexpr std::string_view kNoTorchCompile = "torch.compile works on Python; models here are TorchScript";
+constexpr std::string_view kNoGrain = "heads are kept whole; other dims are split as evenly as they divide";
+constexpr std::string_view kPythonObject = "an object of Python";
 constexpr std::string_view kNoLossScale = "bfloat16 needs no loss scale";
 
 constexpr KeySpec kTrainingKeys[] = {
@@ -524,20 +526,19 @@ constexpr KeySpec kTrainingKeys[] = {
     tuning("hybrid_engine.pin_parameters", kBool, "true", "page-locked parameters"),
     tuning("hybrid_engine.tp_gather_partition_size", kInt, "8", "gathered at once").min(1),
 
-    tuning_section("tensor_parallel", "tensor parallelism"),
-    not_yet("tensor_parallel.autotp_size", kInt, "0", "tensor-parallel ranks; 0 and 1: off").min(0).later(">1"),
-    tuning("tensor_parallel.tp_overlap_comm", kBool, "false", "overlap its communication"),
-    tuning("tensor_parallel.dtype", kString, "\"fp16\"", "type"),
-    tuning_section("tensor_parallel.tp"),
-    not_yet("tensor_parallel.tp.tp_size", kInt, "1", "tensor-parallel ranks").min(1).later(">1"),
-    tuning("tensor_parallel.tp.tp_grain_size", kInt, "1", "grain of the split").min(1),
-    tuning("tensor_parallel.tp.mpu", kAny, "null", "an object of Python"),
-    tuning("tensor_parallel.tp.tp_group", kAny, "null", "an object of Python"),
-    tuning("tensor_parallel.injection_policy_tuple", kAny, "null", "an object of Python"),
-    tuning("tensor_parallel.keep_module_on_host", kBool, "false", "load in host memory"),
-    tuning("tensor_parallel.replace_with_kernel_inject", kBool, "false", "kernels of DeepSpeed"),
-    not_yet("tensor_parallel.partition_config", kAny, "null", "rules of our own for the split"),
-    not_yet("tensor_parallel.preset_model", kString, "null", "a named set of rules"),
+    no_counterpart("tensor_parallel.dtype", kString, "\"fp16\"", "bf16.enabled and fp16.enabled are the type"),
+    no_counterpart("tensor_parallel.tp.tp_grain_size", kInt, "1", kNoGrain).min(1),
+    no_counterpart("tensor_parallel.tp.mpu", kAny, "null", kPythonObject),
+    no_counterpart("tensor_parallel.tp.tp_group", kAny, "null", kPythonObject),
+    no_counterpart("tensor_parallel.keep_module_on_host", kBool, "false", "models are mapped, not copied"),
+    no_counterpart("tensor_parallel.replace_with_kernel_inject", kBool, "false",
+                   "kernels are chosen by the model's graph, in training as well"),
+    no_counterpart("tensor_parallel.preset_model", kString, "null",
+                   "the split follows from the model's graph, not from its name"),
+    no_counterpart("tensor_parallel.partition_config.embedding_partition_dim", kInt, "1",
+                   "the split of embeddings follows from the model's graph"),
+    no_counterpart("tensor_parallel.partition_config.lm_head_patterns", kStringList, "null",
+                   "the head is found in the model's graph"),
 
     tuning_section("compile"),
     not_yet("compile.deepcompile", kBool, "false", "DeepCompile"),
@@ -585,11 +586,9 @@ constexpr KeySpec kInferenceKeys[] = {
      "fp16|half|bf16|bfloat16|fp32|float|float16|float32|int8|torch.float16|torch.half|torch.bfloat16|torch.float32|"
      "torch.float|torch.int8"},
 
-    tuning("tensor_parallel.enabled", kBool, "true", "inference: tensor parallelism"),
-    not_yet("tensor_parallel.tp_size", kInt, "1", "inference: tensor-parallel ranks").min(1).later(">1"),
-    tuning("tensor_parallel.tp_grain_size", kInt, "64", "inference: grain of the split").min(1),
-    tuning("tensor_parallel.mpu", kAny, "null", "inference: an object of Python"),
-    tuning("tensor_parallel.tp_group", kAny, "null", "inference: an object of Python"),
+    no_counterpart("tensor_parallel.tp_grain_size", kInt, "64", kNoGrain).min(1),
+    no_counterpart("tensor_parallel.mpu", kAny, "null", kPythonObject),
+    no_counterpart("tensor_parallel.tp_group", kAny, "null", kPythonObject),
 
     not_yet("enable_cuda_graph", kBool, "false", "inference: capture a graph"),
     not_yet("use_triton", kBool, "false", "inference: Triton kernels"),
@@ -624,15 +623,12 @@ constexpr KeySpec kInferenceKeys[] = {
     not_yet("checkpoint_config", kAny, "null", "inference: the weights"),
     no_counterpart("set_empty_params", kBool, "false", "inference: models exported empty use init"),
     not_yet("return_tuple", kBool, "true", "inference: what forward returns"),
-    not_yet("training_mp_size", kInt, "1", "inference: ranks of the training run").min(1).later(">1"),
+    no_counterpart("training_mp_size", kInt, "1", "every checkpoint loads at every number of ranks").min(1),
     not_yet("transposed_mode", kBool, "false", "inference: layout of the weights"),
     no_counterpart("replace_method", kString, "\"auto\"", "inference: deprecated by DeepSpeed"),
-    not_yet("injection_policy", kAny, "null", "inference: an object of Python"),
-    not_yet("injection_policy_tuple", kAny, "null", "inference: an object of Python"),
     not_yet("config", kAny, "null", "inference: an object of Python"),
     tuning("max_out_tokens", kInt, "1024", "inference: longest output").min(1),
     tuning("min_out_tokens", kInt, "1", "inference: shortest output").min(1),
-    not_yet("mp_size", kInt, "1", "inference: deprecated, tensor_parallel.tp_size").min(1).later(">1"),
     no_counterpart("mpu", kAny, "null", "an object of Python"),
     not_yet("ep_size", kInt, "1", "inference: deprecated, moe.ep_size").min(1).later(">1"),
     no_counterpart("ep_group", kAny, "null", "an object of Python"),

@@ -33,6 +33,7 @@
 #include "launch/plan/plan_job.hpp"
 #include "launch/plan/run_dir.hpp"
 #include "launch/plan/run_record.hpp"
+#include "launch/plan/tensor_groups.hpp"
 #include "launch/plan/topology.hpp"
 #include "launch/plan/worker_argv.hpp"
 #include "launch/plan/working_dir.hpp"
@@ -168,6 +169,13 @@ bool has_live_line(const RunOptions& run) {
          !launch.quiet && !run.flags.has("--eval_only");
 }
 
+// " (2 data x 2 stages x 2 tensor)"; empty where every rank holds a whole model.
+std::string mesh_text(const comm::Mesh& mesh) {
+  if (mesh.pipe * mesh.tensor == 1) return {};
+  return fmt::format(" ({} data{}{})", mesh.data, mesh.pipe > 1 ? fmt::format(" x {} stages", mesh.pipe) : "",
+                     mesh.tensor > 1 ? fmt::format(" x {} tensor", mesh.tensor) : "");
+}
+
 // Plans a training job: checks its config for its world, prepares its run directory and the worker's command line; for
 // a restart, finds where it resumes and how its batch divides on the remaining hosts.
 class TrainPlanner final : public JobPlanner {
@@ -208,7 +216,7 @@ class TrainPlanner final : public JobPlanner {
   std::optional<int64_t> steps_;  // of the whole run, where the config says so
   bool may_end_early_ = false;    // train.early_stopping
   config::Scheduler scheduler_;
-  int stages_ = 1;                  // the model is cut into as many, however many hosts are left
+  int stages_ = 1, tensor_ = 1;     // the model is cut into as many, however many hosts are left
   std::vector<std::string> notes_;  // for people: what in the config is worth a line
   DirectoryLock lock_;
   uint64_t model_ = 0, config_ = 0;  // fingerprints
@@ -253,9 +261,7 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
   for (const auto& note : notes_) log::info("{}", note);
   // The devices of other hosts are not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
-  const std::string stages =
-      plan.mesh.pipe > 1 ? fmt::format(" ({} data x {} stages)", plan.mesh.data, plan.mesh.pipe) : "";
-  log::info("{} rank(s){} on {}, run directory {}", plan.world_size(), stages, device, plan.run_dir);
+  log::info("{} rank(s){} on {}, run directory {}", plan.world_size(), mesh_text(plan.mesh), device, plan.run_dir);
 }
 
 // --resume auto without --run_dir continues the newest run of this model and this config.
@@ -305,9 +311,13 @@ std::string TrainPlanner::what_next(const LaunchPlan& plan, const JobReport& rep
 // The hosts that are left may have no multiple of the ranks that one model takes.
 ResolvedHosts TrainPlanner::hosts_of_whole_models(const ResolvedHosts& hosts) const {
   ResolvedHosts used = hosts;
-  if (const int idle = leave_out_surplus(used, stages_); idle > 0) {
-    log::info("{} of {} slots stay idle: {} pipeline stages need a multiple of {} ranks", idle,
-              hosts.allocation.world_size(), stages_, stages_);
+  const int model = stages_ * tensor_;
+  if (const int idle = leave_out_surplus(used, model); idle > 0) {
+    const std::string parts = tensor_ == 1   ? fmt::format("{} pipeline stages", stages_)
+                              : stages_ == 1 ? fmt::format("{} tensor ranks", tensor_)
+                                             : fmt::format("{} pipeline stages x {} tensor ranks", stages_, tensor_);
+    log::info("{} of {} slots stay idle: {} need a multiple of {} ranks", idle, hosts.allocation.world_size(), parts,
+              model);
   }
   return used;
 }
@@ -326,23 +336,25 @@ void TrainPlanner::go_on() {
 // The global batch belongs to the job; how it divides depends on the data ranks.
 void TrainPlanner::load_config_for(LaunchPlan& plan, int restart) {
   if (restart > 0) {
-    plan.mesh = comm::make_mesh(plan.world_size(), stages_, /*tensor=*/1);
+    plan.mesh = comm::make_mesh(plan.world_size(), stages_, tensor_);
     if (plan.mesh.data != batch_.data_ranks) split_anew(plan.mesh.data);
     load_config(run_, plan.world_size());
     return;
   }
   auto loaded = load_config(run_, plan.world_size());
   stages_ = static_cast<int>(loaded.config.pipeline.stages);
+  tensor_ = static_cast<int>(loaded.config.tensor_parallel.size);
   steps_ = loaded.config.train.steps;
   may_end_early_ = loaded.config.train.early_stopping.has_value();
   scheduler_ = loaded.config.scheduler;
-  plan.mesh = comm::make_mesh(plan.world_size(), stages_, /*tensor=*/1);
+  plan.mesh = comm::make_mesh(plan.world_size(), stages_, tensor_);
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);
   check_inputs(run_, loaded.config, plan);
   model_ = model_fingerprint(absolute_path(run_.model));
   config_ = config::fingerprint(loaded);
   warn_of_crowded_cores(plan);
+  if (auto warning = tensor_groups_over_hosts(plan); !warning.empty()) plan.warnings.push_back(std::move(warning));
   batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, plan.mesh.data};
   notes_ = loaded.notes;
   const auto& elsewhere = loaded.config.checkpoint.dir;

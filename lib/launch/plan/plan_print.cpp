@@ -39,8 +39,9 @@ bool splits_model(const LaunchPlan& plan) {
 }
 
 std::string mesh_line(const comm::Mesh& mesh) {
-  return fmt::format("mesh       {} data rank{} x {} pipeline stage{}\n", mesh.data, mesh.data == 1 ? "" : "s",
-                     mesh.pipe, mesh.pipe == 1 ? "" : "s");
+  const std::string tensor = mesh.tensor > 1 ? fmt::format(" x {} tensor ranks", mesh.tensor) : "";
+  return fmt::format("mesh       {} data rank{} x {} pipeline stage{}{}\n", mesh.data, mesh.data == 1 ? "" : "s",
+                     mesh.pipe, mesh.pipe == 1 ? "" : "s", tensor);
 }
 
 std::string rank_line(const LaunchPlan& plan, const PlannedNode& node, const PlannedRank& rank) {
@@ -49,6 +50,7 @@ std::string rank_line(const LaunchPlan& plan, const PlannedNode& node, const Pla
   if (splits_model(plan)) {
     const auto at = plan.mesh.coordinates(rank.rank);
     line += fmt::format(", stage {}, data rank {}", at.pipe, at.data);
+    if (plan.mesh.tensor > 1) line += fmt::format(", tensor rank {}", at.tensor);
   }
   for (const auto& [name, value] : rank.env) line += fmt::format("  {}={}", name, shell_word(value));
   if (!rank.placement.empty()) line += "  (" + rank.placement + ")";

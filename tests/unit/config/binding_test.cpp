@@ -73,6 +73,7 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("CheckpointLoad", config.checkpoint.load, config);
   check_members("Recomputation", config.recomputation, config);
   check_members("Pipeline", config.pipeline, config, {"partition", "first_layers", "layer_type"});
+  check_members("TensorParallel", config.tensor_parallel, config, {"probe", "rules", "needs_rules"});
   check_members("Kernels", config.kernels, config);
   check_members("Init", default_constructed<Init>(), config);
   check_members("MonitorFiles", config.tensorboard, config);

@@ -36,6 +36,9 @@ TEST_CASE("a key under another tool's name is answered with ours", "[config][oth
   CHECK(answer("{per-device-train-batch-size: 4}") ==
         "unknown key 'per-device-train-batch-size': it is 'train_micro_batch_size_per_gpu' here");
   CHECK(answer("{output_dir: \"x\"}") == "unknown key 'output_dir': it is the option --run_dir here");
+  CHECK(answer("{tensor_parallel_degree: 2}") ==
+        "unknown key 'tensor_parallel_degree': it is 'tensor_parallel.size' here");
+  CHECK_THAT(answer("{tp_plan: \"auto\"}"), Contains("the split follows from the model's graph"));
   CHECK_THAT(answer("{warmup_ratio: 0.1}"), Contains("and not a share of the run"));
   CHECK_THAT(only_line("{checkpoint: {every: 3}}"),
              Contains("'every' in 'checkpoint': it is 'checkpoint.interval' here"));

@@ -173,7 +173,8 @@ TEST_CASE("the nearest possible numbers of ranks and stages are named", "[config
   CHECK_THAT(error_of(7, 2, 1), EndsWith("as 6 or 8, or set pipeline.stages (--stages) to 1 or 7"));
   CHECK_THAT(error_of(8, 3, 2), EndsWith("as 6 or 12, or set pipeline.stages (--stages) to 2 or 4"));
   CHECK_THAT(error_of(1, 1, 2),
-             EndsWith("(1 pipeline stage x 2 tensor-parallel ranks); start a multiple of 2 ranks, as 2"));
+             EndsWith("(1 pipeline stage x 2 tensor-parallel ranks); start a multiple of 2 ranks, as 2, or set "
+                      "tensor_parallel.size (--tp) to 1"));
   CHECK_THAT(error_of(9, 2, 2), EndsWith("as 8 or 12"));
 }
 

@@ -3,6 +3,9 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "launch/plan/tensor_groups.hpp"
+
+using namespace dslaunch;
 using namespace dslaunch::launch;
 using dslaunch::hostfile::Allocation;
 
@@ -46,6 +49,38 @@ TEST_CASE("the printed plan shows who holds which stage", "[launch][launch_plan]
   plan.mesh = {.data = 4};
   CHECK_THAT(plan_text(plan), !Catch::Contains("stage") && !Catch::Contains("mesh"));
   CHECK(nlohmann::json::parse(plan_json(plan))["ranks"][3]["mesh"]["data"] == 3);
+}
+
+TEST_CASE("the printed plan shows tensor ranks where there are several", "[launch][launch_plan]") {
+  LaunchPlan plan;
+  plan.kind = JobKind::kRun;
+  plan.nodes = plan_nodes({"", {{"a", "", {}, {0, 1}}, {"b", "", {}, {0, 1}}}}, DeviceRule::kNone, {});
+  plan.mesh = {.pipe = 2, .tensor = 2};
+  CHECK_THAT(plan_text(plan), Catch::Contains("mesh       1 data rank x 2 pipeline stages x 2 tensor ranks\n") &&
+                                  Catch::Contains("stage 1, data rank 0, tensor rank 1\n"));
+}
+
+TEST_CASE("tensor groups that span hosts are named with what they cost", "[launch][launch_plan]") {
+  const auto warning = [](const std::vector<int>& ranks_of_hosts, int tensor) {
+    Allocation hosts;
+    for (const int ranks : ranks_of_hosts) {
+      const std::string name(1, static_cast<char>('a' + hosts.hosts.size()));
+      hosts.hosts.push_back({name, "", {}, std::vector<int>(static_cast<size_t>(ranks))});
+    }
+    LaunchPlan plan;
+    plan.nodes = plan_nodes(hosts, DeviceRule::kNone, {});
+    plan.mesh = comm::make_mesh(plan.world_size(), 1, tensor);
+    return tensor_groups_over_hosts(plan);
+  };
+  CHECK(warning({4, 4}, 2).empty());
+  CHECK(warning({8}, 8).empty());
+  CHECK(warning({3, 3}, 1).empty());
+  CHECK_THAT(warning({4, 4}, 8), Catch::StartsWith("1 of 1 tensor groups span hosts, the first of them ranks 0-7 on a "
+                                                   "to b: all layers exchange their activations over the network") &&
+                                     Catch::EndsWith("(--tp) 4 every group stays on its host"));
+  CHECK_THAT(warning({3, 5}, 2),
+             Catch::StartsWith("1 of 4 tensor groups span hosts, the first of them ranks 2-3 on a"));
+  CHECK_THAT(warning({2, 6}, 4), Catch::EndsWith("(--tp) 2 every group stays on its host"));
 }
 
 TEST_CASE("the printed plan is complete and contains no secret", "[launch][launch_plan]") {

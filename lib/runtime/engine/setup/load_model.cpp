@@ -114,6 +114,10 @@ Result<model::LayerMeasurement> measure(const ScriptFile& file, const config::Jo
 std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
                                          const device::Device& device, const comm::Groups& groups,
                                          const ProgramLogPtr& programs) {
+  if (groups.tensor != nullptr) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("tensor_parallel.size {} is not supported yet; set it to 1", groups.mesh.tensor));
+  }
   std::optional<model::LayerMeasurement> measurement;
   std::string unmeasured;  // on rank 0, which reports it
   const bool is_measured = groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime;
