@@ -41,6 +41,7 @@ void WatchedGroups::open(const rendezvous::LaunchEnv& env, const comm::Mesh& of_
                          const config::Zero& zero, std::chrono::milliseconds hang_limit, rendezvous::Store& store,
                          StatusWriter* status) {
   comm::Watchdog::Options watch_options{.rank = env.rank, .world_size = env.world_size, .host = env.host};
+  watch_options.place = comm::describe_place(of_job, env.rank);
   watch_options.times = comm::HangTimes(hang_limit);
   if (status != nullptr) watch_options.show = [status](const std::string& report) { status->set_report(report); };
   comm::CommunicatorOptions options;

@@ -76,7 +76,8 @@ bool is_stopped(std::optional<char> state) {
 }
 
 std::string name_of(int rank, const RankReport& report) {
-  return fmt::format("rank {} ({}, process {})", rank, report.host, report.pid);
+  return fmt::format("rank {} ({}, process {}{}{})", rank, report.host, report.pid, report.place.empty() ? "" : ", ",
+                     report.place);
 }
 
 // Describes the first few ranks.
@@ -115,6 +116,7 @@ std::string encode(const RankReport& report) {
   const auto text = [&](const std::string& value) { out.text(std::string_view(value).substr(0, kMaxText)); };
   const auto time = [&](milliseconds value) { out.i64(value.count()); };
   text(report.host);
+  text(report.place);
   out.i64(report.pid).u64(report.start_ticks).u64(report.heartbeat);
   text(report.activity);
   time(report.activity_age);
@@ -149,6 +151,7 @@ RankReport decode(std::string_view bytes) {
   const auto time = [&] { return milliseconds(in.i64()); };
   RankReport out;
   out.host = text();
+  out.place = text();
   out.pid = in.i64();
   out.start_ticks = in.u64();
   out.heartbeat = in.u64();

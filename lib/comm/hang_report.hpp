@@ -36,6 +36,7 @@ struct RankWait {
 
 struct RankReport {
   std::string host;
+  std::string place;  // in the mesh (comm/mesh.hpp); may be empty
   int64_t pid = 0;
   uint64_t start_ticks = 0;  // of the process, since boot: distinguishes it from a later process with the same pid
   uint64_t heartbeat = 0;    // counts the reports: stops increasing on a stalled rank

@@ -1,6 +1,7 @@
 #include "comm/mesh.hpp"
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "config/data_ranks.hpp"
 
 namespace dslaunch::comm {
@@ -42,6 +43,15 @@ std::vector<int> Mesh::group(int rank, const MeshAxes& axes) const {
 
 int Mesh::group_index(int rank, const MeshAxes& axes) const {
   return across(*this, axes).rank_at(across(coordinates(rank), axes));
+}
+
+std::string describe_place(const Mesh& mesh, int rank) {
+  if (mesh.pipe * mesh.tensor == 1) return {};
+  const MeshCoordinates at = mesh.coordinates(rank);
+  const std::string stage = mesh.pipe > 1 ? fmt::format("stage {}", at.pipe) : "";
+  if (mesh.tensor == 1) return stage;
+  return fmt::format("tensor rank {} of {}{}{}", at.tensor, mesh.tensor, stage.empty() ? "" : " of " + stage,
+                     mesh.data > 1 ? fmt::format(", data rank {}", at.data) : "");
 }
 
 Mesh make_mesh(int world_size, int pipe, int tensor) {

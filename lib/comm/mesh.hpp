@@ -11,6 +11,7 @@
 // within the data group, and never in ranks of the world: with `tensor` ranks in a tensor group, a host with L ranks
 // has L / tensor neighbouring members of each of its data groups.
 #pragma once
+#include <string>
 #include <vector>
 
 namespace dslaunch::comm {
@@ -42,6 +43,9 @@ struct Mesh {
   // Which of the groups along `axes` that is, counted from 0 in the order of their first ranks.
   int group_index(int rank, const MeshAxes& axes) const;
 };
+
+// Where a rank is: "stage 1", or "tensor rank 1 of 2 of stage 0, data rank 3"; empty if every rank holds a whole model.
+std::string describe_place(const Mesh& mesh, int rank);
 
 // The mesh of a world in which each model takes pipe * tensor ranks. Throws UserError(78) when these do not divide the
 // world.

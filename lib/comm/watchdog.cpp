@@ -235,6 +235,7 @@ RankReport Watchdog::report() const {
   static const ports::ProcessIdentity self = own_identity();
   RankReport out;
   out.host = options_.host;
+  out.place = options_.place;
   out.pid = self.pid;
   out.start_ticks = self.start_ticks;
   std::lock_guard lock(mutex_);

@@ -35,6 +35,7 @@ class Watchdog {
   struct Options {
     int rank = 0, world_size = 1;
     std::string host;
+    std::string place = {};  // of this rank in the mesh, for messages about it
     HangTimes times{std::chrono::minutes(30)};
     std::function<void(const std::string& warning)> warn = nullptr;  // called on the watchdog's thread; null: the log
     // Likewise: gets each report (comm/hang_report.hpp), encoded, for those on this host who look at the rank.

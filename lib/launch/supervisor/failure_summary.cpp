@@ -88,13 +88,14 @@ std::string format_stuck(const std::vector<StuckOnHost>& all) {
   return summary;
 }
 
-// " (stage 1)"; empty without pipeline stages.
-std::string describe_stage(const LaunchPlan& plan, int rank) {
-  return plan.mesh.pipe > 1 ? fmt::format(" (stage {})", plan.mesh.coordinates(rank).pipe) : "";
+// " (stage 1)"; empty where every rank holds a whole model.
+std::string in_mesh(const LaunchPlan& plan, int rank) {
+  const std::string place = comm::describe_place(plan.mesh, rank);
+  return place.empty() ? "" : " (" + place + ")";
 }
 
 std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
-  return fmt::format("rank {}{} on {} failed first{}: {}", first.rank, describe_stage(plan, first.rank), first.host,
+  return fmt::format("rank {}{} on {} failed first{}: {}", first.rank, in_mesh(plan, first.rank), first.host,
                      first.stopped_by_us ? " (slow to exit, it was stopped with the other ranks)" : "",
                      describe_cause(first, plan.kind));
 }

@@ -139,6 +139,8 @@ std::string RankStatusTable::document(const std::vector<RankRecord>& records, co
     const RankSample& shown = sample == nullptr ? none : *sample;
     Json json = {
         {"rank", record.rank}, {"host", record.host}, {"pid", record.pid > 0 ? Json(record.pid) : Json(nullptr)}};
+    const auto& report = reports[static_cast<size_t>(record.rank)];
+    json["place"] = report && !report->place.empty() ? Json(report->place) : Json(nullptr);
     add_state(json, record, sample, reports, activity);
     json["step"] = known(shown.step);
     json["total_steps"] = known(shown.total_steps);

@@ -69,10 +69,10 @@ struct Column {
   const char* heading;
   bool right;  // aligned
 };
-constexpr Column kColumns[] = {{"RANK", true},   {"HOST", false}, {"STEP", true},       {"MS/STEP", true},
-                               {"STATE", false}, {"GPU", true},   {"GPU MEMORY", true}, {"MEMORY", true},
-                               {"LOAD", true},   {"DOING", false}};
-constexpr size_t kNumColumns = std::size(kColumns);
+constexpr Column kColumns[] = {{"RANK", true},    {"HOST", false},  {"PLACE", false}, {"STEP", true},
+                               {"MS/STEP", true}, {"STATE", false}, {"GPU", true},    {"GPU MEMORY", true},
+                               {"MEMORY", true},  {"LOAD", true},   {"DOING", false}};
+constexpr size_t kNumColumns = std::size(kColumns), kPlace = 2;
 using Cells = std::vector<std::string>;
 
 Cells cells_of(const Json& rank, const std::map<std::string, std::string>& loads) {
@@ -81,6 +81,7 @@ Cells cells_of(const Json& rank, const std::map<std::string, std::string>& loads
   const Json &ms = rank.at("step_ms"), &gpu = rank.at("gpu_percent");
   return {fmt::format("{}", rank.at("rank").get<int>()),
           printable(host),
+          rank.contains("place") && rank.at("place").is_string() ? printable(rank.at("place").get<std::string>()) : "",
           step_text(rank),
           ms.is_number() ? format_ms(ms.get<double>()) : kNotKnown,
           state_text(rank),
@@ -94,6 +95,7 @@ Cells cells_of(const Json& rank, const std::map<std::string, std::string>& loads
 std::string line_of(const Cells& cells, const std::vector<size_t>& widths) {
   std::string line;
   for (size_t i = 0; i < kNumColumns; ++i) {
+    if (widths[i] == 0) continue;  // left out
     if (i + 1 == kNumColumns) {
       line += cells[i];  // nothing follows
     } else if (kColumns[i].right) {
@@ -176,6 +178,9 @@ TopTable top_table(const std::string& document, const std::string& name) {
       rows.push_back(cells_of(rank, loads));
       for (size_t i = 0; i < kNumColumns; ++i) widths[i] = std::max(widths[i], rows.back()[i].size());
     }
+    // Where every rank holds a whole model there are no places to show.
+    if (std::all_of(rows.begin(), rows.end(), [](const Cells& cells) { return cells[kPlace].empty(); }))
+      widths[kPlace] = 0;
     TopTable out;
     out.above.push_back({job_line(json, name)});
     for (auto& row : short_hosts(json.at("hosts"))) out.above.push_back(std::move(row));

@@ -76,11 +76,13 @@ const StateOf kUnknown = [](const RankReport&) { return std::nullopt; };
 
 TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
   RankReport sent = waiting("gather", 7, 3);
+  sent.place = "stage 1";
   sent.start_ticks = 123456789012;
   sent.last_calls["hpz.1"] = 5;
   sent.waits.push_back({"world", 9, "barrier", "do something else", {2, 0}, 90s, false, true});
   const RankReport read = decode(encode(sent));
   CHECK(read.host == "node1");
+  CHECK(read.place == "stage 1");
   CHECK(read.pid == 77);
   CHECK(read.start_ticks == 123456789012);
   CHECK(read.heartbeat == 2);
@@ -220,6 +222,10 @@ TEST_CASE("a rank that is waited for is described by what it tells, or by its pr
   };
   CHECK(text_of(busy(4, "the data of step 3")) ==
         "rank 1 (node1, process 77): it has been busy with the data of step 3 for 70 s");
+  RankReport split = busy(0, "step 3");
+  split.place = "tensor rank 1 of 2";
+  CHECK_THAT(text_of(split, kUnknown),
+             Catch::StartsWith("rank 1 (node1, process 77, tensor rank 1 of 2): it has been busy"));
   CHECK(text_of(waiting("gather", 2, 2)) ==
         "rank 1 (node1, process 77): it is itself waiting in all_reduce in group 'gather'");
   CHECK(text_of(busy(4, "step 3", 5), kUnknown, false) ==

@@ -157,6 +157,14 @@ TEST_CASE("the groups of a 2 x 2 x 2 mesh are those that DeepSpeed lists", "[com
   CHECK(groups_of(mesh, {.pipe = true, .tensor = true}) == Groups{{0, 1, 4, 5}, {2, 3, 6, 7}});
 }
 
+TEST_CASE("a rank's place names what distinguishes it from ranks with the same part of the model", "[comm][mesh]") {
+  CHECK(describe_place({.data = 4}, 3).empty());
+  CHECK(describe_place({.data = 2, .pipe = 2}, 3) == "stage 1");
+  CHECK(describe_place({.tensor = 2}, 1) == "tensor rank 1 of 2");
+  CHECK(describe_place({.data = 2, .tensor = 2}, 3) == "tensor rank 1 of 2, data rank 1");
+  CHECK(describe_place({.data = 2, .pipe = 2, .tensor = 2}, 3) == "tensor rank 1 of 2 of stage 0, data rank 1");
+}
+
 TEST_CASE("a mesh takes the data ranks that stages and tensor ranks leave", "[comm][mesh]") {
   for_every_mesh([](const Mesh& mesh) {
     const Mesh made = make_mesh(mesh.size(), mesh.pipe, mesh.tensor);

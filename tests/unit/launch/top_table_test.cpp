@@ -72,6 +72,17 @@ TEST_CASE("the table has a row for each rank", "[launch][top]") {
   test::expect_error(ExitCode::kInternal, {"not of this version"}, [] { top_table("{}", "x"); });
 }
 
+TEST_CASE("the table shows where ranks are, if they hold parts of the model", "[launch][top]") {
+  Json split = rank(1);
+  split["place"] = "tensor rank 1 of 2 of stage 0";
+  const TopTable table = top_table(document({rank(0), split}), "x");
+  const size_t place = table.above.back().text.find("PLACE");
+  REQUIRE(place != std::string::npos);
+  CHECK(table.ranks[1].text.substr(place, 29) == "tensor rank 1 of 2 of stage 0");
+  CHECK(table.ranks[0].text.find("12/40") == table.ranks[1].text.find("12/40"));
+  CHECK_THAT(plain_text(top_table(document({rank(0)}), "x")), !Contains("PLACE"));
+}
+
 TEST_CASE("a screen gets what fits on it", "[launch][top]") {
   std::vector<Json> ranks;
   for (int i = 0; i < 20; ++i) ranks.push_back(rank(i));

@@ -173,8 +173,8 @@ Diagnosis describe(const FailedRun& run, const std::map<int, Finding>& of_ranks,
   }
   const int rank = nan.value_or(infinity.value_or(order.front()));
   const auto name = [&](int of) {
-    return run.groups.pipe == nullptr ? fmt::format("rank {}", of)
-                                      : fmt::format("rank {} (stage {})", of, run.groups.mesh.coordinates(of).pipe);
+    const std::string place = comm::describe_place(run.groups.mesh, of);
+    return place.empty() ? fmt::format("rank {}", of) : fmt::format("rank {} ({})", of, place);
   };
   const Finding& own = of_ranks.at(rank);
   const auto begin = fmt::format("{}, micro batch {} ({}): ", name(rank), own.micro_batch, own.samples);

@@ -122,7 +122,7 @@ class Training {
       return setup::load_stage(request_.model_path, config_, *request_.device, groups, programs_);
     } catch (const UserError&) {
       files_.finish();  // what a damaged file breaks first is rarely the best explanation
-      if (groups.pipe != nullptr) {
+      if (groups.pipe != nullptr || groups.tensor != nullptr) {
         store_barrier_before_end(store_, groups.world.size(), "a refused model", std::chrono::seconds(2));
       }
       throw;
@@ -540,7 +540,8 @@ class Training {
     out.pipeline_clock = monitors_.pipeline_clock();
     if (groups_.pipe != nullptr) {
       out.activity = [this](const std::string& part) {
-        is_at("{} on stage {} in step {}", part, groups_.own.pipe, engine_->steps_done() + 1);
+        is_at("{} on {} in step {}", part, comm::describe_place(groups_.mesh, groups_.world.rank()),
+              engine_->steps_done() + 1);
       };
     }
     out.barrier = [this](const std::string& event) {
