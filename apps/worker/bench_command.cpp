@@ -81,7 +81,7 @@ bench::StepReport measure(const BenchOptions& options) {
   bench::StepReport report;
   report.model = options.model;
   report.device = device;
-  report.product_dtype = bench::product_dtype(config, device);
+  report.gemm_dtype = bench::gemm_dtype(config, device);
   report.compute_dtype =
       runtime::precision::choose_precision(config.precision, config.keep_batch_norm, device).compute_dtype;
   report.micro_batch = config.batch.micro_batch;
@@ -93,7 +93,7 @@ bench::StepReport measure(const BenchOptions& options) {
     log::info("measuring the same in eager TorchScript");
     report.torch = bench::measure_step(options.model, bench::in_eager_torchscript(config), shared, *world, counts);
   }
-  report.product_rate = runtime::engine::plan::measure_product_rate(device, report.product_dtype);
+  report.gemm_rate = runtime::engine::plan::measure_gemm_rate(device, report.gemm_dtype);
   return report;
 }
 

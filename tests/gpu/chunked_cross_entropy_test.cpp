@@ -92,9 +92,9 @@ double scale_of(const Case& c, at::ScalarType type) {
   return c.reduction == at::Reduction::Mean ? 16384.0 : 256.0;
 }
 
-// The gradient of the input by PyTorch's products of so many rows: those of few rows add parts that are rounded.
-double distance_of_products(const Case& c, const Tensors& inputs, const at::Tensor& labels, double scale,
-                            at::ScalarType type, int64_t chunk_rows, const at::Tensor& exact) {
+// The gradient of the input by PyTorch's GEMMs of so many rows: those of few rows add parts that are rounded.
+double distance_of_gemms(const Case& c, const Tensors& inputs, const at::Tensor& labels, double scale,
+                         at::ScalarType type, int64_t chunk_rows, const at::Tensor& exact) {
   const auto in = leaves(inputs, at::kDouble);
   const auto logits = logits_of(c, in);
   const auto loss = at::cross_entropy_loss(logits, labels, {}, c.reduction, kIgnored) * scale;
@@ -138,7 +138,7 @@ void compare(const Case& c, int64_t chunk_rows) {
       CHECK(found[i].sizes() == plain[i].sizes());
       double of_operators = distance(plain[i], exact[i]);
       if (i == 1) {
-        of_operators = std::max(of_operators, distance_of_products(c, seen, labels, scale, type, chunk_rows, exact[i]));
+        of_operators = std::max(of_operators, distance_of_gemms(c, seen, labels, scale, type, chunk_rows, exact[i]));
       }
       CHECK(distance(found[i], exact[i]) <= bound_of(c, i, type, of_operators));
       CHECK(again[i].equal(found[i]));
@@ -163,7 +163,7 @@ TEST_CASE("a head's loss by chunks on a device is that of whole logits", "[gpu][
   compare({.reduction = at::Reduction::Sum}, 64);
 }
 
-TEST_CASE("a head's loss by chunks with measured algorithms is that of whole logits", "[gpu][chunked][products]") {
+TEST_CASE("a head's loss by chunks with measured algorithms is that of whole logits", "[gpu][chunked][gemm]") {
   if (!has_device()) return;
   const auto gemms = c10::make_intrusive<dslaunch::runtime::device::GemmCache>("");
   for (const bool is_out_in : {true, false}) {

@@ -35,27 +35,26 @@ std::vector<at::Tensor> draw_launched(int number) {
   return out;
 }
 
-constexpr int64_t kWidth = 4096;  // a product of milliseconds
+constexpr int64_t kWidth = 4096;  // a GEMM of milliseconds
 
 const at::Device kDevice(at::kCUDA, 0);
 
-struct Products {
-  at::Tensor factor = at::zeros({kWidth, kWidth}, at::TensorOptions().device(kDevice)),
-             product = at::empty_like(factor);
+struct Gemms {
+  at::Tensor factor = at::zeros({kWidth, kWidth}, at::TensorOptions().device(kDevice)), gemm = at::empty_like(factor);
   void run(int times) {
-    for (int i = 0; i < times; ++i) at::mm_out(product, factor, factor);
+    for (int i = 0; i < times; ++i) at::mm_out(gemm, factor, factor);
   }
 };
 
-// What streams of the pool get from now on, a recording's among them, waits for `products` products.
-void hold_all_streams(Products& products, int times) {
+// What streams of the pool get from now on, a recording's among them, waits for `times` GEMMs.
+void hold_all_streams(Gemms& gemms, int times) {
   constexpr int kStreamsOfPool = 32;
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const auto busy = cuda.getStreamFromGlobalPool(kDevice, /*isHighPriority=*/true);
   c10::Event end(at::kCUDA);
   {
     const c10::StreamGuard on_busy(busy);
-    products.run(times);
+    gemms.run(times);
     end.record(busy);
   }
   for (int i = 0; i < kStreamsOfPool; ++i) end.block(cuda.getStreamFromGlobalPool(kDevice));
@@ -67,7 +66,7 @@ TEST_CASE("replays draw what launches draw, also where the stream of the recordi
   if (!test::has_device()) return;
   const auto expected = draw_launched(4);
   CHECK(at::equal(draw(), expected[0]));
-  Products held, recorded;
+  Gemms held, recorded;
   hold_all_streams(held, 1);  // memory and algorithms are chosen
   recorded.run(1);
   c10::impl::VirtualGuardImpl(at::kCUDA).synchronizeDevice(kDevice.index());
@@ -133,7 +132,7 @@ TEST_CASE("a recording that fails leaves random numbers and earlier recordings a
   CHECK(at::equal(drawn, expected[4]));
 }
 
-TEST_CASE("a recording has the measured algorithms of products, and measures none", "[gpu][device_graph][products]") {
+TEST_CASE("a recording has the measured algorithms of GEMMs, and measures none", "[gpu][device_graph][gemm]") {
   if (!test::has_device()) return;
   const auto cache = c10::make_intrusive<device::GemmCache>(generated_kernels::kernel_directory());
   const auto half = kOnDevice.dtype(at::kBFloat16);

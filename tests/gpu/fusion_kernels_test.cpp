@@ -326,7 +326,7 @@ def forward(self, x, weight, matrix):
   }
 }
 
-TEST_CASE("region kernels: a product that computes its input again has the same gradients in less memory") {
+TEST_CASE("region kernels: a GEMM that computes its input again has the same gradients in less memory") {
   if (!has_device()) return;
   namespace layers = dslaunch::runtime::model::layers;
   const int64_t rows = 300, width = 768, columns = 96;

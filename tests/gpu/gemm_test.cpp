@@ -38,7 +38,7 @@ int num_choices(const GemmCache& cache) {
 
 }  // namespace
 
-TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]") {
+TEST_CASE("every algorithm of cuBLASLt computes the GEMM", "[gpu][gemm]") {
   if (!test::has_device()) return;
   const auto& functions = module().gemm;
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
@@ -49,20 +49,20 @@ TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]")
                    right = matrix(inner, columns, is_right_transposed, type);
   const at::Tensor bias = at::randn({columns}, at::kCUDA).to(type);
   const at::Tensor exact = left.to(at::kDouble).mm(right.to(at::kDouble));
-  const auto check = [&](const GemmProblem& product, at::ScalarType out_type, bool adds) {
+  const auto check = [&](const GemmProblem& gemm, at::ScalarType out_type, bool adds) {
     at::Tensor out = at::empty({rows, columns}, left.options().dtype(out_type));
-    const at::Tensor expected = adds || product.bias ? exact + bias : exact;
-    // Without split-K cuBLASLt rounds the product before it adds the sum that is there.
+    const at::Tensor expected = adds || gemm.bias ? exact + bias : exact;
+    // Without split-K cuBLASLt rounds the GEMM before it adds the sum that is there.
     const at::Tensor rounded = adds ? exact.to(out_type).to(at::kDouble) + bias : expected;
     // Tensor cores truncate where they add in fp32.
     const double bound = 1.02 * distance(rounded.to(out_type), expected) + 2e-6 + static_cast<double>(inner) * 0x1p-31;
     int num_run = 0;
-    for (const auto& algorithm : functions.algorithms(product, out)) {
+    for (const auto& algorithm : functions.algorithms(gemm, out)) {
       INFO(type << " to " << out_type << ", rows " << rows << ", transposed " << is_left_transposed << " "
-                << is_right_transposed << ", bias " << product.bias.has_value() << ", adds " << adds << ", algorithm "
+                << is_right_transposed << ", bias " << gemm.bias.has_value() << ", adds " << adds << ", algorithm "
                 << to_text(algorithm));
       adds ? out.copy_(bias.expand_as(out)) : out.fill_(NAN);
-      if (!functions.run(product, out, adds, algorithm)) continue;
+      if (!functions.run(gemm, out, adds, algorithm)) continue;
       num_run += 1;
       CHECK(distance(out, expected) <= bound);
     }
@@ -75,7 +75,7 @@ TEST_CASE("every algorithm of cuBLASLt computes the product", "[gpu][products]")
   check({left, right, bias}, type, /*adds=*/false);
 }
 
-TEST_CASE("a product with a measured algorithm is as exact as PyTorch's", "[gpu][products]") {
+TEST_CASE("a GEMM with a measured algorithm is as exact as PyTorch's", "[gpu][gemm]") {
   if (!test::has_device()) return;
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
   const bool is_left_transposed = GENERATE(false, true), is_right_transposed = GENERATE(false, true);
@@ -109,7 +109,7 @@ TEST_CASE("a product with a measured algorithm is as exact as PyTorch's", "[gpu]
   CHECK(num_choices(*cache) == expected);
 }
 
-TEST_CASE("products that cuBLASLt's fast kernels do not take are PyTorch's", "[gpu][products]") {
+TEST_CASE("GEMMs that cuBLASLt's fast kernels do not take are PyTorch's", "[gpu][gemm]") {
   if (!test::has_device()) return;
   const auto cache = user_cache();
   const auto type = at::kBFloat16;
@@ -125,7 +125,7 @@ TEST_CASE("products that cuBLASLt's fast kernels do not take are PyTorch's", "[g
   CHECK(distance(out, exact) <= 1.1 * distance(wide.narrow(1, 8, 1552).mm(right), exact));
 }
 
-TEST_CASE("products without a cache, and those of another one, leave it alone", "[gpu][products]") {
+TEST_CASE("GEMMs without a cache, and those of another one, leave it alone", "[gpu][gemm]") {
   if (!test::has_device()) return;
   const at::Tensor left = matrix(2080, 1552, false, at::kBFloat16), right = matrix(1552, 2056, false, at::kBFloat16);
   const auto used = c10::make_intrusive<GemmCache>(""), unused = c10::make_intrusive<GemmCache>("");

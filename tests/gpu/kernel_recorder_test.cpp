@@ -25,9 +25,9 @@ void compute(StepStreams& streams) {
   const at::Tensor a = at::ones({2048, 2048}, at::TensorOptions().device(kDevice));
   streams.wait(SideStream::kReduction, streams.mark());
   const StreamMark copied = streams.run(SideStream::kReduction, [&] { at::empty_like(a).copy_(a); });
-  const at::Tensor product = at::mm(a, a);
+  const at::Tensor gemm = at::mm(a, a);
   streams.wait(copied);
-  CHECK(product.sum().item<float>() == 2048.F * 2048.F * 2048.F);
+  CHECK(gemm.sum().item<float>() == 2048.F * 2048.F * 2048.F);
 }
 
 }  // namespace

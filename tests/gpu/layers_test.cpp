@@ -75,7 +75,7 @@ at::Tensor some_labels(int64_t rows, int64_t classes) {
 
 }  // namespace
 
-TEST_CASE("cross entropy of logits in 16 bits is that of their copy in fp32", "[gpu][fused_operators]") {
+TEST_CASE("cross entropy of logits in 16 bits is that of their copy in fp32", "[gpu][layers]") {
   if (!has_device()) return;
   for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
     for (const int64_t classes : {2, 257, 50257}) {
@@ -94,7 +94,7 @@ TEST_CASE("cross entropy of logits in 16 bits is that of their copy in fp32", "[
 }
 
 TEST_CASE("cross entropy of logits in 16 bits, as a model computes it in them, is rounded once",
-          "[gpu][fused_operators]") {
+          "[gpu][layers]") {
   if (!has_device()) return;
   for (const int64_t classes : {2, 257, 30522}) {
     const auto labels = some_labels(37, classes);
@@ -108,7 +108,7 @@ TEST_CASE("cross entropy of logits in 16 bits, as a model computes it in them, i
 }
 
 TEST_CASE("cross entropy without labels that count is not a number, and its gradient is zero",
-          "[gpu][fused_operators]") {
+          "[gpu][layers]") {
   if (!has_device()) return;
   const auto logits = leaves({normal({5, 9}, 1)}, at::kBFloat16)[0];
   const auto labels = at::full({5}, kIgnored, logits.options().dtype(at::kLong).requires_grad(false));
@@ -117,7 +117,7 @@ TEST_CASE("cross entropy without labels that count is not a number, and its grad
   CHECK(torch::autograd::grad({loss}, {logits})[0].eq(0).all().item<bool>());
 }
 
-TEST_CASE("what the kernels of cross entropy do not do is left to PyTorch's operator", "[gpu][fused_operators]") {
+TEST_CASE("what the kernels of cross entropy do not do is left to PyTorch's operator", "[gpu][layers]") {
   if (!has_device()) return;
   const auto logits = leaves({normal({4, 6, 5}, 1)}, at::kBFloat16)[0];
   const auto labels = some_labels(20, 6).view({4, 5}), flat = some_labels(4, 6);
@@ -133,7 +133,7 @@ TEST_CASE("what the kernels of cross entropy do not do is left to PyTorch's oper
   CHECK(fused_cross_entropy(first, flat, {}, mean, kIgnored, 0.0, /*in_float=*/false).scalar_type() == at::kBFloat16);
 }
 
-TEST_CASE("layer norm and its three gradients are PyTorch's", "[gpu][fused_operators]") {
+TEST_CASE("layer norm and its three gradients are PyTorch's", "[gpu][layers]") {
   if (!has_device()) return;
   for (const int64_t width : {8, 768, 2056, 4096, 12, 9000}) {  // the last two are PyTorch's own
     const auto shift = normal({width}, 5).abs();
@@ -152,7 +152,7 @@ TEST_CASE("layer norm and its three gradients are PyTorch's", "[gpu][fused_opera
       {normal({4, 6, 16}, 2), normal({4, 16}, 3), normal({4, 16}, 4)});
 }
 
-TEST_CASE("a layer norm adds the gradient of what goes past it", "[gpu][fused_operators]") {
+TEST_CASE("a layer norm adds the gradient of what goes past it", "[gpu][layers]") {
   if (!has_device()) return;
   for (const int64_t width : {8, 768, 2048, 2056, 4096, 8192, 12}) {  // the last one is PyTorch's own
     compare(
@@ -166,7 +166,7 @@ TEST_CASE("a layer norm adds the gradient of what goes past it", "[gpu][fused_op
   }
 }
 
-TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][fused_operators]") {
+TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][layers]") {
   if (!has_device()) return;
   for (const int64_t rows : {1, 100}) {
     compare([](const Tensors& in) { return fused_linear(in[0], in[1], in[2]); },
@@ -175,7 +175,7 @@ TEST_CASE("a linear layer and its three gradients are PyTorch's", "[gpu][fused_o
   }
 }
 
-TEST_CASE("a linear layer with measured algorithms has PyTorch's gradients", "[gpu][fused_operators][products]") {
+TEST_CASE("a linear layer with measured algorithms has PyTorch's gradients", "[gpu][layers][gemm]") {
   if (!has_device()) return;
   const auto gemms = c10::make_intrusive<dslaunch::runtime::device::GemmCache>("");
   compare([&](const Tensors& in) { return fused_linear(in[0], in[1], in[2], {.gemms = gemms}); },
@@ -184,7 +184,7 @@ TEST_CASE("a linear layer with measured algorithms has PyTorch's gradients", "[g
   CHECK(gemms->counts().measured > 0);
 }
 
-TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][fused_operators]") {
+TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][layers]") {
   if (!has_device()) return;
   using dslaunch::runtime::model::layers::Cut;
   using dslaunch::runtime::model::layers::fused_addmm_cut;
@@ -211,14 +211,14 @@ TEST_CASE("a linear layer whose output is cut has PyTorch's gradients", "[gpu][f
   }
 }
 
-TEST_CASE("the output of a linear layer may be written to in place", "[gpu][fused_operators]") {
+TEST_CASE("the output of a linear layer may be written to in place", "[gpu][layers]") {
   if (!has_device()) return;
   compare([](const Tensors& in) { return fused_linear(in[0], in[1], in[2]).relu_(); },
           [](const Tensors& in) { return at::linear(in[0], in[1], in[2]).relu_(); },
           {normal({2, 5, 16}, 6), normal({8, 16}, 7), normal({8}, 8)});
 }
 
-TEST_CASE("gradients of gradients are PyTorch's", "[gpu][fused_operators]") {
+TEST_CASE("gradients of gradients are PyTorch's", "[gpu][layers]") {
   if (!has_device()) return;
   const auto labels = some_labels(6, 16);
   const auto penalty = [](const at::Tensor& out, const Tensors& in) {

@@ -19,10 +19,10 @@ const at::Device kDevice(at::kCUDA, 0);
 // Long enough that work which does not wait for it is early.
 struct SlowSum {
   at::Tensor factor = at::ones({4096, 4096}, at::TensorOptions().device(kDevice));
-  at::Tensor product = at::empty_like(factor), sum = at::zeros({}, factor.options());
+  at::Tensor gemm = at::empty_like(factor), sum = at::zeros({}, factor.options());
   void run() {
-    for (int i = 0; i < 8; ++i) at::mm_out(product, factor, factor);
-    sum.copy_(product[0][0]);
+    for (int i = 0; i < 8; ++i) at::mm_out(gemm, factor, factor);
+    sum.copy_(gemm[0][0]);
   }
 };
 

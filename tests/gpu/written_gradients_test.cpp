@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/torchscript/units/weight_product.hpp"
+#include "runtime/model/torchscript/units/weight_gemm.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
@@ -20,7 +20,7 @@ double distance(const at::Tensor& a, const at::Tensor& exact) {
 
 }  // namespace
 
-TEST_CASE("a product is added to what a sum on the device has, in the sum's type", "[gpu][written]") {
+TEST_CASE("a GEMM is added to what a sum on the device has, in the sum's type", "[gpu][written]") {
   if (!test::has_device()) return;
   at::manual_seed(2);
   const auto [factors, sum_type] = GENERATE(std::pair(at::kFloat, at::kFloat), std::pair(at::kBFloat16, at::kBFloat16),
@@ -39,8 +39,8 @@ TEST_CASE("a product is added to what a sum on the device has, in the sum's type
   at::Tensor sum = buffer.narrow(0, 8, before.numel()).view(before.sizes());
   sum.copy_(is_empty ? at::full_like(before, NAN) : before);
   if (!is_empty) exact = exact + before.to(at::kDouble);
-  const WeightProduct product(input.to(at::kCUDA), upstream.to(at::kCUDA), layout);
-  product.add_to({sum, is_empty});
+  const WeightGemm gemm(input.to(at::kCUDA), upstream.to(at::kCUDA), layout);
+  gemm.add_to({sum, is_empty});
   const double bound = sum_type == at::kFloat ? 2e-6 : sum_type == at::kHalf ? 5e-4 : 4e-3;
   CHECK(distance(sum, exact) < bound);
   CHECK(buffer.narrow(0, 0, 8).eq(3).all().item<bool>());

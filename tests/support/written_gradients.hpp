@@ -58,7 +58,7 @@ class CountedCopies {
 
 inline constexpr int64_t kBlockRows = 5, kBlockIn = 8, kBlockHidden = 16;
 
-// The root's scale; the block's weight of a linear layer with bias, used again transposed, and that of a product.
+// The root's scale; the block's weight of a linear layer with bias, used again transposed, and that of a GEMM.
 inline std::vector<at::Tensor> block_values(at::ScalarType dtype) {
   at::manual_seed(21);
   std::vector<at::Tensor> out;
@@ -117,11 +117,11 @@ inline StepGradients step_gradients(const WrittenGradientsCase& c) {
     out.copy_(values[static_cast<size_t>(parameter)].reshape({-1}).narrow(0, begin, out.numel()));
   });
 
-  const layers::ProductOptions product{.sums_bias = true, .writes_gradient = c.writes};
+  const layers::GemmOptions gemm{.sums_bias = true, .writes_gradient = c.writes};
   const auto linear = [&](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
-    return layers::fused_linear(x, w, b, product);
+    return layers::fused_linear(x, w, b, gemm);
   };
-  const auto matmul = [&](const at::Tensor& x, const at::Tensor& w) { return layers::fused_matmul(x, w, product); };
+  const auto matmul = [&](const at::Tensor& x, const at::Tensor& w) { return layers::fused_matmul(x, w, gemm); };
   const CountedCopies copies;
   for (int64_t i = 0; i < c.micro_batches; ++i) {
     parameters.begin_accumulation_step(/*is_last=*/i + 1 == c.micro_batches);

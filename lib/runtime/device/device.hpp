@@ -17,7 +17,7 @@ class Device {
   at::Device at() const { return at_; }
   // Compiled kernels, those of the user's cache as well.
   const std::shared_ptr<generated_kernels::KernelLibrary>& kernels() const { return kernels_; }
-  // Measured algorithms of matrix products, those of the user's cache as well.
+  // Measured algorithms of GEMMs, those of the user's cache as well.
   const GemmCachePtr& gemms() const { return gemms_; }
 
  private:

@@ -23,12 +23,12 @@ namespace dslaunch::runtime::device {
 namespace {
 
 constexpr int64_t kLeastMultiplications = int64_t{1} << 32;  // others may take less time than their launches
-// Of PyTorch's time. What a product gains by less in turns with others may be gone between the kernels of a step.
+// Of PyTorch's time. What a GEMM gains by less in turns with others may be gone between the kernels of a step.
 constexpr double kWorthwhile = 0.96;
 constexpr double kTurnMicroseconds = 400;
 constexpr double kWarmUpMicroseconds = 300'000;
-constexpr double kProductMicroseconds = 80'000;  // of measuring one
-constexpr double kMaxSeconds = 3;                // of a process: shapes may change without end
+constexpr double kGemmMicroseconds = 80'000;  // of measuring one
+constexpr double kMaxSeconds = 3;             // of a process: shapes may change without end
 
 // How cuBLASLt sees a matrix: one stride is 1, the other one its leading dimension.
 struct Layout {
@@ -54,27 +54,27 @@ std::optional<Layout> layout_of(const at::Tensor& matrix) {
 // All that a choice depends on, for one card.
 using Key = std::array<int64_t, 11>;
 
-Key key_of(const GemmProblem& product, const at::Tensor& out) {
-  const Layout left = *layout_of(product.left), right = *layout_of(product.right);
+Key key_of(const GemmProblem& gemm, const at::Tensor& out) {
+  const Layout left = *layout_of(gemm.left), right = *layout_of(gemm.right);
   return {out.device().index(),
-          product.left.size(0),
-          product.right.size(1),
-          product.left.size(1),
+          gemm.left.size(0),
+          gemm.right.size(1),
+          gemm.left.size(1),
           left.is_column_major,
           left.leading,
           right.is_column_major,
           right.leading,
-          static_cast<int64_t>(product.left.scalar_type()),
+          static_cast<int64_t>(gemm.left.scalar_type()),
           static_cast<int64_t>(out.scalar_type()),
-          product.bias.has_value()};
+          gemm.bias.has_value()};
 }
 
 std::string text_of(const Key& key, const std::string& device) {
   return fmt::format("// product of matrices on {}: {}", device, fmt::join(key.begin() + 1, key.end(), " "));
 }
 
-void with_operators(const GemmProblem& product, at::Tensor& out, bool adds) {
-  const auto& [left, right, bias] = product;
+void with_operators(const GemmProblem& gemm, at::Tensor& out, bool adds) {
+  const auto& [left, right, bias] = gemm;
   const auto type = out.scalar_type();
   if (bias) {
     at::addmm_out(out, *bias, left, right);
@@ -95,17 +95,17 @@ void with_operators(const GemmProblem& product, at::Tensor& out, bool adds) {
 }
 
 // Traces and counts of FLOPs see PyTorch's operator for it.
-bool observed(const GemmProblem& product, const std::function<bool()>& run) {
-  const bool is_linear = product.bias && layout_of(product.right)->is_column_major;
+bool observed(const GemmProblem& gemm, const std::function<bool()>& run) {
+  const bool is_linear = gemm.bias && layout_of(gemm.right)->is_column_major;
   if (is_linear) {
-    RECORD_FUNCTION("aten::linear", (std::vector<c10::IValue>{product.left, product.right.t(), *product.bias}));
+    RECORD_FUNCTION("aten::linear", (std::vector<c10::IValue>{gemm.left, gemm.right.t(), *gemm.bias}));
     return run();
   }
-  if (product.bias) {
-    RECORD_FUNCTION("aten::addmm", (std::vector<c10::IValue>{*product.bias, product.left, product.right}));
+  if (gemm.bias) {
+    RECORD_FUNCTION("aten::addmm", (std::vector<c10::IValue>{*gemm.bias, gemm.left, gemm.right}));
     return run();
   }
-  RECORD_FUNCTION("aten::mm", (std::vector<c10::IValue>{product.left, product.right}));
+  RECORD_FUNCTION("aten::mm", (std::vector<c10::IValue>{gemm.left, gemm.right}));
   return run();
 }
 
@@ -115,16 +115,16 @@ class GemmCache::Choices {
  public:
   explicit Choices(std::string directory) : directory_(std::move(directory)), files_(directory_) {}
 
-  bool run(const GemmProblem& product, const at::Tensor& out, bool adds) {
+  bool run(const GemmProblem& gemm, const at::Tensor& out, bool adds) {
     const std::lock_guard lock(mutex_);
-    const Key key = key_of(product, out);
+    const Key key = key_of(gemm, out);
     auto known = choices_.find(key);
     if (known == choices_.end()) {
-      const auto choice = make(key, product, out, adds);
+      const auto choice = make(key, gemm, out, adds);
       if (!choice) return false;
       known = choices_.emplace(key, *choice).first;
     }
-    if (known->second && !observed(product, [&] { return module().gemm.run(product, out, adds, *known->second); }))
+    if (known->second && !observed(gemm, [&] { return module().gemm.run(gemm, out, adds, *known->second); }))
       known->second.reset();
     return known->second.has_value();
   }
@@ -136,14 +136,14 @@ class GemmCache::Choices {
 
  private:
   // Nothing: it cannot be measured now, and may be later.
-  std::optional<Choice> make(const Key& key, const GemmProblem& product, const at::Tensor& out, bool adds) {
+  std::optional<Choice> make(const Key& key, const GemmProblem& gemm, const at::Tensor& out, bool adds) {
     const std::string text = text_of(key, description(out.device()));
     if (auto choice = read(text)) return choice;
     if (is_capturing(out.device())) return std::nullopt;
     // There is nowhere to measure a sum: `out` has it, and memory for another one may not be there.
     if (adds || counts_.measuring_seconds > kMaxSeconds) return Choice();
     const auto began = std::chrono::steady_clock::now();
-    const auto choice = measure(product, out);
+    const auto choice = measure(gemm, out);
     counts_.measuring_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counts_.measured += 1;
     if (!choice) return Choice();
@@ -167,21 +167,21 @@ class GemmCache::Choices {
   }
 
   // Nothing: the memory for workspaces does not suffice.
-  std::optional<Choice> measure(const GemmProblem& product, const at::Tensor& out) {
+  std::optional<Choice> measure(const GemmProblem& gemm, const at::Tensor& out) {
     try {
-      return fastest(product, out);
+      return fastest(gemm, out);
     } catch (const c10::OutOfMemoryError&) {
       return std::nullopt;
     }
   }
 
-  Choice fastest(const GemmProblem& product, at::Tensor out) {
+  Choice fastest(const GemmProblem& gemm, at::Tensor out) {
     const at::DisableRecordFunctionGuard unseen;
-    auto algorithms = module().gemm.algorithms(product, out);
-    std::erase_if(algorithms, [&](const Algorithm& each) { return !module().gemm.run(product, out, false, each); });
+    auto algorithms = module().gemm.algorithms(gemm, out);
+    std::erase_if(algorithms, [&](const Algorithm& each) { return !module().gemm.run(gemm, out, false, each); });
     const auto work = [&](size_t candidate) {
-      if (candidate == 0) return with_operators(product, out, /*adds=*/false);
-      module().gemm.run(product, out, /*adds=*/false, algorithms[candidate - 1]);
+      if (candidate == 0) return with_operators(gemm, out, /*adds=*/false);
+      module().gemm.run(gemm, out, /*adds=*/false, algorithms[candidate - 1]);
     };
     const double once = microseconds({0, 0}, 1, work, out.device()).back();
     if (counts_.measured == 0) {  // until the clock is that of a busy GPU
@@ -190,7 +190,7 @@ class GemmCache::Choices {
     const int repeats = std::clamp(static_cast<int>(kTurnMicroseconds / once), 1, 20);
     const auto num_candidates = algorithms.size() + 1;
     const double round = static_cast<double>(num_candidates) * repeats * once;
-    const int rounds = std::clamp(static_cast<int>(kProductMicroseconds / round), 3, 24);
+    const int rounds = std::clamp(static_cast<int>(kGemmMicroseconds / round), 3, 24);
     const size_t best = choose_fastest(num_candidates, rounds, kWorthwhile, [&](const std::vector<size_t>& turns) {
       return microseconds(turns, repeats, work, out.device());
     });

@@ -1,10 +1,10 @@
-// Products of matrices (GEMM) on GPUs with the algorithm that is the fastest there. cuBLASLt has several for each
-// product, and its heuristics do not always name the fastest first. The first time that a process meets a product, it
+// GEMMs on GPUs with the algorithm that is the fastest there. cuBLASLt has several for each
+// GEMM, and its heuristics do not always name the fastest first. The first time that a process meets a GEMM, it
 // measures them in turns beside PyTorch's operator (autotuning). The choice is kept in the user's cache, beside
 // generated kernels, so that later processes on this host take the same one: algorithms may differ in the last bits.
-// Whether a model's products choose is said where it is loaded: its graph holds the cache of choices, or none.
+// Whether a model's GEMMs choose is said where it is loaded: its graph holds the cache of choices, or none.
 //
-// Any thread. Products are enqueued on the current stream.
+// Any thread. GEMMs are enqueued on the current stream.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -36,7 +36,7 @@ class GemmCache : public torch::CustomClassHolder {
   bool run(const GemmProblem& problem, const at::Tensor& out, bool adds);
 
   struct Counts {
-    int measured = 0, read = 0;  // choices, of products of one shape
+    int measured = 0, read = 0;  // choices, of GEMMs of one shape
     double measuring_seconds = 0;
   };
   Counts counts() const;
@@ -48,7 +48,7 @@ class GemmCache : public torch::CustomClassHolder {
 
 using GemmCachePtr = c10::intrusive_ptr<GemmCache>;
 
-// The product in `out` [m, n], contiguous: of the factors' type, or of fp32 (on the CPU: of any two types). `adds`,
+// The GEMM in `out` [m, n], contiguous: of the factors' type, or of fp32 (on the CPU: of any two types). `adds`,
 // without a bias: to what is there (beta = 1). `cache`: null: with PyTorch's operator. Not differentiable.
 void multiply(const GemmProblem& problem, at::Tensor out, const GemmCachePtr& cache, bool adds = false);
 

@@ -1,4 +1,4 @@
-// Which of several ways to compute a product is the fastest, and how a choice is written down. Without a device.
+// Which of several ways to compute a GEMM is the fastest, and how a choice is written down. Without a device.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The function table that the CUDA module provides for this room. dsworker does not link CUDA: the first product with a
+// The function table that the CUDA module provides for this room. dsworker does not link CUDA: the first GEMM with a
 // choice loads the module.
 #pragma once
 #include <cstdint>
@@ -13,10 +13,10 @@
 namespace dslaunch::runtime::device {
 
 struct GemmFunctions {
-  // What cuBLASLt's heuristics name for the product, the fastest by them first.
-  std::vector<Algorithm> (*algorithms)(const GemmProblem& product, const at::Tensor& out);
-  // Enqueues the product. False, with nothing done: this algorithm does not take it.
-  bool (*run)(const GemmProblem& product, const at::Tensor& out, bool adds, const Algorithm& algorithm);
+  // What cuBLASLt's heuristics name for the GEMM, the fastest by them first.
+  std::vector<Algorithm> (*algorithms)(const GemmProblem& gemm, const at::Tensor& out);
+  // Enqueues the GEMM. False, with nothing done: this algorithm does not take it.
+  bool (*run)(const GemmProblem& gemm, const at::Tensor& out, bool adds, const Algorithm& algorithm);
   // Enqueues the turns one after the other on the device's current stream, waits for them, and returns the microseconds
   // that each took.
   std::vector<double> (*microseconds)(std::span<const std::function<void()>> turns, at::Device device);

@@ -53,7 +53,7 @@ class BucketedAllReduce final : public GradientReduction {
 
   std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) override {
     const auto location = locations_[unit][parameter];
-    if (!holds_products(buffer_dtype(location.group), factors, options_.device)) return std::nullopt;
+    if (!holds_gemms(buffer_dtype(location.group), factors, options_.device)) return std::nullopt;
     const bool is_first_call = !is_taken_[unit];
     if (!keeps_bits(options_.accumulation_dtype, factors, options_.device, is_first_call)) return std::nullopt;
     auto& buffer = buffer_of_group(location.group);

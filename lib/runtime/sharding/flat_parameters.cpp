@@ -400,7 +400,7 @@ void FlatParameters::publish(size_t end) {
 //   - A group's last slice comes from the last open call of its unit, when that call's backward has finished
 //     (UnitParameters::take_gradients(), on which stage 3 relies when it gathers another unit into the memory):
 //     autograd runs the nodes that one thread has created from last to first, and the node that takes the gradients was
-//     created before all of the call's own, those of products for the inputs included. What else holds a tied or
+//     created before all of the call's own, those of GEMMs for the inputs included. What else holds a tied or
 //     borrowed parameter was created after it, too, or is one of the open calls. A recomputed call is one of them until
 //     it has been recomputed and differentiated. On other ranks nothing reads this rank's memory but through
 //     collectives.

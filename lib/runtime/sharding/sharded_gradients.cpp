@@ -1,6 +1,6 @@
 // Stages 2 and 3: the gradients of a call are reduced immediately from a bucket and delivered. There are two buckets:
 // backward fills one while the other is being reduced. A call may reserve one for a group of its unit, to write
-// products into it while its backward runs, or else the largest group has one; all other groups then go through the
+// GEMMs into it while its backward runs, or else the largest group has one; all other groups then go through the
 // other one. The largest group is reduced last, so that the bucket of the others is free first, for the next unit.
 #include <ATen/ATen.h>
 
@@ -64,7 +64,7 @@ class ShardedGradients final : public GradientReduction {
   std::optional<GradientDestination> destination(int unit, size_t parameter, at::ScalarType factors) override {
     const auto location = locations_[unit][parameter];
     const FlatGroup& group = groups_[location.group];
-    if (!holds_products(wire_dtype(group, options_), factors, options_.device)) return std::nullopt;
+    if (!holds_gemms(wire_dtype(group, options_), factors, options_.device)) return std::nullopt;
     const bool is_first = !is_delivered_[location.group];
     if (!keeps_bits(options_.accumulation_dtype, factors, options_.device, is_first)) return std::nullopt;
     if (!reserved_) reserved_ = begin_bucket(location.group);
@@ -105,7 +105,7 @@ class ShardedGradients final : public GradientReduction {
     int group = 0;
     size_t bucket = 0;
     at::Tensor wire;            // the part of the bucket that it takes
-    std::vector<bool> written;  // by segment: by products
+    std::vector<bool> written;  // by segment: by GEMMs
   };
 
   at::TensorOptions on_device(at::ScalarType dtype) const {

@@ -1,4 +1,4 @@
-// Products by cuBLASLt. Part of the CUDA module. Row-major matrices are the transposed ones of cuBLASLt, which is
+// GEMMs by cuBLASLt. Part of the CUDA module. Row-major matrices are the transposed ones of cuBLASLt, which is
 // column-major: out^T = right^T * left^T.
 #include "runtime/device/gemm_functions.hpp"
 
@@ -48,14 +48,14 @@ cublasLtMatrixLayoutOpaque_t layout_of(const at::Tensor& matrix) {
   return layout;
 }
 
-// The descriptors of one product.
+// The descriptors of one GEMM.
 struct Descriptors {
-  cublasLtMatmulDescOpaque_t product;
+  cublasLtMatmulDescOpaque_t gemm;
   cublasLtMatrixLayoutOpaque_t first, second, out;
 
   Descriptors(const GemmProblem& of, const at::Tensor& out_matrix)
       : first(layout_of(of.right)), second(layout_of(of.left)), out(layout_of(out_matrix)) {
-    check(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
+    check(cublasLtMatmulDescInit(&gemm, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation(of.right));
     set(CUBLASLT_MATMUL_DESC_TRANSB, operation(of.left));
     if (!of.bias) return;
@@ -71,7 +71,7 @@ struct Descriptors {
 
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-    check(cublasLtMatmulDescSetAttribute(&product, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+    check(cublasLtMatmulDescSetAttribute(&gemm, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
   }
 };
 
@@ -92,13 +92,13 @@ cublasLtMatmulPreferenceOpaque_t preference() {
   return out;
 }
 
-std::vector<Algorithm> algorithms(const GemmProblem& product, const at::Tensor& out) {
+std::vector<Algorithm> algorithms(const GemmProblem& gemm, const at::Tensor& out) {
   const c10::cuda::CUDAGuard guard(out.device());
-  Descriptors descriptors(product, out);
+  Descriptors descriptors(gemm, out);
   auto wanted = preference();
   cublasLtMatmulHeuristicResult_t found[kMaxAlgorithms];
   int count = 0;
-  const auto status = cublasLtMatmulAlgoGetHeuristic(at::cuda::getCurrentCUDABlasLtHandle(), &descriptors.product,
+  const auto status = cublasLtMatmulAlgoGetHeuristic(at::cuda::getCurrentCUDABlasLtHandle(), &descriptors.gemm,
                                                      &descriptors.first, &descriptors.second, &descriptors.out,
                                                      &descriptors.out, &wanted, kMaxAlgorithms, found, &count);
   if (status != CUBLAS_STATUS_SUCCESS) return {};
@@ -112,9 +112,9 @@ std::vector<Algorithm> algorithms(const GemmProblem& product, const at::Tensor& 
   return result;
 }
 
-bool run(const GemmProblem& product, const at::Tensor& out, bool adds, const Algorithm& algorithm) {
+bool run(const GemmProblem& gemm, const at::Tensor& out, bool adds, const Algorithm& algorithm) {
   const c10::cuda::CUDAGuard guard(out.device());
-  Descriptors descriptors(product, out);
+  Descriptors descriptors(gemm, out);
   cublasLtMatmulAlgo_t chosen;
   std::memcpy(&chosen, algorithm.words.data(), sizeof(chosen));
   const auto bytes = at::TensorOptions().device(out.device()).dtype(at::kByte);
@@ -122,9 +122,9 @@ bool run(const GemmProblem& product, const at::Tensor& out, bool adds, const Alg
       algorithm.workspace_bytes > 0 ? at::empty({algorithm.workspace_bytes}, bytes) : at::Tensor();
   const float one = 1, of_out = adds ? 1 : 0;
   void* const to = out.mutable_data_ptr();
-  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &descriptors.product, &one,
-                        product.right.const_data_ptr(), &descriptors.first, product.left.const_data_ptr(),
-                        &descriptors.second, &of_out, to, &descriptors.out, to, &descriptors.out, &chosen,
+  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &descriptors.gemm, &one, gemm.right.const_data_ptr(),
+                        &descriptors.first, gemm.left.const_data_ptr(), &descriptors.second, &of_out, to,
+                        &descriptors.out, to, &descriptors.out, &chosen,
                         workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
                         static_cast<size_t>(algorithm.workspace_bytes), stream_of(out)) == CUBLAS_STATUS_SUCCESS;
 }

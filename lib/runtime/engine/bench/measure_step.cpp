@@ -243,7 +243,7 @@ config::JobConfig in_eager_torchscript(config::JobConfig config) {
   return config;
 }
 
-at::ScalarType product_dtype(const config::JobConfig& config, at::Device device) {
+at::ScalarType gemm_dtype(const config::JobConfig& config, at::Device device) {
   if (const auto autocast = precision::to_torch(config.autocast)) return *autocast;
   return precision::choose_precision(config.precision, config.keep_batch_norm, device).compute_dtype;
 }

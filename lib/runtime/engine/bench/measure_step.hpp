@@ -30,6 +30,6 @@ StepMeasurement measure_step(const std::string& model_path, const config::JobCon
 config::JobConfig in_eager_torchscript(config::JobConfig config);
 
 // The type of the matrix products of a run with this config.
-at::ScalarType product_dtype(const config::JobConfig& config, at::Device device);
+at::ScalarType gemm_dtype(const config::JobConfig& config, at::Device device);
 
 }  // namespace dslaunch::runtime::engine::bench

@@ -40,8 +40,8 @@ std::string bytes_text(int64_t bytes) {
                                    : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-double share_of_products(const StepReport& report, const StepMeasurement& measured) {
-  return report.product_rate > 0 ? measured.flops_per_second() / report.product_rate : 0;
+double share_of_gemm_rate(const StepReport& report, const StepMeasurement& measured) {
+  return report.gemm_rate > 0 ? measured.flops_per_second() / report.gemm_rate : 0;
 }
 
 // "aten::add" as people write it.
@@ -124,8 +124,8 @@ std::string figures_text(const StepReport& report, size_t width) {
   text += paragraph("arithmetic", fmt::format("{} ({})", rate_text(own.flops_per_second()), parts), width);
   text += paragraph(
       "",
-      fmt::format("{:.1f} % of what large {} matrix products reach here: {}", 100 * share_of_products(report, own),
-                  name_of(report.product_dtype), rate_text(report.product_rate)),
+      fmt::format("{:.1f} % of what large {} matrix products reach here: {}", 100 * share_of_gemm_rate(report, own),
+                  name_of(report.gemm_dtype), rate_text(report.gemm_rate)),
       width);
   text += paragraph("memory", memory_text(own), width);
   text += paragraph("first step", fmt::format("ended {:.2f} s after loading began", own.first_step_seconds), width);
@@ -270,7 +270,7 @@ std::string comparison_row(const char* name, const StepReport& report, const Ste
   return fmt::format("{:<11}{:>9.2f}  {:>17}  {:>9}  {:>7.4g}  {:>6.1f} %  {:>8.3g}\n", name, measured.median_ms(),
                      fmt::format("{:.2f} to {:.2f}", measured.min_ms(), measured.max_ms()),
                      format_rate(has_tokens ? measured.tokens_per_second() : measured.samples_per_second()),
-                     measured.flops_per_second() / 1e12, 100 * share_of_products(report, measured),
+                     measured.flops_per_second() / 1e12, 100 * share_of_gemm_rate(report, measured),
                      static_cast<double>(measured.memory.allocated) / (int64_t{1} << 30));
 }
 
@@ -317,7 +317,7 @@ Json measurement_json(const StepReport& report, const StepMeasurement& measured)
           {"tokens_per_second", has_tokens ? Json(measured.tokens_per_second()) : Json(nullptr)},
           {"flops_per_step", macs_json(measured.macs)},
           {"flops_per_second", measured.flops_per_second()},
-          {"share_of_matrix_products", share_of_products(report, measured)},
+          {"share_of_matrix_products", share_of_gemm_rate(report, measured)},
           {"peak_allocated_bytes", measured.memory.allocated},
           {"peak_reserved_bytes", is_cpu ? Json(nullptr) : Json(measured.memory.reserved)},
           {"fragmentation", is_cpu ? Json(nullptr) : Json(measured.fragmentation())},
@@ -357,8 +357,8 @@ std::string report_json(const StepReport& report) {
                 {"device", report.device.str()},
                 {"num_parameters", report.own.num_parameters},
                 {"compute_dtype", name_of(report.compute_dtype)},
-                {"matrix_product_dtype", name_of(report.product_dtype)},
-                {"matrix_product_flops_per_second", report.product_rate},
+                {"matrix_product_dtype", name_of(report.gemm_dtype)},
+                {"matrix_product_flops_per_second", report.gemm_rate},
                 {"zero_stage", report.zero_stage},
                 {"micro_batch", report.micro_batch},
                 {"accumulation", report.accumulation},

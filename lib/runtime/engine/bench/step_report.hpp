@@ -15,10 +15,10 @@ namespace dslaunch::runtime::engine::bench {
 struct StepReport {
   std::string model;  // the file
   at::Device device = at::kCPU;
-  at::ScalarType compute_dtype = at::kFloat, product_dtype = at::kFloat;
+  at::ScalarType compute_dtype = at::kFloat, gemm_dtype = at::kFloat;
   int64_t micro_batch = 1, accumulation = 1;
   int zero_stage = 0;
-  double product_rate = 0;  // FLOP/s of large matrix products of `product_dtype` here
+  double gemm_rate = 0;  // FLOP/s of large matrix products of `gemm_dtype` here
   StepMeasurement own;
   std::optional<StepMeasurement> torch;  // in eager TorchScript
 };

@@ -15,7 +15,7 @@ namespace {
 constexpr int kRounds = 4;
 constexpr int64_t kCopyBytes = int64_t{1} << 27;
 constexpr int64_t kWidthOnDevice = 8192, kWidthOnHost = 1024;
-constexpr int kProductsOnDevice = 64;  // some 100 ms
+constexpr int kGemmsOnDevice = 64;  // some 100 ms
 
 // The least of some rounds, in seconds.
 template <class Work>
@@ -29,7 +29,7 @@ double time_of(at::Device device, Work&& work) {
   return least;
 }
 
-double flops_of_product(int64_t width) {
+double flops_of_gemm(int64_t width) {
   return 2.0 * std::pow(static_cast<double>(width), 3);
 }
 
@@ -44,7 +44,7 @@ Rates measure_rates(at::Device device, at::ScalarType compute_dtype) {
   const int64_t width = device.is_cpu() ? kWidthOnHost : kWidthOnDevice;
   const at::Tensor a = at::ones({width, width}, at::TensorOptions(device).dtype(compute_dtype)), b = at::ones_like(a);
   at::Tensor product = at::empty_like(a);
-  out.flops = flops_of_product(width) / time_of(device, [&] { at::mm_out(product, a, b); });
+  out.flops = flops_of_gemm(width) / time_of(device, [&] { at::mm_out(product, a, b); });
   const at::Tensor host = at::zeros({kCopyBytes}, at::kByte), other = at::zeros_like(host);
   // A copy reads and writes.
   out.host_bytes = 2 * copy_rate(at::kCPU, host, other);
@@ -58,18 +58,18 @@ Rates measure_rates(at::Device device, at::ScalarType compute_dtype) {
 }
 
 // Random values: a product of ones draws less power, and is faster than any of a model.
-double measure_product_rate(at::Device device, at::ScalarType dtype) {
+double measure_gemm_rate(at::Device device, at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   const int64_t width = device.is_cpu() ? kWidthOnHost : kWidthOnDevice;
   const auto options = at::TensorOptions(device);
   const at::Tensor a = at::randn({width, width}, options).to(dtype), b = at::randn({width, width}, options).to(dtype);
   at::Tensor product = at::empty_like(a);
   at::mm_out(product, a, b);  // chooses an algorithm
-  const int times = device.is_cpu() ? 1 : kProductsOnDevice;
+  const int times = device.is_cpu() ? 1 : kGemmsOnDevice;
   const double seconds = time_of(device, [&] {
     for (int i = 0; i < times; ++i) at::mm_out(product, a, b);
   });
-  return times * flops_of_product(width) / seconds;
+  return times * flops_of_gemm(width) / seconds;
 }
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -13,6 +13,6 @@ Rates measure_rates(at::Device device, at::ScalarType compute_dtype);
 
 // FLOP/s of large matrix products, back to back for some tenths of a second, so that a GPU is as fast as its power
 // allows for long; what a step's rate is compared with.
-double measure_product_rate(at::Device device, at::ScalarType dtype);
+double measure_gemm_rate(at::Device device, at::ScalarType dtype);
 
 }  // namespace dslaunch::runtime::engine::plan

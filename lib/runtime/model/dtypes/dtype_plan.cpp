@@ -124,7 +124,7 @@ class Planner : private TypesInRun {
       const auto uses = uses_of(node->output());
       const bool only_outputs = std::all_of(uses.begin(), uses.end(), [&](const Operand& use) {
         const Reach reach = reach_of(use, *this);
-        return reach.output && !reach.product && !reach.cast && !reach.upcast && !reach.met_half;
+        return reach.output && !reach.gemm && !reach.cast && !reach.upcast && !reach.met_half;
       });
       if (only_outputs) fp32_uses_.insert(uses.begin(), uses.end());
     }
@@ -152,9 +152,9 @@ class Planner : private TypesInRun {
       case TypeRole::kTable:
       case TypeRole::kBatchNorm:
         return is_fp32({node, 0});
-      case TypeRole::kProduct:
+      case TypeRole::kGemm:
       case TypeRole::kNorm:
-        return type_of_product(node);
+        return type_of_gemm(node);
       default:
         return type_of_promotion(node);
     }
@@ -178,7 +178,7 @@ class Planner : private TypesInRun {
     return out;
   }
 
-  bool type_of_product(Node* node) {
+  bool type_of_gemm(Node* node) {
     const auto floats = floats_of(node);
     const auto all = [&](auto test) { return std::all_of(floats.begin(), floats.end(), test); };
     if (all([&](const Operand& operand) { return is_fp32(operand) || !depends(operand); })) {
@@ -250,7 +250,7 @@ class Planner : private TypesInRun {
   }
 
   // The end of a norm whose Python code casts to the type of its weight, which a trace in fp32 does not contain
-  // (`if self.weight.dtype in [float16, bfloat16]`, T5): `weight * x` of an fp32 x, on the way to a product.
+  // (`if self.weight.dtype in [float16, bfloat16]`, T5): `weight * x` of an fp32 x, on the way to a GEMM.
   bool narrows_to_weight(Node* node, const std::vector<Operand>& dependent) {
     if (type_role(node) != TypeRole::kArithmetic || dependent.size() != 2) return false;
     const bool second = origins_.is_parameter(dependent[1].value());
@@ -258,7 +258,7 @@ class Planner : private TypesInRun {
     const Operand& value = dependent[second ? 0 : 1];
     if (!is_fp32(value)) return false;
     const Reach reach = reach_of(value, *this);
-    if (!reach.product || reach.softmax || reach.reduction) return false;
+    if (!reach.gemm || reach.softmax || reach.reduction) return false;
     plan_.narrow.insert(value);
     return true;
   }

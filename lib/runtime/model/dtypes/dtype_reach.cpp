@@ -67,20 +67,20 @@ class ReachFinder {
         found_.reduction = true;
         return;
       case TypeRole::kNorm:
-      case TypeRole::kProduct:
-        return visit_product(use, path);
+      case TypeRole::kGemm:
+        return visit_gemm(use, path);
       case TypeRole::kTable:
       case TypeRole::kBatchNorm:
-        found_.product = true;
+        found_.gemm = true;
         return;
       default:
         return go_on(use, meet(use, path));
     }
   }
 
-  void visit_product(const Operand& use, Path path) {
+  void visit_gemm(const Operand& use, Path path) {
     if (!is_on_purpose(use.user, types_)) {
-      found_.product = true;
+      found_.gemm = true;
       return;
     }
     if (type_role(use.user) == TypeRole::kNorm) found_.reduction = true;

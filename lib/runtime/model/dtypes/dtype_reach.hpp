@@ -19,7 +19,7 @@ class TypesInRun {
   virtual bool is_kept_cast(const torch::jit::Node* node) const = 0;
 };
 
-// What a use of a cast leads to without another cast, a product or a norm in between.
+// What a use of a cast leads to without another cast, a GEMM or a norm in between.
 struct Reach {
   bool softmax = false;     // a softmax or a loss
   bool reduction = false;   // a norm, a root, a sum, before it is combined with a value in the run's type
@@ -30,16 +30,16 @@ struct Reach {
   bool arithmetic = false;  // any operator that computes
   bool upcast = false;      // a cast that is kept
   bool cast = false;        // another cast
-  bool product = false, output = false;
+  bool gemm = false, output = false;
 
   // Only casts back end it.
-  bool is_cast_back() const { return cast && !upcast && !product && !output && !softmax && !reduction; }
+  bool is_cast_back() const { return cast && !upcast && !gemm && !output && !softmax && !reduction; }
   // `(x.float() * cos + rotated.float() * sin).to(x.dtype)`
   bool is_round_trip() const { return arithmetic && is_cast_back() && (!met_half || later_fp32); }
 };
 Reach reach_of(const Operand& use, const TypesInRun& types);
 
-// Whether all values in a product or norm that depend on parameters were cast to fp32 just before, and from the run's
+// Whether all values in a GEMM or norm that depend on parameters were cast to fp32 just before, and from the run's
 // type: `linear(x.float(), weight.float())`.
 bool is_on_purpose(torch::jit::Node* node, const TypesInRun& types);
 

@@ -149,7 +149,7 @@ RegionPlan::BackwardPlan& RegionPlan::backward(const std::vector<bool>& wanted, 
   const std::lock_guard lock(derived_->mutex);
   auto& plan = derived_->backward[key];
   if (plan == nullptr) {
-    Region with_inputs = forward();  // those that are handed on
+    Region with_inputs = forward();  // those that are passed through
     for (const size_t input : passthrough_) {
       const auto is_input = [input](const Instruction& node) {
         return node.op == Op::kInput && node.index == static_cast<int64_t>(input);

@@ -87,8 +87,8 @@ class RegionPlan : public torch::CustomClassHolder {
   const std::vector<size_t> passthrough_, offered_;
 };
 
-// The outputs, then the inputs that are handed on; differentiable, also twice. `inputs` have the dtypes and sizes that
-// the plan was made for.
+// The outputs, then the inputs that are passed through; differentiable, also twice. `inputs` have the dtypes and sizes
+// that the plan was made for.
 std::vector<at::Tensor> run_region(const c10::intrusive_ptr<RegionPlan>& plan, const std::vector<at::Tensor>& inputs);
 
 }  // namespace dslaunch::runtime::model::fusion

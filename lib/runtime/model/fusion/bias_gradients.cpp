@@ -26,9 +26,9 @@ bool is_one(const Value* value) {
   return number && ((number->isInt() && number->toInt() == 1) || (number->isDouble() && number->toDouble() == 1));
 }
 
-// The number of a product's input that is its bias.
+// The number of a GEMM's input that is its bias.
 std::optional<size_t> bias_of(const Node* node) {
-  const int bias = operators::traits(node->kind()).product.bias;
+  const int bias = operators::traits(node->kind()).gemm.bias;
   if (bias < 0) return {};
   const auto kind = kind_of(node);
   const bool is_addmm = kind == "aten::addmm" || kind == "dslaunch::addmm";
@@ -56,9 +56,9 @@ bool reads_type_or_shape(const Node* node) {
   return reads == operators::Reads::kShape || reads == operators::Reads::kDtype;
 }
 
-// The product's result, or the view of it that everybody reads.
-Value* read_value(Node* product) {
-  Value* value = product->output();
+// The GEMM's result, or the view of it that everybody reads.
+Value* read_value(Node* gemm) {
+  Value* value = gemm->output();
   while (value->uses().size() == 1 && is_view(value->uses()[0].user) && value->uses()[0].offset == 0) {
     value = value->uses()[0].user->output();
   }
@@ -80,27 +80,27 @@ bool has_gradient_of_region(const Value* value, int depth = 0) {
   return found;
 }
 
-void separate(Node* product, size_t bias_number) {
-  Value* const read = read_value(product);
+void separate(Node* gemm, size_t bias_number) {
+  Value* const read = read_value(gemm);
   if (!has_gradient_of_region(read)) return;
-  auto& graph = *product->owningGraph();
-  Value* const bias = product->input(bias_number);
+  auto& graph = *gemm->owningGraph();
+  Value* const bias = gemm->input(bias_number);
   Node* without_history = graph.create(c10::aten::detach, {bias});
-  without_history->insertBefore(product);
-  product->replaceInput(bias_number, without_history->output());
+  without_history->insertBefore(gemm);
+  gemm->replaceInput(bias_number, without_history->output());
   Node* with_bias = graph.create(c10::Symbol::fromQualString(kWithBias), {read, bias});
-  with_bias->setSourceRange(product->sourceRange());
+  with_bias->setSourceRange(gemm->sourceRange());
   with_bias->output()->copyMetadata(read);
   with_bias->insertAfter(read->node());
   read->replaceAllUsesAfterNodeWith(with_bias, with_bias->output());
 }
 
 void restore(Node* with_bias) {
-  Node* product = with_bias->input(0)->node();
-  while (is_view(product)) product = product->input(0)->node();
-  const size_t number = bias_of(product).value();
-  Node* without_history = product->input(number)->node();
-  product->replaceInput(number, with_bias->input(1));
+  Node* gemm = with_bias->input(0)->node();
+  while (is_view(gemm)) gemm = gemm->input(0)->node();
+  const size_t number = bias_of(gemm).value();
+  Node* without_history = gemm->input(number)->node();
+  gemm->replaceInput(number, with_bias->input(1));
   without_history->destroy();
   with_bias->output()->replaceAllUsesWith(with_bias->input(0));
   with_bias->destroy();

@@ -285,7 +285,7 @@ class ProgramMaker {
       wanted.push_back(trained_.count(outside[index]) > 0);
       node.index = static_cast<int64_t>(inputs.size());
       inputs.push_back(region.inputs[index]);
-      if (!is_handed_on(outside[index], leading)) continue;
+      if (!is_passthrough(outside[index], leading)) continue;
       passthrough.push_back(static_cast<size_t>(node.index));
       step.outputs.push_back(passthrough_[outside[index]] = num_slots_++);
     }
@@ -317,7 +317,7 @@ class ProgramMaker {
   }
 
   // An input of the subgraph that is a result of it as well, of whole rows; by the first region that reads it.
-  bool is_handed_on(const Value* value, const std::vector<int64_t>& leading) const {
+  bool is_passthrough(const Value* value, const std::vector<int64_t>& leading) const {
     const auto outputs = graph_.outputs();
     if (value->node()->kind() != c10::prim::Param || passthrough_.count(value) > 0) return false;
     if (std::find(outputs.begin(), outputs.end(), value) == outputs.end()) return false;

@@ -8,8 +8,8 @@
 
 namespace dslaunch::runtime::model::fusion {
 
-// Marks the outputs that only products with weights read, as their first factor, in all forwards of the model. A region
-// and such a product are of one call of a unit, so that the region's parameters are in their places in both backwards.
+// Marks the outputs that only GEMMs with weights read, as their first factor, in all forwards of the model. A region
+// and such a GEMM are of one call of a unit, so that the region's parameters are in their places in both backwards.
 // After all passes that change who reads them. Returns their number.
 int offer_outputs(const torch::jit::Module& model);
 

@@ -28,7 +28,7 @@ struct GraphPassOptions {
   bool recomputes_outputs = false;  // of fused regions: activation_checkpointing.selective
   // Of fused regions; null only for a model that does not run on a GPU.
   std::shared_ptr<generated_kernels::KernelLibrary> kernel_library = {};
-  // Of products whose backward is ours; null: PyTorch's algorithms.
+  // Of GEMMs whose backward is ours; null: PyTorch's algorithms.
   device::GemmCachePtr gemms = {};
   std::shared_ptr<fusion::ProgramLog> programs = {};  // what became of fused regions; null: problems are warnings
 };

@@ -1,4 +1,4 @@
-// The product of a head and its cross entropy, a part of the rows at a time. At a vocabulary of 50,000 logits and their
+// The GEMM of a head and its cross entropy, a part of the rows at a time. At a vocabulary of 50,000 logits and their
 // gradient take more memory than the activations of several layers.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -13,7 +13,7 @@
 #include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
-#include "runtime/model/torchscript/units/weight_product.hpp"
+#include "runtime/model/torchscript/units/weight_gemm.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {
@@ -26,7 +26,7 @@ int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// About 128 MiB of logits, but so many rows that the product for the input's gradient, the one with the fewest tiles,
+// About 128 MiB of logits, but so many rows that the GEMM for the input's gradient, the one with the fewest tiles,
 // has one for each multiprocessor of an H100. Chunks are about equal, in whole tiles.
 int64_t rows_of_chunk(int64_t rows, int64_t classes, int64_t width, int64_t element_bytes) {
   constexpr int64_t kChunkBytes = int64_t{128} << 20, kTile = 128, kTiles = 132;
@@ -124,7 +124,7 @@ class LossOfRows {
   bool is_mean_;
 };
 
-// Its columns are the classes and, where products need rows at multiples of 16 bytes, zeros.
+// Its columns are the classes and, where GEMMs need rows at multiples of 16 bytes, zeros.
 struct Head {
   at::Tensor rows;    // [rows, in]
   at::Tensor matrix;  // [in, columns]
@@ -144,9 +144,9 @@ struct HeadGradients {
   }
 };
 
-// Matrix products on GPUs are several times slower if the rows of a matrix of 16 bits do not begin at multiples of 16
+// GEMMs on GPUs are several times slower if the rows of a matrix of 16 bits do not begin at multiples of 16
 // bytes, as with the 50,257 tokens of GPT-2 or the 30,522 of BERT. A copy of the weight with more columns, a
-// thousandth of what the products move, gives all of them such rows.
+// thousandth of what the GEMMs move, gives all of them such rows.
 int64_t aligned_columns(int64_t classes, int64_t element_bytes) {
   constexpr int64_t kAligned = 16, kColumns = 64;
   return classes * element_bytes % kAligned == 0 ? classes : divide_up(classes, kColumns) * kColumns;
@@ -194,9 +194,9 @@ void add_gradients(const Head& head, const at::Tensor& gradient, int64_t first, 
     device::multiply({gradient, head.matrix.t()}, to.rows.narrow(0, first, gradient.size(0)), head.gemms);
   }
   if (to.weight.defined()) {
-    const device::GemmProblem product =
+    const device::GemmProblem gemm =
         head.is_out_in ? device::GemmProblem{gradient.t(), rows} : device::GemmProblem{rows.t(), gradient};
-    device::multiply(product, to.weight, head.gemms, /*adds=*/first != 0);
+    device::multiply(gemm, to.weight, head.gemms, /*adds=*/first != 0);
   }
   if (to.bias.defined()) add_column_sums(to.bias, gradient);
 }

@@ -81,14 +81,14 @@ GraphFunction* callee_of(const Node* node) {
   return &torch::jit::toGraphFunction(*function);
 }
 
-bool is_product(const Node* node) {
+bool is_gemm(const Node* node) {
   if (is(node, "aten::addmm")) return int_of(node->input(3)) == 1 && int_of(node->input(4)) == 1;
   return is(node, "aten::linear") || (is(node, "aten::matmul") && node->inputs().size() == 2);
 }
 
 // One with a weight that may be a parameter.
 bool is_head(const Node* node) {
-  return is_product(node) && !is_computed(node->input(operators::traits(node->kind()).product.weight));
+  return is_gemm(node) && !is_computed(node->input(operators::traits(node->kind()).gemm.weight));
 }
 
 // The number of classes, where the node asks for it.
@@ -119,7 +119,7 @@ bool comes_from_head(const Node* user, int depth = 0) {
   return false;
 }
 
-// Inlines calls until the value's product stands in the graph itself; the chain from the product to the loss, or empty.
+// Inlines calls until the value's GEMM stands in the graph itself; the chain from the GEMM to the loss, or empty.
 std::vector<Node*> chain_to(Node* loss) {
   if (!comes_from_head(loss)) return {};
   std::vector<Node*> chain;
@@ -171,34 +171,34 @@ Value* classes_of(const std::vector<Node*>& chain) {
   return classes != nullptr && int_of(classes).value_or(1) > 0 ? classes : nullptr;
 }
 
-struct Product {
+struct Gemm {
   Value *input, *weight, *bias;  // bias: null without
   bool is_out_in;
 };
 
-Product product_of(Node* node) {
-  const auto inputs = operators::traits(node->kind()).product;
+Gemm gemm_of(Node* node) {
+  const auto inputs = operators::traits(node->kind()).gemm;
   return {node->input(inputs.factor), node->input(inputs.weight), inputs.bias < 0 ? nullptr : node->input(inputs.bias),
           is(node, "aten::linear")};
 }
 
 void replace(const std::vector<Node*>& chain, Value* classes, Node* loss) {
   Graph& graph = *loss->owningGraph();
-  const Product product = product_of(chain.front());
+  const Gemm gemm = gemm_of(chain.front());
   {
     const torch::jit::WithInsertPoint there(chain.front());  // before those who ask for sizes
-    Value* dim = graph.insertConstant(product.is_out_in ? 0 : 1);
+    Value* dim = graph.insertConstant(gemm.is_out_in ? 0 : 1);
     for (Node* node : chain) {
       const std::vector<torch::jit::Use> uses = node->output()->uses();
       for (const auto& use : uses) {
         if (!reads_classes(use.user)) continue;
-        use.user->replaceInput(0, product.weight);
+        use.user->replaceInput(0, gemm.weight);
         use.user->replaceInput(1, dim);
       }
     }
   }
   const torch::jit::WithInsertPoint before(loss);
-  Value* input = product.input;
+  Value* input = gemm.input;
   for (Node* node : chain) {
     if (!is(node, "aten::slice") || is_whole(node)) continue;
     Node* same = graph.createClone(node, [](Value* value) { return value; });
@@ -208,10 +208,10 @@ void replace(const std::vector<Node*>& chain, Value* classes, Node* loss) {
     input = same->output();
   }
   Value* none = graph.insertConstant(c10::IValue());
-  Node* chunked = graph.create(c10::Symbol::fromQualString(kChunkedOperator),
-                               {input, product.weight, product.bias != nullptr ? product.bias : none,
-                                graph.insertConstant(product.is_out_in), classes},
-                               /*num_outputs=*/1);
+  Node* chunked = graph.create(
+      c10::Symbol::fromQualString(kChunkedOperator),
+      {input, gemm.weight, gemm.bias != nullptr ? gemm.bias : none, graph.insertConstant(gemm.is_out_in), classes},
+      /*num_outputs=*/1);
   for (size_t i = 1; i < loss->inputs().size(); ++i) chunked->addInput(loss->input(i));
   chunked->setSourceRange(loss->sourceRange());
   chunked->output()->copyMetadata(loss->output());

@@ -5,8 +5,8 @@
 namespace dslaunch::runtime::model::layers {
 
 // For each cross entropy that ours has replaced and whose logits, possibly without their last positions and viewed as
-// rows, come from a product with a weight that nothing else reads: both become one operator. Calls of modules that end
-// in that product (a linear layer, transformers' models) are inlined into the caller, so that their own parameters are
+// rows, come from a GEMM with a weight that nothing else reads: both become one operator. Calls of modules that end
+// in that GEMM (a linear layer, transformers' models) are inlined into the caller, so that their own parameters are
 // read there and belong to its unit. Returns the number of losses. Before units are intercepted.
 int chunk_heads(const torch::jit::Module& model);
 

@@ -22,7 +22,7 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
                                const std::optional<at::Tensor>& weight, int64_t reduction, int64_t ignore_index,
                                double label_smoothing, bool in_float);
 
-// A product with a head's weight and the cross entropy of its rows, as nodes of a graph state it.
+// A GEMM with a head's weight and the cross entropy of its rows, as nodes of a graph state it.
 struct HeadLoss {
   bool is_out_in = true;  // the weight's layout: at::linear's [classes, in]; else at::matmul's and at::addmm's
   int64_t classes = 0;    // columns of the logits as the loss reads them
@@ -30,7 +30,7 @@ struct HeadLoss {
   double label_smoothing = 0.0;
   bool in_float = false;            // of fused_cross_entropy()
   int64_t chunk_rows = 0;           // rows whose logits exist at a time; 0: as many as keep a GPU busy
-  device::GemmCachePtr gemms = {};  // of the products; null: PyTorch's algorithms
+  device::GemmCachePtr gemms = {};  // of the GEMMs; null: PyTorch's algorithms
 };
 
 // fused_cross_entropy() of input [..., in] times weight, plus bias [classes], viewed as [rows, classes], without whole
@@ -53,27 +53,27 @@ std::pair<at::Tensor, at::Tensor> fused_layer_norm_and_input(const at::Tensor& i
                                                              const std::optional<at::Tensor>& weight,
                                                              const std::optional<at::Tensor>& bias, double eps);
 
-// What the backward of a product with a weight does otherwise than PyTorch's.
-struct ProductOptions {
+// What the backward of a GEMM with a weight does otherwise than PyTorch's.
+struct GemmOptions {
   // The gradient of the bias takes two kernels of ours, if both weight and bias are trained.
   bool sums_bias = true;
   // The gradient of a weight that is a unit's parameter itself (not a cast one; it may be transposed) is written where
   // it is summed (runtime/state/gradient_destination.hpp), if its owner offers that.
   bool writes_gradient = true;
-  // Of the three products; null: PyTorch's algorithms.
+  // Of the three GEMMs; null: PyTorch's algorithms.
   device::GemmCachePtr gemms = {};
 };
 
 // at::linear, at::matmul and at::addmm. If a backward defers weight gradients (runtime/state/deferred_gradients.hpp),
-// the product for the gradient of a unit's parameter, as above, is computed later; the input and the output gradient
+// the GEMM for the gradient of a unit's parameter, as above, is computed later; the input and the output gradient
 // are kept until then.
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                        ProductOptions options = {});
-at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, ProductOptions options = {});
+                        GemmOptions options = {});
+at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, GemmOptions options = {});
 at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
-                       const at::Scalar& beta = 1, const at::Scalar& alpha = 1, ProductOptions options = {});
+                       const at::Scalar& beta = 1, const at::Scalar& alpha = 1, GemmOptions options = {});
 
-// Where the output of a product is cut: by at::split, with one size or several, or by at::chunk.
+// Where the output of a GEMM is cut: by at::split, with one size or several, or by at::chunk.
 struct Cut {
   enum class Kind : uint8_t { kSize, kSizes, kChunks };
   Kind kind = Kind::kSize;
@@ -86,12 +86,12 @@ struct Cut {
 // summed by our kernel, backward puts the gradients of the pieces together and sums them in one pass.
 std::vector<at::Tensor> fused_linear_cut(const at::Tensor& input, const at::Tensor& weight,
                                          const std::optional<at::Tensor>& bias, const Cut& cut,
-                                         ProductOptions options = {});
+                                         GemmOptions options = {});
 std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
                                         const at::Scalar& beta, const at::Scalar& alpha, const Cut& cut,
-                                        ProductOptions options = {});
+                                        GemmOptions options = {});
 
-// `out`, a product to which `bias` [columns] was added without its history: the gradient of `out` is summed over its
+// `out`, a GEMM to which `bias` [columns] was added without its history: the gradient of `out` is summed over its
 // rows into that of the bias. `out` has any dims whose last ones hold the columns.
 at::Tensor with_bias(const at::Tensor& out, const at::Tensor& bias);
 

@@ -15,7 +15,7 @@ using torch::jit::Node;
 constexpr char kKept[] = "gemms";
 const auto kGemms = c10::Symbol::attr("gemms");  // of a node
 
-bool has_products(const Node* node) {
+bool has_gemms(const Node* node) {
   static const std::set<std::string_view> operators{kLinearOperator,    kMatmulOperator,   kAddmmOperator,
                                                     kLinearCutOperator, kAddmmCutOperator, kChunkedOperator};
   return operators.contains(node->kind().toQualString());
@@ -27,7 +27,7 @@ int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemm
   const c10::IValue handle(gemms);  // one: nodes that LibTorch finds equal stay so
   int count = 0;
   graph::for_every_node(model, [&](Node* node) {
-    if (!has_products(node)) return;
+    if (!has_gemms(node)) return;
     node->ival_(kGemms, handle);
     count += 1;
   });

@@ -1,4 +1,4 @@
-// The cache of measured matrix products (runtime/device/gemm.hpp) on its way from a model's loading to the products of
+// The cache of measured GEMMs (runtime/device/gemm.hpp) on its way from a model's loading to the GEMMs of
 // its backward. Operators of TorchScript have no argument for it: it is an attribute of their nodes, so that two models
 // of a process may differ in it, and autograd's nodes keep it for their backward, which runs on other threads.
 #pragma once
@@ -11,11 +11,11 @@
 
 namespace dslaunch::runtime::model::layers {
 
-// Gives it to all operators of ours with products, in all graphs of the model; after all passes that make such. Returns
+// Gives it to all operators of ours with GEMMs, in all graphs of the model; after all passes that make such. Returns
 // their number.
 int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemms);
 
-// Of a node; null: its products have PyTorch's algorithms.
+// Of a node; null: its GEMMs have PyTorch's algorithms.
 device::GemmCachePtr gemms_of(const torch::jit::Node* node);
 
 // What to register for such an operator.

@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Of out, [rows, columns], and of the input that is handed on; undefined: nobody has asked.
+// Of out, [rows, columns], and of the input that is passed through; undefined: nobody has asked.
 struct Upstream {
   at::Tensor out, input;
 };

@@ -1,4 +1,4 @@
-// A product with a weight whose backward is ours: the bias gradient, the column sums of the output gradient, comes from
+// A GEMM with a weight whose backward is ours: the bias gradient, the column sums of the output gradient, comes from
 // one of our kernels, and the weight gradient is written where it is summed, or left for later.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -21,11 +21,11 @@ using torch::autograd::variable_list;
 using units::as_rows;
 using units::WeightLayout;
 
-// With the product's measured algorithm, where it has one; undefined elsewhere.
-at::Tensor chosen(const device::GemmProblem& product, at::IntArrayRef sizes, const device::GemmCachePtr& gemms) {
-  if (at::GradMode::is_enabled() || !gemms || !device::is_tunable(product)) return {};
-  at::Tensor out = at::empty({product.left.size(0), product.right.size(1)}, product.left.options());
-  device::multiply(product, out, gemms);
+// With the GEMM's measured algorithm, where it has one; undefined elsewhere.
+at::Tensor chosen(const device::GemmProblem& gemm, at::IntArrayRef sizes, const device::GemmCachePtr& gemms) {
+  if (at::GradMode::is_enabled() || !gemms || !device::is_tunable(gemm)) return {};
+  at::Tensor out = at::empty({gemm.left.size(0), gemm.right.size(1)}, gemm.left.options());
+  device::multiply(gemm, out, gemms);
   return out.view(sizes);
 }
 
@@ -81,12 +81,12 @@ Joined join(const variable_list& pieces, bool sums) {
   return {rows, sums ? sum_columns(rows) : at::Tensor()};
 }
 
-class Product : public torch::autograd::Function<Product> {
+class Gemm : public torch::autograd::Function<Gemm> {
  public:
   // `shape`: of the output, empty: as it is computed; `widths`: of its pieces along the last dim, empty: it stays
   // whole.
   static variable_list forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                               const std::optional<at::Tensor>& bias, bool is_out_in, ProductOptions options,
+                               const std::optional<at::Tensor>& bias, bool is_out_in, GemmOptions options,
                                const std::vector<int64_t>& shape, const std::vector<int64_t>& widths) {
     const auto recomputed = units::RecomputedTensor::of(input);
     if (recomputed) context->saved_data["input"] = c10::IValue::make_capsule(recomputed);
@@ -134,14 +134,14 @@ class Product : public torch::autograd::Function<Product> {
   }
 
   // Undefined if the unit's call has taken it.
-  static at::Tensor weight_gradient(const units::WeightProduct& product, const at::Tensor& weight, bool may_write) {
+  static at::Tensor weight_gradient(const units::WeightGemm& gemm, const at::Tensor& weight, bool may_write) {
     const auto gathered = units::gathered_parameter(weight);
-    if (gathered && gathered->call->take_product(gathered->index, product, may_write)) return {};
-    return product.compute();
+    if (gathered && gathered->call->take_gemm(gathered->index, gemm, may_write)) return {};
+    return gemm.compute();
   }
 };
 
-// A weight as the product reads it. A parameter that the model transposes first stands itself, in the other layout.
+// A weight as the GEMM reads it. A parameter that the model transposes first stands itself, in the other layout.
 struct Weight {
   at::Tensor tensor;
   WeightLayout layout;
@@ -183,25 +183,25 @@ bool has_bias_kernel(const at::Tensor& input, const at::Tensor* bias) {
 }
 
 // Empty where PyTorch's operator computes the same, backward included.
-variable_list product(const at::Tensor& input, const at::Tensor& given, const at::Tensor* bias, WeightLayout layout,
-                      ProductOptions options, const std::vector<int64_t>& shape = {},
-                      const std::vector<int64_t>& widths = {}) {
+variable_list gemm(const at::Tensor& input, const at::Tensor& given, const at::Tensor* bias, WeightLayout layout,
+                   GemmOptions options, const std::vector<int64_t>& shape = {},
+                   const std::vector<int64_t>& widths = {}) {
   if (!is_in_training(input, given)) return {};
   const Weight weight = weight_of(given, layout);
   if (!fits(input, weight, bias)) return {};
   options.sums_bias = options.sums_bias && has_bias_kernel(input, bias);
   const bool takes_gradient = weight.gathered && (options.writes_gradient || weight.gathered->call->may_defer());
   if (!options.sums_bias && !takes_gradient) return {};
-  return Product::apply(input, weight.tensor, bias != nullptr ? std::optional(*bias) : std::nullopt,
-                        weight.layout == WeightLayout::kOutIn, options, shape, widths);
+  return Gemm::apply(input, weight.tensor, bias != nullptr ? std::optional(*bias) : std::nullopt,
+                     weight.layout == WeightLayout::kOutIn, options, shape, widths);
 }
 
 bool is_plain_sum(const at::Tensor& input, const at::Scalar& beta, const at::Scalar& alpha) {
   return beta.equal(1) && alpha.equal(1) && input.dim() == 2;
 }
 
-at::Tensor whole(const variable_list& products) {
-  return products.empty() ? at::Tensor() : products[0];
+at::Tensor whole(const variable_list& gemms) {
+  return gemms.empty() ? at::Tensor() : gemms[0];
 }
 
 // Of pieces along the last dim, which has so many columns; empty: the operators say what is wrong.
@@ -221,9 +221,9 @@ std::vector<int64_t> widths_of(const Cut& cut, int64_t columns) {
   return out;
 }
 
-// Empty if the cut is along another dim, or the product has no backward of ours.
-variable_list cut_product(const at::Tensor& input, const at::Tensor& weight, const at::Tensor* bias,
-                          WeightLayout layout, const Cut& cut, ProductOptions options) {
+// Empty if the cut is along another dim, or the GEMM has no backward of ours.
+variable_list cut_gemm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor* bias, WeightLayout layout,
+                       const Cut& cut, GemmOptions options) {
   const bool sums_bias = input.is_cpu() ? bias != nullptr : options.sums_bias && has_bias_kernel(input, bias);
   if (!sums_bias || weight.dim() != 2) return {};
   const int64_t columns = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
@@ -232,7 +232,7 @@ variable_list cut_product(const at::Tensor& input, const at::Tensor& weight, con
   if (cut.shape && (cut.shape->empty() || cut.shape->back() != columns)) return {};
   const auto widths = widths_of(cut, columns);
   if (widths.size() < 2) return {};
-  return product(input, weight, bias, layout, options, cut.shape.value_or(std::vector<int64_t>()), widths);
+  return gemm(input, weight, bias, layout, options, cut.shape.value_or(std::vector<int64_t>()), widths);
 }
 
 std::vector<at::Tensor> apply(const Cut& cut, const at::Tensor& output) {
@@ -251,38 +251,37 @@ std::vector<at::Tensor> apply(const Cut& cut, const at::Tensor& output) {
 }  // namespace
 
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                        ProductOptions options) {
+                        GemmOptions options) {
   const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
-  at::Tensor out = whole(product(input, weight, given, WeightLayout::kOutIn, options));
+  at::Tensor out = whole(gemm(input, weight, given, WeightLayout::kOutIn, options));
   return out.defined() ? out : at::linear(input, weight, bias);
 }
 
-at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, ProductOptions options) {
-  at::Tensor out = whole(product(input, weight, nullptr, WeightLayout::kInOut, options));
+at::Tensor fused_matmul(const at::Tensor& input, const at::Tensor& weight, GemmOptions options) {
+  at::Tensor out = whole(gemm(input, weight, nullptr, WeightLayout::kInOut, options));
   return out.defined() ? out : at::matmul(input, weight);
 }
 
 at::Tensor fused_addmm(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
-                       const at::Scalar& beta, const at::Scalar& alpha, ProductOptions options) {
+                       const at::Scalar& beta, const at::Scalar& alpha, GemmOptions options) {
   const bool is_plain = is_plain_sum(input, beta, alpha);
-  at::Tensor out = is_plain ? whole(product(input, weight, &bias, WeightLayout::kInOut, options)) : at::Tensor();
+  at::Tensor out = is_plain ? whole(gemm(input, weight, &bias, WeightLayout::kInOut, options)) : at::Tensor();
   return out.defined() ? out : at::addmm(bias, input, weight, beta, alpha);
 }
 
 std::vector<at::Tensor> fused_linear_cut(const at::Tensor& input, const at::Tensor& weight,
-                                         const std::optional<at::Tensor>& bias, const Cut& cut,
-                                         ProductOptions options) {
+                                         const std::optional<at::Tensor>& bias, const Cut& cut, GemmOptions options) {
   const at::Tensor* given = bias && bias->defined() ? &*bias : nullptr;
-  auto pieces = cut_product(input, weight, given, WeightLayout::kOutIn, cut, options);
+  auto pieces = cut_gemm(input, weight, given, WeightLayout::kOutIn, cut, options);
   return pieces.empty() ? apply(cut, fused_linear(input, weight, bias, options)) : pieces;
 }
 
 std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor& input, const at::Tensor& weight,
                                         const at::Scalar& beta, const at::Scalar& alpha, const Cut& cut,
-                                        ProductOptions options) {
+                                        GemmOptions options) {
   variable_list pieces;
   if (is_plain_sum(input, beta, alpha)) {
-    pieces = cut_product(input, weight, &bias, WeightLayout::kInOut, cut, options);
+    pieces = cut_gemm(input, weight, &bias, WeightLayout::kInOut, cut, options);
   }
   return pieces.empty() ? apply(cut, fused_addmm(bias, input, weight, beta, alpha, options)) : pieces;
 }

@@ -30,8 +30,8 @@ std::optional<Cut::Kind> kind_of_cut(const Node* node) {
   return node->input(1)->type()->kind() == c10::TypeKind::IntType ? Cut::Kind::kSize : Cut::Kind::kSizes;
 }
 
-const char* cut_operator_of(const Node* product) {
-  const std::string_view kind = product->kind().toQualString();
+const char* cut_operator_of(const Node* gemm) {
+  const std::string_view kind = gemm->kind().toQualString();
   if (kind == kLinearOperator) return kLinearCutOperator;
   return kind == kAddmmOperator ? kAddmmCutOperator : nullptr;
 }
@@ -45,34 +45,34 @@ Node* sole_maker(const Value* value, const Node* user) {
 bool join(Node* cut, Cut::Kind kind, const graph::Aliases& aliases) {
   Node* made = sole_maker(cut->input(0), cut);
   Node* view = made != nullptr && made->kind() == c10::aten::view ? made : nullptr;
-  Node* product = view != nullptr ? sole_maker(view->input(0), view) : made;
-  const char* fused_kind = product == nullptr ? nullptr : cut_operator_of(product);
+  Node* gemm = view != nullptr ? sole_maker(view->input(0), view) : made;
+  const char* fused_kind = gemm == nullptr ? nullptr : cut_operator_of(gemm);
   if (fused_kind == nullptr) return false;
-  // The product moves to the cut.
-  const auto inputs = product->inputs();
+  // The GEMM moves to the cut.
+  const auto inputs = gemm->inputs();
   if (std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return aliases.is_written(input); })) {
     return false;
   }
   auto& graph = *cut->owningGraph();
   const torch::jit::WithInsertPoint before(cut);
-  Node* fused = graph.create(c10::Symbol::fromQualString(fused_kind), product->inputs(), 1);
+  Node* fused = graph.create(c10::Symbol::fromQualString(fused_kind), gemm->inputs(), 1);
   fused->addInput(view != nullptr ? view->input(1) : graph.insertConstant(c10::IValue()));
   Value* pieces = cut->input(1);
   if (kind != Cut::Kind::kSizes) pieces = graph.insertNode(graph.createList(c10::IntType::get(), {pieces}))->output();
   fused->addInput(pieces);
   fused->addInput(graph.insertConstant(static_cast<int64_t>(kind)));
   fused->addInput(cut->input(2));
-  fused->setSourceRange(product->sourceRange());
+  fused->setSourceRange(gemm->sourceRange());
   fused->output()->copyMetadata(cut->output());
   fused->insertBefore(cut);
   cut->replaceAllUsesWith(fused);
   cut->destroy();
   if (view != nullptr) view->destroy();
-  product->destroy();
+  gemm->destroy();
   return true;
 }
 
-int cut_products(Block* block, const graph::Aliases& aliases) {
+int fuse_linear_cuts(Block* block, const graph::Aliases& aliases) {
   int count = 0;
   graph::for_each_node(block, [&](Node* node) {
     const auto kind = kind_of_cut(node);
@@ -83,11 +83,11 @@ int cut_products(Block* block, const graph::Aliases& aliases) {
 
 }  // namespace
 
-int cut_products(const torch::jit::Module& model) {
+int fuse_linear_cuts(const torch::jit::Module& model) {
   int count = 0;
   for (const auto& graph : graph::inline_running_forwards(model)) {
     const graph::Aliases aliases(graph->block());
-    count += cut_products(graph->block(), aliases);
+    count += fuse_linear_cuts(graph->block(), aliases);
   }
   return count;
 }

@@ -45,8 +45,8 @@ void layer_norm_and_input_operator(Stack& stack) {
   torch::jit::push(stack, std::move(out), std::move(input));
 }
 
-ProductOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient,
-                          const device::GemmCachePtr& gemms) {
+GemmOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient,
+                       const device::GemmCachePtr& gemms) {
   return {.sums_bias = sums_bias.toBool(), .writes_gradient = writes_gradient.toBool(), .gemms = gemms};
 }
 
@@ -147,18 +147,18 @@ void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more
 }
 
 // One whose second matrix may be a parameter.
-bool is_product(const Node* node) {
+bool is_gemm(const Node* node) {
   if (node->kind() == c10::aten::linear) return !is_computed(node->input(1));
   if (node->kind() == c10::aten::matmul) return node->inputs().size() == 2 && !is_computed(node->input(1));
   return node->kind() == c10::aten::addmm && node->inputs().size() == 5 && !is_computed(node->input(2));
 }
 
-bool is_replaced_product(const Node* node) {
+bool is_replaced_gemm(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
   return kind == kLinearOperator || kind == kMatmulOperator || kind == kAddmmOperator;
 }
 
-void replace_product(Node* node, ProductOptions options) {
+void replace_gemm(Node* node, GemmOptions options) {
   const auto kind = node->kind();
   const torch::jit::WithInsertPoint before(node);
   auto& graph = *node->owningGraph();
@@ -208,14 +208,14 @@ void fuse_layer_norm(Node* node) {
 }
 
 void sum_bias_gradient(Node* node) {
-  replace_product(node, {.sums_bias = true, .writes_gradient = false});
+  replace_gemm(node, {.sums_bias = true, .writes_gradient = false});
 }
 
 void take_weight_gradients(const torch::jit::Module& model, bool writes) {
   graph::for_every_node(model, [writes](Node* node) {
-    if (is_product(node)) {
-      replace_product(node, {.sums_bias = false, .writes_gradient = writes});
-    } else if (is_replaced_product(node) && writes) {
+    if (is_gemm(node)) {
+      replace_gemm(node, {.sums_bias = false, .writes_gradient = writes});
+    } else if (is_replaced_gemm(node) && writes) {
       const torch::jit::WithInsertPoint before(node);
       node->replaceInput(node->inputs().size() - 1, node->owningGraph()->insertConstant(true));
     }

@@ -28,11 +28,11 @@ void inline_cross_entropy(const torch::jit::Module& model);
 void fuse_cross_entropy(torch::jit::Node* node);
 void fuse_layer_norm(torch::jit::Node* node);
 
-// ProductOptions::sums_bias. For a node of aten::linear or aten::addmm, which it destroys.
+// GemmOptions::sums_bias. For a node of aten::linear or aten::addmm, which it destroys.
 void sum_bias_gradient(torch::jit::Node* node);
 
 // Every linear, matmul and addmm whose weight may be a parameter by one that can defer its gradient and, with `writes`,
-// has ProductOptions::writes_gradient. Before units are intercepted.
+// has GemmOptions::writes_gradient. Before units are intercepted.
 void take_weight_gradients(const torch::jit::Module& model, bool writes);
 
 }  // namespace dslaunch::runtime::model::layers

@@ -1,4 +1,4 @@
-// The gradient of a bias apart from that of its product, so that a region that computes the product's gradient sums it,
+// The gradient of a bias apart from that of its GEMM, so that a region that computes the GEMM's gradient sums it,
 // too (fusion/bias_gradients.hpp).
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -41,7 +41,7 @@ Shape per_dim(Arguments arguments, size_t i, size_t dims, int64_t fallback) {
   return given.size() == dims ? given : out;
 }
 
-OperatorCost product_cost(int64_t macs) {
+OperatorCost gemm_cost(int64_t macs) {
   return {2 * macs, macs};
 }
 
@@ -72,7 +72,7 @@ OperatorCost convolution_cost(Arguments arguments, const ConvolutionArguments& a
     }
   }
   // A weight holds in x out / groups x kernel: each is used once at every output (transposed: input) position.
-  OperatorCost cost = product_cost((at.transposed ? inputs : outputs) * product(weight));
+  OperatorCost cost = gemm_cost((at.transposed ? inputs : outputs) * product(weight));
   if (is_tensor(arguments, 2)) cost.flops += outputs * numel(arguments, 2);
   return cost;
 }
@@ -94,20 +94,20 @@ OperatorCost matmul_cost(Arguments arguments) {
     const int64_t other = i < missing ? 1 : b[i - missing];
     batches *= a[i] == 1 ? other : a[i];
   }
-  return product_cost(batches * rows * inner * columns);
+  return gemm_cost(batches * rows * inner * columns);
 }
 
 OperatorCost linear_cost(Arguments arguments) {
   const Shape weight = shape(arguments, 1);
   const int64_t out_features = weight.size() > 1 ? weight[0] : 1;
-  return product_cost(numel(arguments, 0) * out_features);
+  return gemm_cost(numel(arguments, 0) * out_features);
 }
 
-// addmm(self, a, b), baddbmm: the product, and one addition for each element of self.
+// addmm(self, a, b), baddbmm: the GEMM, and one addition for each element of self.
 OperatorCost addmm_cost(Arguments arguments) {
   const Shape b = shape(arguments, 2);
   if (b.empty()) return {};
-  OperatorCost cost = product_cost(numel(arguments, 1) * b.back());
+  OperatorCost cost = gemm_cost(numel(arguments, 1) * b.back());
   cost.flops += numel(arguments, 0);
   return cost;
 }
@@ -116,16 +116,16 @@ OperatorCost attention_cost(Arguments arguments) {
   const Shape q = shape(arguments, 0), k = shape(arguments, 1), v = shape(arguments, 2);
   if (q.size() < 2 || k.size() < 2 || v.size() < 2) return {};
   const int64_t keys = k[k.size() - 2];
-  return product_cost(product(q) * keys + product(q) / q.back() * keys * v.back());
+  return gemm_cost(product(q) * keys + product(q) / q.back() * keys * v.back());
 }
 
-// (gradient, query, key, value, …): the products for scores, their gradient and those of query, key and value. The
+// (gradient, query, key, value, …): the GEMMs for scores, their gradient and those of query, key and value. The
 // kernels keep no scores, so they compute them again.
 OperatorCost attention_backward_cost(Arguments arguments) {
   const Shape q = shape(arguments, 1), k = shape(arguments, 2), v = shape(arguments, 3);
   if (q.size() < 2 || k.size() < 2 || v.size() < 2) return {};
   const int64_t scores = product(q) / std::max<int64_t>(1, q.back()) * k[k.size() - 2];
-  return product_cost(scores * (3 * q.back() + 2 * v.back()));
+  return gemm_cost(scores * (3 * q.back() + 2 * v.back()));
 }
 
 OperatorCost plain_convolution_cost(Arguments arguments) {
@@ -141,7 +141,7 @@ OperatorCost any_convolution_cost(Arguments arguments) {
 }
 
 // convolution_backward(gradient, input, weight, bias sizes, stride, padding, dilation, transposed, output padding,
-// groups, mask): a forward's products for each gradient of input and weight that is wanted.
+// groups, mask): a forward's GEMMs for each gradient of input and weight that is wanted.
 OperatorCost convolution_backward_cost(Arguments arguments) {
   const Shape gradient = shape(arguments, 0), input = shape(arguments, 1), weight = shape(arguments, 2);
   if (weight.size() < 3 || input.size() + 1 < weight.size() || input.size() != gradient.size()) return {};
@@ -154,7 +154,7 @@ OperatorCost convolution_backward_cost(Arguments arguments) {
     const auto wanted = arguments[10].toBoolList();
     gradients = (wanted.get(0) ? 1 : 0) + (wanted.get(1) ? 1 : 0);
   }
-  return product_cost(gradients * positions * product(weight));
+  return gemm_cost(gradients * positions * product(weight));
 }
 
 OperatorCost elementwise_cost(Arguments arguments) {
@@ -198,11 +198,11 @@ OperatorCost recurrent_cost(Arguments arguments) {
     for (const at::Tensor& weight : argument.toTensorVector()) weights += weight.dim() == 2 ? weight.numel() : 0;
     if (weights > 0) break;
   }
-  return product_cost(input[0] * input[1] * weights);
+  return gemm_cost(input[0] * input[1] * weights);
 }
 
 OperatorCost recurrent_backward_cost(Arguments arguments) {
-  return product_cost(2 * recurrent_cost(arguments).macs);
+  return gemm_cost(2 * recurrent_cost(arguments).macs);
 }
 
 std::optional<OperatorCost> operator_cost(std::string_view name, Arguments arguments) {

@@ -13,7 +13,7 @@ namespace dslaunch::runtime::model::operators {
 
 struct OperatorCost {
   int64_t flops = 0;
-  int64_t macs = 0;  // multiply-accumulates: of matrix products, convolutions and attention
+  int64_t macs = 0;  // multiply-accumulates: of GEMMs, convolutions and attention
 };
 
 using Arguments = c10::ArrayRef<const c10::IValue>;

@@ -15,13 +15,13 @@ struct Row {
 using Rows = std::span<const Row>;
 
 Rows pointwise_rows();
-Rows product_rows();
+Rows gemm_rows();
 Rows reduction_rows();
 Rows movement_rows();
 Rows value_rows();
 
 inline std::array<Rows, 5> all_rows() {
-  return {pointwise_rows(), product_rows(), reduction_rows(), movement_rows(), value_rows()};
+  return {pointwise_rows(), gemm_rows(), reduction_rows(), movement_rows(), value_rows()};
 }
 
 }  // namespace dslaunch::runtime::model::operators

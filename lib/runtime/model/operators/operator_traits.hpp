@@ -17,7 +17,7 @@ enum class TypeRole : uint8_t {
   kCast,        // to a floating-point type that is a constant of the graph
   kTypeOf,      // to the type of another value, which is known only when the model runs
   kFactory,     // fills a new tensor of a floating-point type that is a constant of the graph
-  kProduct,     // linear, matmul, convolution, attention: computed in the run's type
+  kGemm,        // linear, matmul, convolution, attention: computed in the run's type
   kNorm,        // layer norm and its like: one operator whose operands have one type, precise inside
   kBatchNorm,   // takes half-precision inputs with fp32 parameters
   kTable,       // embedding
@@ -113,8 +113,8 @@ enum class Lowering : uint8_t {
   kDropout,
 };
 
-// The inputs of a matrix product; -1: it has none such.
-struct ProductInputs {
+// The inputs of a GEMM; -1: it has none such.
+struct GemmInputs {
   int factor = -1;
   int weight = -1;
   int bias = -1;
@@ -144,7 +144,7 @@ struct OperatorTraits {
   bool only_reports = false;          // changes nothing, and may run several times
 
   FlopFormula flops = nullptr;  // null: costs nothing itself
-  ProductInputs product = {};
+  GemmInputs gemm = {};
   Lowering lowering = Lowering::kNone;
   Gradient gradient = Gradient::kUnknown;
 };

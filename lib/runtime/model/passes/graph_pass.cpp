@@ -27,20 +27,20 @@ void run(ModuleRewrite rewrite, const GraphPass&, PassContext& context) {
 
 constexpr std::pair<Form, std::string_view> kForms[] = {
     {Form::kAsInFile, "the graphs as the file has them"},
-    {Form::kPlainProducts, "PyTorch's products"},
+    {Form::kPlainGemms, "PyTorch's GEMMs"},
     {Form::kPlainOperators, "operators outside regions"},
     {Form::kInlinedLosses, "inlined losses"},
     {Form::kOwnLosses, "our losses"},
-    {Form::kOwnProducts, "our products"},
+    {Form::kOwnGemms, "our GEMMs"},
     {Form::kPlacedConstants, "placed constants"},
     {Form::kFittedConstants, "fitted constants"},
     {Form::kNumbers, "numbers"},
     {Form::kKeptConstants, "kept constants"},
     {Form::kRegions, "regions"},
-    {Form::kCutProducts, "cut products"},
+    {Form::kCutGemms, "GEMMs with cuts"},
     {Form::kResidualGradients, "residual gradients"},
 };
-constexpr Forms kOfFile = Form::kAsInFile | Form::kPlainProducts | Form::kPlainOperators;
+constexpr Forms kOfFile = Form::kAsInFile | Form::kPlainGemms | Form::kPlainOperators;
 
 }  // namespace
 

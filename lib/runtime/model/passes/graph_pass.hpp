@@ -40,17 +40,17 @@ enum class PassNeeds {
 // What passes leave for each other in a graph, and what they need to find there.
 enum class Form : unsigned {
   kAsInFile = 1 << 0,            // nothing has changed since the file was read
-  kPlainProducts = 1 << 1,       // PyTorch's linear and addmm
+  kPlainGemms = 1 << 1,          // PyTorch's linear and addmm
   kPlainOperators = 1 << 2,      // PyTorch's elementwise operators, norms, attention: no region contains them
   kInlinedLosses = 1 << 3,       // cross_entropy_loss beside the casts before its call
   kOwnLosses = 1 << 4,           // dslaunch::cross_entropy
-  kOwnProducts = 1 << 5,         // dslaunch::linear and its like
+  kOwnGemms = 1 << 5,            // dslaunch::linear and its like
   kPlacedConstants = 1 << 6,     // on the run's device
   kFittedConstants = 1 << 7,     // within the run's dtypes
   kNumbers = 1 << 8,             // constants that stand for numbers are numbers
   kKeptConstants = 1 << 9,       // what depends on sizes only is an operator of its own
   kRegions = 1 << 10,            // dslaunch::fused_region
-  kCutProducts = 1 << 11,        // products with the cut of their outputs
+  kCutGemms = 1 << 11,           // GEMMs with the cut of their outputs
   kResidualGradients = 1 << 12,  // norms that add the gradient of what goes past them
 };
 

@@ -24,7 +24,7 @@ at::Tensor value_of(const SavedCall& call, const SavedCall::Input& input) {
   if (input.producer != nullptr) {
     if (!input.producer->pass)
       recompute(*input.producer, UnitCall::kInference);  // its backward prepares the unit again
-    return input.producer->pass->handed_on.at(input.produced_output);
+    return input.producer->pass->detached.at(input.produced_output);
   }
   if (!input.stored->is_intact()) refuse(call, "one of its arguments was changed in place before backward");
   return input.stored->get();
@@ -58,8 +58,8 @@ std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector
 }
 
 // Outputs that view memory of parameters, which does not stay, are copied.
-std::vector<at::Tensor> handed_on(const std::vector<at::Tensor>& outputs, const UnitValues& own,
-                                  const std::vector<at::Tensor>& external) {
+std::vector<at::Tensor> detached_outputs(const std::vector<at::Tensor>& outputs, const UnitValues& own,
+                                         const std::vector<at::Tensor>& external) {
   std::vector<at::Tensor> parameters = external;
   for (const auto* more : {&own.parameters, &own.frozen})
     parameters.insert(parameters.end(), more->begin(), more->end());
@@ -95,7 +95,7 @@ void recompute(SavedCall& call, UnitCall purpose) {
   auto outputs = outputs_of_node(call, units::tensors_in(call.body(std::move(arguments))), given);
   std::vector<at::Tensor> values;
   if (purpose != UnitCall::kRecompute) {
-    values = handed_on(outputs, own.values(), external);
+    values = detached_outputs(outputs, own.values(), external);
     own.release({});
   }
   call.pass = SavedCall::Pass{leaves, std::move(outputs), std::move(values), std::move(in_backward)};

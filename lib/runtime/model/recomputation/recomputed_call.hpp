@@ -67,9 +67,9 @@ struct SavedCall {
   };
   // The recomputation, until it is differentiated.
   struct Pass {
-    std::vector<at::Tensor> leaves;     // by input
-    std::vector<at::Tensor> outputs;    // by output of the node, with their history
-    std::vector<at::Tensor> handed_on;  // the same without history and valid after the unit's release
+    std::vector<at::Tensor> leaves;    // by input
+    std::vector<at::Tensor> outputs;   // by output of the node, with their history
+    std::vector<at::Tensor> detached;  // the same without history and valid after the unit's release
     std::shared_ptr<units::CallInBackward> in_backward;
   };
 

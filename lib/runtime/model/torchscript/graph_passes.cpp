@@ -77,10 +77,10 @@ void fuse_regions(PassContext& context) {
   if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);
 }
 
-void cut_products(PassContext& context) {
+void fuse_linear_cuts(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
-  const int count = layers::cut_products(context.module);
-  if (count > 0) log::debug("graph pass cut_products: {} products", count);
+  const int count = layers::fuse_linear_cuts(context.module);
+  if (count > 0) log::debug("graph pass linear_cut: {} GEMMs", count);
 }
 
 void add_residual_gradients(PassContext& context) {
@@ -124,13 +124,13 @@ const std::vector<GraphPass>& graph_passes() {
        [](PassContext& run) { layers::inline_cross_entropy(run.module); }},
       {"fused_cross_entropy", &Kernels::cross_entropy, kGraphs, kModelAndLoss, kInlinedLosses, kOwnLosses, kNone,
        NodeRewrite{over("aten::cross_entropy_loss"), layers::fuse_cross_entropy}},
-      {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, kOwnLosses | kPlainProducts, kNone,
+      {"chunked_cross_entropy", &Kernels::chunked_cross_entropy, kGraphs, kModel, kOwnLosses | kPlainGemms, kNone,
        kNone, chunk_heads},
       {"fused_layer_norm", &Kernels::layer_norm, kGraphs, kModelAndLoss, kPlainOperators, kNone, kNone,
        NodeRewrite{over("aten::layer_norm"), layers::fuse_layer_norm}},
-      {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss, kPlainProducts, kOwnProducts, kPlainProducts,
+      {"bias_gradients", &Kernels::bias_gradient, kGraphs, kModelAndLoss, kPlainGemms, kOwnGemms, kPlainGemms,
        NodeRewrite{{.operators = {"aten::linear", "aten::addmm"}, .operands = {}}, layers::sum_bias_gradient}},
-      {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel, kOwnProducts, kNone, kNone,
+      {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel, kOwnGemms, kNone, kNone,
        [](PassContext& run) { layers::take_weight_gradients(run.module, /*writes=*/true); }},
       {"training_flag", nullptr, kGraphs, kModel, kNone, kNone, kNone, rewrite_training_flags},
       {"device_constants", nullptr, kDevice, kModelAndLoss, kNone, kPlacedConstants, kNone,
@@ -149,13 +149,13 @@ const std::vector<GraphPass>& graph_passes() {
       // Other passes do not look into regions; what they leave is for the last ones.
       {"fused_regions", &Kernels::fused_regions, kDevice, kModel, kPlainOperators, kRegions, kPlainOperators,
        fuse_regions},
-      {"cut_products", &Kernels::bias_gradient, kDevice, kModel, kOwnProducts | kRegions, kCutProducts, kNone,
-       cut_products},
+      {"linear_cut", &Kernels::bias_gradient, kDevice, kModel, kOwnGemms | kRegions, kCutGemms, kNone,
+       fuse_linear_cuts},
       {"residual_gradients", &Kernels::residual_gradient, kDevice, kModel, kRegions, kResidualGradients, kNone,
        add_residual_gradients},
-      {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, kRegions | kCutProducts | kResidualGradients,
-       kNone, kNone, offer_outputs},
-      {"gemm_autotuning", nullptr, kDevice, kModel, kOwnProducts | kCutProducts, kNone, kNone, hand_gemms},
+      {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, kRegions | kCutGemms | kResidualGradients, kNone,
+       kNone, offer_outputs},
+      {"gemm_autotuning", nullptr, kDevice, kModel, kOwnGemms | kCutGemms, kNone, kNone, hand_gemms},
   };
   return passes;
 }

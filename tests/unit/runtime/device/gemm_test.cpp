@@ -6,7 +6,7 @@
 
 using namespace dslaunch::runtime::device;
 
-TEST_CASE("products on the CPU are PyTorch's", "[runtime][device]") {
+TEST_CASE("GEMMs on the CPU are PyTorch's", "[runtime][device]") {
   at::manual_seed(1);
   const auto cache = c10::make_intrusive<GemmCache>("");
   for (const auto type : {at::kFloat, at::kBFloat16}) {
@@ -24,7 +24,7 @@ TEST_CASE("products on the CPU are PyTorch's", "[runtime][device]") {
   CHECK(cache->counts().measured == 0);
 }
 
-TEST_CASE("sums in fp32 have products of 16 bits unrounded", "[runtime][device]") {
+TEST_CASE("sums in fp32 have GEMMs of 16 bits unrounded", "[runtime][device]") {
   at::manual_seed(2);
   const at::Tensor left = at::randn({6, 40}).to(at::kBFloat16), right = at::randn({40, 24}).to(at::kBFloat16);
   const at::Tensor exact = left.to(at::kFloat).mm(right.to(at::kFloat));

@@ -66,7 +66,7 @@ class Net(Module):
   return file::load_mapped_module(folder / "net.pt");
 }
 
-// As a model runs: the optimising executor would compute equal products once, whatever stands between them.
+// As a model runs: the optimising executor would compute equal GEMMs once, whatever stands between them.
 at::Tensor run(Module& net, const at::Tensor& x) {
   const torchscript::PlainExecution plain;
   return net.forward({x}).toTensor();
@@ -89,7 +89,7 @@ void check_off() {
 
 }  // namespace
 
-TEST_CASE("products in a region are computed in its type, those around it are not", "[runtime][model][autocast]") {
+TEST_CASE("GEMMs in a region are computed in its type, those around it are not", "[runtime][model][autocast]") {
   torch::manual_seed(1);
   auto net = net_with(R"(
     y = torch.matmul(x, self.weight)

@@ -182,18 +182,18 @@ TEST_CASE("only wanted gradients of a head are computed", "[runtime][model][chun
   CHECK_FALSE(chunked_cross_entropy(x, w, {}, labels, {}, loss).requires_grad());
 }
 
-TEST_CASE("the products that count as a head's forward are those of its logits", "[runtime][model][chunked]") {
-  static int num_products = 0;
-  num_products = 0;
+TEST_CASE("the GEMMs that count as a head's forward are those of its logits", "[runtime][model][chunked]") {
+  static int num_gemms = 0;
+  num_gemms = 0;
   const auto begin = [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-    num_products += std::string_view(function.name()) == "aten::mm" ? 1 : 0;
+    num_gemms += std::string_view(function.name()) == "aten::mm" ? 1 : 0;
     return nullptr;
   };
   const at::Tensor x = at::randn({6, 4}).set_requires_grad(true), w = at::randn({7, 4}).set_requires_grad(true);
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(begin));
   chunked_cross_entropy(x, w, {}, labels_of(6, 7), {}, {.classes = 7, .chunk_rows = 4});
   at::removeCallback(handle);
-  CHECK(num_products == 2);
+  CHECK(num_gemms == 2);
 }
 
 TEST_CASE("a head's backward may be repeated, and differentiated again", "[runtime][model][chunked]") {
@@ -234,7 +234,7 @@ TEST_CASE("other losses of a head are left to the operators, bit by bit", "[runt
           at::cross_entropy_loss(logits, labels, class_weights));
   is_same(chunked_cross_entropy(x, w, {}, labels, {}, {.classes = 7, .reduction = 0}),
           at::cross_entropy_loss(logits, labels, {}, 0));
-  const auto folded = at::arange(3, at::kLong);  // a view in other rows than those of the product
+  const auto folded = at::arange(3, at::kLong);  // a view in other rows than those of the GEMM
   is_same(chunked_cross_entropy(x, w, {}, folded, {}, {.classes = 14}),
           at::cross_entropy_loss(logits.reshape({3, 14}), folded));
   const at::Tensor soft = at::rand({6, 7});

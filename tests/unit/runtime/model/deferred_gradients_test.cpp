@@ -132,7 +132,7 @@ TEST_CASE("so are those of weights that are transposed first", "[runtime][model]
   }
 }
 
-TEST_CASE("a weight that two products and another operator use gets the sum", "[runtime][model][deferred]") {
+TEST_CASE("a weight that two GEMMs and another operator use gets the sum", "[runtime][model][deferred]") {
   torch::manual_seed(5);
   const auto twice = [](const auto& multiply) {
     return [multiply](const at::Tensor& x, const Parameters& p) {
@@ -182,7 +182,7 @@ TEST_CASE("without an open collection, a backward computes all gradients", "[run
   CHECK(at::equal(owner.taken[0][0], at::full({5, 4}, 3.0)));
 }
 
-TEST_CASE("the memory of a product's input is kept until its gradient is computed, no longer",
+TEST_CASE("the memory of a GEMM's input is kept until its gradient is computed, no longer",
           "[runtime][model][deferred]") {
   Owner owner;
   std::weak_ptr<int> memory;

@@ -72,7 +72,7 @@ TEST_CASE("operators have the roles that decide about types", "[runtime][model][
        {"x.to(4)", "x == x", "torch.argmax(x)", "torch.arange(4, dtype=4)", "torch.zeros([2], dtype=11)"}},
       {TypeRole::kFactory,
        {"torch.zeros([2], dtype=6)", "torch.ones_like(x, dtype=6)", "x.new_full([2], 1.0, dtype=6)"}},
-      {TypeRole::kProduct,
+      {TypeRole::kGemm,
        {"torch.linear(x, self.w)", "torch.matmul(x, x)", "torch.scaled_dot_product_attention(x, x, x)"}},
       {TypeRole::kNorm, {"torch.layer_norm(x, [4])", "torch.rms_norm(x, [4])"}},
       {TypeRole::kBatchNorm, {"torch.batch_norm(x, None, None, None, None, True, 0.1, 0.1, False)"}},

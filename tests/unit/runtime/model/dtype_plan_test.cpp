@@ -139,7 +139,7 @@ TEST_CASE("logits that are only returned stay in fp32", "[runtime][dtype_plan]")
   CHECK(planned("    return torch.to(torch.linear(x, self.w), 6)\n").following().empty());
 }
 
-TEST_CASE("a cast that a product follows is one to the type of its weight", "[runtime][dtype_plan]") {
+TEST_CASE("a cast that a GEMM follows is one to the type of its weight", "[runtime][dtype_plan]") {
   const auto found = planned(R"(
     base = torch.linear(x, self.w)
     input = torch.to(base, 6)

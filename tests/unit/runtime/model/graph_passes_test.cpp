@@ -196,7 +196,7 @@ TEST_CASE("layer norms and linear layers are replaced unless they are switched o
   CHECK(kept["aten::cross_entropy_loss"] == 1);
 }
 
-TEST_CASE("products with a weight that may be a parameter are replaced", "[model][graph_passes]") {
+TEST_CASE("GEMMs with a weight that may be a parameter are replaced", "[model][graph_passes]") {
   const auto after = [](const dslaunch::config::Kernels& kernels) {
     Module model("Net");
     model.register_parameter("w", at::ones({4, 4}), false);
@@ -227,12 +227,12 @@ TEST_CASE("products with a weight that may be a parameter are replaced", "[model
   CHECK(found["aten::addmm"] == 3);
 }
 
-TEST_CASE("two models of a process differ in who chooses their products' algorithms", "[model][graph_passes]") {
+TEST_CASE("two models of a process differ in who chooses their GEMMs' algorithms", "[model][graph_passes]") {
   const auto gemms = c10::make_intrusive<device::GemmCache>("");
   const auto make = [](const device::GemmCachePtr& of_model) {
     Module net("Net");
     net.register_parameter("weight", at::linspace(-1, 1, 12).view({3, 4}), /*is_buffer=*/false);
-    // One node for both products, once LibTorch has compared them.
+    // One node for both GEMMs, once LibTorch has compared them.
     net.define("def forward(self, x):\n    return torch.linear(x, self.weight) + torch.linear(x, self.weight)\n");
     PassContext context{.module = net, .options = {.gemms = of_model}};
     run_passes(graph_passes(), PassNeeds::kGraphs, PassTarget::kModel, context);
@@ -275,7 +275,7 @@ TEST_CASE("the table of passes stands in an order that each pass can work with",
   CHECK(moved("chunked_cross_entropy", "fused_cross_entropy") ==
         "chunked_cross_entropy reads our losses, which no pass before it makes");
   CHECK(moved("bias_gradients", "chunked_cross_entropy") ==
-        "chunked_cross_entropy reads PyTorch's products, which bias_gradients has ended");
+        "chunked_cross_entropy reads PyTorch's GEMMs, which bias_gradients has ended");
   CHECK(moved("numbers", "mask_minima") == "numbers reads fitted constants, which no pass before it makes");
   CHECK(moved("device_constants", "training_flag") ==
         "training_flag comes before units are intercepted, and stands behind that");

@@ -1,4 +1,4 @@
-// Products whose output is cut become one operator where nothing else reads it, and gradients stay plain autograd's,
+// GEMMs whose output is cut become one operator where nothing else reads it, and gradients stay plain autograd's,
 // bit by bit on the CPU.
 #include "runtime/model/layers/linear_cut.hpp"
 
@@ -34,7 +34,7 @@ GraphPassOptions options_with(const config::Kernels& kernels) {
   return {.kernels = kernels, .regions_on_cpu = true};
 }
 
-// The number of products that were joined with their cuts, in two units, and of cuts in autograd's graph; the step
+// The number of GEMMs that were joined with their cuts, in two units, and of cuts in autograd's graph; the step
 // keeps plain autograd's bits.
 struct Found {
   int64_t joined = 0, cuts = 0;
@@ -70,7 +70,7 @@ constexpr char kSplit[] =
 
 }  // namespace
 
-TEST_CASE("a product and the cut of its output are one operator", "[model][cut_products]") {
+TEST_CASE("a GEMM and the cut of its output are one operator", "[model][linear_cut]") {
   CHECK(found_after(kSplit) == Found{2, 0});
   CHECK(found_after(kSplit, {.fused_regions = false}, /*recomputes=*/true) == Found{2, 0});
   CHECK(found_after("    q, k = torch.linear(x, self.wide, self.bias).split([8, 4], dim=-1)\n"
@@ -86,7 +86,7 @@ TEST_CASE("a product and the cut of its output are one operator", "[model][cut_p
                     "    return torch.tanh(q) * k\n") == Found{2, 0});
 }
 
-TEST_CASE("cuts along another dim, and of views that end otherwise, run as they did", "[model][cut_products]") {
+TEST_CASE("cuts along another dim, and of views that end otherwise, run as they did", "[model][linear_cut]") {
   CHECK(found_after("    a, b, c = torch.linear(x, self.wide, self.bias).split(1, dim=0)\n"
                     "    return (a * b + c)[:, :4] + x\n") == Found{2, 2});
   CHECK(found_after("    y = torch.linear(x, self.wide, self.bias).view(9, 4)\n"
@@ -96,8 +96,7 @@ TEST_CASE("cuts along another dim, and of views that end otherwise, run as they 
         Found{2, 2});
 }
 
-TEST_CASE("products that others read, whose inputs are written to, or without our backward stay",
-          "[model][cut_products]") {
+TEST_CASE("GEMMs that others read, whose inputs are written to, or without our backward stay", "[model][linear_cut]") {
   for (const char* body : {
            "    y = torch.linear(x, self.wide, self.bias)\n    q, k, v = y.split(4, dim=1)\n"
            "    return torch.tanh(q) * k + v + y.mean()\n",
@@ -119,7 +118,7 @@ TEST_CASE("products that others read, whose inputs are written to, or without ou
   CHECK(found_after(kSplit, {.bias_gradient = false, .fused_regions = false}) == Found{0, 2});
 }
 
-TEST_CASE("a cut that does not fit says what PyTorch says", "[model][cut_products]") {
+TEST_CASE("a cut that does not fit says what PyTorch says", "[model][linear_cut]") {
   const at::Tensor x = at::ones({2, 4}).requires_grad_(), weight = at::ones({6, 4}), bias = at::ones({6});
   const auto cut = [&](layers::Cut how) { return layers::fused_linear_cut(x, weight, bias, how); };
   CHECK_THROWS_WITH(cut({layers::Cut::Kind::kSizes, {4, 4}, 1}), Catch::Contains("split_with_sizes expects"));

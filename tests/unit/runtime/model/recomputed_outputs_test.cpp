@@ -115,7 +115,7 @@ def norm(self, x):
 
 }  // namespace
 
-TEST_CASE("recomputed outputs: those that only products with weights read are on offer") {
+TEST_CASE("recomputed outputs: those that only GEMMs with weights read are on offer") {
   CHECK(count_offered("    h = self.norm(x)\n    return torch.matmul(h, self.first)\n") == 1);
   CHECK(count_offered("    h = self.norm(x)\n    return torch.matmul(h, self.first).sum() + "
                       "torch.linear(h, self.second, self.bias).sum()\n") == 1);

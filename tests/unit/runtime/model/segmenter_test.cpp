@@ -260,7 +260,7 @@ TEST_CASE("region finder: the gradient of a bias before an activation comes from
   }
 }
 
-TEST_CASE("region finder: a bias whose product's gradient no region computes stays in the product") {
+TEST_CASE("region finder: a bias whose GEMM's gradient no region computes stays in the GEMM") {
   for (const std::string each :
        {"torch.linear(x, w.t(), b) + 1.0", "torch.addmm(b, x[0], w, beta=2)",
         "torch.gelu(torch.linear(x, w.t(), b)) + torch.linear(x, w.t(), b).matmul(w.t())[0, 0, 0]",

@@ -65,7 +65,7 @@ std::optional<at::Tensor> bias_of(const Parameters& p) {
   return p.size() > 1 ? std::optional(p[1]) : std::nullopt;
 }
 
-std::vector<Layer> layers(ProductOptions options) {
+std::vector<Layer> layers(GemmOptions options) {
   return {
       {"linear",
        [=](const auto& x, const auto& p) { return fused_linear(x, p[0], {}, options); },
@@ -212,7 +212,7 @@ TEST_CASE("a weight that several operators use is the sum of what is written and
   CHECK(same(x.grad(), expected.gradients[0]));
 }
 
-TEST_CASE("products without a weight gradient of a unit are PyTorch's", "[runtime][model][written]") {
+TEST_CASE("GEMMs without a weight gradient of a unit are PyTorch's", "[runtime][model][written]") {
   torch::manual_seed(6);
   const at::Tensor weight = at::randn({5, 4});
   Owner owner(weight);
@@ -227,7 +227,7 @@ TEST_CASE("products without a weight gradient of a unit are PyTorch's", "[runtim
   SECTION("a frozen weight") {
     const at::Tensor x = leaf(at::randn({3, 4}));
     const auto out = fused_linear(x, weight, {});
-    CHECK(std::string(out.grad_fn()->name()).find("Product") == std::string::npos);
+    CHECK(std::string(out.grad_fn()->name()).find("Gemm") == std::string::npos);
     out.sum().backward();
     CHECK(same(x.grad(), weight.sum(0).expand({3, 4})));
   }
@@ -299,7 +299,7 @@ TEST_CASE("a deferred weight gradient is written when its work runs", "[runtime]
   Owner owner(weight);
   owner.defers = true;
   const auto views = gathered(owner, {weight});
-  const ProductOptions options{.writes_gradient = writes};
+  const GemmOptions options{.writes_gradient = writes};
   const auto out = fused_linear(fused_linear(leaf(input), views[0], {}, options), views[0], {}, options);
   owner.deferred.open();
   torch::autograd::backward({out}, {at::cos(out.detach())});

@@ -91,7 +91,7 @@ void run_step(GradientReduction& reduction, bool is_last, bool others_may_follow
   reduction.take(0, gradients(1, 100), others_may_follow);
 }
 
-// A product for the i-th parameter of the block, in place of its operator.
+// A GEMM for the i-th parameter of the block, in place of its operator.
 bool write(GradientReduction& reduction, size_t parameter, float value, bool is_empty = true) {
   const auto destination = reduction.destination(1, parameter, at::kFloat);
   if (!destination) return false;
@@ -285,7 +285,7 @@ TEST_CASE("stages 2 and 3 deliver every call, and tell the first and the last of
   CHECK(example.sink.take() == Events{"1 4 first", "2 4 first", "1 40 last", "2 40 last", "0 400 first last"});
 }
 
-TEST_CASE("stages 0 and 1 take what products wrote into an empty buffer, and add what comes with their call",
+TEST_CASE("stages 0 and 1 take what GEMMs wrote into an empty buffer, and add what comes with their call",
           "[runtime][gradient_sink]") {
   Example example(GENERATE(0, 1));
   const auto reduction = example.reduction();
@@ -305,7 +305,7 @@ TEST_CASE("stages 0 and 1 take what products wrote into an empty buffer, and add
   }
 }
 
-TEST_CASE("stages 2 and 3 take what products wrote into a bucket, whatever is reduced meanwhile",
+TEST_CASE("stages 2 and 3 take what GEMMs wrote into a bucket, whatever is reduced meanwhile",
           "[runtime][gradient_sink]") {
   Example example(GENERATE(2, 3));
   const auto reduction = example.reduction();
@@ -325,7 +325,7 @@ TEST_CASE("stages 2 and 3 take what products wrote into a bucket, whatever is re
   }
 }
 
-TEST_CASE("on the CPU products are written only where sums over calls have their type", "[runtime][gradient_sink]") {
+TEST_CASE("on the CPU GEMMs are written only where sums over calls have their type", "[runtime][gradient_sink]") {
   Example example(GENERATE(0, 2));
   example.options.accumulation_dtype = at::kBFloat16;
   const auto reduction = example.reduction();
@@ -333,7 +333,7 @@ TEST_CASE("on the CPU products are written only where sums over calls have their
   CHECK_FALSE(reduction->destination(1, 0, at::kFloat));
 }
 
-TEST_CASE("what a product wrote goes along when another rank's call comes between, and is dropped with a pass",
+TEST_CASE("what a GEMM wrote goes along when another rank's call comes between, and is dropped with a pass",
           "[runtime][gradient_sink]") {
   Example example(2);
   const auto reduction = example.reduction();

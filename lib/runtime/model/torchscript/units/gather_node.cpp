@@ -44,9 +44,9 @@ bool delivers_all(const std::weak_ptr<torch::autograd::Node>& node) {
          alive->retains_grad_hooks().empty();
 }
 
-bool write(UnitParameters& parameters, int unit, size_t parameter, const WeightProduct& product) {
-  const auto destination = parameters.gradient_destination(unit, parameter, product.factors());
-  if (destination) product.add_to(*destination);
+bool write(UnitParameters& parameters, int unit, size_t parameter, const WeightGemm& gemm) {
+  const auto destination = parameters.gradient_destination(unit, parameter, gemm.factors());
+  if (destination) gemm.add_to(*destination);
   return destination.has_value();
 }
 
@@ -86,12 +86,12 @@ bool CallInBackward::defer(size_t parameter, std::function<at::Tensor()> gradien
   return true;
 }
 
-bool CallInBackward::take_product(size_t parameter, const WeightProduct& product, bool may_write) {
+bool CallInBackward::take_gemm(size_t parameter, const WeightGemm& gemm, bool may_write) {
   if (!delivers_all(gather_node)) return false;
-  const auto gradient = [owner = parameters, unit = unit, parameter, may_write, product = product.detached()] {
-    return may_write && write(*owner, unit, parameter, product) ? at::Tensor() : product.compute();
+  const auto gradient = [owner = parameters, unit = unit, parameter, may_write, gemm = gemm.detached()] {
+    return may_write && write(*owner, unit, parameter, gemm) ? at::Tensor() : gemm.compute();
   };
-  return defer(parameter, gradient) || (may_write && write(*parameters, unit, parameter, product));
+  return defer(parameter, gradient) || (may_write && write(*parameters, unit, parameter, gemm));
 }
 
 void CallInBackward::end() {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/torchscript/units/weight_product.hpp"
+#include "runtime/model/torchscript/units/weight_gemm.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace torch::autograd {
@@ -37,7 +37,7 @@ struct CallInBackward {
   bool defer(size_t parameter, std::function<at::Tensor()> gradient);
   // Takes a part of the gradient of the call's i-th parameter: computes it where it is summed or, if this backward does
   // that, leaves it for later. False: neither is possible, and the caller returns it to autograd.
-  bool take_product(size_t parameter, const WeightProduct& product, bool may_write);
+  bool take_gemm(size_t parameter, const WeightGemm& gemm, bool may_write);
   void prepare();
   // If gradients were deferred, these wait for them: the unit's owner gets all gradients of a call at once.
   void take(std::vector<at::Tensor> gradients);

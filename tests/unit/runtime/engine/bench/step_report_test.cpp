@@ -48,9 +48,9 @@ StepReport some_report() {
   StepReport report;
   report.model = "gpt.pt";
   report.device = at::Device("cuda:0");
-  report.compute_dtype = report.product_dtype = at::kBFloat16;
+  report.compute_dtype = report.gemm_dtype = at::kBFloat16;
   report.micro_batch = 16;
-  report.product_rate = 800e12;
+  report.gemm_rate = 800e12;
   report.own = some_measurement();
   return report;
 }

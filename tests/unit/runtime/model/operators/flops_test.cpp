@@ -1,4 +1,4 @@
-// The column of FLOPs. A product of ones has in each element the number of multiply-accumulates that made it, so that
+// The column of FLOPs. A GEMM of ones has in each element the number of multiply-accumulates that made it, so that
 // the sum of the results is what a formula must say, whatever the operator.
 #include <ATen/ATen.h>
 
@@ -22,14 +22,14 @@ int64_t total(const at::Tensor& tensor) {
   return tensor.sum().item<int64_t>();
 }
 
-int64_t product_of_ones(const at::Tensor& a, const at::Tensor& b) {
+int64_t gemm_of_ones(const at::Tensor& a, const at::Tensor& b) {
   return total(at::matmul(at::ones_like(a), at::ones_like(b)));
 }
 
 int64_t macs_of_attention(const SampleCall::Values& values) {
   const at::Tensor q = values.operands.at(0).toTensor(), k = values.operands.at(1).toTensor();
   const at::Tensor v = values.operands.at(2).toTensor(), scores = at::matmul(q, k.transpose(-1, -2));
-  return product_of_ones(q, k.transpose(-1, -2)) + product_of_ones(scores, v);
+  return gemm_of_ones(q, k.transpose(-1, -2)) + gemm_of_ones(scores, v);
 }
 
 // Each matrix with each element of the input of each step.
@@ -39,7 +39,7 @@ int64_t macs_of_recurrence(const SampleCall::Values& values) {
   for (const auto& operand : values.operands) {
     if (!operand.isTensorList()) continue;
     for (const at::Tensor& weight : operand.toTensorVector()) {
-      if (weight.dim() == 2) out += product_of_ones(at::ones({x.size(0) * x.size(1), weight.size(1)}), weight.t());
+      if (weight.dim() == 2) out += gemm_of_ones(at::ones({x.size(0) * x.size(1), weight.size(1)}), weight.t());
     }
   }
   return out;
@@ -57,7 +57,7 @@ SampleInputs ones(uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("operators: FLOPs of products are those that the products take") {
+TEST_CASE("operators: FLOPs of GEMMs are those that the GEMMs take") {
   for (uint32_t seed = 0; seed < 3; ++seed) {
     for_every([](const OperatorTraits& row) { return row.flops != nullptr; },
               [&](const std::string& name, const SampleCall& call) {
@@ -79,8 +79,8 @@ TEST_CASE("operators: FLOPs of products are those that the products take") {
   }
 }
 
-TEST_CASE("operators: every product with a formula is counted") {
-  for_every([](const OperatorTraits& row) { return row.type == TypeRole::kProduct && row.flops != nullptr; },
+TEST_CASE("operators: every GEMM with a formula is counted") {
+  for_every([](const OperatorTraits& row) { return row.type == TypeRole::kGemm && row.flops != nullptr; },
             [](const std::string& name, const SampleCall& call) {
               if (name != "aten::prelu") CHECK(cost_of(name, call.run(ones(1))).macs > 0);
             });

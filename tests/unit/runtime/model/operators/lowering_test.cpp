@@ -1,4 +1,4 @@
-// The column of lowering: a fused group of the operator alone computes what LibTorch computes. And where products have
+// The column of lowering: a fused group of the operator alone computes what LibTorch computes. And where GEMMs have
 // their inputs.
 #include <ATen/ATen.h>
 
@@ -79,10 +79,10 @@ TEST_CASE("operators: what a row does not lower, or what writes in place, joins 
             [](const std::string&, const SampleCall& call) { CHECK(!fusion::is_fusible(call.node())); });
 }
 
-TEST_CASE("operators: products are the factor times the weight, plus the bias") {
-  for_every([](const OperatorTraits& row) { return row.product.factor >= 0; },
+TEST_CASE("operators: GEMMs are the factor times the weight, plus the bias") {
+  for_every([](const OperatorTraits& row) { return row.gemm.factor >= 0; },
             [](const std::string& name, const SampleCall& call) {
-              const auto where = traits(std::string_view(name)).product;
+              const auto where = traits(std::string_view(name)).gemm;
               const auto values = call.run(random_inputs(2));
               const auto operand = [&](int i) { return values.operands.at(static_cast<size_t>(i)).toTensor(); };
               at::Tensor weight = operand(where.weight);

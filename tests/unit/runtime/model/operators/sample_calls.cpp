@@ -240,7 +240,7 @@ const Sample kWithoutSample[] = {
      "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
      "_scaled_dot_product_fused_attention_overrideable_backward",
      "takes what the kernel of its forward keeps"},
-    {"dslaunch::linear_cut dslaunch::addmm_cut", "products with a cut behind them: linear_cut_test.cpp"},
+    {"dslaunch::linear_cut dslaunch::addmm_cut", "GEMMs with a cut behind them: linear_cut_test.cpp"},
     {"ctc_loss", "lengths in lists; its only column is its type"},
     {"device", "takes a text"},
     {"prim::unchecked_cast prim::tolist prim::ListUnpack prim::TupleUnpack prim::TupleIndex prim::DictConstruct",

@@ -126,7 +126,7 @@ TEST_CASE("operators: batch norms and tables take parameters of another type") {
             });
 }
 
-TEST_CASE("operators: what autocast computes in half precision is a product") {
+TEST_CASE("operators: what autocast computes in half precision is a GEMM") {
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
   const ScopeExit end([] {
@@ -137,19 +137,19 @@ TEST_CASE("operators: what autocast computes in half precision is a product") {
   for_every([](const OperatorTraits&) { return true; },
             [&](const std::string& name, const SampleCall& call) {
               if (is_ours(call.node()->kind()) || float_types(call, random_inputs(8)) != kOnlyHalf) return;
-              CHECK(role_of(name) == TypeRole::kProduct);
+              CHECK(role_of(name) == TypeRole::kGemm);
               count += 1;
             });
   CHECK(count > 15);
 }
 
-TEST_CASE("operators: products are what PyTorch's autocast runs in half precision") {
+TEST_CASE("operators: GEMMs are what PyTorch's autocast runs in half precision") {
   for (const auto& name : kAutocastHalf) {
     INFO(name);
     const auto names = table_names();
     if (std::find(names.begin(), names.end(), name) == names.end()) continue;
     const bool is_inner = name.starts_with("aten::_scaled_dot_product");  // what attention itself calls
-    CHECK((is_inner || role_of(name) == TypeRole::kProduct));
+    CHECK((is_inner || role_of(name) == TypeRole::kGemm));
   }
 }
 

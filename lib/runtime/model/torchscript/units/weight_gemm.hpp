@@ -1,4 +1,4 @@
-// The product of matrices that is the gradient of a layer's weight: computed into a new tensor, or into the buffer in
+// The GEMM that is the gradient of a layer's weight: computed into a new tensor, or into the buffer in
 // which the gradient is summed. Any thread, on its current stream.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -16,21 +16,21 @@ enum class WeightLayout : uint8_t { kOutIn, kInOut };  // of at::linear; of at::
 // Two dims, however many `tensor` has.
 at::Tensor as_rows(const at::Tensor& tensor);
 
-class WeightProduct {
+class WeightGemm {
  public:
   // `input`: of the layer, [..., in]. `upstream`: the gradient of its output, [rows, out], of the same type. `gemms`:
   // null: PyTorch's algorithm.
-  WeightProduct(at::Tensor input, at::Tensor upstream, WeightLayout layout, device::GemmCachePtr gemms = {})
+  WeightGemm(at::Tensor input, at::Tensor upstream, WeightLayout layout, device::GemmCachePtr gemms = {})
       : input_(std::move(input)), upstream_(std::move(upstream)), layout_(layout), gemms_(std::move(gemms)) {}
 
   at::ScalarType factors() const { return upstream_.scalar_type(); }
   // As autograd computes it for PyTorch's operators, so on the CPU the same bits.
   at::Tensor compute() const;
   // Into an empty destination of the same type the same bits as compute(). On GPUs a sum is rounded once, with the
-  // product; on the CPU the product is computed first.
+  // GEMM; on the CPU the GEMM is computed first.
   void add_to(const GradientDestination& destination) const;
   // The same without the history of the input, which would keep the graph before it alive.
-  WeightProduct detached() const { return {input_.detach(), upstream_, layout_, gemms_}; }
+  WeightGemm detached() const { return {input_.detach(), upstream_, layout_, gemms_}; }
 
  private:
   std::pair<at::Tensor, at::Tensor> matrices() const;

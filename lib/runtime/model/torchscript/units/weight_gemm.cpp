@@ -1,4 +1,4 @@
-#include "runtime/model/torchscript/units/weight_product.hpp"
+#include "runtime/model/torchscript/units/weight_gemm.hpp"
 
 #include <ATen/ATen.h>
 
@@ -8,12 +8,12 @@ at::Tensor as_rows(const at::Tensor& tensor) {
   return tensor.reshape({-1, tensor.size(-1)});
 }
 
-std::pair<at::Tensor, at::Tensor> WeightProduct::matrices() const {
+std::pair<at::Tensor, at::Tensor> WeightGemm::matrices() const {
   if (layout_ == WeightLayout::kOutIn) return {upstream_.t(), as_rows(input_)};
   return {as_rows(input_).t(), upstream_};
 }
 
-at::Tensor WeightProduct::compute() const {
+at::Tensor WeightGemm::compute() const {
   const auto [left, right] = matrices();
   if (at::GradMode::is_enabled() || !gemms_ || !device::is_tunable({left, right})) return left.mm(right);
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
@@ -21,7 +21,7 @@ at::Tensor WeightProduct::compute() const {
   return out;
 }
 
-void WeightProduct::add_to(const GradientDestination& destination) const {
+void WeightGemm::add_to(const GradientDestination& destination) const {
   const at::NoGradGuard no_grad;
   const auto [left, right] = matrices();
   device::multiply({left, right}, destination.sum, gemms_, /*adds=*/!destination.is_empty);
