@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "runtime/device/gemm.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/chunked_head.hpp"
+#include "runtime/model/layers/cross_entropy.hpp"
 #include "support/cuda_device.hpp"
 
 namespace {

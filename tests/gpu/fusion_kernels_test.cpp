@@ -20,7 +20,7 @@
 #include "runtime/model/fusion/reference.hpp"
 #include "runtime/model/fusion/residual_gradients.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "support/cuda_device.hpp"
 #include "unit/runtime/model/fusion_nodes.hpp"

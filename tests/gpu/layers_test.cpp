@@ -1,6 +1,8 @@
 // The operators that our kernels compute, on CUDA tensors and through the module, against PyTorch's own in fp64 and, in
 // 16 bits, no further from them than PyTorch's own in 16 bits. Without a CUDA device they are skipped.
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/cross_entropy.hpp"
+#include "runtime/model/layers/layer_norm.hpp"
+#include "runtime/model/layers/linear.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -93,8 +95,7 @@ TEST_CASE("cross entropy of logits in 16 bits is that of their copy in fp32", "[
   }
 }
 
-TEST_CASE("cross entropy of logits in 16 bits, as a model computes it in them, is rounded once",
-          "[gpu][layers]") {
+TEST_CASE("cross entropy of logits in 16 bits, as a model computes it in them, is rounded once", "[gpu][layers]") {
   if (!has_device()) return;
   for (const int64_t classes : {2, 257, 30522}) {
     const auto labels = some_labels(37, classes);
@@ -107,8 +108,7 @@ TEST_CASE("cross entropy of logits in 16 bits, as a model computes it in them, i
   }
 }
 
-TEST_CASE("cross entropy without labels that count is not a number, and its gradient is zero",
-          "[gpu][layers]") {
+TEST_CASE("cross entropy without labels that count is not a number, and its gradient is zero", "[gpu][layers]") {
   if (!has_device()) return;
   const auto logits = leaves({normal({5, 9}, 1)}, at::kBFloat16)[0];
   const auto labels = at::full({5}, kIgnored, logits.options().dtype(at::kLong).requires_grad(false));

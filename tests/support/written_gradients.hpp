@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 #include "support/thread_communicator.hpp"

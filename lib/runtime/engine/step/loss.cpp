@@ -10,7 +10,7 @@
 #include "runtime/engine/step/class_dim.hpp"
 #include "runtime/engine/step/output_choice.hpp"
 #include "runtime/model/analysis/capture_obstacles.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/cross_entropy.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/model/torchscript/file/script_error.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"

@@ -19,7 +19,7 @@ using torch::jit::Value;
 
 const c10::Symbol kOffered = c10::Symbol::attr("offered_outputs");
 
-// Whether a GEMM with a weight whose backward is ours (fused_operators.hpp) reads the value as its other factor.
+// Whether a GEMM with a weight whose backward is ours (layers/linear.hpp) reads the value as its other factor.
 bool is_factor(const Use& use) {
   const int factor = operators::traits(use.user->kind()).gemm.factor;
   return factor >= 0 && static_cast<size_t>(factor) == use.offset && operators::is_ours(use.user->kind());

@@ -69,4 +69,14 @@ Match match(const Value* value, const Block* block, const Pattern& pattern) {
   return out;
 }
 
+void replace_node(Node* node, const char* kind, at::ArrayRef<Value*> more) {
+  Node* fused = node->owningGraph()->create(c10::Symbol::fromQualString(kind), node->inputs(), /*num_outputs=*/1);
+  for (auto* value : more) fused->addInput(value);
+  fused->setSourceRange(node->sourceRange());
+  fused->output()->copyMetadata(node->output());
+  fused->insertBefore(node);
+  node->replaceAllUsesWith(fused);
+  node->destroy();
+}
+
 }  // namespace dslaunch::runtime::model::graph

@@ -1,5 +1,5 @@
 // Patterns in a TorchScript graph: an operator with patterns for its operands. Matched from the operator whose result
-// is wanted back to where its operands come from, within one block. Pure.
+// is wanted back to where its operands come from, within one block. And the replacement of a node that was found.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -31,5 +31,8 @@ using Match = std::vector<torch::jit::Node*>;
 Match match(torch::jit::Node* node, const Pattern& pattern);
 // A value that the block computes.
 Match match(const torch::jit::Value* value, const torch::jit::Block* block, const Pattern& pattern);
+
+// A node with the same operands, then `more`, and one result takes the place of `node`, which is destroyed.
+void replace_node(torch::jit::Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more = {});
 
 }  // namespace dslaunch::runtime::model::graph

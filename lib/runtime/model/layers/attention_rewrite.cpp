@@ -1,5 +1,4 @@
-#include "runtime/model/layers/attention_rewrite.hpp"
-
+// The operators of attention.hpp in graphs, and what puts them there.
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>

@@ -1,19 +1,29 @@
-// Cross entropy without copies of the logits. At 16 bits PyTorch writes the logits in fp32, their log-softmax in fp32
-// and both gradients: 26 bytes per element; this implementation takes 6.
+#include "runtime/model/layers/cross_entropy.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/graph/pattern.hpp"
+#include "runtime/model/graph/walk.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
 
 at::Tensor with_operators(const at::Tensor& logits, const at::Tensor& labels, const std::optional<at::Tensor>& weight,
                           int64_t reduction, int64_t ignore_index, double label_smoothing, bool in_float) {
@@ -21,6 +31,8 @@ at::Tensor with_operators(const at::Tensor& logits, const at::Tensor& labels, co
                                 label_smoothing);
 }
 
+// At 16 bits PyTorch writes the logits in fp32, their log-softmax in fp32 and both gradients: 26 bytes per element;
+// this implementation takes 6.
 class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& labels,
@@ -62,6 +74,70 @@ bool fits(const at::Tensor& logits, const at::Tensor& labels) {
          labels.size(0) == logits.size(0) && logits.numel() > 0;
 }
 
+void cross_entropy_operator(Stack& stack) {
+  constexpr size_t kCount = 7;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  at::Tensor loss = fused_cross_entropy(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
+                                        at(3).toInt(), at(4).toInt(), at(5).toDouble(), at(6).toBool());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(loss));
+}
+
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::cross_entropy(Tensor self, Tensor target, Tensor? weight, int reduction, int "
+                          "ignore_index, float label_smoothing, bool in_float) -> Tensor",
+                          cross_entropy_operator, c10::AliasAnalysisKind::FROM_SCHEMA)});
+
+// A cast to fp32, also before operators whose output elements are unchanged elements of the first input.
+const graph::Pattern& cast_to_float() {
+  static const graph::Pattern pattern{
+      .operators = {"aten::to"},
+      .operands = {{"dtype", {.constant = static_cast<int64_t>(at::kFloat)}}},
+      .through = {"aten::view", "aten::reshape", "aten::contiguous", "aten::slice", "aten::flatten", "aten::squeeze"}};
+  return pattern;
+}
+
+bool reads_shape_only(const Node* node) {
+  return operators::traits(node->kind()).reads == operators::Reads::kShape;
+}
+
+bool may_write(const Node* node) {
+  const auto kind = node->kind();
+  if (kind == c10::prim::CallFunction) {
+    auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
+    return !function->isGraphFunction() ||
+           graph::any_node(torch::jit::toGraphFunction(*function).graph()->block(), may_write);
+  }
+  if (kind == c10::prim::CallMethod || kind == c10::prim::SetAttr || kind == c10::prim::fork ||
+      kind == c10::prim::Enter || kind == c10::prim::Exit) {
+    return true;
+  }
+  const auto* schema = node->maybeSchema();
+  return schema != nullptr && schema->is_mutable();
+}
+
+// Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
+bool has_other_users(const graph::Match& chain, const Node* user) {
+  return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
+    const auto& uses = node->output()->uses();
+    return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+      const bool in_chain = std::find(chain.begin(), chain.end(), use.user) != chain.end();
+      return use.user != user && !in_chain && !reads_shape_only(use.user);
+    });
+  });
+}
+
+void redirect_shape_reads(Value* from, Value* to) {
+  const std::vector<torch::jit::Use> uses = from->uses();
+  for (const auto& use : uses) {
+    if (reads_shape_only(use.user)) use.user->replaceInput(use.offset, to);
+  }
+}
+
+bool is_cross_entropy(const Node* node) {
+  return node->kind() == c10::aten::cross_entropy_loss;
+}
+
 }  // namespace
 
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
@@ -74,6 +150,51 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& label
     return with_operators(logits, labels, weight, reduction, ignore_index, label_smoothing, in_float);
   }
   return FusedCrossEntropy::apply(logits.contiguous(), labels.contiguous(), reduction, ignore_index, casts);
+}
+
+bool may_write_between(const Node* first, const Node* last) {
+  for (const Node* node = first->next(); node != last; node = node->next()) {
+    if (graph::any_node(node, may_write)) return true;
+  }
+  return false;
+}
+
+bool remove_cast(Node* user) {
+  const graph::Match chain = graph::match(user->input(0), user->owningBlock(), cast_to_float());
+  if (chain.empty() || has_other_users(chain, user) || may_write_between(chain.front(), user)) return false;
+  Value* value = chain.front()->input(0);
+  for (Node* node : chain) {
+    if (node != chain.front()) {
+      Node* same = node->owningGraph()->createClone(node, [](Value* input) { return input; });
+      same->replaceInput(0, value);
+      same->output()->setType(c10::TensorType::get());  // a trace has recorded element types: those after the cast
+      same->insertAfter(node);
+      value = same->output();
+    }
+    redirect_shape_reads(node->output(), value);
+  }
+  user->replaceInput(0, value);
+  for (auto node = chain.rbegin(); node != chain.rend(); ++node) (*node)->destroy();
+  return true;
+}
+
+void inline_cross_entropy(const torch::jit::Module& model) {
+  graph::for_every_node(model, [](Node* node) {
+    if (node->kind() != c10::prim::CallFunction) return;
+    auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
+    if (!function->isGraphFunction()) return;
+    auto& callee = torch::jit::toGraphFunction(*function);
+    const auto graph = callee.graph();  // functions that it calls are already inlined in it
+    if (!graph::any_node(graph->block(), is_cross_entropy)) return;
+    node->removeInput(0);
+    torch::jit::inlineCallTo(node, &callee, graph.get());
+  });
+}
+
+void fuse_cross_entropy(Node* node) {
+  const bool in_float = remove_cast(node);
+  torch::jit::WithInsertPoint before(node);
+  graph::replace_node(node, kCrossEntropyOperator, {node->owningGraph()->insertConstant(in_float)});
 }
 
 }  // namespace dslaunch::runtime::model::layers

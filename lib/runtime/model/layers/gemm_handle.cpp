@@ -4,7 +4,8 @@
 #include <string_view>
 
 #include "runtime/model/graph/walk.hpp"
-#include "runtime/model/layers/operator_replacement.hpp"
+#include "runtime/model/layers/chunked_head.hpp"
+#include "runtime/model/layers/linear.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {

@@ -1,4 +1,4 @@
-// The function table that the CUDA module provides for fused_operators.hpp. dsworker does not link CUDA, so the first
+// The function table that the CUDA module provides for this room. dsworker does not link CUDA, so the first
 // CUDA tensor loads the module and its table.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -51,8 +51,5 @@ struct LayerFunctions {
 inline bool is_kernel_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
-
-// rows [rows, columns] -> [columns]; LayerFunctions::column_sums() unless second-order gradients are wanted.
-at::Tensor sum_columns(const at::Tensor& rows);
 
 }  // namespace dslaunch::runtime::model::layers

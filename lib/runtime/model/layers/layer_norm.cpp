@@ -1,12 +1,14 @@
-// Layer normalisation whose backward reads the rows once for all three gradients.
+#include "runtime/model/layers/layer_norm.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/graph/pattern.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
 
 namespace dslaunch::runtime::model::layers {
@@ -14,6 +16,7 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using torch::jit::Stack;
 
 // Of out, [rows, columns], and of the input that is passed through; undefined: nobody has asked.
 struct Upstream {
@@ -133,6 +136,32 @@ variable_list apply(const at::Tensor& input, at::IntArrayRef shape, const at::Te
   return FusedLayerNorm::apply(input, weight, bias, eps, passes_through);
 }
 
+void layer_norm_operator(Stack& stack) {
+  constexpr size_t kCount = 6;  // the last argument concerns cuDNN
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  at::Tensor out = fused_layer_norm(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
+                                    at(3).toOptional<at::Tensor>(), at(4).toDouble());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out));
+}
+
+void layer_norm_and_input_operator(Stack& stack) {
+  constexpr size_t kCount = 6;
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
+  auto [out, input] = fused_layer_norm_and_input(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
+                                                 at(3).toOptional<at::Tensor>(), at(4).toDouble());
+  torch::jit::drop(stack, kCount);
+  torch::jit::push(stack, std::move(out), std::move(input));
+}
+
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, "
+                          "float eps, bool cudnn_enable) -> Tensor",
+                          layer_norm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("dslaunch::layer_norm_and_input(Tensor(a) input, int[] normalized_shape, Tensor? weight, "
+                          "Tensor? bias, float eps, bool cudnn_enable) -> (Tensor, Tensor(a))",
+                          layer_norm_and_input_operator, c10::AliasAnalysisKind::FROM_SCHEMA)});
+
 }  // namespace
 
 at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
@@ -155,6 +184,10 @@ std::pair<at::Tensor, at::Tensor> fused_layer_norm_and_input(const at::Tensor& i
     return {std::move(made[0]), std::move(made[1])};
   }
   return {fused_layer_norm(input, normalized_shape, weight, bias, eps), input};
+}
+
+void fuse_layer_norm(torch::jit::Node* node) {
+  graph::replace_node(node, "dslaunch::layer_norm");
 }
 
 }  // namespace dslaunch::runtime::model::layers

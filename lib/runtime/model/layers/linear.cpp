@@ -1,5 +1,5 @@
-// A GEMM with a weight whose backward is ours: the bias gradient, the column sums of the output gradient, comes from
-// one of our kernels, and the weight gradient is written where it is summed, or left for later.
+#include "runtime/model/layers/linear.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
@@ -20,6 +19,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using units::as_rows;
 using units::WeightLayout;
+
+// rows [rows, columns] -> [columns]; by our kernel unless second-order gradients are wanted.
+at::Tensor sum_columns(const at::Tensor& rows) {
+  if (at::GradMode::is_enabled()) return rows.sum(0);
+  at::Tensor sums = at::empty({rows.size(1)}, rows.options());
+  device::module().layers.column_sums(rows.contiguous(), sums);
+  return sums;
+}
 
 // With the GEMM's measured algorithm, where it has one; undefined elsewhere.
 at::Tensor chosen(const device::GemmProblem& gemm, at::IntArrayRef sizes, const device::GemmCachePtr& gemms) {
@@ -248,6 +255,24 @@ std::vector<at::Tensor> apply(const Cut& cut, const at::Tensor& output) {
   return {};
 }
 
+// The gradient of a bias apart from that of its GEMM, so that a fused region that computes the GEMM's gradient sums it,
+// too (fusion/bias_gradients.cpp).
+class WithBias : public torch::autograd::Function<WithBias> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& out, const at::Tensor& bias) {
+    context->saved_data["columns"] = bias.numel();
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    const at::Tensor rows = upstream[0].reshape({-1, context->saved_data["columns"].toInt()});
+    const bool has_kernel = rows.is_cuda() && rows.numel() > 0 && is_kernel_type(rows.scalar_type());
+    at::Tensor sums;
+    if (context->needs_input_grad(1)) sums = has_kernel ? sum_columns(rows) : rows.sum(0);
+    return {std::move(upstream[0]), std::move(sums)};
+  }
+};
+
 }  // namespace
 
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -284,6 +309,10 @@ std::vector<at::Tensor> fused_addmm_cut(const at::Tensor& bias, const at::Tensor
     pieces = cut_gemm(input, weight, &bias, WeightLayout::kInOut, cut, options);
   }
   return pieces.empty() ? apply(cut, fused_addmm(bias, input, weight, beta, alpha, options)) : pieces;
+}
+
+at::Tensor with_bias(const at::Tensor& out, const at::Tensor& bias) {
+  return at::GradMode::is_enabled() && bias.requires_grad() ? WithBias::apply(out, bias) : out;
 }
 
 }  // namespace dslaunch::runtime::model::layers

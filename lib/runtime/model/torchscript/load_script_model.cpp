@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
 #include "runtime/model/graph/unit_discovery.hpp"
-#include "runtime/model/layers/operator_replacement.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/model/torchscript/file/skeleton_file.hpp"

@@ -1,5 +1,5 @@
 // Attention recognizes kept masks by their values, and takes heads before the model repeats them.
-#include "runtime/model/layers/attention_rewrite.hpp"
+#include "runtime/model/layers/attention.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "runtime/model/layers/chunked_head.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
 #include "script_fixtures.hpp"
 

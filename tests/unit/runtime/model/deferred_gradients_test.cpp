@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 
 using namespace dslaunch::runtime;

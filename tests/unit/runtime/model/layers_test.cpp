@@ -1,6 +1,8 @@
 // When the cast of logits may become part of the loss and when it may not, and that replacements on the CPU compute
 // what PyTorch computes.
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/cross_entropy.hpp"
+#include "runtime/model/layers/layer_norm.hpp"
+#include "runtime/model/layers/linear.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -10,7 +12,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/layers/operator_replacement.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"

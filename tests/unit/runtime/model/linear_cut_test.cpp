@@ -1,6 +1,6 @@
 // GEMMs whose output is cut become one operator where nothing else reads it, and gradients stay plain autograd's,
 // bit by bit on the CPU.
-#include "runtime/model/layers/linear_cut.hpp"
+#include "runtime/model/layers/linear.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -11,7 +11,6 @@
 #include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
 #include "runtime/model/interface/recomputation_options.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;

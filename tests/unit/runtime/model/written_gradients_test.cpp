@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/layers/fused_operators.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 
 using namespace dslaunch::runtime;

@@ -13,7 +13,9 @@
 #include <unordered_map>
 
 #include "runtime/model/dtypes/dtype_rewrite.hpp"
-#include "runtime/model/layers/operator_replacement.hpp"
+#include "runtime/model/layers/cross_entropy.hpp"
+#include "runtime/model/layers/layer_norm.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/operators/operator_table.hpp"
 #include "runtime/model/stages/size_inference.hpp"
 
@@ -24,7 +26,8 @@ using namespace runtime::model::operators;
 
 // Links the files that register our operators.
 [[gnu::used]] const auto kRegistering =
-    std::tuple(&runtime::model::dtypes::follow_dtype, &runtime::model::layers::fuse_layer_norm,
+    std::tuple(&runtime::model::dtypes::follow_dtype, &runtime::model::layers::fuse_cross_entropy,
+               &runtime::model::layers::fuse_layer_norm, &runtime::model::layers::take_weight_gradients,
                &runtime::model::stages::infer_sizes);
 
 struct Sample {

@@ -1,14 +1,19 @@
-#include "runtime/model/layers/operator_replacement.hpp"
-
-#include <torch/csrc/jit/api/function_impl.h>
+// The operators of linear.hpp in graphs, and what puts them there.
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model/graph/aliases.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
+#include "runtime/model/graph/pattern.hpp"
 #include "runtime/model/graph/walk.hpp"
-#include "runtime/model/layers/cast_of_logits.hpp"
-#include "runtime/model/layers/fused_operators.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/linear.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
 
 namespace dslaunch::runtime::model::layers {
@@ -17,33 +22,7 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Stack;
-
-void cross_entropy_operator(Stack& stack) {
-  constexpr size_t kCount = 7;
-  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor loss = fused_cross_entropy(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
-                                        at(3).toInt(), at(4).toInt(), at(5).toDouble(), at(6).toBool());
-  torch::jit::drop(stack, kCount);
-  torch::jit::push(stack, std::move(loss));
-}
-
-void layer_norm_operator(Stack& stack) {
-  constexpr size_t kCount = 6;  // the last argument concerns cuDNN
-  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  at::Tensor out = fused_layer_norm(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
-                                    at(3).toOptional<at::Tensor>(), at(4).toDouble());
-  torch::jit::drop(stack, kCount);
-  torch::jit::push(stack, std::move(out));
-}
-
-void layer_norm_and_input_operator(Stack& stack) {
-  constexpr size_t kCount = 6;
-  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
-  auto [out, input] = fused_layer_norm_and_input(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
-                                                 at(3).toOptional<at::Tensor>(), at(4).toDouble());
-  torch::jit::drop(stack, kCount);
-  torch::jit::push(stack, std::move(out), std::move(input));
-}
+using torch::jit::Value;
 
 GemmOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient,
                        const device::GemmCachePtr& gemms) {
@@ -110,16 +89,7 @@ void addmm_cut_operator(Stack& stack, const device::GemmCachePtr& gemms) {
 }
 
 const torch::jit::RegisterOperators kRegistration(
-    {torch::jit::Operator("dslaunch::cross_entropy(Tensor self, Tensor target, Tensor? weight, int reduction, int "
-                          "ignore_index, float label_smoothing, bool in_float) -> Tensor",
-                          cross_entropy_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, "
-                          "float eps, bool cudnn_enable) -> Tensor",
-                          layer_norm_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::layer_norm_and_input(Tensor(a) input, int[] normalized_shape, Tensor? weight, "
-                          "Tensor? bias, float eps, bool cudnn_enable) -> (Tensor, Tensor(a))",
-                          layer_norm_and_input_operator, c10::AliasAnalysisKind::FROM_SCHEMA),
-     torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
+    {torch::jit::Operator("dslaunch::linear(Tensor input, Tensor weight, Tensor? bias, bool sums_bias, bool "
                           "writes_gradient) -> Tensor",
                           with_gemms<linear_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::matmul(Tensor self, Tensor other, bool sums_bias, bool writes_gradient) -> Tensor",
@@ -135,16 +105,6 @@ const torch::jit::RegisterOperators kRegistration(
                           with_gemms<addmm_cut_operator>, c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator("dslaunch::with_bias(Tensor(a) out, Tensor bias) -> Tensor(a)", with_bias_operator,
                           c10::AliasAnalysisKind::FROM_SCHEMA)});
-
-void replace(Node* node, const char* kind, at::ArrayRef<torch::jit::Value*> more = {}) {
-  Node* fused = node->owningGraph()->create(c10::Symbol::fromQualString(kind), node->inputs(), /*num_outputs=*/1);
-  for (auto* value : more) fused->addInput(value);
-  fused->setSourceRange(node->sourceRange());
-  fused->output()->copyMetadata(node->output());
-  fused->insertBefore(node);
-  node->replaceAllUsesWith(fused);
-  node->destroy();
-}
 
 // One whose second matrix may be a parameter.
 bool is_gemm(const Node* node) {
@@ -162,15 +122,71 @@ void replace_gemm(Node* node, GemmOptions options) {
   const auto kind = node->kind();
   const torch::jit::WithInsertPoint before(node);
   auto& graph = *node->owningGraph();
-  replace(node,
-          kind == c10::aten::linear   ? kLinearOperator
-          : kind == c10::aten::matmul ? kMatmulOperator
-                                      : kAddmmOperator,
-          {graph.insertConstant(options.sums_bias), graph.insertConstant(options.writes_gradient)});
+  graph::replace_node(node,
+                      kind == c10::aten::linear   ? kLinearOperator
+                      : kind == c10::aten::matmul ? kMatmulOperator
+                                                  : kAddmmOperator,
+                      {graph.insertConstant(options.sums_bias), graph.insertConstant(options.writes_gradient)});
 }
 
-bool is_cross_entropy(const Node* node) {
-  return node->kind() == c10::aten::cross_entropy_loss;
+std::optional<Cut::Kind> kind_of_cut(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  if (node->inputs().size() != 3) return std::nullopt;
+  if (kind == "aten::chunk") return Cut::Kind::kChunks;
+  if (kind == "aten::split_with_sizes") return Cut::Kind::kSizes;
+  if (kind != "aten::split") return std::nullopt;
+  return node->input(1)->type()->kind() == c10::TypeKind::IntType ? Cut::Kind::kSize : Cut::Kind::kSizes;
+}
+
+const char* cut_operator_of(const Node* gemm) {
+  const std::string_view kind = gemm->kind().toQualString();
+  if (kind == kLinearOperator) return kLinearCutOperator;
+  return kind == kAddmmOperator ? kAddmmCutOperator : nullptr;
+}
+
+// What makes the value, if this is its only use and in the same block.
+Node* sole_maker(const Value* value, const Node* user) {
+  Node* made = const_cast<Value*>(value)->node();
+  return value->uses().size() == 1 && made->owningBlock() == user->owningBlock() ? made : nullptr;
+}
+
+bool join(Node* cut, Cut::Kind kind, const graph::Aliases& aliases) {
+  Node* made = sole_maker(cut->input(0), cut);
+  Node* view = made != nullptr && made->kind() == c10::aten::view ? made : nullptr;
+  Node* gemm = view != nullptr ? sole_maker(view->input(0), view) : made;
+  const char* fused_kind = gemm == nullptr ? nullptr : cut_operator_of(gemm);
+  if (fused_kind == nullptr) return false;
+  // The GEMM moves to the cut.
+  const auto inputs = gemm->inputs();
+  if (std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) { return aliases.is_written(input); })) {
+    return false;
+  }
+  auto& graph = *cut->owningGraph();
+  const torch::jit::WithInsertPoint before(cut);
+  Node* fused = graph.create(c10::Symbol::fromQualString(fused_kind), gemm->inputs(), 1);
+  fused->addInput(view != nullptr ? view->input(1) : graph.insertConstant(c10::IValue()));
+  Value* pieces = cut->input(1);
+  if (kind != Cut::Kind::kSizes) pieces = graph.insertNode(graph.createList(c10::IntType::get(), {pieces}))->output();
+  fused->addInput(pieces);
+  fused->addInput(graph.insertConstant(static_cast<int64_t>(kind)));
+  fused->addInput(cut->input(2));
+  fused->setSourceRange(gemm->sourceRange());
+  fused->output()->copyMetadata(cut->output());
+  fused->insertBefore(cut);
+  cut->replaceAllUsesWith(fused);
+  cut->destroy();
+  if (view != nullptr) view->destroy();
+  gemm->destroy();
+  return true;
+}
+
+int fuse_linear_cuts(Block* block, const graph::Aliases& aliases) {
+  int count = 0;
+  graph::for_each_node(block, [&](Node* node) {
+    const auto kind = kind_of_cut(node);
+    if (kind && join(node, *kind, aliases)) count += 1;
+  });
+  return count;
 }
 
 }  // namespace
@@ -182,29 +198,6 @@ bool is_computed(const torch::jit::Value* value) {
     if (kind == view) return is_computed(node->input(0));
   }
   return node->kind().is_aten() || operators::is_ours(node->kind());
-}
-
-void inline_cross_entropy(const torch::jit::Module& model) {
-  graph::for_every_node(model, [](Node* node) {
-    if (node->kind() != c10::prim::CallFunction) return;
-    auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
-    if (!function->isGraphFunction()) return;
-    auto& callee = torch::jit::toGraphFunction(*function);
-    const auto graph = callee.graph();  // functions that it calls are already inlined in it
-    if (!graph::any_node(graph->block(), is_cross_entropy)) return;
-    node->removeInput(0);
-    torch::jit::inlineCallTo(node, &callee, graph.get());
-  });
-}
-
-void fuse_cross_entropy(Node* node) {
-  const bool in_float = remove_cast(node);
-  torch::jit::WithInsertPoint before(node);
-  replace(node, kCrossEntropyOperator, {node->owningGraph()->insertConstant(in_float)});
-}
-
-void fuse_layer_norm(Node* node) {
-  replace(node, kLayerNormOperator);
 }
 
 void sum_bias_gradient(Node* node) {
@@ -220,6 +213,15 @@ void take_weight_gradients(const torch::jit::Module& model, bool writes) {
       node->replaceInput(node->inputs().size() - 1, node->owningGraph()->insertConstant(true));
     }
   });
+}
+
+int fuse_linear_cuts(const torch::jit::Module& model) {
+  int count = 0;
+  for (const auto& graph : graph::inline_running_forwards(model)) {
+    const graph::Aliases aliases(graph->block());
+    count += fuse_linear_cuts(graph->block(), aliases);
+  }
+  return count;
 }
 
 }  // namespace dslaunch::runtime::model::layers
