@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "runtime/model/fusion/reference.hpp"
+#include "runtime/model/fusion/executor.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/model/torchscript/units/recomputed_tensor.hpp"
 

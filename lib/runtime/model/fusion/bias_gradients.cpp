@@ -1,4 +1,4 @@
-#include "runtime/model/fusion/bias_gradients.hpp"
+#include "runtime/model/fusion/fusion_passes.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
 

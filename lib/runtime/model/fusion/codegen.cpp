@@ -9,7 +9,6 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/model/fusion/codegen_instruction.hpp"
 
 namespace dslaunch::runtime::model::fusion {
 namespace {

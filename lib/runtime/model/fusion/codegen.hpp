@@ -47,4 +47,19 @@ int largest_vector(const Region& region);
 // The failure says what has no kernel: fp64, too much code.
 Result<KernelSource> kernel_source(const Region& region, const KernelLayout& layout);
 
+// The parts of a source, of which codegen_instruction.cpp has one instruction, the types and the functions.
+
+// Types of two bytes, loads of whole packs, sums and maxima within a warp. `fast`: sigmoid and tanh by the hardware's
+// approximations, whose errors are below bf16's.
+std::string device_functions(bool fast);
+
+// Null: a type without kernels.
+const char* type_name(at::ScalarType type);
+
+// A constant in fp32, exact by its 9 digits.
+std::string literal(double number);
+
+// The operation on operands that are fp32 expressions.
+std::string expression(const Instruction& node, const std::vector<std::string>& x);
+
 }  // namespace dslaunch::runtime::model::fusion

@@ -1,4 +1,4 @@
-#include "runtime/model/fusion/codegen_instruction.hpp"
+#include "runtime/model/fusion/codegen.hpp"
 
 #include <cmath>
 

@@ -10,7 +10,6 @@
 #include "base/format.hpp"
 #include "runtime/device/device_module.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
-#include "runtime/model/fusion/fusion_functions.hpp"
 
 namespace dslaunch::runtime::model::fusion {
 namespace {

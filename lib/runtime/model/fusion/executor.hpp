@@ -1,7 +1,8 @@
-// The kernels of one region: one for each way in which its tensors lie in memory, made at its first launch.
+// How a region runs: by generated kernels on GPUs, by PyTorch's operators elsewhere.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,18 @@
 #include "runtime/model/fusion/services.hpp"
 
 namespace dslaunch::runtime::model::fusion {
+
+// The function table that the CUDA module provides for generated kernels.
+struct FusionFunctions {
+  // "sm_90", of the device of a tensor.
+  std::string (*architecture)(const at::Tensor& tensor);
+  // Loads a cubin for good and returns the kernel of that name in it; for the tensor's device.
+  void* (*load)(const std::string& cubin, const char* kernel, const at::Tensor& tensor);
+  // `arguments`: the kernel's only parameter. On the current stream of the tensor's device.
+  void (*launch)(void* kernel, uint32_t blocks, uint32_t threads, const void* arguments, const at::Tensor& tensor);
+  // sums[columns] = the sums of the columns of partials[number][columns], fp32.
+  void (*column_totals)(const at::Tensor& partials, const at::Tensor& sums);
+};
 
 // A launch as plain values, without pointers: what a layout decides.
 struct Launch {
@@ -29,6 +42,7 @@ struct Launch {
 Launch plan_launch(const Region& region, const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
                    const std::vector<at::Tensor>& outputs);
 
+// The kernels of one region: one for each way in which its tensors lie in memory, made at its first launch.
 class FusionExecutor {
  public:
   // `services`: null: it never runs.
@@ -61,5 +75,12 @@ class FusionExecutor {
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Loaded>> loaded_;  // by layout and device; null: there is none
 };
+
+// Runs a region with PyTorch's operators, one by one: on CPUs, as the reference of the generated kernels, and for
+// gradients of gradients, since autograd follows it.
+// `inputs`: of the region's dtypes; with `leading` they broadcast to [leading..., width]. Results: [leading..., width],
+// or [width] where the rows are summed. Any thread.
+std::vector<at::Tensor> run_reference(const Region& region, const std::vector<at::Tensor>& inputs,
+                                      at::IntArrayRef leading);
 
 }  // namespace dslaunch::runtime::model::fusion

@@ -17,9 +17,8 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/generated_kernels/compiler.hpp"
+#include "runtime/model/fusion/fusion_passes.hpp"
 #include "runtime/model/fusion/lowering.hpp"
-#include "runtime/model/fusion/program.hpp"
-#include "runtime/model/fusion/recomputed_outputs.hpp"
 
 namespace dslaunch::runtime::model::fusion {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/model/fusion/program.hpp"
+#include "runtime/model/fusion/fused_operator.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -15,7 +15,7 @@
 #include "base/format.hpp"
 #include "base/overloaded.hpp"
 #include "runtime/model/fusion/lowering.hpp"
-#include "runtime/model/fusion/partition.hpp"
+#include "runtime/model/fusion/segmenter.hpp"
 
 namespace dslaunch::runtime::model::fusion {
 

@@ -1,4 +1,4 @@
-#include "runtime/model/fusion/recomputed_outputs.hpp"
+#include "runtime/model/fusion/fusion_passes.hpp"
 
 #include <algorithm>
 #include <set>

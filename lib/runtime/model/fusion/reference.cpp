@@ -1,4 +1,4 @@
-#include "runtime/model/fusion/reference.hpp"
+#include "runtime/model/fusion/executor.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -4,8 +4,12 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/model/fusion/services.hpp"
 
@@ -23,5 +27,15 @@ int fuse_regions(torch::jit::Block* block, const FusionServicesPtr& services);
 // The operators of a block, inner ones included, that a region may contain and none does, with the reason; after
 // fuse_regions().
 std::unordered_map<const torch::jit::Node*, std::string_view> operators_left(torch::jit::Block* block);
+
+// Groups of items that can each run as one: convex, so that no item outside depends on a group and a group on it. Pure.
+struct PartitionItem {
+  std::vector<size_t> inputs;        // earlier items
+  std::optional<int64_t> kind = {};  // items of one kind may share a group; without a kind an item stays alone
+};
+
+// The group of each item, numbered by their first members; greedy in the order of the items, each group grows along its
+// edges as far as it stays convex.
+std::vector<size_t> partition(const std::vector<PartitionItem>& items);
 
 }  // namespace dslaunch::runtime::model::fusion

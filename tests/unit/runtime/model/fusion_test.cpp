@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "random_regions.hpp"
-#include "runtime/model/fusion/reference.hpp"
+#include "runtime/model/fusion/executor.hpp"
 
 using namespace dslaunch::runtime::model::fusion;
 using dslaunch::test::random_region;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/model/fusion/autograd_function.hpp"
-#include "runtime/model/fusion/recomputed_outputs.hpp"
+#include "runtime/model/fusion/fusion_passes.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/interface/recomputation_options.hpp"
 #include "runtime/model/layers/linear.hpp"

@@ -1,6 +1,6 @@
 // Layer norms that hand their input on: which readers of it move, and that gradients stay those of PyTorch's operators,
 // bit by bit on the CPU.
-#include "runtime/model/fusion/residual_gradients.hpp"
+#include "runtime/model/fusion/fusion_passes.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

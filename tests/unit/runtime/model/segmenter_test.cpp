@@ -13,7 +13,6 @@
 
 #include "fusion_nodes.hpp"
 #include "runtime/model/fusion/fused_operator.hpp"
-#include "runtime/model/fusion/partition.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 
 using namespace dslaunch::runtime::model;

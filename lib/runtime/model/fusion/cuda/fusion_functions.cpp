@@ -1,5 +1,5 @@
 // Generated kernels with the CUDA runtime's libraries of device code. Part of the CUDA module.
-#include "runtime/model/fusion/fusion_functions.hpp"
+#include "runtime/model/fusion/executor.hpp"
 
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime.h>

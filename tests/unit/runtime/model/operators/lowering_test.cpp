@@ -7,8 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "runtime/model/fusion/executor.hpp"
 #include "runtime/model/fusion/lowering.hpp"
-#include "runtime/model/fusion/reference.hpp"
 #include "sample_calls.hpp"
 
 using namespace dslaunch::test;
