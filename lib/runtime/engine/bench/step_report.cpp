@@ -10,7 +10,7 @@
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "base/quantity.hpp"
-#include "runtime/model/torchscript/graph_survey.hpp"
+#include "runtime/model/torchscript/graph_passes.hpp"
 
 namespace dslaunch::runtime::engine::bench {
 namespace {

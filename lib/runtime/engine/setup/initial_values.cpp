@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/model/torchscript/file/inference_file.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/state/element_init.hpp"
 
 namespace dslaunch::runtime::engine::setup {

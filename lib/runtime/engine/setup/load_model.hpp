@@ -12,7 +12,7 @@
 #include "runtime/device/device.hpp"
 #include "runtime/model/fusion/services.hpp"
 #include "runtime/model/interface/model.hpp"
-#include "runtime/model/interface/recomputation_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "runtime/model/graph/forward_effects.hpp"
+#include "runtime/model/graph/aliases.hpp"
 
 namespace dslaunch::runtime::model::analysis {
 

@@ -1,9 +1,8 @@
-#include "runtime/model/analysis/dropped_max_norm.hpp"
-
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include "runtime/model/analysis/index_bounds_analysis.hpp"
 #include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::analysis {

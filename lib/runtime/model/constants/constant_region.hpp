@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
@@ -16,6 +17,13 @@
 #include "runtime/model/constants/known_masks.hpp"
 
 namespace dslaunch::runtime::model::constants {
+
+// Which operators of a graph may be evaluated once and their results kept.
+
+// Without side effects, random numbers or uninitialized memory; the same results for the same arguments.
+bool is_repeatable(const torch::jit::Node* node);
+// Its results share the memory of an argument, or are numbers: evaluating it again costs next to nothing.
+bool is_free(const torch::jit::Node* node);
 
 // What a region keeps: sets of results, and their bytes. The least recently used ones make room.
 inline constexpr size_t kMaxShapes = 32;
@@ -87,5 +95,14 @@ class ConstantRegion : public torch::CustomClassHolder {
   std::list<Kept> kept_;  // the most recently used first
   size_t num_evaluations_ = 0;
 };
+
+// Finds the parts of a model's graphs that depend on nothing but sizes, constants and buffers, and makes each of them a
+// ConstantRegion.
+//
+// Call when the graphs are final, before their first run: a region keeps a copy of its operators. Calls of submodules
+// without parameters that compute such values (rotary embeddings) are inlined. A buffer counts as constant where only
+// operators read it that cannot write to it; its version counter is watched nevertheless. Returns the number of
+// regions.
+int keep_constants(const torch::jit::Module& model, const RegionContext& context);
 
 }  // namespace dslaunch::runtime::model::constants

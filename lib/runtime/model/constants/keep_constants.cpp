@@ -1,4 +1,3 @@
-#include "runtime/model/constants/keep_constants.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -14,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/constants/constant_operators.hpp"
+#include "runtime/model/constants/constant_region.hpp"
 #include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::constants {

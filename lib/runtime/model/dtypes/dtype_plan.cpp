@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "runtime/model/dtypes/dtype_reach.hpp"
 #include "runtime/model/dtypes/dtype_values.hpp"
 
 namespace dslaunch::runtime::model::dtypes {

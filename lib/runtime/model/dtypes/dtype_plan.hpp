@@ -3,6 +3,7 @@
 // both are the same; and since a cast to a tensor's own type returns that tensor, later uses of a value refer to its
 // cast. Here both are decided for every use of a cast, by the operators that the use leads to. Pure; any thread.
 #pragma once
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -32,5 +33,16 @@ struct DtypePlan {
 
 // `graph`: the inlined forward of `model`, without calls.
 DtypePlan plan_dtypes(torch::jit::Graph& graph, const torch::jit::Module& model);
+
+// Applies the plan to the graphs of traces. Scripted models are not changed: their casts name types or follow other
+// values.
+struct DtypeRewrite {
+  std::set<std::string> fp32_buffers;  // names of buffers that stay fp32
+  std::vector<std::string> notes;      // for the user
+};
+
+// Changes the graphs of `model`, before anything else changes them. `dtype`: in which the run computes; nothing happens
+// unless that is a half-precision type and the model was exported in another.
+DtypeRewrite follow_dtype(const torch::jit::Module& model, at::ScalarType dtype);
 
 }  // namespace dslaunch::runtime::model::dtypes

@@ -1,4 +1,3 @@
-#include "runtime/model/dtypes/dtype_reach.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,3 @@
-#include "runtime/model/dtypes/dtype_rewrite.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/constants.h>

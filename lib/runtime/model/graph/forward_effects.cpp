@@ -1,4 +1,3 @@
-#include "runtime/model/graph/forward_effects.hpp"
 
 #include <string_view>
 

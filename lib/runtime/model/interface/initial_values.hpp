@@ -10,7 +10,12 @@
 namespace dslaunch::runtime::model {
 
 // Whether all elements of the tensor share one place in memory: a parameter that was exported without values.
-bool is_stride_zero(const at::Tensor& value);
+inline bool is_stride_zero(const at::Tensor& value) {
+  for (int64_t dim = 0; dim < value.dim(); ++dim) {
+    if (value.size(dim) > 1 && value.stride(dim) != 0) return false;  // dims of size 1 may have any stride
+  }
+  return value.numel() > 1;
+}
 
 class InitialValues {
  public:

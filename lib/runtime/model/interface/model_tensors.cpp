@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "runtime/model/interface/tensor_identity.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime::model {

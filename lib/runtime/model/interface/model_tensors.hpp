@@ -3,15 +3,30 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "runtime/state/parameter_location.hpp"
 
 namespace dslaunch::runtime::model {
+
+// Tied tensors of a model file: they are pickled separately and share their storage.
+
+inline bool has_bytes(const at::Tensor& value) {
+  return value.defined() && value.layout() == at::kStrided && value.has_storage() && value.numel() > 0;
+}
+
+// Identity of tensors with bytes: tensors with equal identities are the same tensor, as long as none of them is freed.
+using TensorIdentity = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
+
+inline TensorIdentity identity_of(const at::Tensor& value) {
+  return {value.data_ptr(), value.sizes().vec(), value.strides().vec(), value.scalar_type()};
+}
 
 // From a tensor's name and its own dtype to the dtype in which this run computes with it.
 using DtypeOf = std::function<at::ScalarType(const std::string& name, at::ScalarType own)>;

@@ -2,16 +2,29 @@
 // interface. One thread runs a model; different models may run on different threads.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/model/interface/carried_values.hpp"
 #include "runtime/model/interface/graph_report.hpp"
-#include "runtime/model/interface/recomputation_options.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model {
+
+// How units are recomputed in backward.
+struct RecomputationOptions {
+  std::optional<int64_t> number_checkpoints;  // groups that are recomputed as a whole; empty: see units_per_group
+  int64_t units_per_group = 1;                // the last group may have fewer
+  bool cpu_checkpointing = false;             // saved inputs are kept in host memory
+  bool contiguous_memory = false;             // saved inputs are kept in one buffer
+  bool synchronize = false;                   // wait for the device before and after each pass
+  bool profile = false;                       // time both passes, which also waits for the device
+  c10::Device device = c10::kCPU;
+};
 
 // The result of forward: a tensor, or the tensors of a tuple or dict.
 struct ForwardResult {

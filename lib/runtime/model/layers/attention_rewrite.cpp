@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/constants/constant_operators.hpp"
+#include "runtime/model/constants/constant_region.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/layers/attention.hpp"
 #include "runtime/model/layers/attention_mask.hpp"

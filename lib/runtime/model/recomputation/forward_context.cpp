@@ -1,9 +1,8 @@
-#include "runtime/model/recomputation/forward_context.hpp"
-
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
 #include "runtime/device/random_state.hpp"
+#include "runtime/model/recomputation/recomputed_call.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 

@@ -10,8 +10,8 @@
 
 #include "runtime/model/recomputation/recompute_backward.hpp"
 #include "runtime/model/recomputation/recomputed_call.hpp"
+#include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
-#include "runtime/model/torchscript/units/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/interface/recomputation_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/result.hpp"
-#include "runtime/model/graph/forward_effects.hpp"
+#include "runtime/model/graph/aliases.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 namespace {

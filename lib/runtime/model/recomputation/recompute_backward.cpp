@@ -1,13 +1,15 @@
 #include "runtime/model/recomputation/recompute_backward.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
-#include "runtime/model/torchscript/units/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime::model::recomputation {
 namespace {
@@ -130,6 +132,18 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
     if (call->inputs[i].requires_grad) out.push_back(pass->leaves[i].grad());
   }
   return out;
+}
+
+std::string PassTimes::take_line() {
+  if (!profile_) return {};
+  return fmt::format("recomputation: {} calls | forward {:.2f} ms | recomputation and backward {:.2f} ms",
+                     std::exchange(num_calls_, 0), std::exchange(forward_ms_, 0.0), std::exchange(backward_ms_, 0.0));
+}
+
+void PassTimes::wait_for_device() const {
+  if (!synchronize_ || device_.is_cpu()) return;
+  c10::impl::VirtualGuardImpl guard(device_.type());
+  guard.getStream(device_).synchronize();
 }
 
 }  // namespace dslaunch::runtime::model::recomputation

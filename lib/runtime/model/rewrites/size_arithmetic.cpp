@@ -1,5 +1,3 @@
-#include "runtime/model/rewrites/size_arithmetic.hpp"
-
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -11,6 +9,7 @@
 
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
+#include "runtime/model/rewrites/graph_constants.hpp"
 
 namespace dslaunch::runtime::model::rewrites {
 namespace {

@@ -1,5 +1,3 @@
-#include "runtime/model/stages/layer_costs.hpp"
-
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -7,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/stages/layer_probe.hpp"
 
 namespace dslaunch::runtime::model::stages {
 namespace {

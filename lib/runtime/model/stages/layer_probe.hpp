@@ -1,8 +1,9 @@
-// Runs a flattened forward once with weights that need no memory, and measures its layers. On the thread that loads the
-// model.
+// The costs of layers that the partition methods balance: parameters, or times and bytes of a forward that measures
+// them.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <string>
 #include <vector>
 
 #include "base/result.hpp"
@@ -23,5 +24,12 @@ struct LayerProbe {
 // constants. The module's tensors are replaced while it runs, and random numbers are drawn from a copy of the
 // generator. An error: why it cannot run so.
 Result<LayerMeasurement> probe_layers(const FlatForward& flat, const LayerProbe& probe);
+
+// Pure.
+//
+// Sets PlannedLayer::cost of all layers and returns the method's name. Adds to `notes` what stands in for measured
+// times. Throws UserError(65) for an unknown method, and for a type that no layer has.
+std::string set_layer_costs(std::vector<PlannedLayer>& layers, const StageOptions& options, int num_stages,
+                            std::vector<std::string>& notes);
 
 }  // namespace dslaunch::runtime::model::stages

@@ -13,12 +13,10 @@
 #include "base/format.hpp"
 #include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/memory_types.hpp"
-#include "runtime/model/stages/layer_costs.hpp"
 #include "runtime/model/stages/layer_probe.hpp"
 #include "runtime/model/stages/partition.hpp"
-#include "runtime/model/stages/size_inference.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
-#include "runtime/model/stages/stage_slots.hpp"
+#include "runtime/model/stages/stage_needs.hpp"
 #include "runtime/model/stages/value_kinds.hpp"
 
 namespace dslaunch::runtime::model::stages {

@@ -1,5 +1,3 @@
-#include "runtime/model/stages/size_inference.hpp"
-
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "runtime/model/operators/operator_traits.hpp"
+#include "runtime/model/stages/value_kinds.hpp"
 
 namespace dslaunch::runtime::model::stages {
 namespace {

@@ -1,8 +1,7 @@
-#include "runtime/model/stages/stage_slots.hpp"
-
 #include <algorithm>
 
 #include "runtime/model/graph/walk.hpp"
+#include "runtime/model/stages/stage_needs.hpp"
 #include "runtime/model/stages/value_kinds.hpp"
 
 namespace dslaunch::runtime::model::stages {

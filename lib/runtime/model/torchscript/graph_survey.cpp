@@ -1,4 +1,3 @@
-#include "runtime/model/torchscript/graph_survey.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 

@@ -1,20 +1,27 @@
 #include "runtime/model/torchscript/load_script_model.hpp"
 
+#include <torch/csrc/jit/api/module.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/analysis/capture_obstacles.hpp"
+#include "runtime/model/analysis/index_bounds_analysis.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
+#include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/unit_discovery.hpp"
+#include "runtime/model/interface/initial_values.hpp"
 #include "runtime/model/layers/linear.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
-#include "runtime/model/torchscript/file/skeleton_file.hpp"
+#include "runtime/model/torchscript/file/parameter_slots.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
-#include "runtime/model/torchscript/model_analysis.hpp"
 #include "runtime/model/torchscript/model_stage.hpp"
 #include "runtime/model/torchscript/parameter_binding.hpp"
 #include "runtime/model/torchscript/script_model.hpp"
@@ -25,6 +32,56 @@ namespace dslaunch::runtime::model::torchscript {
 namespace {
 
 using torch::jit::Module;
+
+// What the graphs of a model's forward say about it before it runs.
+struct ModelAnalysis {
+  analysis::IndexUse index_use;
+  analysis::HostState host_state;            // that forward changes
+  std::set<std::string> mutable_parameters;  // names of frozen parameters that forward itself writes to
+  bool calls_autograd = false;               // forward computes gradients itself
+  std::vector<std::string> notes;            // for the user
+};
+
+std::set<std::string> find_mutable_parameters(const torch::jit::Module& model, const graph::ForwardEffects& effects,
+                                              const std::string& path) {
+  std::set<std::string> out;
+  for (const auto& held : file::find_parameters(model)) {
+    const bool is_written =
+        std::any_of(held.locations.begin(), held.locations.end(), [&](const ParameterLocation& location) {
+          return effects.written.count({location.object.get(), location.slot}) > 0;
+        });
+    if (is_written && held.value.requires_grad()) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("forward of '{}' writes to parameter '{}' (in place, or by assignment, or as an "
+                                  "embedding with max_norm), which the master weights would not reflect. Make it a "
+                                  "buffer, or leave the change to the optimizer",
+                                  path, held.name));
+    }
+    if (is_written && !is_stride_zero(held.value)) out.insert(held.name);
+  }
+  return out;
+}
+
+// `model`: as the file at `path` has it, before a pass changes its graphs. Throws UserError(65) when forward writes to
+// a trained parameter.
+ModelAnalysis analyze_model(const torch::jit::Module& model, const std::string& path) {
+  ModelAnalysis out;
+  add_note(out.notes, analysis::find_dropped_max_norm(model),
+           "scripting drops max_norm of embeddings, so their rows are not renormalised: {}");
+  const auto flat = graph::flatten_resolved(model);
+  out.index_use = analysis::scan_index_use(flat);
+  const auto effects = graph::scan_forward_effects(flat);
+  out.calls_autograd = effects.calls_autograd;
+  out.mutable_parameters = find_mutable_parameters(model, effects, path);
+  out.host_state = analysis::find_host_state(model, effects);
+  if (!out.host_state.changed.empty()) {
+    out.notes.push_back(
+        fmt::format("forward changes attributes that are not tensors, so checkpoints do not store them and evaluations "
+                    "do not restore them: {}. Use buffers for state that matters",
+                    fmt::join(out.host_state.changed, ", ")));
+  }
+  return out;
+}
 
 passes::PassContext rewrite_graphs(const Module& module, const GraphPassOptions& options) {
   passes::PassContext context{.module = module, .options = options};

@@ -34,7 +34,7 @@ Result<LayerMeasurement> measure_script_layers(const ScriptFile& file, const std
 StagePlan plan_script_stages(const ScriptFile& file, const std::vector<std::string>& unit_names,
                              const GraphPassOptions& passes, const StageOptions& options);
 
-// Writes the model's code and buffers with all parameters emptied (skeleton_file.hpp).
+// Writes the model's code and buffers with all parameters emptied (model_file.hpp).
 void write_model_skeleton(const std::string& model_path, const std::string& out_path);
 
 }  // namespace dslaunch::runtime::model::torchscript

@@ -8,14 +8,11 @@
 #include "base/resource_error.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
-#include "runtime/model/torchscript/failed_operator.hpp"
 #include "runtime/model/torchscript/file/script_error.hpp"
-#include "runtime/model/torchscript/forward_advice.hpp"
-#include "runtime/model/torchscript/forward_result.hpp"
+#include "runtime/model/torchscript/forward_errors.hpp"
+#include "runtime/model/torchscript/forward_values.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
-#include "runtime/model/torchscript/graph_survey.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
-#include "runtime/model/torchscript/stage_values.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime::model::torchscript {

@@ -1,7 +1,6 @@
 #include "runtime/model/torchscript/training_modes.hpp"
 
 #include "base/format.hpp"
-#include "runtime/model/torchscript/module_notes.hpp"
 
 namespace dslaunch::runtime::model::torchscript {
 

@@ -4,12 +4,23 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 
 namespace dslaunch::runtime::model::torchscript {
+
+// Adds a note unless `modules` (paths) is empty. `text` has a placeholder for their names.
+inline void add_note(std::vector<std::string>& notes, std::vector<std::string> modules,
+                     fmt::format_string<std::string> text) {
+  if (modules.empty()) return;
+  std::replace(modules.begin(), modules.end(), std::string(), std::string("the model itself"));
+  notes.push_back(fmt::format(text, fmt::format("{}", fmt::join(modules, ", "))));
+}
 
 struct TrainingModes {
   std::vector<torch::jit::Module> frozen_in_eval;  // modules that stay in eval mode while the others train

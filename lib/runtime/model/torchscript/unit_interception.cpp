@@ -11,10 +11,10 @@
 #include "base/format.hpp"
 #include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
+#include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/model/torchscript/units/call_hooks.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/model/torchscript/units/unit_forwards.hpp"
-#include "runtime/model/torchscript/units/unit_parameters_scope.hpp"
 
 namespace dslaunch::runtime::model::torchscript {
 namespace {

@@ -1,5 +1,4 @@
 // What depends only on sizes, constants and buffers is computed once per shape, and stays right whatever changes.
-#include "runtime/model/constants/keep_constants.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

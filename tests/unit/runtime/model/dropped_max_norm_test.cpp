@@ -1,5 +1,5 @@
 // Embeddings whose max_norm torch.jit.script has dropped, and the note about them.
-#include "runtime/model/analysis/dropped_max_norm.hpp"
+#include "runtime/model/analysis/index_bounds_analysis.hpp"
 
 #include <ATen/ATen.h>
 

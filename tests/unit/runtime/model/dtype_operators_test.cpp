@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/dtypes/dtype_plan.hpp"
 #include "runtime/model/dtypes/dtype_values.hpp"
 #include "runtime/model/graph/flat_graph.hpp"
 #include "script_fixtures.hpp"

@@ -1,5 +1,5 @@
 // A trace's graphs after they were adapted to a half-precision run: what they compute, and which graphs stay untouched.
-#include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/dtypes/dtype_plan.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/model/torchscript/failed_operator.hpp"
+#include "runtime/model/torchscript/forward_errors.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 
 using namespace dslaunch::runtime;

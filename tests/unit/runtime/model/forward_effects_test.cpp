@@ -1,5 +1,5 @@
 // What a forward changes besides making its results, read off its graph.
-#include "runtime/model/graph/forward_effects.hpp"
+#include "runtime/model/graph/aliases.hpp"
 
 #include <ATen/ATen.h>
 

@@ -7,11 +7,10 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "runtime/model/torchscript/failed_operator.hpp"
-#include "runtime/model/torchscript/file/inference_file.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/model/torchscript/file/script_error.hpp"
-#include "runtime/model/torchscript/forward_advice.hpp"
-#include "runtime/model/torchscript/forward_result.hpp"
+#include "runtime/model/torchscript/forward_errors.hpp"
+#include "runtime/model/torchscript/forward_values.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"
 #include "support/expect_error.hpp"

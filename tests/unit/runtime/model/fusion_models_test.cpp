@@ -11,7 +11,7 @@
 
 #include "fusion_nodes.hpp"
 #include "runtime/model/fusion/fused_operator.hpp"
-#include "runtime/model/interface/recomputation_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch::runtime;

@@ -10,7 +10,7 @@
 
 #include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
-#include "runtime/model/interface/recomputation_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;

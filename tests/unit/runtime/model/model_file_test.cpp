@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "base/error.hpp"
-#include "runtime/model/torchscript/file/inference_file.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/error.hpp"
-#include "runtime/model/torchscript/file/skeleton_file.hpp"
+#include "runtime/model/torchscript/file/model_file.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -14,7 +14,7 @@
 #include "runtime/model/fusion/autograd_function.hpp"
 #include "runtime/model/fusion/fusion_passes.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
-#include "runtime/model/interface/recomputation_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/layers/linear.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/model/torchscript/units/recomputed_tensor.hpp"

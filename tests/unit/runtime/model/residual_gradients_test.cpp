@@ -11,7 +11,7 @@
 
 #include "fusion_nodes.hpp"
 #include "graph_fixtures.hpp"
-#include "runtime/model/interface/recomputation_options.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/layers/layer_norm.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "script_fixtures.hpp"

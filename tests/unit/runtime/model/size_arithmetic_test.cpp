@@ -1,5 +1,5 @@
 // Sizes that a trace computes as tensors become integers, with the same results.
-#include "runtime/model/rewrites/size_arithmetic.hpp"
+#include "runtime/model/rewrites/graph_constants.hpp"
 
 #include <ATen/ATen.h>
 

@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "runtime/model/analysis/module_call_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/torchscript/parameter_binding.hpp"
 #include "script_fixtures.hpp"

@@ -1,25 +1,30 @@
 #include "runtime/model/torchscript/file/model_file.hpp"
 
+#include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/import_source.h>
 #include <torch/csrc/jit/serialization/unpickler.h>
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <set>
+#include <string_view>
 
 #include "base/byte_size.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/model_archive.hpp"
 #include "base/zip_directory.hpp"
-#include "runtime/model/torchscript/file/inference_file.hpp"
+#include "runtime/model/torchscript/file/parameter_slots.hpp"
 #include "runtime/model/torchscript/file/script_error.hpp"
 #include "runtime/state/archive_nesting.hpp"
 #include "runtime/state/mapped_file.hpp"
+#include "runtime/state/output_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
 #include "runtime/state/zip_members.hpp"
 
@@ -226,6 +231,32 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
   throw UserError(ExitCode::kBadInput, fmt::format("cannot read model '{}': it {}", path, made));
 }
 
+struct Preparation {
+  std::string_view operators;  // as written in an archive's code
+  const char* words;
+};
+constexpr Preparation kPreparations[] = {
+    {"ops.prepacked.",
+     "was made by torch.utils.mobile_optimizer.optimize_for_mobile: its weights are packed for XNNPACK"},
+    {"ops.prim.mkldnn_",
+     "was made by torch.jit.optimize_for_inference: its layers are operators of oneDNN with constant weights"},
+    {"ops.mkldnn.", "was made for inference: its layers are operators of oneDNN with packed weights"},
+    {"ops.mkldnn_prepacked.", "was made for inference: its layers are operators of oneDNN with packed weights"},
+    {"ops.quantized.", "is quantized: its weights are packed integers"},
+    {"ops.sparse.qlinear", "is quantized: its weights are packed integers"},
+};
+
+bool is_code(const std::string& record) {
+  constexpr std::string_view kEnd = ".py";
+  return record.rfind("code/", 0) == 0 && record.size() > kEnd.size() &&
+         record.compare(record.size() - kEnd.size(), kEnd.size(), kEnd) == 0;
+}
+
+torch::jit::ExtraFilesMap extra_files_of(const ModelMetadata& metadata) {
+  if (metadata.text.empty()) return {};
+  return {{kModelMetadataName, metadata.text}};
+}
+
 }  // namespace
 
 torch::jit::Module load_mapped_module(const std::string& path) {
@@ -267,6 +298,58 @@ std::string tensor_in_record(const std::string& path, const std::string& record)
   return {};
 } catch (const std::exception&) {
   return {};
+}
+
+std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& reader) try {
+  for (const auto& record : reader.getAllRecords()) {
+    if (!is_code(record)) continue;
+    const auto [bytes, size] = reader.getRecord(record);
+    const std::string_view code(static_cast<const char*>(bytes.get()), size);
+    for (const auto& preparation : kPreparations) {
+      if (code.find(preparation.operators) == std::string_view::npos) continue;
+      return fmt::format(
+          "{}, which have no gradient. Save the original module, with torch.jit.script(module).save(PATH)",
+          preparation.words);
+    }
+  }
+  return {};
+} catch (const std::exception&) {
+  return {};  // a damaged file does not show how it was made
+}
+
+// LibTorch may accept a damaged file once and refuse it the next time: it reads past the end of a short version record.
+void refuse_inference_file(const std::string& path) {
+  std::string what;
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    what = describe_inference_file(reader);
+  } catch (const std::exception& error) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("cannot read model '{}': it is damaged: {}", path, cause_of(error)));
+  }
+  if (!what.empty())
+    throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be trained: it {}", path, what));
+}
+
+void write_skeleton_file(const torch::jit::Module& module, const ModelMetadata& metadata, const std::string& path) {
+  for (const auto& held : find_parameters(module)) {
+    const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
+                             .expand(held.value.sizes())
+                             .set_requires_grad(held.value.requires_grad());
+    for (const auto& location : held.locations) location.set(emptied);  // tied parameters stay tied
+  }
+  // Writes to memory first: LibTorch's own writer terminates the process when the disk is full (its destructor throws).
+  std::string archive;
+  torch::jit::ExportModule(
+      module,
+      [&](const void* data, size_t size) {
+        archive.append(static_cast<const char*>(data), size);
+        return size;
+      },
+      extra_files_of(metadata));
+  OutputFile file(path);
+  file.write(archive);
+  file.finish(/*sync=*/false);
 }
 
 }  // namespace dslaunch::runtime::model::file

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/model/interface/tensor_identity.hpp"
+#include "runtime/model/interface/model_tensors.hpp"
 
 namespace dslaunch::runtime::model::file {
 namespace {

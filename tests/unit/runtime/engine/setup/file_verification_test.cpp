@@ -8,7 +8,6 @@
 #include <random>
 
 #include "base/error.hpp"
-#include "runtime/model/torchscript/file/inference_file.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
 #include "support/expect_error.hpp"
 #include "support/mixed_net.hpp"

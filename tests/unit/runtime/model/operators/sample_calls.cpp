@@ -12,12 +12,12 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "runtime/model/dtypes/dtype_rewrite.hpp"
+#include "runtime/model/dtypes/dtype_plan.hpp"
 #include "runtime/model/layers/cross_entropy.hpp"
 #include "runtime/model/layers/layer_norm.hpp"
 #include "runtime/model/layers/linear.hpp"
 #include "runtime/model/operators/operator_table.hpp"
-#include "runtime/model/stages/size_inference.hpp"
+#include "runtime/model/stages/value_kinds.hpp"
 
 namespace dslaunch::test {
 namespace {
