@@ -29,7 +29,7 @@ TEST_CASE("memory that was prepared is what the first save takes", "[gpu][host_s
   }
 }
 
-TEST_CASE("copies hold the values of their moment while the device goes on", "[gpu][host_staging_buffers]") {
+TEST_CASE("copies hold the values of their moment while the device continues", "[gpu][host_staging_buffers]") {
   if (!test::has_device()) return;
   const at::Device device(at::kCUDA, 0);
   const auto options = at::TensorOptions().device(device);

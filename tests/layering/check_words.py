@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that words which the tree has given up for the field's terms do not come back: in identifiers and file names,
-in messages (string literals of the programs and tools) and in headings of the documentation.
+in messages (string literals of the programs and tools) and in headings of the documentation; in the rooms of models
+also in comments and in the prose of tests.
 
 Names that users rely on stay; docs/glossary.md lists them under "Names that stay", and exactly those are exempt.
 
@@ -75,6 +76,16 @@ RETIRED = {
     "waiting_for_each_other": "find_deadlocked", "what_it_does": "describe_activity", "whole_number": "parse_int",
     "with_a_moment": "with_minimum_time", "word_of_failure": "failure_message", "write_again": "rewrite_last",
     "writing_folder": "writing_directory",
+    # of the rooms of models
+    "CutProducts": "fuse_linear_cuts", "ProductOptions": "GemmOptions", "RegionFunctions": "FusionFunctions",
+    "RegionKernel": "FusionExecutor", "RegionProgram": "FusionProgram", "RegionServices": "FusionServices",
+    "WeightProduct": "WeightGemm", "cut_products": "fuse_linear_cuts", "fused_operators": "layers",
+    "handed_on": "detached, passthrough", "is_handed_on": "is_passthrough", "is_region_operator": "is_fusible",
+    "kCutProducts": "kCutGemms", "kOwnProducts": "kOwnGemms", "kPlainProducts": "kPlainGemms", "kProduct": "kGemm",
+    "region_derivative": "autodiff", "region_finder": "segmenter",
+    "region_functions": "fusion_functions", "region_operator": "fused_operator", "region_program": "program",
+    "region_services": "services", "region_source": "codegen", "take_product": "take_gemm",
+    "weight_product": "weight_gemm",
 }
 NAMES = re.compile(r"(?<![A-Za-z0-9_])(" + "|".join(sorted(RETIRED)) + r")_?(?![A-Za-z0-9_])")
 CONSTANTS = re.compile(r"(?<![A-Za-z0-9_])k(?:(Most|Longest|Usual)(?=[A-Z])\w*|\w*(Patience))(?![A-Za-z0-9_])")
@@ -101,6 +112,20 @@ RETIRED_PHRASES = {
     r"not told": "timed out waiting for", r"micro steps?": "micro batch, accumulation step",
 }
 PHRASE = re.compile(r"\b(" + "|".join(RETIRED_PHRASES) + r")\b", re.IGNORECASE)
+
+# In the rooms of models comments are checked too, and the prose of their tests; these words are not there either.
+MODEL_ROOMS = ("lib/runtime/device/", "lib/runtime/model/", "tests/gpu/", "tests/unit/runtime/device/",
+               "tests/unit/runtime/model/")
+RETIRED_IN_MODELS = {
+    r"products?": "GEMM", r"region finders?": "segmenter", r"carv(?:e|es|ed|ing)": "extract",
+    r"(?:hand|hands|handed|handing) (?:\w+ ){0,2}on": "pass through", r"spreads?": "broadcast",
+}
+# Of a namespace or a type, also in code.
+RETIRED_IN_MODEL_CODE = {
+    r"(?<!jit::)\b(?:regions|fused|script)::": "fusion, layers, torchscript", r"\bPlace\b": "name what it is",
+    r"\bkSpread\b": "kBroadcast",
+}
+
 # What a C++ or Python source is made of, as far as strings and identifiers are told from comments.
 CPP = re.compile(r'//[^\n]*|/\*.*?\*/|#include[^\n]*|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*'
                  r"|(?<!\w)'(?:\\.|[^'\\\n])+'|[A-Za-z_]\w*", re.DOTALL)
@@ -174,6 +199,21 @@ def phrases_in(text):
         yield f"'{found[0]}': {instead}"
 
 
+def model_words_in(shown, text):
+    for pattern, instead in RETIRED_IN_MODEL_CODE.items():
+        for found in re.finditer(pattern, text):
+            yield text.count("\n", 0, found.start()) + 1, f"'{found[0]}' is retired: {instead}"
+    for found in CPP.finditer(text):
+        is_comment = found[0].startswith(("//", "/*"))
+        if not is_comment and not (shown.startswith("tests/") and found[0].startswith('"')):
+            continue
+        place, number = "a comment" if is_comment else "a test", text.count("\n", 0, found.start()) + 1
+        yield from ((number, f"{place} says {phrase}") for phrase in phrases_in(found[0]))
+        for pattern, instead in RETIRED_IN_MODELS.items():
+            for word in re.finditer(rf"(?<![\w/`]){pattern}(?![\w`])", found[0], re.IGNORECASE):
+                yield number, f"{place} says '{word[0]}': {instead}"
+
+
 def headings(root):
     pages = [os.path.join(root, "README.md")]
     if os.path.isdir(os.path.join(root, "docs")):
@@ -195,6 +235,8 @@ def problems(root):
             found += list(parts_in(shown, text)) + list(messages_in(text, CPP, stay))
         elif shown.startswith("tools/"):
             found += list(messages_in(text, PYTHON, stay))
+        if shown.startswith(MODEL_ROOMS) and shown.endswith((".cpp", ".hpp")):
+            found += list(model_words_in(shown, text))
         yield from (f"{shown}:{number}: {what}" for number, what in sorted(found))
     for path, number, line in headings(root):
         yield from (f"{os.path.relpath(path, root)}:{number}: a heading says {phrase}" for phrase in phrases_in(line))

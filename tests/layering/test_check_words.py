@@ -75,6 +75,23 @@ class PlantedNames(unittest.TestCase):
         self.assertEqual(self.check("lib/base/a.cpp", 'f("a folder");\n', glossary)[0], 1)
         self.assertEqual(self.check("lib/base/a.cpp", "int folder;\n", glossary)[0], 1)
 
+    def test_comments_and_test_prose_of_models(self):
+        for path, line in (("lib/runtime/model/graph/a.cpp", "// The product with a weight."),
+                           ("lib/runtime/device/a.hpp", "int x;  // measured once more"),
+                           ("lib/runtime/model/fusion/a.cpp", "// Inputs that are handed on."),
+                           ("tests/unit/runtime/model/a_test.cpp", 'TEST_CASE("regions: nobody reads it") {}'),
+                           ("tests/gpu/a_test.cpp", 'TEST_CASE("products of 16 bits") {}')):
+            self.assertEqual(self.check(path, line + "\n")[0], 1, line)
+            self.assertEqual(self.check("tests/unit/base/" + os.path.basename(path), line + "\n"), (0, ""))
+        self.assertEqual(self.check("lib/runtime/model/graph/a.cpp", "// Fine.\n// `a` carves it.\n"),
+                         (1, "lib/runtime/model/graph/a.cpp:2: a comment says 'carves': extract\n"))
+        self.assertEqual(self.check("lib/runtime/model/graph/a.cpp", "// F.scaled_dot_product_attention\n"), (0, ""))
+
+    def test_namespaces_and_types_of_models(self):
+        for code in ("regions::Op op;", "fused::linear();", "script::ScriptFile file;", "struct Place {};", "kSpread"):
+            self.assertEqual(self.check("lib/runtime/model/fusion/a.cpp", code + "\n")[0], 1, code)
+        self.assertEqual(self.check("lib/runtime/model/a.cpp", "torch::jit::script::Module m;\n"), (0, ""))
+
     def test_names_that_only_contain_one_pass(self):
         self.assertEqual(self.check("lib/base/a.cpp", "JobCourses c; int kMostly; int misused; int kMaxRanks;\n"), (0, ""))
 

@@ -65,8 +65,8 @@ Value* read_value(Node* gemm) {
   return value;
 }
 
-// Whether a region will compute the gradient of the value: an activation reads it, or a norm, or sums that one of those
-// reads, and nothing else but its size.
+// Whether a region will compute the gradient of the value: an activation reads it, or a norm, or sums that an
+// activation or a norm reads, and nothing else but its size.
 bool has_gradient_of_region(const Value* value, int depth = 0) {
   constexpr int kMaxSums = 3;  // dropout and the residual's addition, an addition in a polynomial
   bool found = false;

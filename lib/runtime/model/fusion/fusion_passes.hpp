@@ -7,8 +7,8 @@
 
 namespace dslaunch::runtime::model::fusion {
 
-// The gradient of a bias is the sum of the rows of its GEMM's gradient. Where a region computes that one, behind an
-// activation or a residual's norm, the kernel sums the rows as well, and nobody reads them again.
+// The gradient of a bias is the sum of the rows of its GEMM's gradient. Where a region computes that gradient, behind
+// an activation or a residual's norm, the kernel sums the rows as well, and they are not read again.
 //
 // Before regions are found: the bias of each GEMM (linear, addmm) that activations or norms read goes into the
 // GEMM without its history, and dslaunch::with_bias behind it has the gradient. In the block and its inner blocks.
@@ -19,9 +19,9 @@ void restore_bias_gradients(torch::jit::Block* block);
 
 // A residual stream feeds a layer norm and, later, an addition: autograd adds the two gradients in a kernel of its own.
 // Where operators that make new tensors read the input of a dslaunch::layer_norm after it, they read it from
-// dslaunch::layer_norm_and_input instead, whose backward gets both gradients. Regions (RMSNorm, other norms) hand their
-// inputs on in the same way. Inputs that somebody writes to in place stay as they are, and so do readers that may hand
-// their argument on: calls, lists, views, the results of the graph.
+// dslaunch::layer_norm_and_input instead, whose backward gets both gradients. Regions (RMSNorm, other norms) pass
+// their inputs through in the same way. Inputs that are written to in place stay as they are, and so do readers that
+// may pass their argument through: calls, lists, views, the results of the graph.
 //
 // In all forwards, whose calls it inlines; after regions were extracted, which contain norms with the additions before
 // them. Returns the number of layer norms and regions.

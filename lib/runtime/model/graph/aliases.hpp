@@ -42,7 +42,7 @@ class Aliases {
   // The first call in a unit that could not be followed, as a clause; empty: there is none.
   const std::string& obstacle() const { return obstacle_; }
 
-  // Locations that one value may be are one set: what one of a set's values writes, all others may see.
+  // All locations that a value may be are one set: what a value of the set writes, all its others may see.
   struct Set {
     bool is_attribute = false;         // of a module
     bool is_parameter = false;         // with a parameter of the model in it

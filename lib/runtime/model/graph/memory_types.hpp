@@ -19,7 +19,8 @@ std::vector<c10::TypePtr> held_types(const c10::TypePtr& type);
 
 // What an output shares with an input: nothing; its memory; or the output is a container of it.
 enum class Sharing { kNothing, kAnything, kContents };
-// A result of which the schema says nothing may share everything; the elements of a new list may be those of any input.
+// A result without alias information in the schema may share everything; the elements of a new list may be those of any
+// input.
 Sharing sharing_of(const torch::jit::Node* node, size_t output, size_t input);
 
 enum class Writing { kNothing, kContainer, kElements };

@@ -228,7 +228,7 @@ at::Tensor with_operators(const at::Tensor& input, const at::Tensor& weight, con
                              loss.ignore_index, loss.label_smoothing, loss.in_float);
 }
 
-// `value` times a number on the device, in another type; in its own memory if nobody needs it any more.
+// `value` times a number on the device, in another type; in its own memory if it is not needed any more.
 at::Tensor scaled(at::Tensor value, const at::Tensor& factor, at::ScalarType type, bool is_last_use) {
   if (type != value.scalar_type()) {
     at::Tensor out = at::empty(value.sizes(), value.options().dtype(type));

@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using torch::jit::Stack;
 
-// Of out, [rows, columns], and of the input that is passed through; undefined: nobody has asked.
+// Of out, [rows, columns], and of the input that is passed through; undefined: it was not asked for.
 struct Upstream {
   at::Tensor out, input;
 };

@@ -16,7 +16,8 @@ at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_
 
 // The same, and the input, for what reads it besides. Where fused_layer_norm() has a kernel, and on the CPU, backward
 // gets the gradients of both: the kernel adds the second one in fp32 and rounds the sum; on the CPU the gradients are
-// rounded before they are added, as by autograd. The second result shares the input's memory; nobody may write to it.
+// rounded before they are added, as by autograd. The second result shares the input's memory; it must not be written
+// to.
 std::pair<at::Tensor, at::Tensor> fused_layer_norm_and_input(const at::Tensor& input, at::IntArrayRef normalized_shape,
                                                              const std::optional<at::Tensor>& weight,
                                                              const std::optional<at::Tensor>& bias, double eps);

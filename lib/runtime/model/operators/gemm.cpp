@@ -48,7 +48,7 @@ constexpr Row kRows[] = {
     {"lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell", {.type = TypeRole::kGemm}},
     {"_cudnn_rnn_backward", {.flops = recurrent_backward_cost}},
 
-    // A product with the weight of each channel.
+    // Multiplies by the weight of each channel.
     {"prelu", {.type = TypeRole::kGemm, .flops = elementwise_cost}},
 };
 

@@ -87,8 +87,8 @@ struct GraphPass {
   std::variant<NodeRewrite, ModuleRewrite> rewrite;
 };
 
-// Why the rows cannot run in this order: a pass reads a form that no pass before it makes, or that one has ended, or
-// needs what comes earlier than what another before it needs. Empty: they can. A pass that is switched off counts.
+// Why the rows cannot run in this order: a pass reads a form that no pass before it makes, or that a pass has ended,
+// or needs what comes earlier than what another before it needs. Empty: they can. A pass that is switched off counts.
 std::string fault_of_order(const std::vector<GraphPass>& passes);
 
 // Runs the rows with these needs, in their order, of which fault_of_order() has found none. A row whose target is

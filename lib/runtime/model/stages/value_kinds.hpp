@@ -32,13 +32,13 @@ class ValueKinds {
   ValueKind of(const torch::jit::Value* value) const;
   // Of a node: the strongest of its outputs; kCarried for one that is to run once, where it stands.
   ValueKind of_node(size_t position) const { return nodes_[position]; }
-  // Whether the node has to run although nobody may read its outputs: it changes memory, or may raise an error.
+  // Whether the node has to run even if no node reads its outputs: it changes memory, or may raise an error.
   bool has_effect(size_t position) const { return effects_[position]; }
   // A number that depends on the contents of tensors, not only on their shapes.
   bool depends_on_data(const torch::jit::Value* value) const;
   // A tuple, list or dict that is only put together here: put together again from its elements.
   bool is_structure(size_t position) const;
-  // Whether the set holds memory that one stage computes and writes to.
+  // Whether the set holds memory that a single stage computes and writes to.
   bool is_carried_memory(int set) const { return carried_sets_.count(set) > 0; }
   // Everything from outside that the node at a position reads, also in its branches.
   const std::vector<torch::jit::Value*>& reads(size_t position) const { return reads_[position]; }

@@ -15,7 +15,7 @@ TEST_CASE("ranks draw different numbers, the same ones in every run", "[runtime]
   CHECK_FALSE(at::equal(draw(0), draw(1)));
 }
 
-TEST_CASE("a restored state goes on with the numbers that were to come", "[runtime][random_state]") {
+TEST_CASE("a restored state continues with the numbers that were to come", "[runtime][random_state]") {
   seed_random_state(1, 0, at::kCPU);
   (void)at::rand({3});
   const auto state = save_random_state(at::kCPU);

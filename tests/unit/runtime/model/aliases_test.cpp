@@ -1,4 +1,4 @@
-// Which values share memory with one that somebody writes to in place.
+// Which values share memory with one that is written to in place.
 #include "runtime/model/graph/aliases.hpp"
 
 #include <ATen/ATen.h>

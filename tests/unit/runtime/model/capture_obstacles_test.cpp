@@ -47,7 +47,7 @@ def forward(self, x):
             .ok());
 }
 
-TEST_CASE("what a model does on the host in its forward is no part of a recording", "[runtime][recording]") {
+TEST_CASE("what a model does on the host in its forward is not a part of a recording", "[runtime][recording]") {
   CHECK(check("def forward(self, x):\n    self.count += 1\n    return x * self.count\n").error() ==
         "the model sets its attribute 'count'");
   CHECK(check(R"(
@@ -78,7 +78,7 @@ def forward(self, x):
   CHECK(check_capturable(model, state).error() == "the model changes attributes that are not tensors: inner.seen");
 }
 
-TEST_CASE("tensors that forward changes in place are no state on the host", "[runtime][recording]") {
+TEST_CASE("tensors that forward changes in place are not state on the host", "[runtime][recording]") {
   const Module model = model_of("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n");
   const HostState state = find_host_state(model, graph::scan_forward_effects(graph::flatten_resolved(model)));
   CHECK(state.changed.empty());

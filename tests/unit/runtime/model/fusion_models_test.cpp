@@ -1,5 +1,5 @@
-// Regions in models as a job loads them: with units that are gathered, with recomputation, with losses that go on from
-// there. On the CPU, by the reference, where a job itself has no regions.
+// Regions in models as a job loads them: with units that are gathered, with recomputation, with losses that continue
+// from there. On the CPU, by the reference, where a job itself has no regions.
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
@@ -143,7 +143,7 @@ TEST_CASE("region models: without regions the report says why") {
   }
 }
 
-TEST_CASE("region models: what groups became is collected where somebody asks") {
+TEST_CASE("region models: what groups became is collected where it is asked for") {
   const auto log = std::make_shared<fusion::ProgramLog>();
   ModelRun run(make_model(), {"Block"}, false, {.regions_on_cpu = true, .programs = log});
   ModelRun other(make_model(), {"Block"}, false, {.regions_on_cpu = true});

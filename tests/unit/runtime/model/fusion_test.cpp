@@ -224,7 +224,7 @@ TEST_CASE("regions: an output is not computed again where that takes more than i
   CHECK_FALSE(derive_recomputation(sum, 0, {}, {true, true}).has_value());
 }
 
-TEST_CASE("regions: gradients that are not wanted or not given take nothing") {
+TEST_CASE("regions: gradients that are not wanted or not given cost nothing") {
   const auto region = rms_norm(8, kDouble);
   CHECK(derive_backward(region, {false, false}, {true}).region.nodes.empty());
   CHECK(derive_backward(region, {true, true}, {false}).region.outputs.empty());

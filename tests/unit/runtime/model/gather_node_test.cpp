@@ -71,7 +71,7 @@ TEST_CASE("backward that only passes by a call's inputs does not enter it", "[ru
   std::vector<at::Tensor> views{at::ones({2})};
   attach_gather_node(views, call);
   const auto output = views[0] * input;
-  entries.hook({output, input}, call);  // an input that is passed on is no way into the call
+  entries.hook({output, input}, call);  // an input that is passed on does not lead into the call
   input.sum().backward();
   CHECK(parameters.prepared.empty());
   CHECK(parameters.taken.empty());

@@ -43,7 +43,7 @@ TEST_CASE("the buffer is sized by the first pass and holds the next ones", "[run
   CHECK(store->buffer_bytes() == 1024 + 1792 + 768);
 }
 
-TEST_CASE("what is no activation stays where it is", "[runtime][input_store]") {
+TEST_CASE("what is not an activation stays where it is", "[runtime][input_store]") {
   auto store = std::make_shared<InputStore>(true, true);
   at::Tensor mask = at::ones({100});
   CHECK(store->save(mask, false)->get().is_alias_of(mask));

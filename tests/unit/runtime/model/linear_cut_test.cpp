@@ -80,7 +80,7 @@ TEST_CASE("a GEMM and the cut of its output are one operator", "[model][linear_c
   CHECK(found_after("    y = torch.addmm(self.bias, x, self.tall).view(1, 3, 12)\n"
                     "    q, k, v = y.split(4, dim=2)\n"
                     "    return (torch.tanh(q) * k + v).view(3, 4)\n") == Found{2, 0});
-  // a piece that nobody reads
+  // a piece that is not read
   CHECK(found_after("    q, k, v = torch.linear(x, self.wide, self.bias).split(4, dim=1)\n"
                     "    return torch.tanh(q) * k\n") == Found{2, 0});
 }

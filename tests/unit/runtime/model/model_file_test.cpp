@@ -194,7 +194,7 @@ TEST_CASE("writing to a mapped tensor leaves the file as it is", "[runtime][mode
   CHECK(test::read_file(path) == before);
 }
 
-TEST_CASE("files that are no TorchScript are refused with what they are", "[runtime][model_file]") {
+TEST_CASE("files that are not TorchScript are refused with what they are", "[runtime][model_file]") {
   test::TempDir folder;
   const auto whole = test::read_file(saved_linear(folder));
   CHECK(code_of(folder / "none.pt", "No such file") == ExitCode::kNoInput);

@@ -121,7 +121,7 @@ TEST_CASE("a recomputed unit is gathered again in its backward, and not released
   CHECK(run.summary == "activation_checkpointing: 2 of 2 blocks are recomputed in backward");
 }
 
-TEST_CASE("a recomputation drops what its first forward dropped, and random numbers go on as without it",
+TEST_CASE("a recomputation drops what its first forward dropped, and random numbers continue as without it",
           "[runtime][model][recomputation]") {
   auto run = of_two(make_layer(R"(
 def forward(self, x):

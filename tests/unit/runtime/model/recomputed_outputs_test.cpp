@@ -221,7 +221,7 @@ TEST_CASE("recomputed tensors: readers that follow one another share what is com
 
 TEST_CASE("recomputed tensors: what is not the whole result is kept") {
   const at::Tensor x = rows().requires_grad_(), y = x * 2;
-  CHECK_FALSE(RecomputedTensor::of(y));  // nobody offers it
+  CHECK_FALSE(RecomputedTensor::of(y));  // it is not on offer
   offer_recomputation(y, [&] { return x.detach() * 2; });
   CHECK_FALSE(RecomputedTensor::of(x));
   CHECK_FALSE(RecomputedTensor::of(y.t()));

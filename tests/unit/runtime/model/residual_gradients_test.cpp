@@ -1,5 +1,5 @@
-// Layer norms that hand their input on: which readers of it move, and that gradients stay those of PyTorch's operators,
-// bit by bit on the CPU.
+// Layer norms that pass their input through: which readers of it move, and that gradients stay those of PyTorch's
+// operators, bit by bit on the CPU.
 #include "runtime/model/fusion/fusion_passes.hpp"
 
 #include <ATen/ATen.h>
@@ -37,7 +37,7 @@ Module net(const std::string& body) {
 
 constexpr char kOperator[] = "dslaunch::layer_norm_and_input";
 
-// The number of layer norms that hand their input on.
+// The number of layer norms that pass their input through.
 int count_in(const Module& model, const config::Kernels& kernels = {.fused_regions = false}) {
   passes::PassContext context{.module = model, .options = {.kernels = kernels, .regions_on_cpu = true}};
   for (const auto needs : {passes::PassNeeds::kGraphs, passes::PassNeeds::kDevice}) {
@@ -94,7 +94,7 @@ TEST_CASE("a residual stream goes through its layer norms, with the bits of befo
   check_same_bits("    n = self.norm(x)\n    if x.dim() == 2:\n        n = torch.tanh(n) + x\n    return n\n", 1);
 }
 
-TEST_CASE("an input of a layer norm stays where others may write to it or hand it on", "[model][residual_gradients]") {
+TEST_CASE("an input of a layer norm stays where others may write to it or return it", "[model][residual_gradients]") {
   for (const char* body : {
            // no other reader, or only earlier ones
            "    return self.norm(x)\n",
@@ -116,13 +116,13 @@ TEST_CASE("an input of a layer norm stays where others may write to it or hand i
   CHECK(count_after(kResidual, {.layer_norm = false, .fused_regions = false}) == 0);
 }
 
-TEST_CASE("a region reads what a layer norm hands on; one that contains the norm has no need to",
+TEST_CASE("a region reads what a layer norm passes through; one that contains the norm has no need to",
           "[model][residual_gradients]") {
   CHECK(count_after("    n = torch.matmul(self.norm(x), x.t())\n    return torch.tanh(n.sum() + x) * 2\n", {}) == 1);
   CHECK(count_after("    return torch.tanh(self.norm(x)) + x\n", {}) == 0);
 }
 
-TEST_CASE("a region hands its input on to a later one, and adds its gradient", "[model][residual_gradients]") {
+TEST_CASE("a region passes its input through to a later one, and adds its gradient", "[model][residual_gradients]") {
   // RMSNorm before a branch, twice; the second addition is in a region with the norm.
   const std::string body =
       "    h = torch.tanh(x * torch.rsqrt(x.pow(2).mean([-1], True) + 1e-5) * self.weight)\n"
@@ -162,7 +162,7 @@ TEST_CASE("a region hands its input on to a later one, and adds its gradient", "
   }
 }
 
-TEST_CASE("a region that hands its input on has gradients of gradients", "[model][residual_gradients]") {
+TEST_CASE("a region that passes its input through has gradients of gradients", "[model][residual_gradients]") {
   const char* body =
       "    h = torch.exp(x) * self.weight\n    h = torch.matmul(h, torch.ones([8, 8]))\n    return h * x * x\n";
   const auto second = [](Module& model) {
@@ -182,7 +182,7 @@ TEST_CASE("a region that hands its input on has gradients of gradients", "[model
   CHECK(at::allclose(fused.forward({x}).toTensor(), plain.forward({x}).toTensor()));
 }
 
-TEST_CASE("a layer norm that hands its input on is one node of autograd", "[model][residual_gradients]") {
+TEST_CASE("a layer norm that passes its input through is one node of autograd", "[model][residual_gradients]") {
   torch::manual_seed(1);
   const at::Tensor x = at::randn({5, 8}).requires_grad_(), weight = at::randn({8}).requires_grad_(),
                    bias = at::randn({8}).requires_grad_();

@@ -353,7 +353,7 @@ TEST_CASE("indices that forward changes on their way to the table give no bound"
         return out
   )")
             .size() == 2);
-  // A copy of another type is no view.
+  // A copy of another type is not a view.
   CHECK(limits_in(R"(
     def forward(self, ids, labels):
         weights = ids.float()

@@ -168,7 +168,7 @@ void check_same(const std::string& source, const Tensors& inputs, int num_region
 
 }  // namespace
 
-TEST_CASE("region finder: usual chains become one region and compute the same, in fp64 and bf16") {
+TEST_CASE("segmenter: usual chains become one region and compute the same, in fp64 and bf16") {
   for (const auto& [name, source, sizes] : examples()) {
     INFO(name);
     at::manual_seed(4);
@@ -179,7 +179,7 @@ TEST_CASE("region finder: usual chains become one region and compute the same, i
   }
 }
 
-TEST_CASE("region finder: every operator that a region may contain makes one") {
+TEST_CASE("segmenter: every operator that a region may contain makes one") {
   for (const std::string each : {"torch.neg(x)",
                                  "torch.abs(x)",
                                  "torch.exp(x)",
@@ -235,12 +235,12 @@ TEST_CASE("region finder: every operator that a region may contain makes one") {
   }
 }
 
-TEST_CASE("region finder: one operator alone stays") {
+TEST_CASE("segmenter: one operator alone stays") {
   auto model = module_of("def forward(self, x, w):\n    return torch.matmul(torch.tanh(x), w)\n");
   CHECK(fuse_regions(model) == 0);
 }
 
-TEST_CASE("region finder: the gradient of a bias before an activation comes from the activation's region") {
+TEST_CASE("segmenter: the gradient of a bias before an activation comes from the activation's region") {
   for (const std::string each : {"torch.gelu(torch.linear(x, w.t(), b))", "torch.relu(torch.addmm(b, x[0], w))",
                                  "torch.pow(torch.addmm(b, x.view(-1, 5), w).view(2, 3, 8), 3.0) * 0.3",
                                  "torch.silu(torch.linear(x, w.t(), b)) * torch.linear(x, w.t())",
@@ -259,7 +259,7 @@ TEST_CASE("region finder: the gradient of a bias before an activation comes from
   }
 }
 
-TEST_CASE("region finder: a bias whose GEMM's gradient no region computes stays in the GEMM") {
+TEST_CASE("segmenter: a bias whose GEMM's gradient no region computes stays in the GEMM") {
   for (const std::string each :
        {"torch.linear(x, w.t(), b) + 1.0", "torch.addmm(b, x[0], w, beta=2)",
         "torch.gelu(torch.linear(x, w.t(), b)) + torch.linear(x, w.t(), b).matmul(w.t())[0, 0, 0]",
@@ -276,7 +276,7 @@ TEST_CASE("region finder: a bias whose GEMM's gradient no region computes stays 
   }
 }
 
-TEST_CASE("region finder: a bias whose columns a view divides is summed without a region") {
+TEST_CASE("segmenter: a bias whose columns a view divides is summed without a region") {
   at::manual_seed(3);
   const char* source =
       "def forward(self, x, w, b):\n    return torch.gelu(torch.linear(x, w.t(), b).view(2, 3, 2, 4))\n";
@@ -286,7 +286,7 @@ TEST_CASE("region finder: a bias whose columns a view divides is summed without 
   check_equal(results(fused, inputs), results(plain, inputs), 1e-12);
 }
 
-TEST_CASE("region finder: an operator between two others separates them") {
+TEST_CASE("segmenter: an operator between two others separates them") {
   const char* source = R"(
 def forward(self, x, w):
     a = torch.tanh(x) * 2.0
@@ -297,7 +297,7 @@ def forward(self, x, w):
   check_same(source, inputs_of({{4, 4}, {4, 4}}, at::kDouble), 2);
 }
 
-TEST_CASE("region finder: independent operators between others move out of the way") {
+TEST_CASE("segmenter: independent operators between others move out of the way") {
   const char* source = R"(
 def forward(self, x, w):
     a = torch.tanh(x)
@@ -311,7 +311,7 @@ def forward(self, x, w):
   check_same(source, inputs_of({{4, 4}, {4, 4}}, at::kDouble), 1);
 }
 
-TEST_CASE("region finder: nothing moves across a write in place, and what is written to stays out") {
+TEST_CASE("segmenter: nothing moves across a write in place, and what is written to stays out") {
   const char* source = R"(
 def forward(self, x):
     a = torch.tanh(x) * 2.0
@@ -327,7 +327,7 @@ def forward(self, x):
   check_equal(results(fused, {x}), results(plain, {x}), 1e-12);
 }
 
-TEST_CASE("region finder: regions in branches and loops") {
+TEST_CASE("segmenter: regions in branches and loops") {
   const char* source = R"(
 def forward(self, x, w):
     for i in range(3):
@@ -341,7 +341,7 @@ def forward(self, x, w):
   check_same(source, inputs_of({{4, 4}, {4, 4}}, at::kDouble), 2);
 }
 
-TEST_CASE("region finder: calls of other modules are inlined, their parameters are read where they were") {
+TEST_CASE("segmenter: calls of other modules are inlined, their parameters are read where they were") {
   const auto make = [] {
     Module inner("Inner");
     at::manual_seed(2);
@@ -361,7 +361,7 @@ TEST_CASE("region finder: calls of other modules are inlined, their parameters a
   check_equal(results(fused, {x}), results(plain, {x}), 1e-12);
 }
 
-TEST_CASE("region finder: results of other sizes are regions of their own, in one extracted group") {
+TEST_CASE("segmenter: results of other sizes are regions of their own, in one extracted group") {
   const char* source = R"(
 def forward(self, q, k, cos):
     c = cos * 2.0 + 1.0
@@ -371,7 +371,7 @@ def forward(self, q, k, cos):
   check_same(source, inputs_of({{2, 4, 3, 6}, {2, 2, 3, 6}, {1, 1, 3, 6}}, at::kDouble), 1);
 }
 
-TEST_CASE("region finder: sizes, dtypes and modes may change from call to call") {
+TEST_CASE("segmenter: sizes, dtypes and modes may change from call to call") {
   auto plain = module_of(kSwiGlu), fused = module_of(kSwiGlu);
   fuse_regions(fused);
   for (const auto dtype : {at::kDouble, at::kFloat}) {
@@ -388,7 +388,7 @@ TEST_CASE("region finder: sizes, dtypes and modes may change from call to call")
   CHECK(at::allclose(fused.forward({line, line}).toTensor(), at::silu(line) * line));
 }
 
-TEST_CASE("region finder: gradients of gradients") {
+TEST_CASE("segmenter: gradients of gradients") {
   auto plain = module_of(kResidualNorm), fused = module_of(kResidualNorm);
   fuse_regions(fused);
   at::manual_seed(1);
@@ -405,7 +405,7 @@ TEST_CASE("region finder: gradients of gradients") {
   check_equal(second(fused), second(plain), 1e-8);
 }
 
-TEST_CASE("region finder: gradients of gradients reach a bias whose gradient a region sums") {
+TEST_CASE("segmenter: gradients of gradients reach a bias whose gradient a region sums") {
   for (const std::string each :
        {"torch.gelu(torch.linear(x, w.t(), b))", "torch.pow(torch.addmm(b, x, w), 3.0) * 0.3"}) {
     INFO(each);
@@ -425,7 +425,7 @@ TEST_CASE("region finder: gradients of gradients reach a bias whose gradient a r
   }
 }
 
-TEST_CASE("region finder: results that only some of the loss depends on") {
+TEST_CASE("segmenter: results that only some of the loss depends on") {
   const char* source = R"(
 def forward(self, x, y):
     a = torch.tanh(x) * y
@@ -491,7 +491,7 @@ def forward(self, x, weight, bias, square):
 
 }  // namespace
 
-TEST_CASE("region finder: layers of Llama and GPT-2 have the regions that one expects") {
+TEST_CASE("segmenter: layers of Llama and GPT-2 have the expected regions") {
   at::manual_seed(1);
   // Each layer: the norm with the addition before it, twice; two rotations; SwiGLU. And the last norm.
   check_same(kLlamaLayer, inputs_of({{2, 5, 8}, {8}, {8}, {8, 8}, {8, 16}, {16, 8}, {1, 5, 4}, {1, 5, 4}}, at::kFloat),

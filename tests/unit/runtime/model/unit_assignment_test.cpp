@@ -110,7 +110,7 @@ TEST_CASE("units are repeated blocks, the outermost ones, wherever their contain
   CHECK(candidates(model) == Names{"body.blocks.0", "body.blocks.1"});
 }
 
-TEST_CASE("modules without a forward or without parameters are no units, what is inside them may be",
+TEST_CASE("modules without a forward or without parameters are not units, what is inside them may be",
           "[runtime][model][units]") {
   const auto list = [] { return with_children("List", {{"0", make_layer()}, {"1", make_layer()}}); };
   Module relu("Relu");

@@ -243,7 +243,7 @@ TEST_CASE("GEMMs without a weight gradient of a unit are PyTorch's", "[runtime][
   CHECK(owner.num_asked == 0);
 }
 
-TEST_CASE("a weight gradient that somebody else asks for is passed on", "[runtime][model][written]") {
+TEST_CASE("a weight gradient that another caller asks for is passed on", "[runtime][model][written]") {
   torch::manual_seed(7);
   const at::Tensor input = at::randn({3, 4}), weight = at::randn({5, 4});
   const auto linear = [](const at::Tensor& x, const at::Tensor& w) { return at::linear(x, w); };

@@ -32,7 +32,7 @@ bool is_in_this_backward(const std::weak_ptr<torch::autograd::Node>& node) {
   return alive && torch::autograd::get_current_graph_task_nodes_in_graph()->count(alive.get()) > 0;
 }
 
-// Whether all gradients that reach the node in the backward that this thread is running go to its call, and to nobody
+// Whether all gradients that reach the node in the backward that this thread is running go to its call and nowhere
 // else: not where the model asks for some gradients in its forward, or for gradients of gradients.
 bool delivers_all(const std::weak_ptr<torch::autograd::Node>& node) {
   namespace autograd = torch::autograd;

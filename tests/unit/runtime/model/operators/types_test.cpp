@@ -1,5 +1,5 @@
 // The column of types against LibTorch: its type promotion and autocast, executed, and its lists for autocast. Types
-// are planned before operators of ours are in the graph, so that their rows say nothing of types.
+// are planned before operators of ours are in the graph, so that their rows have no types.
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
