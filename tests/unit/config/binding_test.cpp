@@ -102,7 +102,7 @@ TEST_CASE("every member beside the inner sections is bound by a row or is derive
   add("batch", config.batch), add("optimizer", config.optimizer), add("scheduler", config.scheduler);
   add("zero", config.zero), add("aio", config.aio), add("data", config.data), add("train", config.train);
   add("checkpoint", config.checkpoint), add("recomputation", config.recomputation), add("kernels", config.kernels);
-  add("pipeline", config.pipeline);
+  add("pipeline", config.pipeline), add("tensor_parallel", config.tensor_parallel);
   add("tensorboard", config.tensorboard), add("csv_monitor", config.csv_monitor), add("wandb", config.wandb);
   add("flops_profiler", config.flops_profiler), add("comms_logger", config.comms_logger);
   size_t direct = rows_of(config, config).size();
