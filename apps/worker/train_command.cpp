@@ -155,10 +155,9 @@ std::string table_of(runtime::RunTimings& timings, const runtime::device::Device
     timings.add_beside(fmt::format("{} generated kernels compiled", kernels.compiled), kernels.compiling_seconds);
   if (kernels.read > 0)
     timings.add_beside(fmt::format("{} generated kernels from the cache", kernels.read), kernels.reading_seconds);
-  const auto products = device.gemms()->counts();
-  if (products.measured > 0)
-    timings.add_beside(fmt::format("algorithms of {} products measured", products.measured),
-                       products.measuring_seconds);
+  const auto gemms = device.gemms()->counts();
+  if (gemms.measured > 0)
+    timings.add_beside(fmt::format("algorithms of {} products measured", gemms.measured), gemms.measuring_seconds);
   return timings.table();
 }
 
