@@ -1,6 +1,7 @@
 #include "runtime/device/random_state.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
 #include <cstring>
@@ -39,6 +40,24 @@ void set_state_of(at::Device device, const at::Tensor& state) {
   generator.set_state(state);
 }
 
+uint64_t offset_of(at::Device device) {
+  if (is_capturing(device)) return module().captured_offset(device);
+  auto generator = at::globalContext().defaultGenerator(device);
+  std::lock_guard lock(generator.mutex());
+  return generator.unsafeGetGeneratorImpl()->get_offset();
+}
+
+void set_offset_of(at::Device device, uint64_t offset) {
+  if (is_capturing(device)) return module().set_captured_offset(device, offset);
+  auto generator = at::globalContext().defaultGenerator(device);
+  std::lock_guard lock(generator.mutex());
+  generator.set_offset(offset);
+}
+
+// For each rank of a group; a multiple of 4, as the offsets of CUDA's random numbers have to be.
+constexpr uint64_t kOffsetsPerRank = 1 << 17;
+constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // spreads small numbers over 64 bits (as splitmix64 does)
+
 }  // namespace
 
 void seed_random_state(uint64_t seed, int rank, at::Device device) {
@@ -60,6 +79,30 @@ void restore_random_state(const at::Tensor& state, at::Device device) {
   set_state_of(at::kCPU, state.narrow(0, 0, host_size).clone());
   const int64_t rest = state.numel() - host_size;
   if (!device.is_cpu() && rest > 0) set_state_of(device, state.narrow(0, host_size, rest).clone());
+}
+
+RankRandomScope::RankRandomScope(at::Device device, int rank, int num_ranks) : device_(device) {
+  if (!device.is_cpu()) {
+    const uint64_t offset = offset_of(device);
+    offset_after_ = offset + static_cast<uint64_t>(num_ranks) * kOffsetsPerRank;
+    set_offset_of(device, offset + static_cast<uint64_t>(rank) * kOffsetsPerRank);
+    return;
+  }
+  auto generator = at::globalContext().defaultGenerator(device);
+  std::lock_guard lock(generator.mutex());
+  const uint64_t drawn = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  after_ = generator.get_state();
+  generator.set_current_seed(drawn ^ (static_cast<uint64_t>(rank + 1) * kGoldenRatio));
+}
+
+RankRandomScope::~RankRandomScope() {
+  if (!device_.is_cpu()) {
+    set_offset_of(device_, offset_after_);
+    return;
+  }
+  auto generator = at::globalContext().defaultGenerator(device_);
+  std::lock_guard lock(generator.mutex());
+  generator.set_state(after_);
 }
 
 }  // namespace dslaunch::runtime::device

@@ -1,0 +1,49 @@
+// The ranks that share the products of a model, as the graphs of the model hold them: nodes of a graph keep the group,
+// and the group gets its communicator once the job has one. Collectives run on the thread that runs the model, and on
+// autograd's thread in backward, never on both at a time; all ranks of the group run the same graphs, so they issue the
+// same sequence. On a device they are enqueued on the current stream.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/custom_class.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "runtime/state/index_range.hpp"
+
+namespace dslaunch::runtime::model::tensor_parallel {
+
+// By rank: the ranges of a dim of the whole tensor that the rank has, back to back in its part.
+using Layout = std::vector<std::vector<Range>>;
+
+class TensorGroup final : public torch::CustomClassHolder {
+ public:
+  TensorGroup(int rank, int size) : rank_(rank), size_(size) {}
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // Of this group's ranks, in their order; must outlive all runs of the model.
+  void set_communicator(comm::Communicator& communicator);
+
+  // The sum over the ranks, in fp32, bf16 or fp16, the same bits on all of them. A new tensor.
+  at::Tensor all_reduce(const at::Tensor& tensor);
+  // The whole tensor of which each rank has its part along `dim`.
+  at::Tensor all_gather(const at::Tensor& part, int64_t dim, const Layout& layout);
+  // [ranks, ...]: the tensors of all ranks, which have one shape.
+  at::Tensor stacked(const at::Tensor& tensor);
+
+ private:
+  comm::Communicator& communicator();
+
+  const int rank_, size_;
+  comm::Communicator* communicator_ = nullptr;
+};
+
+using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
+
+// A rank's part of a whole tensor: a view where it is one range.
+at::Tensor part_of(const at::Tensor& whole, int64_t dim, const std::vector<Range>& ranges);
+int64_t length_of(const std::vector<Range>& ranges);
+
+}  // namespace dslaunch::runtime::model::tensor_parallel

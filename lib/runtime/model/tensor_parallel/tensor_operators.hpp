@@ -1,0 +1,69 @@
+// The operators that tensor parallelism puts into graphs, and their functions. A value is whole (the same on all ranks
+// of the group), sharded (each rank has its part of one dim) or partial (the sum over the ranks is the value). The
+// gradient of a partial value is whole; that of a whole value is whole once copy_to_tensor_group() has summed it.
+//
+// A node keeps its group, dim and layout as attributes, since TorchScript has no types for them.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "runtime/model/tensor_parallel/tensor_group.hpp"
+
+namespace dslaunch::runtime::model::tensor_parallel {
+
+// Whole to whole, for what reads it into a sharded or partial value: backward sums the gradients of all ranks.
+inline constexpr char kCopyOperator[] = "dslaunch::copy_to_tensor_group";
+at::Tensor copy_to_tensor_group(const at::Tensor& whole, const TensorGroupPtr& group);
+
+// Partial to whole.
+inline constexpr char kReduceOperator[] = "dslaunch::reduce_from_tensor_group";
+at::Tensor reduce_from_tensor_group(const at::Tensor& partial, const TensorGroupPtr& group);
+
+// Sharded to whole: backward takes the rank's part of the gradient.
+inline constexpr char kGatherOperator[] = "dslaunch::gather_from_tensor_group";
+at::Tensor gather_from_tensor_group(const at::Tensor& part, int64_t dim, const Layout& layout,
+                                    const TensorGroupPtr& group);
+
+// Whole, behind copy_to_tensor_group(), to sharded.
+inline constexpr char kOwnSliceOperator[] = "dslaunch::own_slice";
+at::Tensor own_slice(const at::Tensor& whole, int64_t dim, const Layout& layout, const TensorGroupPtr& group);
+
+// at::embedding of a table of which each rank has its rows, for ids of the whole table: partial. A row of an id that
+// another rank has is zero here.
+inline constexpr char kEmbeddingOperator[] = "dslaunch::embedding_of_slice";
+at::Tensor embedding_of_slice(const at::Tensor& weight, const at::Tensor& ids, int64_t padding_idx,
+                              bool scale_grad_by_freq, bool sparse, const Layout& layout, const TensorGroupPtr& group);
+
+// at::cross_entropy_loss (in fp32 with `in_float`) of logits [rows, classes] of which each rank has its classes: whole,
+// with the same bits on all ranks. Of each row the ranks exchange the maximum, the sum of exponentials and the target's
+// logit; the gradient of the logits is local. No class weights; label smoothing is zero.
+inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy_of_slice";
+at::Tensor cross_entropy_of_slice(const at::Tensor& logits, const at::Tensor& labels, int64_t reduction,
+                                  int64_t ignore_index, bool in_float, const Layout& layout,
+                                  const TensorGroupPtr& group);
+
+// Each rank drops elements of its part independently of the others, and the stream of random numbers that all ranks
+// share goes on alike on all of them, whatever the sizes of their parts. What is drawn follows from the shared stream
+// and the rank: a recomputation draws the same again, and a checkpoint needs no other state.
+inline constexpr char kDropoutOperator[] = "dslaunch::dropout_of_slice";
+at::Tensor dropout_of_slice(const at::Tensor& part, double probability, bool train, const TensorGroupPtr& group);
+// at::scaled_dot_product_attention, whose dropout draws likewise.
+inline constexpr char kAttentionOperator[] = "dslaunch::attention_of_slice";
+at::Tensor attention_of_slice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                              const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
+                              std::optional<double> scale, bool enable_gqa, const TensorGroupPtr& group);
+
+// What such nodes keep. An operator without a layout has an empty one.
+void set_tensor_group(torch::jit::Node* node, const TensorGroupPtr& group);
+void set_layout(torch::jit::Node* node, int64_t dim, const Layout& layout);
+TensorGroupPtr tensor_group_of(const torch::jit::Node* node);
+Layout layout_of(const torch::jit::Node* node);
+
+// Inserts the operator at the graph's insertion point; its result. `dim` and `layout` for those that have them.
+torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name, torch::jit::Value* operand,
+                                          const TensorGroupPtr& group, int64_t dim = 0, const Layout& layout = {});
+
+}  // namespace dslaunch::runtime::model::tensor_parallel

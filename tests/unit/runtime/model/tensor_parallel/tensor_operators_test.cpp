@@ -1,0 +1,172 @@
+// The operators of tensor parallelism on virtual ranks: forward and backward of the whole operator, and the parts of
+// all ranks put together.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <catch2/catch.hpp>
+
+#include "runtime/device/random_state.hpp"
+#include "runtime/model/tensor_parallel/tensor_operators.hpp"
+#include "support/mesh_threads.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace dslaunch::runtime::model::tensor_parallel;
+
+namespace {
+
+// Unequal parts of 13: interleaved, so that ranks have several ranges; with four ranks the last one has nothing.
+Layout layout_of_13(int ranks) {
+  if (ranks == 2) return {{{0, 3}, {7, 10}}, {{3, 7}, {10, 13}}};
+  if (ranks == 3) return {{{0, 6}}, {{6, 7}, {8, 9}}, {{7, 8}, {9, 13}}};
+  return {{{0, 5}}, {{5, 6}, {9, 13}}, {{6, 9}}, {}};
+}
+
+using OnRank = std::function<at::Tensor(const TensorGroupPtr& group)>;
+
+// What each rank returns.
+std::vector<at::Tensor> on_ranks(int ranks, const OnRank& run) {
+  std::vector<at::Tensor> out(static_cast<size_t>(ranks));
+  test::run_mesh({1, 1, ranks}, [&](const comm::Groups& groups) {
+    const auto group = c10::make_intrusive<TensorGroup>(groups.own.tensor, ranks);
+    group->set_communicator(*groups.tensor);
+    out[static_cast<size_t>(groups.own.tensor)] = run(group);
+  });
+  return out;
+}
+
+at::Tensor random(at::IntArrayRef shape) {
+  return at::randn(shape, at::kFloat);
+}
+
+at::Tensor leaf(const at::Tensor& value) {
+  return value.detach().clone().requires_grad_();
+}
+
+at::Tensor gradient_of(const at::Tensor& output, const at::Tensor& upstream, const at::Tensor& input) {
+  return torch::autograd::grad({output}, {input}, {upstream})[0];
+}
+
+// The parts of all ranks at their places.
+at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim, const Layout& layout) {
+  auto shape = parts[0].sizes().vec();
+  shape[static_cast<size_t>(dim)] = 13;
+  at::Tensor out = at::full(shape, NAN);
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    int64_t begin = 0;
+    for (const Range& range : layout[rank]) {
+      out.narrow(dim, range.begin, range.size()).copy_(parts[rank].narrow(dim, begin, range.size()));
+      begin += range.size();
+    }
+  }
+  return out;
+}
+
+bool near(const at::Tensor& one, const at::Tensor& other, double absolute = 1e-6) {
+  return one.sizes() == other.sizes() && at::allclose(one, other, 1e-5, absolute);
+}
+
+}  // namespace
+
+TEST_CASE("a value copied to the group collects the gradients of all ranks, a reduced one passes its own", "[tensor]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const at::Tensor value = random({5, 13}), upstream = random({5, 13});
+  const auto gradients = on_ranks(ranks, [&](const TensorGroupPtr& group) {
+    const at::Tensor x = leaf(value);
+    const at::Tensor partial = copy_to_tensor_group(x, group) * static_cast<double>(group->rank() + 1);
+    const at::Tensor sum = reduce_from_tensor_group(partial, group);
+    return at::stack({sum.detach(), gradient_of(sum, upstream, x)});
+  });
+  const double factor = ranks * (ranks + 1) / 2.0;
+  for (const auto& found : gradients) {
+    CHECK(near(found[0], value * factor));
+    CHECK(near(found[1], upstream * factor));
+    CHECK(at::equal(found, gradients[0]));  // the same bits on all ranks
+  }
+}
+
+TEST_CASE("a value cut into parts and gathered is the value, and so is its gradient", "[tensor]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const int64_t dim = GENERATE(0, 1, 2);
+  const Layout layout = layout_of_13(ranks);
+  std::vector<int64_t> shape{3, 4, 5};
+  shape[static_cast<size_t>(dim)] = 13;
+  const at::Tensor value = random(shape), upstream = random(shape);
+  const auto gathered = on_ranks(ranks, [&](const TensorGroupPtr& group) {
+    const at::Tensor x = leaf(value);
+    const at::Tensor part = own_slice(copy_to_tensor_group(x, group), dim, layout, group).sin();
+    const at::Tensor whole = gather_from_tensor_group(part, dim, layout, group);
+    return at::stack({whole.detach(), gradient_of(whole, upstream, x)});
+  });
+  for (const auto& found : gathered) {
+    CHECK(near(found[0], value.sin()));
+    CHECK(near(found[1], upstream * value.cos()));
+  }
+}
+
+TEST_CASE("an embedding of rows that the ranks share looks up what the whole table has", "[tensor]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const int64_t padding = GENERATE(-1, 6);
+  const Layout layout = layout_of_13(ranks);
+  const at::Tensor table = random({13, 4}), ids = at::randint(0, 13, {3, 7}), upstream = random({3, 7, 4});
+  const at::Tensor whole = leaf(table), expected = at::embedding(whole, ids, padding);
+  std::vector<at::Tensor> gradients(static_cast<size_t>(ranks));
+  const auto found = on_ranks(ranks, [&](const TensorGroupPtr& group) {
+    const auto& own = layout[static_cast<size_t>(group->rank())];
+    const at::Tensor weight = leaf(part_of(table, 0, own));
+    const at::Tensor partial = embedding_of_slice(weight, ids, padding, false, false, layout, group);
+    const at::Tensor sum = reduce_from_tensor_group(partial, group);
+    gradients[static_cast<size_t>(group->rank())] =
+        own.empty() ? at::zeros_like(weight) : gradient_of(sum, upstream, weight);
+    return sum.detach();
+  });
+  for (const auto& sum : found) CHECK(at::equal(sum, expected.detach()));
+  CHECK(near(joined(gradients, 0, layout), gradient_of(expected, upstream, whole)));
+}
+
+TEST_CASE("the cross entropy of classes that the ranks share is that of all classes", "[tensor]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const int64_t reduction = GENERATE(at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum);
+  const bool in_float = GENERATE(true, false);
+  const Layout layout = layout_of_13(ranks);
+  const at::Tensor logits = random({9, 13}) * 20;  // exponentials of these differ by more than fp32 has
+  const at::Tensor labels = at::randint(0, 13, {9}).index_fill(0, at::tensor({2, 5}, at::kLong), -100);
+  const at::Tensor upstream = reduction == at::Reduction::None ? random({9}) : random({});
+  const at::Tensor whole = leaf(logits);
+  const at::Tensor expected = at::cross_entropy_loss(whole, labels, {}, reduction);
+  std::vector<at::Tensor> gradients(static_cast<size_t>(ranks));
+  const auto found = on_ranks(ranks, [&](const TensorGroupPtr& group) {
+    const at::Tensor part = leaf(part_of(logits, 1, layout[static_cast<size_t>(group->rank())]));
+    const at::Tensor loss = cross_entropy_of_slice(part, labels, reduction, -100, in_float, layout, group);
+    gradients[static_cast<size_t>(group->rank())] = gradient_of(loss, upstream, part);
+    return loss.detach();
+  });
+  // The logarithm of the sum is as large as the logits, up to 80, and exact to fp32's last bits of that; a loss and a
+  // gradient near zero are differences of such numbers. A sum over 9 rows has 9 of them.
+  constexpr double kRounding = 9 * 80 * 1.2e-7;
+  for (const auto& loss : found) {
+    CHECK(near(loss, expected.detach(), kRounding));
+    CHECK(at::equal(loss, found[0]));
+  }
+  CHECK(near(joined(gradients, 1, layout), gradient_of(expected, upstream, whole), kRounding));
+}
+
+TEST_CASE("ranks drop parts independently, and share what they draw afterwards", "[tensor]") {
+  at::manual_seed(3);
+  const at::Tensor state = device::save_random_state(at::kCPU);
+  std::vector<at::Tensor> parts;
+  at::Tensor afterwards;
+  for (const int rank : {0, 1, 0}) {
+    device::restore_random_state(state, at::kCPU);
+    const auto group = c10::make_intrusive<TensorGroup>(rank, 2);
+    const at::Tensor part = at::ones({rank == 0 ? 4000 : 3000});
+    parts.push_back(dropout_of_slice(part, 0.25, true, group));
+    const at::Tensor next = at::rand({8});
+    if (!afterwards.defined()) afterwards = next;
+    CHECK(at::equal(next, afterwards));
+  }
+  CHECK(at::equal(parts[0], parts[2]));  // as a recomputation draws
+  const at::Tensor one = parts[0].narrow(0, 0, 3000).eq(0), other = parts[1].eq(0);
+  CHECK(one.to(at::kFloat).mean().item<double>() == Approx(0.25).margin(0.03));
+  CHECK(one.logical_and(other).to(at::kFloat).mean().item<double>() == Approx(0.0625).margin(0.02));
+}
