@@ -118,7 +118,7 @@ MODEL_ROOMS = ("lib/runtime/device/", "lib/runtime/model/", "tests/gpu/", "tests
                "tests/unit/runtime/model/")
 RETIRED_IN_MODELS = {
     r"products?": "GEMM", r"region finders?": "segmenter", r"carv(?:e|es|ed|ing)": "extract",
-    r"(?:hand|hands|handed|handing) (?:\w+ ){0,2}on": "pass through", r"spreads?": "broadcast",
+    r"(?:hand|hands|handed|handing) (?:\w+ ){0,2}on": "pass through",
 }
 # Of a namespace or a type, also in code.
 RETIRED_IN_MODEL_CODE = {

@@ -14,8 +14,8 @@ at::Tensor save_random_state(at::Device device);
 void restore_random_state(const at::Tensor& state, at::Device device);
 
 // While it exists, what this thread draws on the device is drawn by this rank of a group alone; afterwards the stream
-// that the ranks of the group share goes on behind it, alike on all of them, however much each has drawn (at most 2^17
-// of CUDA's offsets). What is drawn follows from the shared stream and the rank. One at a time.
+// that the ranks of the group share continues behind it, alike on all of them, however much each has drawn (at most
+// 2^17 of CUDA's offsets). What is drawn follows from the shared stream and the rank. One at a time.
 class RankRandomScope {
  public:
   RankRandomScope(at::Device device, int rank, int num_ranks);

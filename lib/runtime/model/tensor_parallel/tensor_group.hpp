@@ -1,4 +1,4 @@
-// The ranks that share the products of a model, as the graphs of the model hold them: nodes of a graph keep the group,
+// The ranks that share the GEMMs of a model, as the graphs of the model hold them: nodes of a graph keep the group,
 // and the group gets its communicator once the job has one. Collectives run on the thread that runs the model, and on
 // autograd's thread in backward, never on both at a time; all ranks of the group run the same graphs, so they issue the
 // same sequence. On a device they are enqueued on the current stream.

@@ -46,7 +46,7 @@ at::Tensor cross_entropy_of_slice(const at::Tensor& logits, const at::Tensor& la
                                   const TensorGroupPtr& group);
 
 // Each rank drops elements of its part independently of the others, and the stream of random numbers that all ranks
-// share goes on alike on all of them, whatever the sizes of their parts. What is drawn follows from the shared stream
+// share continues alike on all of them, whatever the sizes of their parts. What is drawn follows from the shared stream
 // and the rank: a recomputation draws the same again, and a checkpoint needs no other state.
 inline constexpr char kDropoutOperator[] = "dslaunch::dropout_of_slice";
 at::Tensor dropout_of_slice(const at::Tensor& part, double probability, bool train, const TensorGroupPtr& group);
