@@ -27,10 +27,6 @@ struct Groups {
 
   // The loss comes out of the last stage, the same on its tensor ranks: one of them contributes it to sums.
   bool contributes_loss() const { return own.pipe == mesh.pipe - 1 && own.tensor == 0; }
-  // What tensor ranks hold alike is owned by the first of them, which has the shard of its data rank;
-  bool owns_data_shards() const { return own.tensor == 0; }
-  // and what the data ranks hold alike too (buffers, unsharded state) by the first data rank.
-  bool owns_replicas() const { return owns_data_shards() && own.data == 0; }
 };
 
 // Creates a communicator of the ranks, in their order; no other group has the same name.

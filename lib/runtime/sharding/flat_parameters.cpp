@@ -91,9 +91,9 @@ std::unique_ptr<GradientSink> FlatParameters::make_sink() {
   host.begin_early = [this](std::span<const SpanState> group, const at::Tensor& squares) {
     begin_early_update(group, squares);
   };
-  if (options_.tied.counted_ranges) {
+  if (options_.counted_ranges) {
     host.counted_ranges = [this](const StateSpan& span) {
-      return options_.tied.counted_ranges(groups_[static_cast<size_t>(span.flat_group)], span);
+      return options_.counted_ranges(groups_[static_cast<size_t>(span.flat_group)], span);
     };
   }
   return make_host_gradients(std::move(resident), std::move(host), state_);

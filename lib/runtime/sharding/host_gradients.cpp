@@ -73,6 +73,8 @@ class HostGradients final : public GradientSink {
     bool is_delivered = false;
     bool is_being_used = false;                // by an early update
     std::vector<at::Tensor> squares_of_spans;  // on the device, of what was delivered so far; empty on CPU ranks
+    at::Tensor all_squares;  // also of what is not counted: an early update needs to know all that it reads; undefined:
+                             // their sum
     size_t next_span = 0;
   };
 
@@ -139,7 +141,8 @@ class HostGradients final : public GradientSink {
   at::Tensor squares_on_host(const Sum& sum) const {
     if (sum.squares_of_spans.empty()) return options_.sum_of_squares(sum.values);  // a CPU rank
     at::Tensor squares = pinned_if_possible({}, at::kDouble);
-    return squares.copy_(at::stack(sum.squares_of_spans).sum(), /*non_blocking=*/true);
+    const at::Tensor of_all = sum.all_squares.defined() ? sum.all_squares : at::stack(sum.squares_of_spans).sum();
+    return squares.copy_(of_all, /*non_blocking=*/true);
   }
 
   at::Tensor part_of(const StateSpan& span, const at::Tensor& of_group) const {
@@ -173,6 +176,7 @@ class HostGradients final : public GradientSink {
 
   void measure(int group, const at::Tensor& values) {
     if (values.is_cpu()) return;  // StepVerdict adds up host memory itself, in the order without offload
+    if (options_.counted_ranges) sums_[group].all_squares = options_.sum_of_squares(values);
     auto& squares = sums_[group].squares_of_spans;
     squares.clear();
     for (const auto& [span, arrays] : state_) {

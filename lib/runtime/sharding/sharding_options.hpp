@@ -64,10 +64,10 @@ struct ShardingOptions {
   struct Tied {
     std::vector<int> parameters;  // in the order of the whole model
     std::function<void(int parameter, const at::Tensor& gradient)> sum;
-    // The parts of a span of the state that this stage counts in the norm. Empty: all of it.
-    std::function<std::vector<Range>(const FlatGroup& group, const StateSpan& span)> counted_ranges = {};
   };
   Tied tied;
+  // The parts of a span of the state that this rank counts in the norm; other ranks count the rest. Empty: all of it.
+  std::function<std::vector<Range>(const FlatGroup& group, const StateSpan& span)> counted_ranges;
 
   // State that rests in host memory or in files (ZeRO-Offload, ZeRO-Infinity). On CPU ranks the same, with host memory
   // as the device.

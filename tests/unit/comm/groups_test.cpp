@@ -66,16 +66,10 @@ TEST_CASE("a mesh without other data ranks has a data group of one", "[comm][gro
   CHECK(found[1].sums == std::vector<float>{3, 1, 3, 0});
 }
 
-TEST_CASE("a loss and each data rank's state have one owner in a mesh", "[comm][groups]") {
+TEST_CASE("one rank contributes each data rank's loss", "[comm][groups]") {
   for (const Mesh& mesh : {Mesh{4, 1, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 1}, Mesh{2, 2, 2}, Mesh{1, 3, 2}}) {
-    std::atomic<int> losses{0}, shards{0}, replicas{0};
-    test::run_mesh(mesh, [&](const Groups& groups) {
-      losses += groups.contributes_loss() ? 1 : 0;
-      shards += groups.owns_data_shards() ? 1 : 0;
-      replicas += groups.owns_replicas() ? 1 : 0;
-    });
+    std::atomic<int> losses{0};
+    test::run_mesh(mesh, [&](const Groups& groups) { losses += groups.contributes_loss() ? 1 : 0; });
     CHECK(losses == mesh.data);
-    CHECK(shards == mesh.data * mesh.pipe);
-    CHECK(replicas == mesh.pipe);
   }
 }

@@ -127,7 +127,7 @@ void Checkpointing::prepare_copies() {
   for (const auto& owned : engine_.owned_state()) {
     if (!owned.is_offloaded) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
   }
-  if (groups_.owns_replicas()) {
+  if (engine_.ownership().owns_buffers()) {
     for (const auto& [name, value] : model_.tensors.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
   }
   copies_.prepare(std::move(sizes));
@@ -264,7 +264,7 @@ std::vector<StatePiece> Checkpointing::pieces() {
   for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
     out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
   }
-  if (!groups_.owns_replicas()) return out;
+  if (!engine_.ownership().owns_buffers()) return out;
   for (const auto& [name, value] : model_.tensors.buffers())
     out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
   return out;
@@ -277,15 +277,14 @@ PieceValues Checkpointing::values_of(const step::OwnedState& owned) {
   return {owned.count, at::kFloat, [owned](int64_t begin, int64_t count) { return owned.read(begin, count); }};
 }
 
-// The frozen parameters that this rank saves: its parts of the sharded ones; where it owns replicas, also all
-// unsharded ones.
+// The frozen parameters that this rank saves: its parts of the sharded ones, and the unsharded ones that it owns.
 std::vector<step::FrozenPart> Checkpointing::owned_frozen() const {
   auto out = engine_.owned_frozen();
-  if (!groups_.owns_replicas()) return out;
   const auto& parameters = model_.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (parameters[i].trainable || engine_.shards_frozen(parameter) || engine_.is_saved_elsewhere(parameter)) continue;
+    if (parameters[i].trainable || engine_.shards_frozen(parameter)) continue;
+    if (!engine_.ownership().owns_unsharded(parameter)) continue;
     out.push_back({parameter, 0, parameters[i].numel});
   }
   return out;

@@ -51,6 +51,7 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.facts.table)),
       streams_(options.device, config.zero.overlap_comm),
       tied_(tied_parameters(model.facts, groups)),
+      ownership_(model.facts.table, tied_, groups),
       times_(options_.phases),
       rates_(config.scheduler, optimizer_groups_, options.total_steps),
       loss_scaling_(config.loss_scale, options.device) {
@@ -60,9 +61,9 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
   sharding.tied = {tied_.trained(),
                    [this](int parameter, const at::Tensor& gradient) { tied_.sum(parameter, gradient); }};
-  if (tied_.any_is_counted_elsewhere()) {
-    sharding.tied.counted_ranges = [this](const FlatGroup& group, const StateSpan& span) {
-      return tied_.counted_ranges(group, span);
+  if (!ownership_.owns_all_shards()) {
+    sharding.counted_ranges = [this](const FlatGroup& group, const StateSpan& span) {
+      return ownership_.owned_ranges(group, span);
     };
   }
   if (groups.pipe != nullptr) {
@@ -250,10 +251,10 @@ std::unique_ptr<StepVerdict> Engine::make_verdict() {
   verdict.total_micro_batches = static_cast<double>(config_.batch.accumulation) * num_data_ranks;
   verdict.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   verdict.contributes_loss = groups_.contributes_loss();
-  verdict.contributes_norm = owns_shards();
-  if (tied_.any_is_counted_elsewhere()) {
+  verdict.contributes_norm = owns_state();
+  if (!ownership_.owns_all_shards()) {
     verdict.counted_ranges = [this](const StateSpan& span) {
-      return tied_.counted_ranges(parameters_->groups()[static_cast<size_t>(span.flat_group)], span);
+      return ownership_.owned_ranges(parameters_->groups()[static_cast<size_t>(span.flat_group)], span);
     };
   }
   return std::make_unique<StepVerdict>(verdict, loss_scaling_, rates_, groups_.world);

@@ -21,6 +21,7 @@
 #include "runtime/engine/step/rate_schedule.hpp"
 #include "runtime/engine/step/shard_update.hpp"
 #include "runtime/engine/step/stage_link.hpp"
+#include "runtime/engine/step/state_ownership.hpp"
 #include "runtime/engine/step/step_result.hpp"
 #include "runtime/engine/step/step_verdict.hpp"
 #include "runtime/engine/step/tied_parameters.hpp"
@@ -111,8 +112,8 @@ class Engine {
   at::Tensor recompute_loss(const setup::MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
-  // The state that this rank owns; views or places in files, valid until the next step. Each element has one owner:
-  // what data ranks hold alike (stage 0) belongs to data rank 0, what tensor ranks hold alike to tensor rank 0.
+  // The state that this rank owns (StateOwnership); views or places in files, valid until the next step. Each element
+  // has one owner.
   std::vector<OwnedState> owned_state();
   // The same for other values of this engine's spans.
   std::vector<OwnedState> named_state(std::span<const SpanState> states) const;
@@ -120,7 +121,8 @@ class Engine {
   // every rank.
   std::vector<FrozenPart> owned_frozen() const;
   bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
-  // Whether another stage of the pipeline saves this parameter.
+  const StateOwnership& ownership() const { return ownership_; }
+  // Whether another stage of the pipeline holds this parameter and saves it.
   bool is_saved_elsewhere(int parameter) const { return tied_.is_counted_elsewhere(parameter); }
   // The largest number of moments in any optimizer group.
   int64_t num_moments() const;
@@ -147,7 +149,7 @@ class Engine {
   void restart_clock() { verdict_->restart_clock(); }
 
  private:
-  bool owns_shards() const;
+  bool owns_state() const;
   std::function<void(int64_t)> reserve_together(std::function<void(int64_t)> reserve) const;
   void warn_of_slow_storage() const;
   int num_update_threads() const;
@@ -177,6 +179,7 @@ class Engine {
   const optim::OptimizerGroups optimizer_groups_;
   StepStreams streams_;
   const TiedParameters tied_;
+  const StateOwnership ownership_;
   std::unique_ptr<StageLink> link_;                         // null: this rank has the whole model
   std::shared_ptr<offload::StateFile> state_file_;          // null: no optimizer state is in files
   std::shared_ptr<offload::ParameterFile> parameter_file_;  // null: no parameters are in files

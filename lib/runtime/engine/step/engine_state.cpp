@@ -32,17 +32,16 @@ at::Tensor OwnedState::read(int64_t first, int64_t numel) const {
   return out;
 }
 
-// Whether this rank's shards count: in sums over the world, and in what is saved.
-bool Engine::owns_shards() const {
-  return parameters_->num_shards() > 1 ? groups_.owns_data_shards() : groups_.owns_replicas();
+// Whether this rank's state counts as far as data ranks are concerned.
+bool Engine::owns_state() const {
+  return parameters_->num_shards() > 1 || ownership_.is_first_data_rank();
 }
 
 std::vector<FrozenPart> Engine::owned_frozen() const {
   std::vector<FrozenPart> out;
-  if (!groups_.owns_data_shards()) return out;
   for (const auto& shard : parameters_->frozen_shards()) {
     for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
-      out.push_back({piece.parameter, piece.begin, piece.count});
+      if (ownership_.owns_shard(piece.parameter)) out.push_back({piece.parameter, piece.begin, piece.count});
     }
   }
   return out;
@@ -66,12 +65,12 @@ UnitParameters& Engine::unit_parameters() {
 
 std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) const {
   std::vector<OwnedState> out;
-  if (!owns_shards()) return out;
+  if (!owns_state()) return out;
   for (const auto& [span, of_span] : states) {
     const StateArrays& arrays = of_span;
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
-      if (is_saved_elsewhere(piece.parameter)) continue;
+      if (!ownership_.owns_shard(piece.parameter)) continue;
       const auto& name = model_.facts.table.parameters[piece.parameter].name;
       const StateArrays part = narrow(arrays, piece.offset, piece.count);
       const auto add = [&](const std::string& state, const at::Tensor& values, size_t array) {

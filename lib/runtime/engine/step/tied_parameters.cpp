@@ -59,23 +59,4 @@ bool TiedParameters::is_counted_elsewhere(int parameter) const {
   return tied != nullptr && tied->stages.front() != pipe_->rank();
 }
 
-bool TiedParameters::any_is_counted_elsewhere() const {
-  return std::any_of(tied_.begin(), tied_.end(),
-                     [&](const Tied& tied) { return is_counted_elsewhere(tied.parameter); });
-}
-
-std::vector<Range> TiedParameters::counted_ranges(const FlatGroup& group, const StateSpan& span) const {
-  std::vector<Range> out;
-  for (const auto& piece : pieces_in(group, span.range)) {
-    if (is_counted_elsewhere(piece.parameter)) continue;
-    const int64_t begin = span.range.begin + piece.offset;
-    if (!out.empty() && out.back().end == begin) {
-      out.back().end = begin + piece.count;
-    } else {
-      out.push_back({begin, begin + piece.count});
-    }
-  }
-  return out;
-}
-
 }  // namespace dslaunch::runtime::engine::step

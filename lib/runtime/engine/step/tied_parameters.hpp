@@ -7,8 +7,6 @@
 
 #include "comm/communicator.hpp"
 #include "runtime/model/interface/model_facts.hpp"
-#include "runtime/state/partition.hpp"
-#include "runtime/state/state_span.hpp"
 
 namespace dslaunch::runtime::engine::step {
 
@@ -25,9 +23,6 @@ class TiedParameters {
   void sum(int parameter, const at::Tensor& gradient) const;
   // Whether another stage counts the parameter.
   bool is_counted_elsewhere(int parameter) const;
-  bool any_is_counted_elsewhere() const;
-  // The parts of a span that this stage counts.
-  std::vector<Range> counted_ranges(const FlatGroup& group, const StateSpan& span) const;
 
  private:
   struct Tied {
