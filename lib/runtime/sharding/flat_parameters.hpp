@@ -45,7 +45,8 @@ class FlatParameters : public UnitParameters {
   FlatParameters(const ParameterTable& table, ShardingOptions options, StepStreams& streams,
                  comm::Communicator& data_group, comm::Communicator& gather_group);
 
-  // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
+  // Reads elements [begin, begin + out.numel()) of what this rank has of a parameter (its shape in the table) into
+  // `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
   // Fills this rank's shards (frozen parameters included), reading only the elements it needs, then gathers all
   // parameters from all ranks. All ranks call it and must read the same values. `barrier` runs between the reads and

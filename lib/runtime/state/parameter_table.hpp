@@ -27,6 +27,7 @@ struct ParameterInfo {
     if (slice) out.at(static_cast<size_t>(slice->dim)) = slice->whole;
     return out;
   }
+  int64_t whole_numel() const { return slice && slice->length() > 0 ? numel / slice->length() * slice->whole : numel; }
 };
 
 struct UnitInfo {
@@ -40,6 +41,7 @@ struct ParameterTable {
   std::vector<ParameterInfo> parameters;
   std::vector<UnitInfo> units;  // [0] is the root unit, the others in order of use
 
+  // Of the whole parameters.
   int64_t num_trainable() const;
   int64_t num_elements() const;
 };

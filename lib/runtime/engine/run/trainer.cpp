@@ -494,8 +494,7 @@ class Training {
     const ParameterTable& parameters = model_->facts.whole_table();
     out.model = request_.model_path;
     out.num_parameters = parameters.num_elements();
-    out.num_trainable = 0;
-    for (const auto& parameter : parameters.parameters) out.num_trainable += parameter.trainable ? parameter.numel : 0;
+    out.num_trainable = parameters.num_trainable();
     out.compute_dtype = precision_.compute_dtype == at::kBFloat16 ? "bf16"
                         : precision_.compute_dtype == at::kHalf   ? "fp16"
                                                                   : "fp32";

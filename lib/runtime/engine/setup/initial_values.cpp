@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/state/element_init.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 
 namespace dslaunch::runtime::engine::setup {
 namespace {
@@ -17,6 +18,24 @@ void require_init(const std::optional<config::Init>& init, const std::string& pa
                               "{{\"seed\": 0, \"std\": 0.02}} in the config to fill it, or \"init\": {{\"from\": DIR}} "
                               "with a directory of Hugging Face's weights",
                               path));
+}
+
+// Reads elements of the whole parameter.
+LocalSliceLayout::ReadWhole read_whole(const model::Model& model, int parameter,
+                                       const std::optional<config::Init>& init, const std::string& path) {
+  const auto& info = model.facts.table.parameters[static_cast<size_t>(parameter)];
+  if (const auto& source = model.initial.source()) {
+    return [&source, parameter](int64_t first, const at::Tensor& out) { source(parameter, first, out); };
+  }
+  if (model.initial.is_empty(parameter)) {
+    require_init(init, path);
+    return [&info, seed = init->seed, std = init->std](int64_t first, at::Tensor out) {
+      init_elements(info.name, info.shape.size(), seed, std, first, out);
+    };
+  }
+  return [flat = model.initial.value(parameter).reshape({-1})](int64_t first, const at::Tensor& out) {
+    out.copy_(flat.narrow(0, first, out.numel()));
+  };
 }
 
 }  // namespace
@@ -36,16 +55,9 @@ void require_trainable(const model::ModelFacts& model, const std::string& path) 
 
 FlatParameters::ReadElements initial_values(const model::Model& model, std::optional<config::Init> init,
                                             const std::string& path) {
-  return [&model, init, path](int parameter, int64_t begin, at::Tensor out) {
+  return [&model, init, path](int parameter, int64_t begin, const at::Tensor& out) {
     const auto& info = model.facts.table.parameters[parameter];
-    if (const auto& source = model.initial.source()) {
-      source(parameter, begin, out);
-    } else if (model.initial.is_empty(parameter)) {
-      require_init(init, path);
-      init_elements(info.name, info.shape.size(), init->seed, init->std, begin, out);
-    } else {
-      out.copy_(model.initial.value(parameter).reshape({-1}).narrow(0, begin, out.numel()));
-    }
+    LocalSliceLayout(info).read(begin, out, read_whole(model, parameter, init, path));
   };
 }
 

@@ -13,8 +13,8 @@ namespace dslaunch::runtime::engine::setup {
 // for inference (quantized, for example), whose parameters would get wrong gradients.
 void require_trainable(const model::ModelFacts& model, const std::string& path);
 
-// Reads elements from the file, or from "init" for a model that was exported without values; UserError(65) when "init"
-// is missing. `model` must outlive the result.
+// Reads elements of this rank's parts of the parameters from the file, or from "init" for a model that was exported
+// without values; UserError(65) when "init" is missing. `model` must outlive the result.
 FlatParameters::ReadElements initial_values(const model::Model& model, std::optional<config::Init> init,
                                             const std::string& path);
 

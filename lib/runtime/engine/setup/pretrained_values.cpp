@@ -27,7 +27,7 @@ bool is_empty_model(const model::Model& model) {
   bool any = false;
   for (size_t i = 0; i < model.facts.table.parameters.size(); ++i) {
     const bool is_empty = model.initial.is_empty(static_cast<int>(i));
-    if (!is_empty && model.facts.table.parameters[i].numel > 1) return false;
+    if (!is_empty && model.facts.table.parameters[i].whole_numel() > 1) return false;
     any |= is_empty;
   }
   return any;
@@ -118,7 +118,7 @@ void take_pretrained_values(model::Model& model, const config::Init& init, const
   for (const auto& info : model.facts.table.parameters) {
     std::vector<std::string> names{info.name};
     names.insert(names.end(), info.aliases.begin(), info.aliases.end());
-    reads.push_back(sources.source_of(names, info.shape));
+    reads.push_back(sources.source_of(names, info.whole_shape()));
     if (reads.back()) continue;
     throw UserError(ExitCode::kBadInput,
                     fmt::format("the model '{}' does not record which of Hugging Face's tensors its "

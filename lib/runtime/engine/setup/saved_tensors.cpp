@@ -6,7 +6,7 @@ std::vector<SavedTensor> saved_tensors_of(const model::Model& model) {
   std::vector<SavedTensor> out;
   for (const auto& parameter : model.facts.table.parameters) {
     out.push_back({.name = parameter.name,
-                   .shape = parameter.shape,
+                   .shape = parameter.whole_shape(),
                    .dtype = parameter.dtype,
                    .trainable = parameter.trainable,
                    .aliases = parameter.aliases});

@@ -226,9 +226,10 @@ offload::ParameterFileOptions parameter_file_options(const config::JobConfig& co
 int64_t width_of(const ParameterTable& table) {
   int64_t norm_width = 0, any_width = 1;
   for (const auto& parameter : table.parameters) {
-    if (parameter.shape.empty()) continue;
-    if (parameter.shape.size() == 1 && is_weight(parameter.name)) norm_width = std::max(norm_width, parameter.shape[0]);
-    if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
+    const auto shape = parameter.whole_shape();
+    if (shape.empty()) continue;
+    if (shape.size() == 1 && is_weight(parameter.name)) norm_width = std::max(norm_width, shape[0]);
+    if (shape.size() == 2) any_width = std::max(any_width, shape[1]);
   }
   return norm_width > 0 ? norm_width : any_width;
 }

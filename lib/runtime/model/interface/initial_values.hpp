@@ -1,4 +1,5 @@
-// The values of a model's parameters in its file, or where else they come from. Any thread.
+// The values of a model's parameters in its file, or where else they come from: always whole parameters, of which a
+// tensor parallel rank takes its part (state/local_slice_layout.hpp). Any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 

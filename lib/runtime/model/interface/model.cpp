@@ -1,5 +1,6 @@
 #include "runtime/model/interface/model.hpp"
 
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime::model {
@@ -29,7 +30,7 @@ void Model::to_device(at::Device device, const DtypeOf& dtype_of, const std::vec
     if (is_sharded[i]) {
       tensors.set_frozen_value(parameter, at::Tensor());
     } else if (!initial.is_empty(parameter)) {
-      const auto& value = initial.value(parameter);
+      const at::Tensor value = local_part(initial.value(parameter), info.slice);
       const auto dtype = dtype_of(info.name, value.scalar_type());
       tensors.set_frozen_value(parameter, fitted(value, dtype).to(device, dtype));
     }

@@ -58,6 +58,29 @@ TEST_CASE("an empty model's values do not depend on the part that is read", "[ru
                [&] { initial_values(*model, {}, "empty.pt")(index_of(*model, "head"), 0, whole); });
 }
 
+TEST_CASE("a tensor rank reads its ranges of whole values, wherever they come from",
+          "[runtime][engine][initial_values]") {
+  test::TempDir folder;
+  test::make_mixed_net().save(folder / "net.pt");
+  model::torchscript::write_model_skeleton(folder / "net.pt", folder / "empty.pt");
+  const bool is_empty = GENERATE(true, false), has_source = GENERATE(true, false);
+  const auto model = load_script_model(folder / (is_empty ? "empty.pt" : "net.pt"), {});
+  const int head = index_of(*model, "head");  // [5, 3]
+  if (has_source) {
+    model->initial.set_source([](int, int64_t begin, const at::Tensor& out) {
+      out.copy_(at::arange(begin, begin + out.numel(), at::kFloat));
+    });
+  }
+  const auto read = initial_values(*model, config::Init{.seed = 4, .std = 1}, "net.pt");
+  at::Tensor whole = at::zeros({5, 3}), part = at::zeros({9});
+  read(head, 0, whole.view({-1}));
+  auto& info = model->facts.table.parameters[static_cast<size_t>(head)];
+  info.slice = LocalSlice{1, 3, {{2, 3}, {0, 1}}};
+  info.shape = {5, 2}, info.numel = 10;
+  read(head, 1, part);
+  CHECK(part.equal(at::stack({whole.select(1, 2), whole.select(1, 0)}, 1).reshape({-1}).narrow(0, 1, 9)));
+}
+
 TEST_CASE("a model without trainable parameters is refused", "[runtime][engine][initial_values]") {
   test::TempDir folder;
   const char* forward = "def forward(self, x):\n    return x * self.w\n";
