@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,10 +36,13 @@ inline config::LoadResult load_config(const json& text, int data_ranks) {
 
 class JobRank {
  public:
+  // `adapt`: changes the model before anything else sees it.
   JobRank(const std::string& model_path, const json& text, const comm::Groups& groups,
-          runtime::engine::step::EngineOptions options = {})
+          runtime::engine::step::EngineOptions options = {},
+          const std::function<void(runtime::model::Model& model)>& adapt = {})
       : config(load_config(text, groups.mesh.data).config),
         model(runtime::engine::setup::load_model(model_path, config, runtime::device::Device(at::kCPU))) {
+    if (adapt) adapt(*model);
     const auto precision = runtime::precision::choose_precision(config.precision, config.keep_batch_norm, at::kCPU);
     std::vector<std::string> buffers;
     for (const auto& [name, value] : model->tensors.buffers()) buffers.push_back(name);

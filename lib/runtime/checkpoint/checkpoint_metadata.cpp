@@ -157,6 +157,17 @@ Json file_to_json(const CheckpointFile& file) {
   return json;
 }
 
+comm::Mesh mesh_from_json(const Json& json, int world_size) {
+  const auto ranks = [&](const char* axis) {
+    return static_cast<int>(count_from_json(json, axis, 1, int64_t{world_size} + 1));
+  };
+  const comm::Mesh out{ranks("data"), ranks("pipe"), ranks("tensor")};
+  if (int64_t{out.data} * out.pipe > world_size || out.size() != world_size) {
+    throw std::runtime_error(fmt::format("is damaged: its mesh is not one of {} ranks", world_size));
+  }
+  return out;
+}
+
 Manifest read(const std::string& text) {
   constexpr size_t kMaxLevels = 8;  // more than a manifest of any format has
   if (nests_deeper(text, kMaxLevels)) {
@@ -176,6 +187,7 @@ Manifest read(const std::string& text) {
   metadata.step = count_from_json(json, "step");
   manifest.world_size =
       static_cast<int>(count_from_json(json, "world_size", 1, int64_t{std::numeric_limits<int>::max()} + 1));
+  if (json.contains("mesh")) metadata.mesh = mesh_from_json(json.at("mesh"), manifest.world_size);
   metadata.position = {count_from_json(json.at("data"), "epoch"), count_from_json(json.at("data"), "offset")};
   for (const auto& [name, value] : json.at("scalars").items()) {
     metadata.scalars[name] = scalar_from_json(value);
@@ -212,6 +224,18 @@ std::vector<std::string> SavedTensor::all_names() const {
   return names;
 }
 
+std::optional<int> rank_with_random_state(const CheckpointMetadata& saved, int saved_world_size, const comm::Mesh& now,
+                                          int rank) {
+  const comm::Mesh before = saved.mesh.value_or(comm::Mesh{.data = saved_world_size});
+  if (before.data == now.data && before.pipe == now.pipe) {
+    auto at = now.coordinates(rank);
+    if (before.tensor != now.tensor) at.tensor = 0;
+    return before.rank_at(at);
+  }
+  const bool have_tensor_ranks = before.tensor > 1 || now.tensor > 1;
+  return !have_tensor_ranks && saved_world_size == now.size() ? std::optional(rank) : std::nullopt;
+}
+
 const char* weight_state(const SavedTensor& tensor) {
   return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
 }
@@ -241,6 +265,10 @@ std::string to_json(const Manifest& manifest) {
             {"files", Json::array()},
             {"parameters", Json::array()}};
   if (!metadata.job.empty()) json["job"] = metadata.job;
+  if (metadata.mesh) {
+    const auto& [data, pipe, tensor] = *metadata.mesh;
+    json["mesh"] = {{"data", data}, {"pipe", pipe}, {"tensor", tensor}};
+  }
   for (const auto& [name, value] : metadata.scalars) json["scalars"][name] = scalar_to_json(value);
   for (const auto& file : manifest.files) json["files"].push_back(file_to_json(file));
   for (const auto& parameter : metadata.parameters) json["parameters"].push_back(parameter_to_json(parameter));

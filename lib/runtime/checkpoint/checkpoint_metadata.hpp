@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh.hpp"
 #include "runtime/checkpoint/piece_values.hpp"
 #include "runtime/state/data_position.hpp"
 #include "runtime/state/slice.hpp"
@@ -47,7 +48,13 @@ struct CheckpointMetadata {
   std::map<std::string, double> scalars;  // optimizer, schedule, loss scale; whole numbers are exact up to 2^53
   std::string config;                     // the resolved config as text
   std::string job;                        // the id of the job that wrote it; empty: not known
+  std::optional<comm::Mesh> mesh = {};    // of the ranks that wrote it; empty: not known
 };
+
+// Which rank of a save has the random state with which `rank` of a run on `now` continues; empty: none does. It is that
+// of the same place along data and pipe, where these are divided as they were; tensor ranks draw the same numbers.
+std::optional<int> rank_with_random_state(const CheckpointMetadata& saved, int saved_world_size, const comm::Mesh& now,
+                                          int rank);
 
 // Steps that were not skipped since the moments were zero.
 int64_t applied_steps(const CheckpointMetadata& metadata);

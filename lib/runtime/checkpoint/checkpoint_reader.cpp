@@ -319,10 +319,9 @@ void CheckpointReader::drop_pages() const {
   }
 }
 
-std::optional<std::string> CheckpointReader::rng_state(int rank, int world_size) {
-  if (world_size != manifest_.world_size || rank < 0 || rank >= world_size) return std::nullopt;
-  if (const auto received = received_rng_.find(rank); received != received_rng_.end()) return received->second;
-  const Shard* shard = shard_named(shard_name(rank));
+std::optional<std::string> CheckpointReader::rng_state(int saved_rank) {
+  if (const auto received = received_rng_.find(saved_rank); received != received_rng_.end()) return received->second;
+  const Shard* shard = shard_named(shard_name(saved_rank));
   if (!shard || !shard->file) return std::nullopt;
   const SafetensorsFile& file = verified_shard(shard->listed.name);
   const SafetensorsEntry* entry = file.find(kRngName);

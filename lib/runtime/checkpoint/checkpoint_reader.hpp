@@ -53,8 +53,8 @@ class CheckpointReader {
                  const std::optional<Slice>& slice = {});
   // Frees the memory of the mapped pages that were read so far.
   void drop_pages() const;
-  // The state that this rank saved when the world had this size; empty for another world size.
-  std::optional<std::string> rng_state(int rank, int world_size);
+  // The state that this rank of the save has saved; empty: none, or it is not on this host.
+  std::optional<std::string> rng_state(int saved_rank);
   // Path of the TorchScript file with emptied weights, checked; empty when the checkpoint has none.
   std::optional<std::string> skeleton();
 

@@ -26,11 +26,12 @@ bool RestoreSource::is_remote(const std::string& parameter, const std::string& s
   return missing.has_value();
 }
 
-std::optional<std::string> RestoreSource::rng_state(int rank, int world_size) {
-  const bool is_elsewhere = world_size == reader_.world_size() && !reader_.has_shard(shard_name(rank));
-  if (is_elsewhere && !is_fetched_) findings_.needs.rng_of = rank;
+std::optional<std::string> RestoreSource::rng_state(int rank, const comm::Mesh& mesh) {
+  const auto saved_rank = rank_with_random_state(reader_.metadata(), reader_.world_size(), mesh, rank);
+  if (!saved_rank) return std::nullopt;
+  if (!reader_.has_shard(shard_name(*saved_rank)) && !is_fetched_) findings_.needs.rng_of = *saved_rank;
   try {
-    return reader_.rng_state(rank, world_size);
+    return reader_.rng_state(*saved_rank);
   } catch (const UserError& error) {
     record_error(error);
     return std::nullopt;

@@ -32,8 +32,8 @@ class RestoreSource {
   const CheckpointReader& reader() const { return reader_; }
   void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out,
                  const std::optional<Slice>& slice = {});
-  // Empty for another world size.
-  std::optional<std::string> rng_state(int rank, int world_size);
+  // With which this rank continues (rank_with_random_state()); empty: it has none.
+  std::optional<std::string> rng_state(int rank, const comm::Mesh& mesh);
   // Returns when all ranks are here. Call it before the first collective after reading, since reading may take longer
   // than a collective's timeout. Throws TimeoutError on all ranks, naming a rank that does not arrive. Once per
   // callback.

@@ -6,7 +6,8 @@
 
 namespace dslaunch::runtime::device {
 
-// Different on every rank, the same in every run: ranks draw independent numbers.
+// Different for every `rank`, the same in every run: such ranks draw independent numbers. Tensor ranks, which compute
+// with the same values, pass the same one.
 void seed_random_state(uint64_t seed, int rank, at::Device device);
 // One 1-D uint8 tensor on the host: the state of the host's generator, then of the device's. While the device's work is
 // captured as a CUDA graph, its part is the place within the graph's random numbers, and can be restored only there.

@@ -19,6 +19,7 @@
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/saved_tensors.hpp"
 #include "runtime/model/torchscript/load_script_model.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 
 namespace dslaunch::runtime::engine::run {
@@ -94,6 +95,12 @@ DirectoryLock lock_directory(const std::string& dir, const CheckpointingOptions&
           dir, holder, file));
 }
 
+// Offloaded values are read where they rest, files block by block.
+PieceValues values_of(const step::OwnedState& owned) {
+  if (owned.values.defined() && !owned.range) return owned.values;
+  return {owned.count, at::kFloat, [owned](int64_t begin, int64_t count) { return owned.read(begin, count); }};
+}
+
 }  // namespace
 
 Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, step::Engine& engine,
@@ -124,8 +131,10 @@ Checkpointing::Checkpointing(CheckpointingOptions options, model::Model& model, 
 
 void Checkpointing::prepare_copies() {
   std::vector<int64_t> sizes;
+  at::Tensor last;
   for (const auto& owned : engine_.owned_state()) {
-    if (!owned.is_offloaded) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
+    if (owned.is_offloaded || owned.values.is_same(std::exchange(last, owned.values))) continue;
+    sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
   }
   if (engine_.ownership().owns_buffers()) {
     for (const auto& [name, value] : model_.tensors.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
@@ -256,25 +265,35 @@ std::string Checkpointing::skeleton() {
 std::vector<StatePiece> Checkpointing::pieces() {
   std::vector<StatePiece> out;
   reads_offloaded_ = false;
-  for (const auto& owned : engine_.owned_state()) {
+  at::Tensor last, copy;  // a run of local elements
+  for (auto& owned : engine_.owned_state()) {
     reads_offloaded_ |= owned.is_offloaded;
-    out.push_back({owned.parameter, owned.state, owned.begin, values_of(owned)});
+    if (!owned.is_offloaded) {
+      if (!owned.values.is_same(last)) copy = copies_.take(last = owned.values);
+      owned.values = copy;
+    }
+    out.push_back({owned.parameter, owned.state, owned.begin, values_of(owned), owned.slice});
   }
-  const auto& table = model_.facts.table;
-  for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
-    out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
-  }
+  for (const auto& part : owned_frozen()) add_frozen(part, out);
   if (!engine_.ownership().owns_buffers()) return out;
   for (const auto& [name, value] : model_.tensors.buffers())
     out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
   return out;
 }
 
-// Offloaded values are read where they rest, files block by block.
-PieceValues Checkpointing::values_of(const step::OwnedState& owned) {
-  if (!owned.is_offloaded) return copies_.take(owned.values);
-  if (owned.values.defined()) return owned.values;
-  return {owned.count, at::kFloat, [owned](int64_t begin, int64_t count) { return owned.read(begin, count); }};
+// Nothing writes to these, so no copy is needed.
+void Checkpointing::add_frozen(const step::FrozenPart& frozen, std::vector<StatePiece>& out) const {
+  const auto& info = model_.facts.table.parameters[static_cast<size_t>(frozen.parameter)];
+  const at::Tensor values = frozen_part(frozen).contiguous();
+  const auto read = [values](int64_t first, int64_t numel) { return values.narrow(0, first, numel); };
+  for (const auto& part : LocalSliceLayout(info).parts(frozen.begin, frozen.begin + frozen.count)) {
+    out.push_back({info.name,
+                   "frozen",
+                   part.begin(),
+                   {part.count(), info.dtype,
+                    [part, read](int64_t first, int64_t numel) { return part.gather(first, numel, read); }},
+                   part.slice()});
+  }
 }
 
 // The frozen parameters that this rank saves: its parts of the sharded ones, and the unsharded ones that it owns.
@@ -290,22 +309,24 @@ std::vector<step::FrozenPart> Checkpointing::owned_frozen() const {
   return out;
 }
 
-// In the dtype of the model file or the checkpoint; this run may compute in a shorter dtype.
+// In the dtype of the model file or the checkpoint; this run may compute in a shorter dtype. 1-D.
 at::Tensor Checkpointing::frozen_part(const step::FrozenPart& part) const {
+  const auto& info = model_.facts.table.parameters[static_cast<size_t>(part.parameter)];
   if (const auto loaded = loaded_frozen_.find({part.parameter, part.begin}); loaded != loaded_frozen_.end()) {
     return loaded->second;
   }
   if (!model_.initial.is_empty(part.parameter)) {
-    return model_.initial.value(part.parameter).reshape({-1}).narrow(0, part.begin, part.count);
+    return local_part(model_.initial.value(part.parameter), info.slice).reshape({-1}).narrow(0, part.begin, part.count);
   }
   at::Tensor values = at::empty({part.count}, at::kFloat);
   setup::initial_values(model_, options_.init, options_.model_path)(part.parameter, part.begin, values);
-  return values.to(model_.facts.table.parameters[part.parameter].dtype);
+  return values.to(info.dtype);
 }
 
 CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   CheckpointMetadata out;
   out.step = engine_.steps_done();
+  out.mesh = groups_.mesh;
   out.position = position;
   out.scalars = engine_.scalars();
   out.config = options_.resolved_config;

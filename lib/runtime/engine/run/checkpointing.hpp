@@ -88,7 +88,7 @@ class Checkpointing : private step::EngineObserver {
   bool allows_early_updates() const override { return !reads_offloaded_; }
   void prepare_copies();
   std::vector<StatePiece> pieces();
-  PieceValues values_of(const step::OwnedState& owned);
+  void add_frozen(const step::FrozenPart& frozen, std::vector<StatePiece>& out) const;
   CheckpointMetadata metadata(const DataPosition& position) const;
   at::Tensor frozen_part(const step::FrozenPart& part) const;
   std::vector<step::FrozenPart> owned_frozen() const;

@@ -12,6 +12,7 @@
 #include "runtime/engine/run/checkpointing.hpp"
 #include "runtime/engine/run/resume_changes.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
@@ -26,6 +27,15 @@ Names names_missing_in_checkpoint(const NameMatch& match) {
 
 bool has_fresh_moments(const config::CheckpointLoad& load_options) {
   return load_options.weights_only || !load_options.optimizer_states;
+}
+
+// Elements of this rank's part of a parameter, out of whatever slices the checkpoint has.
+void read_local(RestoreSource& source, const ParameterInfo& info, const std::string& state, int64_t begin,
+                const at::Tensor& out) {
+  for (const auto& part : LocalSliceLayout(info).parts(begin, begin + out.numel())) {
+    part.fill(
+        out, [&](const at::Tensor& values) { source.read_into(info.name, state, part.begin(), values, part.slice()); });
+  }
 }
 
 }  // namespace
@@ -97,7 +107,7 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& lo
   restore_frozen(source, match);
   restore_buffers(source, match);
   if (load_options.weights_only) return;
-  if (auto rng = source.rng_state(groups_.world.rank(), groups_.world.size()))
+  if (auto rng = source.rng_state(groups_.world.rank(), groups_.mesh))
     device::restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
@@ -126,22 +136,18 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
   const bool fresh_moments = has_fresh_moments(load_options);
   const Names absent = names_missing_in_checkpoint(match);
   const auto initial = setup::initial_values(model_, options_.init, options_.model_path);
-  std::map<std::string, int> indices;
-  for (size_t i = 0; i < model_.facts.table.parameters.size(); ++i) {
-    indices[model_.facts.table.parameters[i].name] = static_cast<int>(i);
-  }
-  const auto read = [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
-    const SavedTensor* saved = source.reader().find(parameter);
+  const auto read = [&](int parameter, const std::string& state, int64_t begin, at::Tensor out) {
+    const auto& info = model_.facts.table.parameters[static_cast<size_t>(parameter)];
+    const SavedTensor* saved = source.reader().find(info.name);
     const bool is_weight = state == "master";
-    const int index = indices.at(parameter);
-    if (absent.count(parameter) && is_weight) {
-      initial(index, begin, out);
-    } else if (!model_.facts.table.parameters[index].trainable) {
-      out.copy_(read_frozen(source, {index, begin, out.numel()}));
-    } else if (!is_weight && (fresh_moments || absent.count(parameter) || !saved->trainable)) {
+    if (absent.count(info.name) && is_weight) {
+      initial(parameter, begin, out);
+    } else if (!info.trainable) {
+      out.copy_(read_frozen(source, {parameter, begin, out.numel()}));
+    } else if (!is_weight && (fresh_moments || absent.count(info.name) || !saved->trainable)) {
       return false;
     } else {
-      source.read_into(parameter, is_weight ? weight_state(*saved) : state, begin, out);
+      read_local(source, info, is_weight ? weight_state(*saved) : state, begin, out);
     }
     return true;
   };
@@ -163,7 +169,7 @@ const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const step::
   const auto& info = model_.facts.table.parameters[part.parameter];
   at::Tensor& values = loaded_frozen_[{part.parameter, part.begin}];
   values = at::empty({part.count}, info.dtype);
-  source.read_into(info.name, weight_state(*source.reader().find(info.name)), part.begin, values);
+  read_local(source, info, weight_state(*source.reader().find(info.name)), part.begin, values);
   return values;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/format.hpp"
 #include "config/enum_names.hpp"
@@ -42,12 +43,15 @@ std::optional<Recorded> read_config(const std::string& text) {
   const auto micro = number_in(json, "train_micro_batch_size_per_gpu");
   const auto accumulation = number_in(json, "gradient_accumulation_steps");
   if (out.batch && micro && accumulation) out.data_ranks = *out.batch / *accumulation / *micro;
-  int64_t stages = 1;
-  if (json.contains("pipeline") && json["pipeline"].is_object()) {
-    stages = number_in(json["pipeline"], "stages").value_or(1);
+  int64_t ranks_of_model = 1;
+  for (const auto& [section, key] : {std::pair("pipeline", "stages"), std::pair("tensor_parallel", "size")}) {
+    if (json.contains(section) && json[section].is_object()) {
+      ranks_of_model *= number_in(json[section], key).value_or(1);
+    }
   }
-  auto loaded = config::load_text(text, "the checkpoint's config", config::Format::kHjson, {},
-                                  {.world_size = static_cast<int>(out.data_ranks.value_or(1) * stages), .model = {}});
+  auto loaded =
+      config::load_text(text, "the checkpoint's config", config::Format::kHjson, {},
+                        {.world_size = static_cast<int>(out.data_ranks.value_or(1) * ranks_of_model), .model = {}});
   if (!loaded.ok()) return std::nullopt;
   out.config = std::move(loaded.config);
   return out;

@@ -30,6 +30,7 @@
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 
 namespace dslaunch::runtime::engine::step {
@@ -59,18 +60,22 @@ struct EngineOptions {
 struct OwnedState {
   std::string parameter;
   std::string state;  // "master" or a moment of the optimizer
-  int64_t begin = 0;  // first element within the parameter
+  int64_t begin = 0;  // first element within the parameter, or within the slice of it
   int64_t count = 0;
-  at::Tensor values;  // 1-D, on the engine's device or, offloaded, in host memory; undefined: it rests in a file
+  // The run of local elements that has the part: 1-D, on the engine's device or, offloaded, in host memory; undefined:
+  // it rests in a file. Without a slice the run is the part; parts of several ranges have the same run.
+  at::Tensor values;
   bool is_offloaded = false;
   struct InFile {
     std::shared_ptr<StoredArrays> arrays;
     size_t array = 0;
-    int64_t begin = 0;  // of the part, within the array
+    int64_t begin = 0, count = 0;  // of the run, within the array
   };
-  InFile in_file = {};  // where `values` is undefined
+  InFile in_file = {};                          // where `values` is undefined
+  std::optional<Slice> slice = {};              // of the whole parameter; empty: all of it
+  std::shared_ptr<const RangePart> range = {};  // where the part is in the run; null: the part is the run
 
-  // Elements [first, first + numel) of the part: a view of `values`, or a copy of what is in the file.
+  // Elements [first, first + numel) of the part: a view of `values` where they are back to back there, else a copy.
   at::Tensor read(int64_t first, int64_t numel) const;
   at::Tensor read_all() const { return read(0, count); }
 };
@@ -86,7 +91,7 @@ struct RestoredCounters {
 // A part of a frozen parameter that this rank holds at stage 3.
 struct FrozenPart {
   int parameter = 0;
-  int64_t begin = 0, count = 0;  // elements
+  int64_t begin = 0, count = 0;  // elements of the local tensor
 };
 
 class Engine {
@@ -131,10 +136,9 @@ class Engine {
   void load_state_from(const Engine& other);
   // The parameters and gradients of the model's units; use outside a step, and not during an evaluation. Collective.
   UnitParameters& unit_parameters();
-  // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state), or returns
-  // false for a moment that is to start as in a new run. `barrier`: see FlatParameters::load().
-  using ReadState =
-      std::function<bool(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
+  // Restores parameters, moments, counters and the loss scale. `read` fills elements of this rank's part of a state, or
+  // returns false for a moment that is to start as in a new run. `barrier`: see FlatParameters::load().
+  using ReadState = std::function<bool(int parameter, const std::string& state, int64_t begin, at::Tensor out)>;
   void restore(const RestoredCounters& counters, const ReadState& read, const std::function<void()>& barrier);
   // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;

@@ -26,10 +26,13 @@ size_t num_moments_of(const StateArrays& arrays) {
 }  // namespace
 
 at::Tensor OwnedState::read(int64_t first, int64_t numel) const {
-  if (values.defined()) return values.narrow(0, first, numel);
-  at::Tensor out = at::empty({numel}, at::kFloat);
-  in_file.arrays->read(in_file.array, in_file.begin + first, out, count - first - numel);
-  return out;
+  const auto read_run = [this](int64_t at, int64_t num_read) {
+    if (values.defined()) return values.narrow(0, at, num_read);
+    at::Tensor out = at::empty({num_read}, at::kFloat);
+    in_file.arrays->read(in_file.array, in_file.begin + at, out, in_file.count - at - num_read);
+    return out;
+  };
+  return range ? range->gather(first, numel, read_run) : read_run(first, numel);
 }
 
 // Whether this rank's state counts as far as data ranks are concerned.
@@ -71,15 +74,23 @@ std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) c
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
       if (!ownership_.owns_shard(piece.parameter)) continue;
-      const auto& name = model_.facts.table.parameters[piece.parameter].name;
-      const StateArrays part = narrow(arrays, piece.offset, piece.count);
+      const auto& info = model_.facts.table.parameters[piece.parameter];
+      const StateArrays run = narrow(arrays, piece.offset, piece.count);
+      std::vector<std::shared_ptr<const RangePart>> parts;
+      for (auto& part : LocalSliceLayout(info).parts(piece.begin, piece.begin + piece.count)) {
+        parts.push_back(std::make_shared<const RangePart>(std::move(part)));
+      }
       const auto add = [&](const std::string& state, const at::Tensor& values, size_t array) {
-        out.push_back({name, state, piece.begin, piece.count, values, arrays.is_offloaded});
-        if (arrays.stored) out.back().in_file = {arrays.stored, array, piece.offset};
+        for (const auto& part : parts) {
+          out.push_back({info.name, state, part->begin(), part->count(), values, arrays.is_offloaded});
+          if (arrays.stored) out.back().in_file = {arrays.stored, array, piece.offset, piece.count};
+          out.back().slice = part->slice();
+          if (info.slice) out.back().range = part;
+        }
       };
-      add("master", part.master, StoredArrays::kMaster);
+      add("master", run.master, StoredArrays::kMaster);
       for (size_t m = 0; m < num_moments_of(arrays); ++m) {
-        add(moments[m], arrays.stored ? at::Tensor() : part.moments[m], StoredArrays::kMaster + 1 + m);
+        add(moments[m], arrays.stored ? at::Tensor() : run.moments[m], StoredArrays::kMaster + 1 + m);
       }
     }
   }
@@ -122,17 +133,15 @@ void Engine::restore(const RestoredCounters& counters, const ReadState& read, co
   set_counters(counters.steps_done, counters.scalars, counters.fresh_moments);
   rates_.set_moment_starts(std::make_shared<optim::MomentStarts>(counters.moment_starts));
   if (host_updates_) host_updates_->finish();
-  const auto& table = model_.facts.table;
-  parameters_->load([&](int parameter, int64_t begin,
-                        at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },
-                    barrier);
+  parameters_->load(
+      [&](int parameter, int64_t begin, at::Tensor out) { read(parameter, "master", begin, std::move(out)); }, barrier);
   for (auto& [span, arrays] : parameters_->state()) {
     const auto& moments = optimizer_->moment_names(span.optimizer_group);
     for (const auto& piece : pieces_in(parameters_->groups()[span.flat_group], span.range)) {
       for (size_t m = 0; m < num_moments_of(arrays); ++m) {
         for (int64_t done = 0; done < piece.count; done += kMomentChunk) {
           const at::Tensor values = at::empty({std::min(kMomentChunk, piece.count - done)}, at::kFloat);
-          if (!read(table.parameters[piece.parameter].name, moments[m], piece.begin + done, values)) {
+          if (!read(piece.parameter, moments[m], piece.begin + done, values)) {
             values.fill_(optimizer_->initial_moment(span.optimizer_group, m));
           }
           set_moment(arrays, m, piece.offset + done, values);

@@ -171,13 +171,43 @@ TEST_CASE("a checkpoint keeps what it was told about the run", "[runtime][checkp
   CHECK(test::read_file(dir / "c/latest") == "step_00000007\n");
 }
 
-TEST_CASE("random state comes back to the same rank of the same world only", "[runtime][checkpoint]") {
+TEST_CASE("random state comes back to the same place along data and pipe", "[runtime][checkpoint]") {
   TempDir dir;
   require_saved(dir.path(), 1, 2);
   CheckpointReader reader(dir.path());
-  CHECK(reader.rng_state(1, 2) == std::string("rng of rank 1\0\xff", 15));
-  CHECK_FALSE(reader.rng_state(1, 3));
-  CHECK_FALSE(reader.rng_state(2, 2));
+  CHECK(reader.rng_state(1) == std::string("rng of rank 1\0\xff", 15));
+  CHECK_FALSE(reader.rng_state(2));
+
+  using comm::Mesh;
+  const auto source = [](std::optional<Mesh> saved, int num_saved, const Mesh& now, int rank) {
+    CheckpointMetadata metadata;
+    metadata.mesh = saved;
+    return rank_with_random_state(metadata, num_saved, now, rank).value_or(-1);
+  };
+  CHECK(source({}, 2, {.data = 2}, 1) == 1);
+  CHECK(source({}, 2, {.data = 3}, 1) == -1);
+  CHECK(source({}, 2, {.data = 1, .pipe = 2}, 1) == 1);  // as before there were meshes
+  CHECK(source(Mesh{.data = 2}, 2, {.data = 1, .pipe = 2}, 1) == 1);
+  CHECK(source(Mesh{2, 1, 2}, 4, {2, 1, 2}, 3) == 3);
+  CHECK(source(Mesh{2, 1, 2}, 4, {2, 1, 1}, 1) == 2);
+  CHECK(source(Mesh{2, 1, 1}, 2, {2, 1, 3}, 5) == 1);
+  CHECK(source(Mesh{2, 1, 2}, 4, {4, 1, 1}, 1) == -1);  // tensor ranks have equal states, data ranks must not
+  CHECK(source(Mesh{4, 1, 1}, 4, {2, 1, 2}, 1) == -1);
+}
+
+TEST_CASE("a manifest has the mesh of the save", "[runtime][checkpoint]") {
+  Manifest manifest;
+  manifest.world_size = 12;
+  manifest.metadata.mesh = comm::Mesh{3, 2, 2};
+  const auto read = manifest_from_json(to_json(manifest), "manifest.json");
+  REQUIRE(read.metadata.mesh);
+  CHECK(read.metadata.mesh->coordinates(11) == comm::MeshCoordinates{2, 1, 1});
+  for (const comm::Mesh& bad :
+       {comm::Mesh{3, 2, 1}, comm::Mesh{12, 12, 12}, comm::Mesh{0, 2, 6}, comm::Mesh{13, 1, 1}}) {
+    manifest.metadata.mesh = bad;
+    expect_error(ExitCode::kBadInput, {"'manifest.json'", "damaged"},
+                 [&] { manifest_from_json(to_json(manifest), "manifest.json"); });
+  }
 }
 
 TEST_CASE("only the newest checkpoints are kept, and later ones of another run", "[runtime][checkpoint]") {

@@ -44,7 +44,7 @@ int64_t loaded_values(const std::string& dir, const std::string& from = "auto") 
     source.read_into("w", "master", 0, master);
     source.read_into("w", "exp_avg", 0, moment);
     source.read_into("count", "buffer", 0, count);
-    source.rng_state(0, 1);
+    source.rng_state(0, {});
   });
   if (!restored) return -1;
   const int64_t step = count.item<int64_t>();

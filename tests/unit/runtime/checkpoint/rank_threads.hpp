@@ -142,7 +142,7 @@ inline std::vector<RankRestored> restore_on(const Hosts& hosts, const std::strin
         source.read_into("w", "exp_avg", begin, moment);
         source.read_into("inner.tied", "master", 0, tied);
         source.read_into("count", "buffer", 0, count);
-        own.rng = source.rng_state(rank, hosts.world_size()).value_or("");
+        own.rng = source.rng_state(rank, comm::Mesh{.data = hosts.world_size()}).value_or("");
       });
       if (!restored) return;
       own.found = true;
