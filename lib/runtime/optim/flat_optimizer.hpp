@@ -50,6 +50,8 @@ struct FlatLayout {
   const ParameterTable* table = nullptr;
   const std::vector<FlatGroup>* groups = nullptr;
   comm::Communicator* ranks = nullptr;  // each flat group is split evenly among them; null: this rank holds all of it
+  // Each holds its own slices of parameters, and the parameters without a slice as all others do; null: one.
+  comm::Communicator* tensor_ranks = nullptr;
 };
 
 class FlatOptimizer {
@@ -71,7 +73,7 @@ class FlatOptimizer {
 // Moments: Adam and AdamW exp_avg, exp_avg_sq and with AMSGrad max_exp_avg_sq; SGD momentum, if it is not 0; Lion
 // exp_avg; Adagrad sum; LAMB exp_avg, exp_avg_sq; Muon momentum_buffer for its matrices, else those of Adam. The
 // arithmetic is that of torch.optim for Adam, AdamW, SGD and Adagrad, DeepSpeed's for the others.
-// Throws UserError 65 for Nesterov momentum without momentum or with dampening.
+// Throws UserError 65 for Nesterov momentum without momentum or with dampening, and for Muon on several tensor ranks.
 std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups, FlatLayout layout);
 
 }  // namespace dslaunch::runtime::optim

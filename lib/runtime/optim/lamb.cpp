@@ -1,7 +1,8 @@
 // LAMB as DeepSpeed's FusedLamb computes it: Adam's direction, scaled for each parameter by |p| / |update|.
 //
-// A parameter may lie on several ranks. Each rank adds up the squares of its part in double; the sums of all ranks are
-// all-gathered and added in rank order, so that any sharding gives the same ratio to the last bits of a double.
+// A parameter may lie on several ranks, of the data axis and of the tensor axis. Each rank adds up the squares of its
+// part in double; the sums of all ranks are all-gathered and added in rank order, so that any sharding gives the same
+// ratio to the last bits of a double.
 #include "runtime/optim/algorithms.hpp"
 
 #include <algorithm>
@@ -93,11 +94,30 @@ class Lamb final : public FlatOptimizer {
 
   // fp64 [ranks, parameters, 2] from this rank's [parameters, 2]; on a device it is only enqueued.
   at::Tensor of_all_ranks(const at::Tensor& sums) const {
-    if (layout_.ranks == nullptr) return sums.unsqueeze(0);
-    at::Tensor all = at::empty({layout_.ranks->size(), sums.size(0), 2}, sums.options());
-    layout_.ranks->all_gather({sums.const_data_ptr(), sums.nbytes(), comm::DType::kUInt8},
-                              {all.mutable_data_ptr(), all.nbytes(), comm::DType::kUInt8});
+    const at::Tensor of_data_ranks = layout_.ranks != nullptr ? gather(sums, *layout_.ranks) : sums.unsqueeze(0);
+    if (layout_.tensor_ranks == nullptr) return of_data_ranks;
+    const at::Tensor counted = of_data_ranks.masked_fill(counted_elsewhere(sums.device()), 0);
+    return gather(counted, *layout_.tensor_ranks).flatten(0, 1);
+  }
+
+  // [ranks, …] from each rank's tensor.
+  static at::Tensor gather(const at::Tensor& own, comm::Communicator& ranks) {
+    std::vector<int64_t> shape = own.sizes().vec();
+    shape.insert(shape.begin(), ranks.size());
+    at::Tensor all = at::empty(shape, own.options());
+    ranks.all_gather({own.const_data_ptr(), own.nbytes(), comm::DType::kUInt8},
+                     {all.mutable_data_ptr(), all.nbytes(), comm::DType::kUInt8});
     return all;
+  }
+
+  // [parameters, 1]: of which another tensor rank has the same elements and counts them.
+  at::Tensor counted_elsewhere(at::Device device) const {
+    at::Tensor out = host_memory_for(device, {num_parameters(), 1}, at::kBool);
+    bool* next = out.mutable_data_ptr<bool>();
+    for (const auto& info : layout_.table->parameters) {
+      *next++ = info.slice ? info.slice->copy > 0 : layout_.tensor_ranks->rank() > 0;
+    }
+    return out.to(device, /*non_blocking=*/true);
   }
 
   int64_t num_parameters() const { return static_cast<int64_t>(layout_.table->parameters.size()); }

@@ -88,8 +88,9 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   move_model_to_device(read);
   model_.runnable->train(true);
   if (groups.contributes_loss() && groups.own.data == 0 && options.replicated_ranks == 1) forward_loss_.tell_outputs();
-  optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.facts.table, &parameters_->groups(),
-                                                              parameters_->num_shards() > 1 ? &groups_.data : nullptr});
+  optimizer_ = optim::make_flat_optimizer(optimizer_groups_,
+                                          {&model.facts.table, &parameters_->groups(),
+                                           parameters_->num_shards() > 1 ? &groups_.data : nullptr, groups_.tensor});
   if (!options_.for_evaluation) allocate_moments(offload);
   pass_ = make_pass();
   verdict_ = make_verdict();

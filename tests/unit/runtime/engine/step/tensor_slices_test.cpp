@@ -111,6 +111,20 @@ TEST_CASE("tensor ranks with parts of the parameters train as one rank with all 
   }
 }
 
+TEST_CASE("LAMB's norms are those of whole parameters", "[runtime][engine][slices]") {
+  const auto [stage, mesh] = GENERATE(table<int, Mesh>({{0, {2, 1, 2}}, {1, {2, 1, 2}}, {3, {1, 1, 4}}}));
+  INFO("stage " << stage << ", data " << mesh.data << ", tensor " << mesh.tensor);
+  const test::JobFiles job(test::make_sliced_net());
+  const json lamb{{"optimizer", {{"type", "Lamb"}, {"params", {{"lr", 0.05}}}}}};
+  const auto config = job.config(zero(stage), lamb);
+  const auto whole = train(job.model, config, {.data = mesh.data}, 3), cut = train(job.model, config, mesh, 3);
+  REQUIRE(cut.state.size() == whole.state.size());
+  for (const auto& [key, values] : whole.state) {
+    INFO(key.second << " of " << key.first);
+    CHECK(at::allclose(cut.state.at(key), values, 1e-6, 1e-7));
+  }
+}
+
 TEST_CASE("an empty model's tensor ranks begin with parts of the same values", "[runtime][engine][slices]") {
   const test::JobFiles job(test::make_sliced_net());
   const std::string empty = job.folder / "empty.pt";
