@@ -171,16 +171,17 @@ Replica::State Replica::state() {
 int64_t replica_bytes(const ParameterTable& table, const precision::ModelDtypes& dtypes, int64_t num_moments) {
   int64_t bytes = 0, num_trainable = 0;
   for (const auto& parameter : table.parameters) {
+    const int64_t numel = parameter.whole_numel();
     const auto own = static_cast<int64_t>(c10::elementSize(parameter.dtype));
     if (!parameter.trainable) {
-      bytes += parameter.numel * own;
+      bytes += numel * own;
       continue;
     }
     const bool is_fp32 = dtypes(parameter.name, parameter.dtype) == at::kFloat;
     // Master, accumulated gradient, magnitude of its parts, moments; parameters in a shorter dtype; masters and moments
     // again for both bounds.
-    bytes += parameter.numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
-    num_trainable += parameter.numel;
+    bytes += numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
+    num_trainable += numel;
   }
   return bytes + num_trainable * 4 * (1 + num_moments);  // broadcasts from the ranks
 }

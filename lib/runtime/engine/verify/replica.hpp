@@ -34,7 +34,8 @@ struct ReplicatedRun {
   const setup::TrainingData& data;
   DataPosition position;
   int num_data_ranks = 1;
-  std::vector<std::string> random_states;  // of each rank of the world, as save_random_state() gives them
+  // Of each rank of the world, as save_random_state() gives them; of tensor ranks, which have the same, the first.
+  std::vector<std::string> random_states;
 };
 
 class Replica : private step::EngineObserver {

@@ -14,6 +14,36 @@
 #include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime::engine::verify {
+namespace {
+
+constexpr int64_t kNoSlice = -1;  // instead of a dim
+
+}  // namespace
+
+// Elements of a slice of a parameter, where they are in the whole one; at least one.
+class StateComparison::PieceInWhole {
+ public:
+  PieceInWhole(const PieceLocation& location, c10::IntArrayRef shape)
+      : layout_(shape, location.slice),
+        begin_(location.begin),
+        run_{to_whole(0), to_whole(location.count - 1) + 1},
+        part_(location.slice, layout_, run_) {}
+
+  int64_t to_whole(int64_t element) const { return layout_.to_whole(begin_ + element); }
+  at::Tensor read(const at::Tensor& whole) const {
+    return part_.gather(0, part_.count(),
+                        [&](int64_t first, int64_t numel) { return whole.narrow(0, run_.begin + first, numel); });
+  }
+  void write(const at::Tensor& whole, const at::Tensor& piece) const {
+    part_.fill(whole.narrow(0, run_.begin, run_.size()), [&](const at::Tensor& values) { values.copy_(piece); });
+  }
+
+ private:
+  const SliceLayout layout_;
+  const int64_t begin_;
+  const Range run_;
+  const RangePart part_;
+};
 
 StateComparison::StateComparison(step::Engine& engine, comm::Communicator& world, at::Device device,
                                  const VerificationBounds& bounds)
@@ -24,13 +54,18 @@ StateComparison::StateComparison(step::Engine& engine, comm::Communicator& world
 void StateComparison::exchange_layout() {
   std::string lines;
   for (const auto& piece : engine_.owned_state()) {
-    lines += fmt::format("{} {} {} {}\n", piece.parameter, piece.begin, piece.count, piece.state);
+    const Slice slice = piece.slice.value_or(Slice{kNoSlice, 0, 0});
+    lines += fmt::format("{} {} {} {} {} {} {}\n", piece.parameter, piece.begin, piece.count, piece.state, slice.dim,
+                         slice.start, slice.length);
   }
   for (const auto& text : gather_texts(world_, device_, lines)) {
     auto& locations = layout_.emplace_back();
     std::istringstream in(text);
     PieceLocation location;
-    while (in >> location.parameter >> location.begin >> location.count >> location.state) {
+    Slice slice;
+    while (in >> location.parameter >> location.begin >> location.count >> location.state >> slice.dim >> slice.start >>
+           slice.length) {
+      location.slice = slice.dim == kNoSlice ? std::nullopt : std::optional(slice);
       locations.push_back(location);
     }
   }
@@ -68,12 +103,16 @@ Result<> StateComparison::compare(Replica* replica) {
     for (const auto& location : layout_[static_cast<size_t>(rank)]) {
       const at::Tensor piece = run_values.narrow(0, at, location.count);
       at += location.count;
-      if (!replica) continue;
+      if (!replica || location.count == 0) continue;
       const size_t index = index_of.at({location.parameter, location.state});
-      auto difference = compare_piece(replica_state, index, location, rank, piece);
-      replica_state.values[index].values.narrow(0, location.begin, location.count).copy_(piece);
+      const int parameter = replica->parameter_of(location.parameter);
+      const PieceInWhole in_whole(location, replica->table().parameters[static_cast<size_t>(parameter)].shape);
+      auto difference = compare_piece(replica_state, index, in_whole, piece);
+      in_whole.write(replica_state.values[index].values, piece);
       if (!difference) continue;
-      difference->parameter = replica->parameter_of(location.parameter);
+      difference->parameter = parameter;
+      difference->state = location.state;
+      difference->rank = rank;
       different.insert(difference->parameter);
       auto order = [](const Difference& d) { return std::tuple(d.parameter, d.index, d.element); };
       if (!first || order(*difference) < order(*first)) first = difference;
@@ -96,12 +135,9 @@ at::Tensor largest_change(const Replica::State& replica_state, size_t index) {
 }  // namespace
 
 std::optional<StateComparison::Difference> StateComparison::compare_piece(const Replica::State& replica_state,
-                                                                          size_t index, const PieceLocation& location,
-                                                                          int rank, const at::Tensor& run_values) {
-  auto part = [&](const std::vector<step::OwnedState>& state) {
-    return state.at(index).values.narrow(0, location.begin, location.count);
-  };
-  if (location.count == 0) return std::nullopt;
+                                                                          size_t index, const PieceInWhole& in_whole,
+                                                                          const at::Tensor& run_values) {
+  auto part = [&](const std::vector<step::OwnedState>& state) { return in_whole.read(state.at(index).values); };
   const at::Tensor own = part(replica_state.values);
   at::Tensor bound = at::zeros_like(own);
   if (!replica_state.lower.empty()) {
@@ -120,10 +156,8 @@ std::optional<StateComparison::Difference> StateComparison::compare_piece(const 
     return std::nullopt;
   }
   const auto element = is_close.to(at::kByte).argmin().item<int64_t>();
-  return Difference{.state = location.state,
-                    .index = index,
-                    .element = location.begin + element,
-                    .rank = rank,
+  return Difference{.index = index,
+                    .element = in_whole.to_whole(element),
                     .run = run_values[element].item<double>(),
                     .replica = own[element].item<double>(),
                     .bound = bound[element].item<double>()};

@@ -33,7 +33,9 @@ class StateComparison {
     std::string parameter;
     std::string state;
     int64_t begin = 0, count = 0;
+    std::optional<Slice> slice = {};  // of the parameter, in whose elements `begin` counts
   };
+  class PieceInWhole;
   struct Difference {
     int parameter = 0;  // index into the replica's table
     std::string state;
@@ -45,8 +47,9 @@ class StateComparison {
 
   void exchange_layout();
   at::Tensor values_of_rank(int rank);
+  // Without the names of parameter, state and rank.
   std::optional<Difference> compare_piece(const Replica::State& replica_state, size_t index,
-                                          const PieceLocation& location, int rank, const at::Tensor& run_values);
+                                          const PieceInWhole& in_whole, const at::Tensor& run_values);
   static std::string describe(const Difference& difference, const ParameterTable& table);
 
   // fixed after construction

@@ -15,6 +15,8 @@
 #include "base/log.hpp"
 #include "runtime/device/random_state.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
@@ -67,7 +69,10 @@ Verification::Verification(step::Engine& engine, ReplicatedRun run, const comm::
 }
 
 void Verification::open_replica(ReplicatedRun run, rendezvous::Store& store) {
-  run.random_states = gather_bytes(world_, device_, bytes_of_tensor(device::save_random_state(device_)));
+  const auto of_ranks = gather_bytes(world_, device_, bytes_of_tensor(device::save_random_state(device_)));
+  for (size_t rank = 0; rank < of_ranks.size(); rank += static_cast<size_t>(groups_.mesh.tensor)) {
+    run.random_states.push_back(of_ranks[rank]);
+  }
   if (world_.rank() != 0) return;
   single_rank_group_ = comm::make_communicator(group_of_one(device_), store);
   replica_ = std::make_unique<Replica>(run, *single_rank_group_, bounds_.gradient);
@@ -81,8 +86,8 @@ void Verification::require_memory(const ReplicatedRun& run) {
   for (const auto& [name, buffer] : model_.tensors.buffers()) own_buffers += static_cast<int64_t>(buffer.nbytes());
   const auto buffers = gather_values(world_, device_, own_buffers);
   Memory own{replica_bytes(model_.facts.whole_table(), run.engine.dtypes, engine_.num_moments()), free_bytes(device_)};
-  for (size_t rank = 0; rank < buffers.size(); rank += static_cast<size_t>(groups_.mesh.data))
-    own.needed += buffers[rank];
+  const auto ranks_of_stage = static_cast<size_t>(groups_.mesh.data * groups_.mesh.tensor);
+  for (size_t rank = 0; rank < buffers.size(); rank += ranks_of_stage) own.needed += buffers[rank];
   const auto memory = gather_values(world_, device_, own)[0];
   if (memory.needed > memory.free) {
     throw UserError(
@@ -195,14 +200,28 @@ void Verification::share_held() {
   const auto& parameters = model_.facts.table.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].trainable) continue;
-    if (at::Tensor value = model_.tensors.frozen_value(static_cast<int>(i)); value.defined()) {
-      own.emplace_back(parameters[i].name, std::move(value));
+    if (const at::Tensor value = model_.tensors.frozen_value(static_cast<int>(i)); value.defined()) {
+      own.emplace_back(parameters[i].name, whole_of(parameters[i], value));
     }
   }
   if (replica_) {
     for (const auto& [name, value] : own) replica_->set_held(name, value);
   }
   if (groups_.pipe != nullptr) receive_held(own);
+}
+
+// The whole value of a parameter of which each tensor rank holds a part. Collective among them.
+at::Tensor Verification::whole_of(const ParameterInfo& info, const at::Tensor& value) const {
+  if (!info.slice) return value;
+  at::Tensor whole = at::zeros(info.whole_shape(), value.options().dtype(at::kFloat));
+  int64_t offset = 0;
+  for (const Range& range : info.slice->ranges) {
+    if (info.slice->copy > 0) break;  // another rank has the same
+    whole.narrow(info.slice->dim, range.begin, range.size()).copy_(value.narrow(info.slice->dim, offset, range.size()));
+    offset += range.size();
+  }
+  groups_.tensor->all_reduce(buffer_of(whole.view({-1})), comm::ReduceOp::kSum);
+  return whole.to(value.scalar_type());
 }
 
 at::Tensor Verification::empty_like_held(const std::string& name) const {
@@ -236,7 +255,10 @@ void Verification::share_frozen() {
   for_every_unit(model_.facts.table, engine_.unit_parameters(), [&](int unit, const UnitValues& values) {
     const auto& members = model_.facts.table.units[static_cast<size_t>(unit)].frozen;
     for (size_t i = 0; i < values.frozen.size(); ++i) {
-      if (replica_ && values.frozen[i].defined()) replica_->set_frozen(members[i], values.frozen[i].clone());
+      if (!values.frozen[i].defined()) continue;
+      const at::Tensor whole =
+          whole_of(model_.facts.table.parameters[static_cast<size_t>(members[i])], values.frozen[i]);
+      if (replica_) replica_->set_frozen(members[i], whole.clone());
     }
   });
 }
@@ -259,7 +281,8 @@ Result<> Verification::compare_unit(int unit, const std::vector<at::Tensor>& own
   Result<> compared;
   for (size_t i = 0; i < own.size(); ++i) {
     if (own[i].numel() == 0) continue;
-    const at::Tensor theirs = replica_ ? expected[i].detach().clone() : at::empty_like(own[i]);
+    const auto& info = model_.facts.table.parameters[static_cast<size_t>(members[i])];
+    const at::Tensor theirs = replica_ ? expected[i].detach().clone() : at::empty(info.whole_shape(), own[i].options());
     share(theirs);
     if (compared.ok()) compared = compare_copy(members[i], own[i], theirs);
   }
@@ -276,8 +299,9 @@ Result<> Verification::compare_stage() {
   for (const auto& info : model_.facts.whole_table().parameters) {
     if (!info.trainable || info.numel == 0) continue;
     const at::Tensor theirs =
-        replica_ ? expected.at(info.name).value.detach().clone()
-                 : at::empty(info.shape, at::TensorOptions().device(device_).dtype(dtypes_(info.name, info.dtype)));
+        replica_
+            ? expected.at(info.name).value.detach().clone()
+            : at::empty(info.whole_shape(), at::TensorOptions().device(device_).dtype(dtypes_(info.name, info.dtype)));
     share(theirs);
     const auto found = own.find(info.name);
     if (compared.ok() && found != own.end()) compared = compare_copy(found->second.index, found->second.value, theirs);
@@ -291,16 +315,21 @@ void Verification::share(const at::Tensor& values) {
   world_.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
 }
 
-Result<> Verification::compare_copy(int parameter, const at::Tensor& own, const at::Tensor& theirs) const {
+// `own`: what this rank has of the parameter.
+Result<> Verification::compare_copy(int parameter, const at::Tensor& own, const at::Tensor& whole) const {
+  const auto& info = model_.facts.table.parameters[static_cast<size_t>(parameter)];
+  const at::Tensor theirs = local_part(whole, info.slice);
   const at::Tensor mine = as_bytes(own), of_masters = as_bytes(theirs);
   if (mine.equal(of_masters)) return {};
   // The norms that a step needs are sums in another order on another stage.
   if (bounds_.has_norms && engine_.is_saved_elsewhere(parameter) && is_close(own, theirs, bounds_.rounding)) return {};
   const int64_t element = mine.eq(of_masters).to(at::kByte).argmin().item<int64_t>() / own.element_size();
   const auto value = [&](const at::Tensor& values) { return values.reshape({-1})[element].item<double>(); };
+  int64_t in_whole = 0;
+  LocalSliceLayout(info).read(element, at::empty({1}), [&](int64_t first, const at::Tensor&) { in_whole = first; });
   return Failure{fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
-                             describe_parameter(model_.facts.table, parameter), coordinates(element, own.sizes().vec()),
-                             value(own), world_.rank(), value(theirs))};
+                             describe_parameter(model_.facts.table, parameter),
+                             coordinates(in_whole, info.whole_shape()), value(own), world_.rank(), value(theirs))};
 }
 
 // Either all ranks throw the same error, or none throws.

@@ -41,9 +41,10 @@ class Verification {
   std::vector<std::string> compare_numbers(const step::StepResult& run, const step::StepResult& replica);
   Result<> compare_unit(int unit, const std::vector<at::Tensor>& own);
   Result<> compare_stage();
-  Result<> compare_copy(int parameter, const at::Tensor& own, const at::Tensor& theirs) const;
+  Result<> compare_copy(int parameter, const at::Tensor& own, const at::Tensor& whole) const;
   void share(const at::Tensor& values);
   void share_held();
+  at::Tensor whole_of(const ParameterInfo& info, const at::Tensor& value) const;
   at::Tensor empty_like_held(const std::string& name) const;
   void receive_held(const std::vector<std::pair<std::string, at::Tensor>>& own);
   void share_frozen();

@@ -6,7 +6,9 @@
 
 #include "base/format.hpp"
 #include "runtime/checkpoint/consolidate.hpp"
+#include "runtime/engine/verify/verification.hpp"
 #include "runtime/model/torchscript/load_script_model.hpp"
+#include "support/expect_error.hpp"
 #include "support/job_files.hpp"
 #include "support/job_rank.hpp"
 #include "support/memory_store.hpp"
@@ -158,5 +160,41 @@ TEST_CASE("every mesh saves what every other loads", "[runtime][engine][slices][
           resuming(directory + "/checkpoints", stores[fmt::format("{} to {}x{}", name, other.data, other.tensor)]));
       CHECK(test::first_difference(again.state, saved.state).empty());
     }
+  }
+}
+
+TEST_CASE("slices are verified against a replica with whole parameters", "[runtime][engine][slices][verification]") {
+  const int stage = GENERATE(1, 3);
+  const Mesh mesh = stage == 1 ? Mesh{2, 1, 2} : Mesh{1, 1, 3};
+  const bool is_damaged = GENERATE(false, true);
+  INFO("stage " << stage << ", data " << mesh.data << ", tensor " << mesh.tensor);
+  const test::JobFiles job(test::make_sliced_net());
+  test::MemoryStore store;
+  std::string report;
+  const auto verify = [&](test::JobRank& rank, const comm::Groups& groups) {
+    const device::Device device(at::kCPU);
+    EngineOptions options{.dtypes = rank.dtypes, .total_steps = 4};
+    engine::verify::Verification verification(
+        *rank.engine, {*rank.model, device, job.model, rank.config, options, rank.data, {}, mesh.data, {}}, groups,
+        store, /*is_resumed=*/false);
+    for (int step = 0; step < 2; ++step) verification.compare(rank.step());
+    if (groups.world.rank() == 0) report = verification.report();
+    if (!is_damaged) return;
+    auto result = rank.step();
+    for (const auto& owned : rank.engine->owned_state()) {
+      if (owned.parameter != "blocks.1.conv" || owned.state != "master") continue;
+      const auto [dim, start, length] = *owned.slice;
+      const bool has_last = start + length == 12 && owned.begin + owned.count == 5 * length;
+      if (has_last) owned.values[owned.values.numel() - 1].add_(1);
+    }
+    verification.compare(result);
+  };
+  const auto run = [&] { train(job.model, job.config(zero(stage)), mesh, 0, verify); };
+  if (is_damaged) {
+    test::expect_error(ExitCode::kCannotContinue, {"parameter 'blocks.1.conv'", "element [4, 11]", "in the replica"},
+                       run);
+  } else {
+    run();
+    CHECK_THAT(report, Catch::Contains("2 steps agree"));
   }
 }
