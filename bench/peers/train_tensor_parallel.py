@@ -113,6 +113,7 @@ class DTensorStep:
 class DeepSpeedStep:
     def __init__(self, args, model):
         import deepspeed
+        deepspeed.init_distributed()
         world = dist.get_world_size()
         config = {"train_micro_batch_size_per_gpu": llama.SIZES[args.size][5], "gradient_accumulation_steps": 1,
                   "bf16": {"enabled": args.device == "cuda"}, "zero_optimization": {"stage": 1, "overlap_comm": True},
