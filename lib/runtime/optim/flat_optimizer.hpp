@@ -73,7 +73,7 @@ class FlatOptimizer {
 // Moments: Adam and AdamW exp_avg, exp_avg_sq and with AMSGrad max_exp_avg_sq; SGD momentum, if it is not 0; Lion
 // exp_avg; Adagrad sum; LAMB exp_avg, exp_avg_sq; Muon momentum_buffer for its matrices, else those of Adam. The
 // arithmetic is that of torch.optim for Adam, AdamW, SGD and Adagrad, DeepSpeed's for the others.
-// Throws UserError 65 for Nesterov momentum without momentum or with dampening, and for Muon on several tensor ranks.
+// Throws UserError 65 for Nesterov momentum without momentum or with dampening.
 std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups, FlatLayout layout);
 
 }  // namespace dslaunch::runtime::optim
