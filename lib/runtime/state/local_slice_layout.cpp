@@ -72,6 +72,14 @@ LocalSliceLayout::LocalSliceLayout(const ParameterInfo& parameter) {
   }
 }
 
+int64_t LocalSliceLayout::to_whole(int64_t element) const {
+  for (const auto& [slice, in_whole, in_local] : ranges_) {
+    const int64_t in_range = in_local.elements_before(element);
+    if (in_local.elements_before(element + 1) > in_range) return in_whole.to_whole(in_range);
+  }
+  throw InternalError(__FILE__, __LINE__, "to_whole", "an element of the local tensor is in one of its ranges");
+}
+
 std::vector<RangePart> LocalSliceLayout::parts(int64_t begin, int64_t end) const {
   std::vector<RangePart> out;
   for (const auto& range : ranges_) {

@@ -43,6 +43,8 @@ class LocalSliceLayout {
   // A parameter without a slice is one range.
   explicit LocalSliceLayout(const ParameterInfo& parameter);
 
+  // The position in the whole parameter of an element of the local tensor.
+  int64_t to_whole(int64_t element) const;
   // [begin, end) of the local elements, by range; of a slice only ranges that have some of them.
   std::vector<RangePart> parts(int64_t begin, int64_t end) const;
   // Reads elements [begin, begin + out.numel()) of the local tensor: `read` fills its argument with elements of the

@@ -4,36 +4,40 @@
 
 #include "base/format.hpp"
 #include "base/quantity.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime::engine::diagnosis {
 namespace {
 
-// "element [2, 0] is nan": describes the first element of `values` for which `mask` is set.
-std::string describe_first(const at::Tensor& values, const at::Tensor& mask) {
+// "element [2, 0] is nan": describes the first element of `values` for which `mask` is set; of those of a parameter, by
+// its place in the whole one.
+std::string describe_first(const at::Tensor& values, const at::Tensor& mask, const ParameterInfo* parameter) {
   auto element = mask.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
   // "nan", "inf" or "-inf"
   const std::string value = format_loss(values.reshape({-1})[element].to(at::kDouble).item<double>());
-  std::vector<int64_t> at(static_cast<size_t>(values.dim()));
-  for (int64_t dim = values.dim(); dim-- > 0;) {
-    at[static_cast<size_t>(dim)] = element % values.size(dim);
-    element /= values.size(dim);
+  if (values.dim() == 0) return fmt::format("is {}", value);
+  const auto shape = parameter != nullptr ? parameter->whole_shape() : values.sizes().vec();
+  if (parameter != nullptr) element = LocalSliceLayout(*parameter).to_whole(element);
+  std::vector<int64_t> at(shape.size());
+  for (size_t dim = shape.size(); dim-- > 0;) {
+    at[dim] = element % shape[dim];
+    element /= shape[dim];
   }
-  return values.dim() == 0 ? fmt::format("is {}", value)
-                           : fmt::format("element [{}] is {}", fmt::join(at, ", "), value);
+  return fmt::format("element [{}] is {}", fmt::join(at, ", "), value);
 }
 
 }  // namespace
 
-void FiniteCheck::check(const std::string& what, const at::Tensor& values) {
+void FiniteCheck::check(const std::string& what, const at::Tensor& values, const ParameterInfo* parameter) {
   if (!nan_.empty() || !values.defined() || !values.is_floating_point() || values.numel() == 0) return;
   const at::Tensor detached = values.detach();
   if (detached.isfinite().all().item<bool>()) return;
   const at::Tensor is_nan = detached.isnan();
   if (is_nan.any().item<bool>()) {
-    nan_ = what + " " + describe_first(detached, is_nan);
+    nan_ = what + " " + describe_first(detached, is_nan, parameter);
   } else if (infinity_.empty()) {
-    infinity_ = what + " " + describe_first(detached, detached.isinf());
+    infinity_ = what + " " + describe_first(detached, detached.isinf(), parameter);
   }
 }
 
@@ -62,18 +66,19 @@ UnitValues FiniteCheck::acquire(int unit, UnitCall call) {
 
 void FiniteCheck::check_all(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
-    const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
-    check(fmt::format("parameter '{}' ({}) at the beginning of the step:", name, unit_name(unit)), values[i]);
+    const auto& info = table_.parameters[static_cast<size_t>(members[i])];
+    check(fmt::format("parameter '{}' ({}) at the beginning of the step:", info.name, unit_name(unit)), values[i],
+          &info);
   }
 }
 
 void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   const auto& members = table_.units[static_cast<size_t>(unit)].parameters;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
-    check(
-        fmt::format("the gradient of parameter '{}' ({}), the first in the order of backward:", name, unit_name(unit)),
-        gradients[i]);
+    const auto& info = table_.parameters[static_cast<size_t>(members[i])];
+    check(fmt::format("the gradient of parameter '{}' ({}), the first in the order of backward:", info.name,
+                      unit_name(unit)),
+          gradients[i], &info);
   }
   inner_.take_gradients(unit, std::move(gradients));
 }

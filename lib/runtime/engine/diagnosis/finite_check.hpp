@@ -16,8 +16,8 @@ class FiniteCheck : public UnitParameters, public model::UnitObserver {
   // Passes the values of `inner` on to the model.
   FiniteCheck(const ParameterTable& table, UnitParameters& inner) : table_(table), inner_(inner) {}
 
-  // Checks a tensor; `what`: how a message names the tensor.
-  void check(const std::string& what, const at::Tensor& values);
+  // Checks a tensor; `what`: how a message names the tensor. `parameter`: of which the values are; null: of none.
+  void check(const std::string& what, const at::Tensor& values, const ParameterInfo* parameter = nullptr);
   // The location of the first NaN, with that of an earlier infinity; without a NaN that of the first infinity; or "".
   std::string finding() const;
   bool has_nan() const { return !nan_.empty(); }

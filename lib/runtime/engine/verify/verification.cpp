@@ -325,11 +325,10 @@ Result<> Verification::compare_copy(int parameter, const at::Tensor& own, const 
   if (bounds_.has_norms && engine_.is_saved_elsewhere(parameter) && is_close(own, theirs, bounds_.rounding)) return {};
   const int64_t element = mine.eq(of_masters).to(at::kByte).argmin().item<int64_t>() / own.element_size();
   const auto value = [&](const at::Tensor& values) { return values.reshape({-1})[element].item<double>(); };
-  int64_t in_whole = 0;
-  LocalSliceLayout(info).read(element, at::empty({1}), [&](int64_t first, const at::Tensor&) { in_whole = first; });
   return Failure{fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
                              describe_parameter(model_.facts.table, parameter),
-                             coordinates(in_whole, info.whole_shape()), value(own), world_.rank(), value(theirs))};
+                             coordinates(LocalSliceLayout(info).to_whole(element), info.whole_shape()), value(own),
+                             world_.rank(), value(theirs))};
 }
 
 // Either all ranks throw the same error, or none throws.

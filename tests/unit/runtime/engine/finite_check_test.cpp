@@ -55,6 +55,16 @@ TEST_CASE("the first NaN is the finding, with the infinity before it", "[runtime
   CHECK(check.finding().empty());
 }
 
+TEST_CASE("elements of a slice are named by their place in the whole parameter", "[runtime][engine][finite_check]") {
+  auto table = table_of_two_units();
+  table.parameters[0].slice = LocalSlice{1, 9, {{4, 5}, {7, 9}}};
+  OneParameter inner;
+  inner.value = with(kNan, 5);
+  FiniteCheck check(table, inner);
+  check.acquire(1, UnitCall::kInference);
+  CHECK(check.finding() == "parameter 'w' (unit 'block') at the beginning of the step: element [1, 8] is nan");
+}
+
 TEST_CASE("parameters, inputs, outputs and gradients are named with their unit", "[runtime][engine][finite_check]") {
   const auto table = table_of_two_units();
   OneParameter inner;

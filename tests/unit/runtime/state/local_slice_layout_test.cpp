@@ -60,6 +60,9 @@ TEST_CASE("any range of local elements is read from the whole parameter", "[runt
     REQUIRE(out.equal(example.local.reshape({-1}).narrow(0, begin, end - begin)));
   });
   for (const auto& example : examples()) {
+    for (int64_t i = 0; i < example.info.numel; ++i) {
+      REQUIRE(LocalSliceLayout(example.info).to_whole(i) == example.local.reshape({-1})[i].item<int64_t>());
+    }
     CHECK(local_part(example.whole, example.info.slice).equal(example.local));
     CHECK(example.info.whole_shape() == example.whole.sizes().vec());
     CHECK(example.info.whole_numel() == example.whole.numel());
