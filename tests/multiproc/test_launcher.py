@@ -1264,6 +1264,14 @@ class Run(LauncherTest):
         self.assertEqual(outcome.code, 78, str(outcome))
         self.assertIn(b"start a multiple of 4 ranks, as 4 or 8, or set pipeline.stages (--stages) to 3 or 6", outcome.err)
 
+    def test_a_dry_run_shows_tensor_ranks(self):
+        command = ("model.pt", "--data", self.data, "--num_gpus", "4", "--stages", "2", "--tp", "2", "--device", "cpu", "--dry_run")
+        document = json.loads(self.finish(self.start_run(*command, "--json")).out)
+        self.assertEqual(document["mesh"], {"data": 1, "pipe": 2, "tensor": 2})
+        places = [(rank["mesh"]["pipe"], rank["mesh"]["tensor"]) for rank in document["ranks"]]
+        self.assertEqual(places, [(0, 0), (0, 1), (1, 0), (1, 1)])
+        self.assertIn("--tp", document["argv"])
+
     def test_tool_commands_run_the_worker(self):
         os.mkdir(self.path("c"))
         outcome = self.finish(self.start_run("infer", "--checkpoint", "c", "--prompt", "To be", "--num-tokens", "5", END="3"))

@@ -18,11 +18,16 @@ std::vector<const PlannedNode*> nodes_of_ranks(const LaunchPlan& plan) {
   return out;
 }
 
-// Tensor ranks that divide the ranks of every host; at least 1.
-int size_within_hosts(const LaunchPlan& plan, int tensor) {
+// What to change so that every group lies on one host.
+std::string remedy(const LaunchPlan& plan) {
+  const int tensor = plan.mesh.tensor;
   int common = tensor;
   for (const auto& node : plan.nodes) common = std::gcd(common, static_cast<int>(node.ranks.size()));
-  return std::max(1, common);
+  if (common > 1) return fmt::format("with tensor_parallel.size (--tp) {} every group lies on one host", common);
+  const auto odd = std::find_if(plan.nodes.begin(), plan.nodes.end(),
+                                [&](const auto& node) { return static_cast<int>(node.ranks.size()) % tensor != 0; });
+  return fmt::format("host {} has {} rank{}: with a multiple of {} on each host every group lies on one", odd->host,
+                     odd->ranks.size(), odd->ranks.size() == 1 ? "" : "s", tensor);
 }
 
 }  // namespace
@@ -41,11 +46,10 @@ std::string tensor_groups_over_hosts(const LaunchPlan& plan) {
   if (num_split == 0) return {};
   const int last = first_split + tensor - 1;
   return fmt::format(
-      "{} of {} tensor groups span hosts, the first of them ranks {}-{} on {} to {}: all layers exchange their "
-      "activations over the network, twice in forward and twice in backward; with tensor_parallel.size (--tp) {} every "
-      "group stays on its host",
+      "{} of {} tensor groups lie on several hosts, the first ranks {}-{} on {} to {}: every layer exchanges its "
+      "activations over the network, twice in forward and twice in backward; {}",
       num_split, plan.world_size() / tensor, first_split, last, nodes[static_cast<size_t>(first_split)]->host,
-      nodes[static_cast<size_t>(last)]->host, size_within_hosts(plan, tensor));
+      nodes[static_cast<size_t>(last)]->host, remedy(plan));
 }
 
 }  // namespace dslaunch::launch

@@ -75,12 +75,14 @@ TEST_CASE("tensor groups that span hosts are named with what they cost", "[launc
   CHECK(warning({4, 4}, 2).empty());
   CHECK(warning({8}, 8).empty());
   CHECK(warning({3, 3}, 1).empty());
-  CHECK_THAT(warning({4, 4}, 8), Catch::StartsWith("1 of 1 tensor groups span hosts, the first of them ranks 0-7 on a "
-                                                   "to b: all layers exchange their activations over the network") &&
-                                     Catch::EndsWith("(--tp) 4 every group stays on its host"));
+  CHECK_THAT(warning({4, 4}, 8), Catch::StartsWith("1 of 1 tensor groups lie on several hosts, the first ranks 0-7 on "
+                                                   "a to b: every layer exchanges its activations over the network") &&
+                                     Catch::EndsWith("(--tp) 4 every group lies on one host"));
   CHECK_THAT(warning({3, 5}, 2),
-             Catch::StartsWith("1 of 4 tensor groups span hosts, the first of them ranks 2-3 on a"));
-  CHECK_THAT(warning({2, 6}, 4), Catch::EndsWith("(--tp) 2 every group stays on its host"));
+             Catch::StartsWith("1 of 4 tensor groups lie on several hosts, the first ranks 2-3 on a to b") &&
+                 Catch::EndsWith("host a has 3 ranks: with a multiple of 2 on each host every "
+                                 "group lies on one"));
+  CHECK_THAT(warning({2, 6}, 4), Catch::EndsWith("(--tp) 2 every group lies on one host"));
 }
 
 TEST_CASE("the printed plan is complete and contains no secret", "[launch][launch_plan]") {
