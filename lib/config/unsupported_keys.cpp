@@ -172,9 +172,9 @@ constexpr KeySpec kTrainingKeys[] = {
                    "layers are not built here: their values come from the model file or from \"init\", whose values do "
                    "not depend on the stages"),
     no_counterpart("pipeline.pipe_partitioned", kBool, "true",
-                   "activations are sent whole: splitting them needs tensor parallelism, which is not implemented"),
+                   "activations are sent whole, from each tensor rank to its own"),
     no_counterpart("pipeline.grad_partitioned", kBool, "true",
-                   "gradients are sent whole: splitting them needs tensor parallelism, which is not implemented"),
+                   "gradients are sent whole, from each tensor rank to its own"),
     no_counterpart("pipeline.use_reentrant", kBool, "true",
                    "chooses one of PyTorch's two ways to recompute; here there is one, without the limits of either"),
 
