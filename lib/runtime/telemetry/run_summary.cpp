@@ -62,10 +62,13 @@ std::string precision_text(const RunDescription& run, const config::JobConfig& c
 }
 
 std::string ranks_text(const RunDescription& run) {
-  const int world = run.data_ranks * run.stages;
+  const int world = run.data_ranks * run.stages * run.tensor_ranks;
   std::string text = fmt::format("{} on {}", counted(world, "rank"), run.device);
   if (run.num_hosts > 1) text += fmt::format(" of {} hosts", run.num_hosts);
-  if (run.stages > 1) text += fmt::format(": {} data x {} stages", run.data_ranks, run.stages);
+  if (run.stages * run.tensor_ranks == 1) return text;
+  text += fmt::format(": {} data", run.data_ranks);
+  if (run.stages > 1) text += fmt::format(" x {} stages", run.stages);
+  if (run.tensor_ranks > 1) text += fmt::format(" x {} tensor", run.tensor_ranks);
   return text;
 }
 

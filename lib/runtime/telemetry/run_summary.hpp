@@ -17,7 +17,7 @@ struct RunDescription {
   int64_t num_parameters = 0, num_trainable = 0;
   std::string compute_dtype = "fp32";
   std::string device = "cpu";
-  int data_ranks = 1, stages = 1, num_hosts = 1;
+  int data_ranks = 1, stages = 1, tensor_ranks = 1, num_hosts = 1;
   int64_t num_samples = 0;      // of the training data; 0: endless
   int64_t steps_per_epoch = 0;  // 0: endless
   int64_t first_step = 1, total_steps = 0;

@@ -501,6 +501,7 @@ class Training {
     out.device = device_.is_cpu() ? "cpu" : "cuda";
     out.data_ranks = groups_.mesh.data;
     out.stages = groups_.mesh.pipe;
+    out.tensor_ranks = groups_.mesh.tensor;
     out.num_hosts = request_.placement.num_nodes;
     if (data_.train && data_.train->num_samples() != SampleSource::kEndless) {
       out.num_samples = data_.train->num_samples();

@@ -83,6 +83,16 @@ TEST_CASE("what differs from the plainest run is said too", "[runtime][telemetry
               "written to  /r: metrics.jsonl; checkpoints in /big"});
 }
 
+TEST_CASE("the mesh of a run is said with the axes that it has", "[runtime][telemetry]") {
+  RunDescription run = example();
+  run.data_ranks = 3;
+  run.tensor_ranks = 2;
+  CHECK_THAT(format_description(run, example_config())[2], Catch::EndsWith("6 ranks on cpu: 3 data x 2 tensor"));
+  run.stages = 4;
+  CHECK_THAT(format_description(run, example_config())[2],
+             Catch::EndsWith("24 ranks on cpu: 3 data x 4 stages x 2 tensor"));
+}
+
 TEST_CASE("a run that has done its steps, or more, says that", "[runtime][telemetry]") {
   RunDescription run = example();
   run.first_step = run.total_steps + 1;
