@@ -50,6 +50,13 @@ struct StageFacts {
   ParameterTable whole;  // the parameters of all stages, without units
 };
 
+// Of a model whose forward was cut to what predicts tokens.
+struct TokenFacts {
+  // forward(the encoder's ids, the decoder's ids), else forward(ids); both [batch, positions] -> logits [batch,
+  // positions, classes].
+  bool has_encoder = false;
+};
+
 struct ModelFacts {
   ParameterTable table;  // of a stage: of the parameters that it holds, under the whole model's names
   InputSignature inputs;
@@ -66,7 +73,9 @@ struct ModelFacts {
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;
   std::optional<StageFacts> stage;  // empty: the whole model
-  std::vector<std::string> notes;   // about the file, for the user, one line each
+  // Error: why forward could not be cut, as a sentence; it is then as in the file. Empty: it was not asked for.
+  std::optional<Result<TokenFacts>> tokens;
+  std::vector<std::string> notes;  // about the file, for the user, one line each
 
   // The parameters of all stages; of a stage without units.
   const ParameterTable& whole_table() const { return stage ? stage->whole : table; }

@@ -5,10 +5,13 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
+#include "runtime/model/interface/cached_forward.hpp"
 #include "runtime/model/interface/carried_values.hpp"
 #include "runtime/model/interface/graph_report.hpp"
 #include "runtime/state/unit_parameters.hpp"
@@ -79,6 +82,13 @@ class RunnableModel {
   virtual StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) = 0;
   // After set_device().
   virtual GraphReport report_graphs() const = 0;
+  // Of a model that was loaded to predict tokens, in evaluation mode, after set_device() and set_unit_parameters().
+  // `vocabulary`: ids below it are rows of its tables. The result refers to this object. Error: why tokens cannot be
+  // kept, as a clause.
+  virtual Result<std::unique_ptr<CachedForward>> make_cached_forward([[maybe_unused]] const CacheOptions& options,
+                                                                     [[maybe_unused]] int64_t vocabulary) {
+    return Failure{"its forward was not cut to what predicts tokens"};
+  }
   // Of a model that is not cut.
   ForwardResult forward(const std::vector<at::Tensor>& inputs) { return run_stage(inputs, {}).result; }
 };

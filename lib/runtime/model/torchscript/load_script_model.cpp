@@ -14,6 +14,7 @@
 #include "runtime/model/analysis/capture_obstacles.hpp"
 #include "runtime/model/analysis/index_bounds_analysis.hpp"
 #include "runtime/model/analysis/unit_assignment.hpp"
+#include "runtime/model/decoding/token_forward.hpp"
 #include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/interface/initial_values.hpp"
@@ -132,12 +133,36 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
   notes.insert(notes.end(), more.begin(), more.end());
 }
 
+struct TokenOptions {
+  bool keeps_units = false;
+};
+
+// Changes forward, and what the analysis says of its arguments; these are then `inputs`.
+Result<TokenFacts> cut_to_tokens(const Module& module, const TokenOptions& options, ModelAnalysis& analysis,
+                                 std::vector<std::string>& inputs) {
+  std::vector<graph::UnitCandidate> kept;
+  if (options.keeps_units) kept = graph::find_unit_candidates(module, {});
+  std::erase_if(kept, [](const auto& unit) { return !unit.is_block; });
+  const auto cut = decoding::cut_to_logits(module, kept);
+  if (!cut.ok()) return Failure{cut.error()};
+  decoding::replace_forward(module, *cut);
+  analysis.index_use = analysis::scan_index_use(graph::flatten_resolved(module));
+  inputs = cut->inputs;
+  return TokenFacts{.has_encoder = inputs.size() > 1};
+}
+
 std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::string>& unit_names,
-                            const GraphPassOptions& passes, const StageOptions* stages) {
+                            const GraphPassOptions& passes, const StageOptions* stages,
+                            const TokenOptions* tokens = nullptr) {
   const auto module = file.module();
   auto analysis = analyze_model(module, file.path());
   auto rewrite = rewrite_graphs(module, passes);
   auto modes = find_training_modes(module);
+  const auto metadata = read_model_metadata(file.path());
+  const auto labels = labels_of(metadata, analysis.index_use.limits);
+  std::optional<Result<TokenFacts>> token_facts;
+  std::vector<std::string> token_inputs;
+  if (tokens != nullptr) token_facts = cut_to_tokens(module, *tokens, analysis, token_inputs);
   auto binding = bind_parameters(module, analysis.mutable_parameters);
   auto buffers = find_buffers(module);
   auto inputs = signature_of(module);
@@ -150,10 +175,8 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
   }
   auto units = analysis::assign_units(module, candidates, binding.locations, binding.table);
 
-  const auto metadata = read_model_metadata(file.path());
   inputs.recorded = metadata.inputs;
   auto recorded = recorded_arguments(inputs, stage);
-  const auto labels = labels_of(metadata, analysis.index_use.limits);
   ModelFacts facts{.table = std::move(binding.table),
                    .inputs = std::move(inputs),
                    .index_limits = std::move(analysis.index_use.limits),
@@ -165,6 +188,7 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                    .modules = graph::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),
                    .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
+                   .tokens = std::move(token_facts),
                    .notes = std::move(rewrite.notes)};
   for (const auto& more : {analysis.notes, modes.notes}) append(facts.notes, more);
   if (!units.is_analyzable) {
@@ -178,7 +202,8 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                            analysis.calls_autograd,
                            passes,
                            stage ? std::move(stage->call) : stages::StageCall(),
-                           std::move(recorded)};
+                           std::move(recorded),
+                           std::move(token_inputs)};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
                                                     std::move(binding.locations), std::move(rewrite.fp32_buffers)),
@@ -190,6 +215,11 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
 std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vector<std::string>& unit_names,
                                          const GraphPassOptions& passes) {
   return load(file, unit_names, passes, nullptr);
+}
+
+std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassOptions& passes, bool keeps_units) {
+  const TokenOptions options{keeps_units};
+  return load(file, {}, passes, nullptr, &options);
 }
 
 std::unique_ptr<Model> load_script_stage(const ScriptFile& file, const std::vector<std::string>& unit_names,

@@ -1,11 +1,15 @@
 #include "runtime/model/torchscript/script_model.hpp"
 
+#include <torch/csrc/jit/api/function_impl.h>
+
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
+#include "runtime/model/decoding/token_cache.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/torchscript/file/script_error.hpp"
@@ -27,6 +31,7 @@ ScriptModel::ScriptModel(Parts parts)
       pass_options_(parts.pass_options),
       stage_(std::move(parts.stage)),
       recorded_(std::move(parts.recorded)),
+      token_inputs_(std::move(parts.token_inputs)),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
     if (is_block) blocks_.push_back({unit.unit, unit.name, module});
@@ -82,6 +87,18 @@ StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const 
 
 GraphReport ScriptModel::report_graphs() const {
   return torchscript::report_graphs(module_, pass_options_, device_);
+}
+
+Result<std::unique_ptr<CachedForward>> ScriptModel::make_cached_forward(const CacheOptions& options,
+                                                                        int64_t vocabulary) {
+  if (token_inputs_.empty()) return RunnableModel::make_cached_forward(options, vocabulary);
+  const auto& forward = torch::jit::toGraphFunction(module_.get_method("forward").function());
+  if (!blocks_.empty()) return Failure{"its units get their parameters one after the other"};
+  decoding::CachedModel model{module_, {forward.graph()->copy(), token_inputs_}, device_, vocabulary, {}};
+  model.with_parameters = [this](const std::function<c10::IValue()>& body) {
+    return interception_.call(root_, {}, [&](const torch::jit::Stack&) { return body(); });
+  };
+  return decoding::make_token_cache(std::move(model), options);
 }
 
 void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,

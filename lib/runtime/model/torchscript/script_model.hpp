@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class ScriptModel : public RunnableModel {
     GraphPassOptions pass_options = {};              // for the passes that wait for the device
     stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
     std::vector<RecordedInput> recorded = {};        // by argument; without a shape: the file's metadata has none
+    std::vector<std::string> token_inputs = {};      // of a forward that was cut to what predicts tokens: its arguments
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -39,6 +41,7 @@ class ScriptModel : public RunnableModel {
   void train(bool training) override;
   StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) override;
   GraphReport report_graphs() const override;
+  Result<std::unique_ptr<CachedForward>> make_cached_forward(const CacheOptions& options, int64_t vocabulary) override;
 
  private:
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,
@@ -53,6 +56,7 @@ class ScriptModel : public RunnableModel {
   const GraphPassOptions pass_options_;
   const stages::StageCall stage_;
   const std::vector<RecordedInput> recorded_;
+  const std::vector<std::string> token_inputs_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model

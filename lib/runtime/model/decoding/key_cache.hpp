@@ -1,0 +1,63 @@
+// The keys and values of texts in pages, which texts that begin with the same tokens share. On the thread that runs the
+// model.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace dslaunch::runtime::model::decoding {
+
+class KeyCache {
+ public:
+  static constexpr int64_t kPageTokens = 64;
+
+  // `max_bytes`: 0: no limit.
+  explicit KeyCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  int open();
+  int fork(int text);
+  void close(int text);
+  int64_t length(int text) const { return texts_.at(text).length; }
+
+  // Makes room for `count` tokens behind a text's, in pages that no other text has. Throws UserError(65), with both
+  // numbers, when the cache would have more bytes than are allowed.
+  void reserve(int text, int64_t count);
+  // After all layers have put them.
+  void advance(int text, int64_t count) { texts_.at(text).length += count; }
+
+  // Of one layer, in reserved room: keys and values [heads, tokens, width] from the text's length on.
+  void put(size_t layer, int text, const at::Tensor& keys, const at::Tensor& values);
+  struct KeysAndValues {
+    at::Tensor keys, values;  // [heads, count, width]
+  };
+  KeysAndValues get(size_t layer, int text, int64_t count) const;
+
+  int64_t bytes() const;
+  int64_t peak_bytes() const { return peak_bytes_; }
+
+ private:
+  struct Text {
+    std::vector<int64_t> pages;
+    int64_t length = 0;
+  };
+  struct Layer {
+    at::Tensor keys, values;  // [pages, heads, kPageTokens, width]
+  };
+  int64_t take_page();
+  void release(int64_t page);
+  void copy_page(int64_t from, int64_t to);
+  void grow(at::Tensor& pool, const at::Tensor& like) const;
+  int64_t page_bytes() const;
+
+  const int64_t max_bytes_;
+  std::map<int, Text> texts_;
+  int next_ = 0;
+  std::vector<int> users_;     // of each page: texts
+  std::vector<int64_t> free_;  // pages
+  std::vector<Layer> layers_;
+  int64_t peak_bytes_ = 0;
+};
+
+}  // namespace dslaunch::runtime::model::decoding
