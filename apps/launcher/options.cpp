@@ -13,6 +13,7 @@
 #include "base/nearest_name.hpp"
 #include "base/shell_words.hpp"
 #include "command_line.hpp"
+#include "command_line/infer_options.hpp"
 #include "commands.hpp"
 #include "compat_options.hpp"
 #include "everyday_options.hpp"
@@ -302,12 +303,6 @@ void answer_stray_word(CommandLine& line, const std::vector<std::string>& words,
                           line_of({"dslaunch"}, model, {})));
 }
 
-// The files of a checkpoint that stand for it.
-bool is_in_checkpoint(const std::string& path) {
-  const auto name = std::filesystem::path(path).filename();
-  return name == "latest" || name == "best" || name == "manifest.json";
-}
-
 void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.app().add_option("MODEL", run.model, "a model file written by torch.jit.save");
   line.group(kJobGroup);
@@ -479,55 +474,22 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
 }
 
 std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments) {
-  std::string operand, checkpoint, prompt, directory;
-  std::optional<int64_t> num_tokens, context;
-  std::optional<double> temperature;
-  std::optional<uint64_t> seed;
-  CommandLine line(
-      "dslaunch infer", "usage: dslaunch infer CKPT --prompt TEXT [options]",
-      "  dslaunch infer runs/a --prompt 'Once upon a time'\n"
-      "  dslaunch infer last --prompt 'Once upon a time'        of the newest job\n"
-      "  dslaunch infer runs/a --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
-      "The prompt is read as bytes: for byte-level models whose forward returns logits, alone or as (loss, logits).\n");
-  line.app().add_option(
-      "CKPT", operand,
-      "a run directory, a directory of checkpoints, one checkpoint, or a job: its name, its id or 'last'");
-  line.value("--checkpoint", checkpoint, "the same as CKPT", "CKPT");
-  line.value("--prompt", prompt, "text to continue", "TEXT");
-  line.value_from(1, "--num_tokens", num_tokens, "how many bytes to add (200)", "N");
-  line.value_from(0, "--temperature", temperature, "0: always the likeliest byte (0.8)", "T");
-  line.value("--seed", seed, "of the sampling (0)", "N");
-  line.value_from(1, "--context", context,
-                  "how many of the last bytes the model sees; default: as many as it takes, up to 4096", "N");
-  line.value("--nvme_path", directory,
-             "parameters rest in a file there, and are read as the model runs: for models larger than memory", "DIR");
-  const auto refuse_model = [&](const std::vector<std::string>&) {
-    const auto operands = line.app().get_option("CKPT")->results();
-    std::error_code ignored;
-    if (operands.empty() || line.app().count("--checkpoint") > 0 ||
-        !std::filesystem::is_regular_file(operands[0], ignored) || is_in_checkpoint(operands[0]))
-      return;
-    usage_error(
-        fmt::format("infer from a model file is not supported yet ('{}'); with a checkpoint it continues a text: "
-                    "dslaunch infer CKPT --prompt TEXT",
-                    operands[0]));
-  };
-  if (!line.parse(arguments, refuse_model)) return std::nullopt;
+  command_line::InferOptions options;
+  CommandLine line("dslaunch infer", "usage: dslaunch infer MODEL.pt|CKPT|RUN --prompt TEXT [options]",
+                   "  dslaunch infer runs/a --prompt 'Once upon a time'\n"
+                   "  dslaunch infer last --prompt 'Once upon a time'        of the newest job\n"
+                   "  dslaunch infer runs/a --prompts questions.jsonl --greedy --output answers.jsonl\n"
+                   "  dslaunch infer runs/a --prompt 'To be' --num_tokens 200 --temperature 0.8 --top_p 0.9\n"
+                   "  dslaunch infer model.pt --weights DIR --ids 5,17,9 --num_beams 4\n"
+                   "  dslaunch infer runs/a --score --prompts texts.txt\n"
+                   "  dslaunch infer model.pt --data images.npz --outputs logits.safetensors\n");
+  command_line::add_infer_options(line, options);
+  if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (!operand.empty() && !checkpoint.empty()) {
-    usage_error(fmt::format("unexpected argument '{}'; see 'dslaunch infer --help'", operand));
-  }
-  if (checkpoint.empty()) checkpoint = operand;
-  if (checkpoint.empty()) usage_error("which checkpoint? dslaunch infer CKPT --prompt TEXT");
-  std::vector<std::string> words{"infer"};
-  auto pass = [&](const char* name, const std::string& text) { words.insert(words.end(), {name, text}); };
-  pass("--checkpoint", run_directory(checkpoint));
-  pass("--prompt", prompt);
-  if (num_tokens) pass("--num_tokens", std::to_string(*num_tokens));
-  if (temperature) pass("--temperature", fmt::format("{}", *temperature));
-  if (seed) pass("--seed", std::to_string(*seed));
-  if (context) pass("--context", std::to_string(*context));
-  if (!directory.empty()) pass("--nvme_path", directory);
+  command_line::check_infer_options(options);
+  options.source = run_directory(options.source);
+  std::vector<std::string> words = options.words();
+  words.insert(words.begin(), "infer");
   return words;
 }
 

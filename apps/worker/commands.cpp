@@ -20,7 +20,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", "a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of one",
      train_command},
-    {"infer", "continue a text with the weights of a checkpoint", infer_command},
+    {"infer", "texts, scores and outputs of a model", infer_command},
     {"consolidate", "whole weights from a checkpoint", consolidate_command},
     {"import", "a checkpoint of DeepSpeed as one of ours", import_command},
     {"bench", "training steps measured on one rank", bench_command},

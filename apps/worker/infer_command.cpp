@@ -1,39 +1,245 @@
-// Continues a text with the model and the weights of a checkpoint.
+// Texts, scores and outputs of a model, with the weights of a checkpoint or of its file.
 #include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "base/byte_size.hpp"
+#include "base/dump_json.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/split.hpp"
 #include "command_line.hpp"
+#include "command_line/infer_options.hpp"
 #include "commands.hpp"
-#include "runtime/engine/inference/checkpoint_model.hpp"
-#include "runtime/engine/inference/generate.hpp"
+#include "config/inference_keys.hpp"
+#include "device.hpp"
+#include "runtime/engine/inference/forward_data.hpp"
+#include "runtime/engine/inference/generate_texts.hpp"
+#include "runtime/engine/inference/infer_model.hpp"
+#include "runtime/engine/inference/score_texts.hpp"
+#include "runtime/state/output_file.hpp"
 
 namespace dslaunch::worker {
+namespace {
+
+using command_line::InferOptions;
+using nlohmann::ordered_json;
+namespace inference = runtime::engine::inference;
+
+config::InferenceConfig config_of(const InferOptions& options) {
+  config::InferenceConfig config;
+  if (options.has("--config")) config = config::read_inference_config(options.text("--config"));
+  for (const auto& note : config.notes) log::info("config: {}", note);
+  if (options.has("--dtype")) config.dtype = options.text("--dtype");
+  return config;
+}
+
+std::optional<at::ScalarType> dtype_named(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  return name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
+}
+
+std::vector<inference::Prompt> prompts_of(const InferOptions& options) {
+  std::vector<inference::Prompt> prompts;
+  for (const auto& text : options.texts("--prompt")) prompts.push_back({text, {}, false, "the prompt"});
+  for (const auto& text : options.texts("--ids")) {
+    prompts.push_back({{}, inference::parse_ids(text, "--ids"), true, "the prompt"});
+  }
+  if (options.has("--prompts")) {
+    const auto more = inference::read_prompts(options.text("--prompts"));
+    prompts.insert(prompts.end(), more.begin(), more.end());
+  }
+  if (prompts.size() < 2 || options.has("--prompts")) return prompts;
+  for (size_t i = 0; i < prompts.size(); ++i) prompts[i].where = fmt::format("prompt {}", i + 1);
+  return prompts;
+}
+
+inference::GenerateOptions generation_of(const InferOptions& options) {
+  inference::GenerateOptions out{.prompts = prompts_of(options)};
+  out.num_tokens = options.number("--num_tokens", out.num_tokens);
+  out.num_beams = static_cast<int>(options.number("--num_beams", 1));
+  out.sampling = {.temperature = options.has("--greedy") || out.num_beams > 1 ? 0 : options.real("--temperature", 0.8),
+                  .top_k = options.number("--top_k", 0),
+                  .top_p = options.real("--top_p", 1),
+                  .min_p = options.real("--min_p", 0),
+                  .repetition_penalty = options.real("--repetition_penalty", 1)};
+  out.seed = static_cast<uint64_t>(options.number("--seed", 0));
+  out.stops = options.texts("--stop");
+  const auto stop_ids = inference::parse_ids(options.text("--stop_ids"), "--stop_ids");
+  out.stop_ids = {stop_ids.begin(), stop_ids.end()};
+  out.length_penalty = options.real("--length_penalty", 1);
+  const std::string early = options.text("--early_stopping");
+  out.early_stopping = early == "true"    ? inference::EarlyStopping::kFirst
+                       : early == "never" ? inference::EarlyStopping::kNever
+                                          : inference::EarlyStopping::kHeuristic;
+  out.context = options.number("--context", 0);
+  out.uses_cache = !options.has("--no_cache");
+  if (options.has("--cache_bytes")) out.cache_bytes = parse_byte_size(options.text("--cache_bytes")).value_or(0);
+  return out;
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void print_document(const ordered_json& document) {
+  print(dump_json(document, 2) + "\n");
+}
+
+// The texts as they are finished, in the order of the prompts.
+class TextOutput {
+ public:
+  TextOutput(const InferOptions& options, const std::vector<inference::Prompt>& prompts)
+      : prompts_(prompts), written_(prompts.size()), is_json_(options.has("--json")) {
+    if (options.has("--output")) file_.emplace(options.text("--output"));
+  }
+
+  // A single text is shown while it is written. The prompt waits for it: an error then has its own line.
+  void show(const std::string& text) {
+    if (is_json_ || prompts_.size() > 1) return;
+    if (!std::exchange(has_begun_, true)) print(prompts_[0].text);
+    print(text);
+  }
+
+  void finish(size_t prompt, const inference::WrittenText& text) {
+    written_[prompt] = text;
+    while (next_ < written_.size() && !written_[next_].finish.empty()) write(next_++);
+  }
+
+  ordered_json texts() const {
+    ordered_json out = ordered_json::array();
+    for (size_t i = 0; i < written_.size(); ++i) out.push_back(record_of(i));
+    return out;
+  }
+  void close() {
+    if (file_) file_->finish(/*sync=*/false);
+  }
+
+ private:
+  ordered_json record_of(size_t prompt) const {
+    const auto& text = written_[prompt];
+    ordered_json out;
+    if (!prompts_[prompt].has_ids) out["prompt"] = prompts_[prompt].text;
+    out["text"] = text.text;
+    out["prompt_ids"] = text.prompt_ids;
+    out["ids"] = text.ids;
+    out["finish"] = text.finish;
+    return out;
+  }
+
+  void write(size_t prompt) {
+    if (file_) file_->write(dump_json(record_of(prompt)) + "\n");
+    if (is_json_) return;
+    const auto& text = written_[prompt];
+    if (prompts_.size() == 1 && !prompts_[0].has_ids) {
+      show("");
+      return print("\n");
+    }
+    const bool has_text = !prompts_[prompt].has_ids;
+    print(has_text ? prompts_[prompt].text + text.text + "\n" : fmt::format("{}\n", fmt::join(text.ids, " ")));
+  }
+
+  const std::vector<inference::Prompt>& prompts_;
+  std::vector<inference::WrittenText> written_;
+  const bool is_json_;
+  std::optional<runtime::OutputFile> file_;
+  bool has_begun_ = false;
+  size_t next_ = 0;  // to write
+};
+
+int generate(const InferOptions& options, const config::InferenceConfig& config, inference::InferModel& model,
+             at::Device device) {
+  auto generation = generation_of(options);
+  generation.max_tokens = config.max_tokens;
+  TextOutput output(options, generation.prompts);
+  const auto report = inference::generate_texts(
+      model, device, generation,
+      {.on_text = [&](size_t, const std::string& text) { output.show(text); },
+       .on_finished = [&](size_t prompt, const inference::WrittenText& text) { output.finish(prompt, text); }});
+  output.close();
+  if (options.has("--json"))
+    print_document(ordered_json{{"texts", output.texts()}, {"report", inference::as_json(report)}});
+  if (options.has("--report")) std::fputs(inference::as_text(report).c_str(), stderr);
+  return 0;
+}
+
+ordered_json as_json(const inference::TextScore& score) {
+  return {{"log_probability", score.log_probability},
+          {"tokens", score.num_tokens},
+          {"loss", score.loss()},
+          {"perplexity", score.perplexity()}};
+}
+
+std::string as_text(const inference::TextScore& score) {
+  return fmt::format("log-probability {:.6f} of {} tokens, loss {:.6f}, perplexity {:.4f}\n", score.log_probability,
+                     score.num_tokens, score.loss(), score.perplexity());
+}
+
+int score(const InferOptions& options, inference::InferModel& model, at::Device device) {
+  std::vector<inference::TextScore> scores;
+  if (options.has("--data")) {
+    scores.push_back(inference::score_data(model, device, options.text("--data")));
+  } else {
+    scores = inference::score_texts(model, device, prompts_of(options));
+  }
+  inference::TextScore all;
+  ordered_json list = ordered_json::array();
+  for (const auto& one : scores) {
+    all.log_probability += one.log_probability;
+    all.num_tokens += one.num_tokens;
+    list.push_back(as_json(one));
+    if (!options.has("--json") && scores.size() > 1) print(as_text(one));
+  }
+  if (options.has("--json")) {
+    print_document(ordered_json{{"texts", list}, {"all", as_json(all)}});
+  } else {
+    print((scores.size() > 1 ? "all: " : "") + as_text(all));
+  }
+  return 0;
+}
+
+int write_outputs(const InferOptions& options, inference::InferModel& model, at::Device device) {
+  inference::ForwardOptions forward{.data = options.text("--data"), .outputs = options.text("--outputs")};
+  if (options.has("--inputs")) forward.inputs = split(options.text("--inputs"), ',');
+  forward.batch = options.number("--batch", forward.batch);
+  const auto summary = inference::write_forward_outputs(model, device, forward);
+  ordered_json outputs = ordered_json::object();
+  std::vector<std::string> texts;
+  for (const auto& [name, shape] : summary.outputs) {
+    outputs[name] = shape;
+    texts.push_back(fmt::format("{} [{}]", name, fmt::join(shape, ", ")));
+  }
+  if (options.has("--json")) {
+    print_document(ordered_json{{"samples", summary.num_samples}, {"file", forward.outputs}, {"outputs", outputs}});
+  } else {
+    print(fmt::format("{} samples: {}, in {}\n", summary.num_samples, fmt::join(texts, ", "), forward.outputs));
+  }
+  return 0;
+}
+
+}  // namespace
 
 int infer_command(const std::vector<std::string>& arguments) {
-  std::string path, directory;
-  runtime::engine::inference::GenerateOptions generate;
-  CommandLine line("infer", "infer --checkpoint CKPT --prompt TEXT [options]",
-                   "infer --checkpoint runs/a --prompt 'Once upon a time'");
-  line.text("--checkpoint", path, "a run directory, a directory of checkpoints, or one checkpoint", "CKPT")->required();
-  line.text("--prompt", generate.prompt, "text to continue", "TEXT")->required();
-  line.value_from(1, "--num_tokens", generate.num_tokens, "how many bytes to add (200)", "N");
-  line.value_from(0, "--temperature", generate.temperature, "0: always the likeliest (0.8)", "T");
-  line.value("--seed", generate.seed, "of the sampling (0)", "N");
-  line.value_from(1, "--context", generate.context,
-                  "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
-  line.text("--nvme_path", directory, "parameters rest in a file there, and are read as the model runs", "DIR");
+  InferOptions options;
+  CommandLine line("infer", "infer MODEL.pt|CKPT --prompt TEXT [options]", "infer runs/a --prompt 'Once upon a time'");
+  command_line::add_infer_options(line, options);
   if (!line.parse(arguments)) return 0;
-
-  auto checkpoint = runtime::engine::inference::load_checkpoint_model(path, directory);
-  generate.tokenizer = checkpoint->tokenizer();
-  bool has_begun = false;  // the prompt waits for the first byte: an error then has its own line
-  runtime::engine::inference::generate(checkpoint->model(), generate, [&](char byte) {
-    if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);
-    std::fputc(byte, stdout);
-    std::fflush(stdout);
-  });
-  std::fputc('\n', stdout);
-  return 0;
+  command_line::check_infer_options(options);
+  const auto config = config_of(options);
+  const rendezvous::LaunchEnv alone;
+  const std::string device_name = options.has("--device") ? options.text("--device") : "auto";
+  const at::Device device = open_device(device_name, alone);
+  const auto model = inference::open_model({.path = options.source,
+                                            .weights = options.text("--weights"),
+                                            .nvme_path = options.text("--nvme_path"),
+                                            .device = device,
+                                            .dtype = dtype_named(config.dtype),
+                                            .predicts_tokens = !options.has("--outputs")});
+  if (options.has("--outputs")) return write_outputs(options, *model, device);
+  return options.has("--score") ? score(options, *model, device) : generate(options, config, *model, device);
 }
 
 }  // namespace dslaunch::worker

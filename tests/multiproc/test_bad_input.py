@@ -732,6 +732,24 @@ class Infer(BadInputTest):
         outcome = self.assert_refused(self.command(vocabulary=64), 65, "vocabulary has 64 tokens")
         self.assertEqual(outcome.out, "")
 
+    def test_mistakes(self):
+        for code, words, said in ((66, ["--prompts", self.path("absent")], ["file of prompts", "absent"]),
+                                  (65, ["--context", "13"], ["has 13 tokens, and the model takes at most 12", "--context 12"]),
+                                  (65, ["--num_beams", "2", "--cache_bytes", "1KiB"], ["needs", "may take 1.00 KiB"]),
+                                  (64, ["--stop_ids", "a"], ["--stop_ids 'a': expected ids"])):
+            with self.subTest(words=words):
+                self.assert_refused(self.command("--prompt", "a longer text", *words), code, *said)
+        outcome = run(self.command("--stop", "never comes", "--num_tokens", "3", "--json"))
+        self.assertEqual((outcome.code, json.loads(outcome.out)["texts"][0]["finish"]), (0, "length"), str(outcome))
+
+    def test_a_text_that_is_interrupted(self):
+        process = subprocess.Popen(self.command("--num_tokens", str(10**6)), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=harness.environment(), start_new_session=True)
+        self.assertEqual(process.stdout.read(8)[:5], b"hello")
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, said), (-signal.SIGINT, b""))
+
     def test_lost_text_is_a_failure(self):
         with open("/dev/full", "wb") as full:
             outcome = subprocess.run(self.command("--num_tokens", "3"), stdout=full, stderr=subprocess.PIPE,

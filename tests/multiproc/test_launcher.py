@@ -1276,7 +1276,7 @@ class Run(LauncherTest):
         os.mkdir(self.path("c"))
         outcome = self.finish(self.start_run("infer", "--checkpoint", "c", "--prompt", "To be", "--num-tokens", "5", END="3"))
         self.assertEqual(outcome.code, 3, str(outcome))
-        self.assertIn(b'["infer", "--checkpoint", "c", "--prompt", "To be", "--num_tokens", "5"]', outcome.out)
+        self.assertIn(b'["infer", "c", "--prompt", "To be", "--num_tokens", "5"]', outcome.out)
         outcome = self.finish(self.start_run("consolidate", "c", "out.pt", "--state_dict"))
         self.assertIn(b'["consolidate", "c", "out.pt", "--state_dict"]', outcome.out)
         outcome = self.finish(self.start_run("consolidate", "c", "o.safetensors", "--max-memory", "2GB", "-d", "bf16", "--json"))

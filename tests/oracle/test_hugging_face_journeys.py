@@ -186,6 +186,24 @@ class JourneyTest(export_case.ExportTest):
         self.assertTrue(torch.equal(self.outputs(loaded, arrays), self.outputs(own, arrays)))
         return path, loaded
 
+    def check_texts(self, trip, model, *sources):
+        """What `infer` writes from each source is what transformers' generate() writes."""
+        prompt = trip.arrays["input_ids"][:1, :5]
+        wanted = model.generate(input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=6, do_sample=False)
+        for words in sources:
+            outcome = harness.run([harness.program("dsworker"), "infer", *words, "--device", "cpu", "--greedy", "--ids",
+                                   ",".join(map(str, prompt[0].tolist())), "--num_tokens", "6"])
+            self.assertEqual((outcome.code, outcome.out.split()), (0, list(map(str, wanted[0, 5:].tolist()))), str(outcome))
+
+    def check_score(self, trip, model):
+        """Of the run's data, from its checkpoint."""
+        outcome = harness.run([harness.program("dsworker"), "infer", trip.run_dir, "--device", "cpu", "--score", "--data",
+                               trip.data, "--json"])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        with torch.no_grad():
+            loss = model(**trip.arrays).loss.item()
+        self.assertAlmostEqual(json.loads(outcome.out)["all"]["loss"], loss, delta=1e-5 * loss)
+
     def evaluate(self, trip):
         """The loss of an evaluation of the checkpoint over all samples."""
         config = {**trip.config, "data": {"eval": trip.data, "shuffle": False}}
@@ -223,6 +241,8 @@ class Journeys(JourneyTest):
         trip = self.travel("gpt2", "AutoModelForCausalLM", ["--labels", "same"])
         path, loaded = self.check_out(trip)
         self.assertIs(loaded.lm_head.weight, loaded.transformer.wte.weight)
+        self.check_texts(trip, loaded, [trip.run_dir], [trip.model, "--weights", path])
+        self.check_score(trip, loaded)
         made = tensor_file.read(os.path.join(path, "model.safetensors"))
         self.assertEqual(sorted(made), sorted(tensor_file.read(os.path.join(trip.source, "model.safetensors"))))
 
@@ -258,6 +278,7 @@ class Journeys(JourneyTest):
         trip = self.travel(name, "AutoModelForCausalLM", ["--labels", "same", "--peft", adapter])
         own = self.trained_model(trip, torch.float32)
         arrays = {name: values[:3] for name, values in trip.arrays.items()}
+        self.check_texts(trip, own, [trip.run_dir])
         path = self.out(trip)
         self.assertEqual(sorted(os.listdir(path)), sorted(["adapter_config.json", "adapter_model.safetensors", *COPIED[:2]]))
         base = transformers.AutoModelForCausalLM.from_pretrained(trip.source)

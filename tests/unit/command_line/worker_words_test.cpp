@@ -24,7 +24,7 @@ const std::vector<Slip>& slips() {
       {{"train", "m.pt", "--verify", "0"}, "--verify: 0 is too small; the minimum is 1; see 'dsworker train --help'"},
       {{"train", "m.pt", "--eval_only", "--verify", "3"},
        "--verify compares training steps, and --eval_only takes none"},
-      {{"infer", "--checkpoint", "c"}, "--prompt is required; see 'dsworker infer --help'"},
+      {{"infer", "--checkpoint", "c"}, "continue which text? --prompt TEXT, --prompts FILE or --ids 1,2,3"},
       {{"consolidate", "c", "o.pt", "--max-memory", "500"},
        "--max_memory needs a size with a unit, as 500MB or 2GB, but got '500'"},
       {{"consolidate", "c", "o.safetensors", "--max_memory", "1"},
@@ -84,7 +84,7 @@ TEST_CASE("dsworker's help lists all options of its commands", "[worker][words]"
   CHECK(worker::dispatch({"--help"}) == 0);
   const std::vector<std::pair<std::string, std::vector<std::string>>> commands{
       {"train", {"inputs a,b", "labels c", "loss", "device auto|cpu|cuda", "epochs N", "seed N", "quiet", "verbose"}},
-      {"infer", {"checkpoint CKPT REQUIRED", "prompt TEXT REQUIRED", "context N"}},
+      {"infer", {"checkpoint CKPT", "prompt TEXT", "context N", "num_beams N"}},
       {"consolidate", {"dtype fp32|bf16|fp16", "json"}},
       {"import", {"tag TAG", "overwrite"}},
       {"plan", {"gpu_memory SIZE", "measure", "largest"}}};

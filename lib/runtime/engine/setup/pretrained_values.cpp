@@ -103,8 +103,8 @@ class Sources {
 
 }  // namespace
 
-void take_pretrained_values(model::Model& model, const config::Init& init, const std::string& path) {
-  if (init.from.empty() || !is_empty_model(model)) return;
+void take_pretrained_values(model::Model& model, const config::Init& init, const std::string& path, bool replaces) {
+  if (init.from.empty() || !(replaces || is_empty_model(model))) return;
   auto facts = read_hugging_face_facts(read_model_metadata(path).text, path);
   if (!facts) {
     throw UserError(

@@ -1,5 +1,5 @@
 // A byte-level model with the weights of a checkpoint continues a text.
-#include "runtime/engine/inference/generate.hpp"
+#include "runtime/engine/inference/generate_texts.hpp"
 
 #include <ATen/ATen.h>
 
@@ -7,12 +7,13 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <memory>
 
-#include "runtime/engine/inference/checkpoint_model.hpp"
-#include "runtime/model/torchscript/load_script_model.hpp"
+#include "runtime/engine/inference/infer_model.hpp"
+#include "runtime/engine/inference/score_texts.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "support/expect_error.hpp"
-#include "support/initial_parameters.hpp"
 #include "support/job_run.hpp"
 
 using namespace dslaunch;
@@ -44,30 +45,28 @@ at::Tensor counting_table() {
   return at::eye(256).roll(1, 1) * 20;
 }
 
-std::string continued(model::Model& model, const GenerateOptions& options) {
-  std::string out;
-  generate(model, options, [&](char byte) { out += byte; });
-  return out;
+GenerateOptions continuing(const std::string& prompt, int64_t num_tokens = 200) {
+  return {.prompts = {{prompt, {}, false, "the prompt"}}, .num_tokens = num_tokens, .sampling = {.temperature = 0}};
 }
 
-class GivenParameters : public test::InitialParameters {
- public:
-  using test::InitialParameters::InitialParameters;
-  void take_gradients(int, std::vector<at::Tensor>) override {}
-};
+std::string continued(InferModel& model, const GenerateOptions& options) {
+  std::string shown, finished;
+  generate_texts(model, at::kCPU, options,
+                 {.on_text = [&](size_t, const std::string& text) { shown += text; },
+                  .on_finished = [&](size_t, const WrittenText& text) { finished = text.text; }});
+  CHECK(shown == finished);
+  return finished;
+}
 
 // The model as its file has it.
 struct FileModel {
   test::TempDir folder;
-  std::unique_ptr<model::Model> model;
-  std::unique_ptr<GivenParameters> parameters;
+  std::unique_ptr<InferModel> model;
 
   // `metadata`: what its export has recorded.
   explicit FileModel(const torch::jit::Module& module, const std::string& metadata = R"({"format": 1})") {
     module.save(folder / "text.pt", {{kModelMetadataName, metadata}});
-    model = model::torchscript::load_script_model(folder / "text.pt", {});
-    parameters = std::make_unique<GivenParameters>(*model);
-    model->runnable->set_unit_parameters(parameters.get());
+    model = open_model({.path = folder / "text.pt"});
   }
 };
 
@@ -75,12 +74,15 @@ struct FileModel {
 
 TEST_CASE("the most likely byte follows", "[runtime][engine][generate]") {
   FileModel text(make_text_net(counting_table(), 8));
-  CHECK(continued(*text.model, {.prompt = "a", .num_tokens = 5, .temperature = 0}) == "bcdef");
-  // longer than the context, which is found by trying or given
-  CHECK(continued(*text.model, {.prompt = "0123456789", .num_tokens = 3, .temperature = 0}) == ":;<");
-  CHECK(continued(*text.model, {.prompt = "0123456789", .num_tokens = 3, .temperature = 0, .context = 2}) == ":;<");
-  expect_error(ExitCode::kBadInput, {},
-               [&] { continued(*text.model, {.prompt = "0123456789", .temperature = 0, .context = 9}); });
+  CHECK(continued(*text.model, continuing("a", 5)) == "bcdef");
+  CHECK(continued(*text.model, continuing("0", 12)) == "123456789:;<");  // becomes longer than the model takes
+  auto longer = continuing("0123456789", 3);
+  expect_error(ExitCode::kBadInput, {"the prompt has 10 tokens, and the model takes at most 8", "--context 8"},
+               [&] { continued(*text.model, longer); });
+  longer.context = 2;
+  CHECK(continued(*text.model, longer) == ":;<");
+  longer.context = 9;
+  expect_error(ExitCode::kBadInput, {"the model takes at most 8"}, [&] { continued(*text.model, longer); });
 }
 
 TEST_CASE("bytes are drawn by their probabilities, the same for the same seed", "[runtime][engine][generate]") {
@@ -89,7 +91,9 @@ TEST_CASE("bytes are drawn by their probabilities, the same for the same seed", 
   table.select(1, 'a').fill_(std::log(3.0F));
   table.select(1, 'b').fill_(0.0F);
   FileModel text(make_text_net(table, 4));
-  const GenerateOptions options{.prompt = "x", .num_tokens = 400, .temperature = 1, .seed = 5};
+  GenerateOptions options = continuing("x", 400);
+  options.sampling.temperature = 1;
+  options.seed = 5;
   const std::string drawn = continued(*text.model, options);
   const auto num_a = std::count(drawn.begin(), drawn.end(), 'a'), num_b = std::count(drawn.begin(), drawn.end(), 'b');
   CHECK(num_a + num_b == 400);
@@ -98,29 +102,153 @@ TEST_CASE("bytes are drawn by their probabilities, the same for the same seed", 
   GenerateOptions other = options;
   other.seed = 6;
   CHECK(continued(*text.model, other) != drawn);
-  other.temperature = 0.01;  // next to none but the most likely
+  other.sampling.temperature = 0.01;  // next to none but the most likely
   CHECK(continued(*text.model, other) == std::string(400, 'a'));
 }
 
 TEST_CASE("what cannot continue a text is said", "[runtime][engine][generate]") {
   FileModel alone(make_text_net(counting_table(), 8, "logits.mean()"));
-  expect_error(ExitCode::kBadInput,
-               {"does not return logits of at least 256 classes", "3 tokens", "export it with --returns loss_logits"},
-               [&] { continued(*alone.model, {.prompt = "abc", .context = 8}); });
+  expect_error(ExitCode::kBadInput, {"no logits for each of the 1 tokens", "--returns loss_logits", "cross_entropy"},
+               [&] { continued(*alone.model, continuing("abc")); });
   FileModel second(make_text_net(counting_table(), 8, "logits.mean(), logits.sum(), logits"));
-  CHECK(continued(*second.model, {.prompt = "a", .num_tokens = 2, .temperature = 0}) == "bc");
+  CHECK(continued(*second.model, continuing("a", 2)) == "bc");
   const std::string dict = "{'hidden': torch.zeros_like(logits), 'logits': logits}";
-  CHECK(continued(*FileModel(make_text_net(counting_table(), 8, dict.c_str())).model,
-                  {.prompt = "a", .num_tokens = 2, .temperature = 0}) == "bc");
+  CHECK(continued(*FileModel(make_text_net(counting_table(), 8, dict.c_str())).model, continuing("a", 2)) == "bc");
   FileModel words(make_text_net(counting_table(), 8, "logits.mean(), torch.cat([logits, logits], -1)"));
-  expect_error(ExitCode::kBadInput,
-               {"the model's vocabulary has 512 tokens, so they are not bytes", "the tokenizer that made its data"},
-               [&] { continued(*words.model, {.prompt = "a"}); });
-  expect_error(ExitCode::kBadInput, {"'dslaunch consolidate --hf'", "its tokenizer is that of '/models/llama'"},
-               [&] { continued(*words.model, {.prompt = "a", .tokenizer = "'/models/llama'"}); });
+  expect_error(ExitCode::kBadInput, {"the model's vocabulary has 512 tokens, so they are not bytes", "--ids"},
+               [&] { continued(*words.model, continuing("a")); });
   FileModel diverged(make_text_net(counting_table() * std::nan(""), 8));
-  expect_error(ExitCode::kBadInput, {"not finite"}, [&] { continued(*diverged.model, {.prompt = "a"}); });
-  expect_error(ExitCode::kUsage, {"prompt is empty"}, [&] { continued(*alone.model, {.prompt = ""}); });
+  expect_error(ExitCode::kBadInput, {"not finite"}, [&] { continued(*diverged.model, continuing("a")); });
+  expect_error(ExitCode::kUsage, {"prompt is empty"}, [&] { continued(*second.model, continuing("")); });
+}
+
+TEST_CASE("logits are found in front of the loss, whatever stands between them", "[runtime][engine][generate]") {
+  const char* losses[] = {
+      "torch.cross_entropy_loss(logits.view(-1, 256).float(), labels.reshape(-1))",
+      "torch.cross_entropy_loss(logits[:, :-1].reshape(-1, 256), labels[:, 1:].reshape(-1))",
+      "torch.cross_entropy_loss(logits.transpose(1, 2), labels)",
+      "torch.nll_loss(torch.log_softmax(logits, -1).view(-1, 256), labels.view(-1))",
+  };
+  for (const char* loss : losses) {
+    const FileModel only_loss(test::compile({"LossNet",
+                                             fmt::format(R"(
+    def forward(self, ids, mask, labels):
+        logits = torch.embedding(self.table, ids) * mask.unsqueeze(-1)
+        return {}
+  )",
+                                                         loss),
+                                             {{"table", counting_table().set_requires_grad(true)}},
+                                             {}}));
+    CHECK(continued(*only_loss.model, continuing("a", 3)) == "bcd");
+  }
+}
+
+TEST_CASE("a text ends at the texts and the tokens that end it", "[runtime][engine][generate]") {
+  FileModel text(make_text_net(counting_table(), 8));
+  auto options = continuing("a", 9);
+  options.stops = {"xy", "ef", "never comes"};
+  CHECK(continued(*text.model, options) == "bcd");
+  options.stops = {"never comes"};
+  options.stop_ids = {'f'};
+  CHECK(continued(*text.model, options) == "bcde");
+  // A character of two bytes is shown when both are there.
+  at::Tensor table = counting_table();
+  table.select(0, 'a').zero_()[0xc3] = 20;
+  table.select(0, 0xc3).zero_()[0xa9] = 20;
+  FileModel accented(make_text_net(table, 8));
+  std::vector<std::string> shown;
+  generate_texts(*accented.model, at::kCPU, continuing("a", 2),
+                 {.on_text = [&](size_t, const std::string& part) { shown.push_back(part); }});
+  CHECK(shown == std::vector<std::string>{"\u00e9"});
+}
+
+TEST_CASE("texts do not depend on the order of the prompts", "[runtime][engine][generate]") {
+  FileModel text(make_text_net(at::eye(256) * 3, 8));
+  const std::vector<std::string> prompts{"one", "two", "three", "two"};
+  const auto written = [&](const std::vector<std::string>& texts) {
+    GenerateOptions options{.num_tokens = 8, .sampling = {.temperature = 1}, .seed = 3};
+    for (const auto& prompt : texts) options.prompts.push_back({prompt, {}, false, "a prompt"});
+    std::multimap<std::string, std::vector<int64_t>> out;
+    generate_texts(*text.model, at::kCPU, options,
+                   {.on_finished = [&](size_t i, const WrittenText& one) { out.emplace(texts[i], one.ids); }});
+    return out;
+  };
+  const auto once = written(prompts);
+  CHECK(once == written({"three", "two", "two", "one"}));
+  const auto [first, end] = once.equal_range("two");
+  CHECK(first->second != std::next(first)->second);
+}
+
+TEST_CASE("each token is read once, unless positions are mixed by something else than attention",
+          "[runtime][engine][generate]") {
+  const char* attention = "torch.scaled_dot_product_attention(q, q, q, is_causal=True)";
+  const char* written_out = R"(torch.matmul(torch.softmax(torch.where(
+            torch.arange(n).unsqueeze(0) <= torch.arange(n).unsqueeze(1), torch.matmul(q, q.transpose(2, 3)) * 0.5,
+            torch.full([1], -1000.0)), -1), q))";
+  struct Case {
+    const char* mixed;
+    std::string cache;
+  };
+  const std::vector<Case> cases{
+      {attention, "on"},
+      {written_out, "on"},
+      {"torch.cumsum(q, 2)", "aten::cumsum mixes tokens of different positions"},
+      {"torch.conv1d(torch.constant_pad_nd(q[:, 0].transpose(1, 2), [2, 0]), self.kernel, groups=16).transpose(1, "
+       "2).unsqueeze(1)",
+       "aten::conv1d mixes tokens of different positions"},
+  };
+  at::manual_seed(4);
+  for (const auto& [mixed, cache] : cases) {
+    INFO(mixed);
+    const FileModel net(test::compile({"MixingNet",
+                                       fmt::format(R"(
+    def forward(self, ids, labels):
+        n = ids.size(1)
+        x = torch.embedding(self.table, ids) + torch.embedding(self.positions, torch.arange(n))
+        q = x.unsqueeze(1)
+        y = {}
+        logits = torch.matmul(x + y.squeeze(1), self.table.t())
+        return torch.cross_entropy_loss(logits.view(-1, 256), labels.view(-1))
+  )",
+                                                   mixed),
+                                       {{"table", at::randn({256, 16}).set_requires_grad(true)},
+                                        {"positions", at::randn({24, 16}).set_requires_grad(true)},
+                                        {"kernel", at::randn({16, 1, 3}).set_requires_grad(true)}},
+                                       {}}));
+    std::vector<std::vector<std::vector<int64_t>>> written;  // by whether there is a cache
+    for (const bool uses_cache : {true, false}) {
+      GenerateOptions options{
+          .prompts = {{"abcde", {}, false, "a"}, {"xy", {}, false, "b"}, {"012345678", {}, false, "c"}},
+          .num_tokens = 20,  // more than there are positions
+          .sampling = {.temperature = 0.7},
+          .uses_cache = uses_cache};
+      auto& texts = written.emplace_back(3);
+      const auto report =
+          generate_texts(*net.model, at::kCPU, options,
+                         {.on_finished = [&](size_t i, const WrittenText& text) { texts[i] = text.ids; }});
+      CHECK(report.cache == (!uses_cache ? "off: --no_cache" : cache == "on" ? "on" : "off: " + cache));
+      CHECK((report.cache_bytes > 0) == (report.cache == "on"));
+    }
+    CHECK(written[0] == written[1]);
+  }
+}
+
+TEST_CASE("scores are those of PyTorch's cross entropy", "[runtime][engine][generate]") {
+  const at::Tensor table = at::arange(256 * 256).remainder(17).reshape({256, 256}).to(at::kFloat) / 5;
+  FileModel text(make_text_net(table, 8));
+  const auto scores = score_texts(*text.model, at::kCPU, {{"abcd", {}, false, "a text"}});
+  const at::Tensor rows = at::log_softmax(table.narrow(0, 'a', 3), -1);
+  double expected = 0;
+  for (int64_t i = 0; i < 3; ++i) expected += rows[i]['b' + i].item<double>();
+  CHECK(scores.at(0).num_tokens == 3);
+  CHECK(scores[0].log_probability == Approx(expected).epsilon(1e-6));
+  CHECK(scores[0].perplexity() == Approx(std::exp(-expected / 3)).epsilon(1e-6));
+  expect_error(ExitCode::kBadInput, {"a text has one token"}, [&] {
+    score_texts(*text.model, at::kCPU, {{"a", {}, false, "a text"}});
+  });
+  expect_error(ExitCode::kBadInput, {"a text has 9 tokens, and the model takes at most 8"}, [&] {
+    score_texts(*text.model, at::kCPU, {{"123456789", {}, false, "a text"}});
+  });
 }
 
 TEST_CASE("a model that does not take texts, or not this one, is refused by what is known of it",
@@ -133,15 +261,19 @@ TEST_CASE("a model that does not take texts, or not this one, is refused by what
   expect_error(
       ExitCode::kBadInput,
       {"does not take texts: a sample of its argument 'x' is float32 of the size [6], as the model file records"},
-      [&] { continued(*recorded.model, {.prompt = "abc"}); });
+      [&] { continued(*recorded.model, continuing("abc")); });
   const FileModel digits(make_text_net(counting_table().narrow(0, 0, 98), 8));
   expect_error(ExitCode::kBadInput, {"the text has the byte 98 ('b'), and the model's vocabulary has 98 tokens"},
-               [&] { continued(*digits.model, {.prompt = "ab"}); });
+               [&] { continued(*digits.model, continuing("ab")); });
   expect_error(ExitCode::kBadInput, {"the text has the byte 195, and the model's vocabulary has 98 tokens"},
-               [&] { continued(*digits.model, {.prompt = "\u00e9"}); });
+               [&] { continued(*digits.model, continuing("\u00e9")); });
+  GenerateOptions ids{.prompts = {{{}, {5, 300}, true, "the prompt"}}};
+  expect_error(ExitCode::kBadInput, {"the prompt has the id 300, and the model's vocabulary has 98 tokens"},
+               [&] { continued(*digits.model, ids); });
   std::string given;
   expect_error(ExitCode::kBadInput, {"the text has the byte 98"}, [&] {
-    generate(*digits.model, {.prompt = "a", .num_tokens = 2, .temperature = 0}, [&](char byte) { given += byte; });
+    generate_texts(*digits.model, at::kCPU, continuing("a", 2),
+                   {.on_text = [&](size_t, const std::string& text) { given += text; }});
   });
   CHECK(given == "b");
 }
@@ -167,13 +299,16 @@ TEST_CASE("a checkpoint's own model runs with its weights and buffers", "[runtim
       {"zero_optimization", {{"stage", stage}, {"stage3_param_persistence_threshold", 0}}}};
   const test::JobRun run{files.model, files.folder / "run", files.config(changes, {{"train", {{"steps", 1}}}}), 2};
   test::run_job(run);
-  const auto loaded = load_checkpoint_model(run.run_dir + "/checkpoints");
+  const auto loaded = open_model({.path = run.run_dir + "/checkpoints"});
   CHECK(loaded->model().facts.table.num_elements() == 256 * 256 + 256);
   // One step has counted one call (12 samples, 2 ranks: one micro batch each), which makes 'A' the most likely byte.
-  CHECK(continued(loaded->model(), {.prompt = "x", .num_tokens = 3, .temperature = 0, .context = 4}) == "AAA");
+  auto options = continuing("x", 3);
+  options.context = 4;
+  CHECK(continued(*loaded, options) == "AAA");
   const test::TempDir files_of_parameters;
-  const auto streamed = load_checkpoint_model(run.run_dir + "/checkpoints", files_of_parameters.path());
-  CHECK(continued(streamed->model(), {.prompt = "x", .num_tokens = 3, .temperature = 0, .context = 4}) == "AAA");
+  const auto streamed =
+      open_model({.path = run.run_dir + "/checkpoints", .nvme_path = std::string(files_of_parameters.path())});
+  CHECK(continued(*streamed, options) == "AAA");
   std::filesystem::remove(run.run_dir + "/checkpoints/step_00000001/model.pt");
-  expect_error(ExitCode::kBadInput, {"model.pt"}, [&] { load_checkpoint_model(run.run_dir + "/checkpoints"); });
+  expect_error(ExitCode::kBadInput, {"model.pt"}, [&] { open_model({.path = run.run_dir + "/checkpoints"}); });
 }

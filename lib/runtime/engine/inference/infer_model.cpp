@@ -1,0 +1,258 @@
+#include "runtime/engine/inference/infer_model.hpp"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <functional>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/engine/inference/streamed_parameters.hpp"
+#include "runtime/engine/setup/file_verification.hpp"
+#include "runtime/engine/setup/initial_values.hpp"
+#include "runtime/engine/setup/pretrained_values.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
+#include "runtime/state/mask_minimum.hpp"
+#include "runtime/state/model_metadata.hpp"
+#include "runtime/state/write_buffer.hpp"
+
+namespace dslaunch::runtime::engine::inference {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Read once, and held whole.
+class HeldParameters final : public UnitParameters {
+ public:
+  explicit HeldParameters(const ParameterTable& table) : table_(table), values_(table.parameters.size()) {}
+
+  void set(size_t parameter, at::Tensor value) { values_[parameter] = std::move(value); }
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    const UnitInfo& info = table_.units[static_cast<size_t>(unit)];
+    for (const int parameter : info.parameters) out.parameters.push_back(values_[static_cast<size_t>(parameter)]);
+    return out;
+  }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int, std::vector<at::Tensor>) override {}
+
+ private:
+  const ParameterTable& table_;
+  std::vector<at::Tensor> values_;
+};
+
+// Plain types of C++'s operators for a GPU are enough; what trains faster does not belong here.
+model::GraphPassOptions graph_passes(const ModelSource& source) {
+  model::GraphPassOptions passes;
+  passes.kernels = {};
+  for (bool config::Kernels::*key :
+       {&config::Kernels::cross_entropy, &config::Kernels::layer_norm, &config::Kernels::bias_gradient,
+        &config::Kernels::weight_gradient, &config::Kernels::residual_gradient, &config::Kernels::constants,
+        &config::Kernels::attention_masks, &config::Kernels::grouped_attention, &config::Kernels::fused_regions,
+        &config::Kernels::gemm_autotuning}) {
+    passes.kernels.*key = false;
+  }
+  passes.compute_dtype = source.dtype.value_or(at::kFloat);
+  return passes;
+}
+
+class LoadedModel : public InferModel {
+ public:
+  LoadedModel(std::string file, const ModelSource& source) : file_(std::move(file)), source_(source) {
+    setup::FileVerification({file_}).finish();
+    const auto passes = graph_passes(source);
+    model_ = source.predicts_tokens
+                 ? model::torchscript::load_token_model(file_, passes, /*keeps_units=*/!source.nvme_path.empty())
+                 : model::torchscript::load_script_model(file_, {}, passes);
+    hugging_face_ = read_hugging_face_facts(read_model_metadata(file_).text, file_);
+  }
+
+  model::Model& model() override { return *model_; }
+  const std::string& file() const override { return file_; }
+  const std::optional<HuggingFaceFacts>& hugging_face() const override { return hugging_face_; }
+  int64_t weight_bytes() const override {
+    return std::accumulate(table().parameters.begin(), table().parameters.end(), int64_t{0},
+                           [this](int64_t sum, const ParameterInfo& info) {
+                             return sum + info.numel * static_cast<int64_t>(c10::elementSize(dtype_of(info.dtype)));
+                           });
+  }
+
+ protected:
+  // Elements of a parameter from `begin` on.
+  using Read = std::function<void(size_t parameter, int64_t begin, const at::Tensor& out)>;
+
+  // After buffers have their values.
+  void take_parameters(const Read& read, const std::function<void()>& drop_pages) {
+    model_->to_device(
+        source_.device, [this](const std::string&, at::ScalarType own) { return dtype_of(own); },
+        std::vector<bool>(table().parameters.size()));
+    if (source_.nvme_path.empty()) {
+      hold_parameters(read);
+    } else {
+      stream_parameters(read, drop_pages);
+    }
+    model_->runnable->set_unit_parameters(parameters_.get());
+    model_->runnable->train(false);
+  }
+
+  const ParameterTable& table() const { return model_->facts.table; }
+
+ private:
+  at::ScalarType dtype_of(at::ScalarType own) const {
+    return at::isFloatingType(own) ? source_.dtype.value_or(own) : own;
+  }
+
+  at::Tensor read_whole(const Read& read, size_t parameter) {
+    const ParameterInfo& info = table().parameters[parameter];
+    at::Tensor value = at::empty({info.numel}, info.dtype);
+    read(parameter, 0, value);
+    return fitted(value.view(info.shape), dtype_of(info.dtype)).to(source_.device, dtype_of(info.dtype));
+  }
+
+  void hold_parameters(const Read& read) {
+    auto held = std::make_unique<HeldParameters>(table());
+    for (size_t i = 0; i < table().parameters.size(); ++i) {
+      at::Tensor value = read_whole(read, i);
+      if (!table().parameters[i].trainable) model_->tensors.set_frozen_value(static_cast<int>(i), value);
+      held->set(i, std::move(value));
+    }
+    parameters_ = std::move(held);
+  }
+
+  // But for frozen parameters that units do not get: the model holds them.
+  void stream_parameters(const Read& read, const std::function<void()>& drop_pages) {
+    std::vector<bool> is_of_unit(table().parameters.size());
+    for (const UnitInfo& unit : table().units) {
+      for (const auto* members : {&unit.parameters, &unit.frozen}) {
+        for (const int parameter : *members) is_of_unit[static_cast<size_t>(parameter)] = true;
+      }
+    }
+    for (size_t i = 0; i < is_of_unit.size(); ++i) {
+      if (!is_of_unit[i]) model_->tensors.set_frozen_value(static_cast<int>(i), read_whole(read, i));
+    }
+    offload::ParameterFileOptions options;
+    options.directories = {source_.nvme_path};
+    options.content = "the parameters";
+    parameters_ = std::make_unique<StreamedParameters>(table(), options,
+                                                       [&](int parameter, int64_t begin, const at::Tensor& out) {
+                                                         read(static_cast<size_t>(parameter), begin, out);
+                                                         drop_pages();
+                                                       });
+  }
+
+  const std::string file_;
+  const ModelSource source_;
+  std::optional<HuggingFaceFacts> hugging_face_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<UnitParameters> parameters_;
+};
+
+class CheckpointModel final : public LoadedModel {
+ public:
+  CheckpointModel(std::unique_ptr<CheckpointReader> reader, const std::string& skeleton, const ModelSource& source)
+      : LoadedModel(skeleton, source), reader_(std::move(reader)) {
+    for (auto& [name, value] : model().tensors.buffers()) {
+      if (!reader_->has(name, "buffer")) continue;
+      const at::Tensor saved = at::empty(reader_->find(name)->shape, value.options());
+      reader_->read_into(name, "buffer", 0, saved);
+      write_buffer(value, saved);
+    }
+    take_parameters(
+        [this](size_t parameter, int64_t begin, const at::Tensor& out) {
+          const std::string& name = table().parameters[parameter].name;
+          reader_->read_into(name, reader_->has(name, "frozen") ? "frozen" : "master", begin, out);
+        },
+        [this] { reader_->drop_pages(); });
+  }
+
+ private:
+  const std::unique_ptr<CheckpointReader> reader_;
+};
+
+class FileModel final : public LoadedModel {
+ public:
+  explicit FileModel(const ModelSource& source) : LoadedModel(source.path, source) {
+    const std::string from = weights_of(source);
+    if (!from.empty()) {
+      setup::take_pretrained_values(model(), {.from = from}, source.path, /*replaces=*/!source.weights.empty());
+    }
+    require_values(source);
+    const auto read = setup::initial_values(model(), std::nullopt, source.path);
+    take_parameters(
+        [&](size_t parameter, int64_t begin, const at::Tensor& out) { read(static_cast<int>(parameter), begin, out); },
+        [] {});
+  }
+
+ private:
+  std::string weights_of(const ModelSource& source) const {
+    if (!source.weights.empty()) return source.weights;
+    const auto& facts = hugging_face();
+    std::error_code ignored;
+    const bool is_recorded =
+        facts && facts->source_kind == "directory" && fs::is_directory(facts->source_name, ignored);
+    return is_recorded ? facts->source_name : std::string();
+  }
+
+  void require_values(const ModelSource& source) {
+    for (size_t i = 0; i < table().parameters.size(); ++i) {
+      if (model().initial.source() || table().parameters[i].numel <= 1) continue;
+      if (!model().initial.is_empty(static_cast<int>(i))) continue;
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("the model file '{}' has no weights (it was exported with --empty): name a directory "
+                                  "of Hugging Face that has them (--weights DIR), or a checkpoint of a run",
+                                  source.path));
+    }
+  }
+};
+
+bool has_file_that_ends_in(const fs::path& directory, const char* suffix) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    if (entry.path().filename().string().ends_with(suffix)) return true;
+  }
+  return false;
+}
+
+void refuse_hugging_face_directory(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(fs::path(path) / "config.json", ignored) || !has_file_that_ends_in(path, ".safetensors")) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format("'{}' is a directory of Hugging Face: it has weights and no code to run; name the model "
+                  "file, too: dslaunch infer MODEL.pt --weights '{}' (tools/export --hf '{}' MODEL.pt makes "
+                  "one)",
+                  path, path, path));
+}
+
+// Files that stand for the checkpoint around them.
+bool is_in_checkpoint(const fs::path& path) {
+  const auto name = path.filename();
+  return name == "latest" || name == "best" || name == "manifest.json";
+}
+
+}  // namespace
+
+std::unique_ptr<InferModel> open_model(const ModelSource& source) {
+  std::error_code ignored;
+  if (fs::is_regular_file(source.path, ignored) && !is_in_checkpoint(source.path)) {
+    return std::make_unique<FileModel>(source);
+  }
+  refuse_hugging_face_directory(source.path);
+  if (!source.weights.empty()) {
+    throw UserError(ExitCode::kUsage, fmt::format("--weights goes with a model file, and '{}' is a checkpoint, which "
+                                                  "has its own weights",
+                                                  source.path));
+  }
+  auto reader = std::make_unique<CheckpointReader>(source.path);
+  const auto skeleton = reader->skeleton();
+  if (!skeleton) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("checkpoint '{}' has no model.pt, so there is no model to run", reader->path()));
+  }
+  return std::make_unique<CheckpointModel>(std::move(reader), *skeleton, source);
+}
+
+}  // namespace dslaunch::runtime::engine::inference

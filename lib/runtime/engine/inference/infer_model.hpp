@@ -1,0 +1,43 @@
+// A model with its weights, ready to call; for inference, without an engine. One thread.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/model/interface/model.hpp"
+#include "runtime/state/hugging_face_facts.hpp"
+
+namespace dslaunch::runtime::engine::inference {
+
+struct ModelSource {
+  // A model file, a checkpoint, or a directory of checkpoints (the newest is taken).
+  std::string path;
+  // Of a model file: a directory of Hugging Face's weights, as `consolidate --hf` writes it. Empty: those of the file,
+  // or of the directory that an empty export has recorded.
+  std::string weights;
+  // Where the parameters rest, in a file without a name, and units read them as they run; empty: they are in memory.
+  std::string nvme_path;
+  at::Device device = at::kCPU;
+  std::optional<at::ScalarType> dtype = {};  // empty: the types of the file
+  // Forward is cut to what predicts tokens, where that can be done (load_token_model).
+  bool predicts_tokens = true;
+};
+
+class InferModel {
+ public:
+  virtual ~InferModel() = default;
+  virtual model::Model& model() = 0;
+  // The file that has the code.
+  virtual const std::string& file() const = 0;
+  virtual const std::optional<HuggingFaceFacts>& hugging_face() const = 0;
+  virtual int64_t weight_bytes() const = 0;
+};
+
+// Throws UserError: 66 for a path that does not exist, 65 for what has no model (a directory of Hugging Face: with what
+// is needed) or no weights; SystemError and Error as offload::ParameterFile does.
+std::unique_ptr<InferModel> open_model(const ModelSource& source);
+
+}  // namespace dslaunch::runtime::engine::inference

@@ -1,0 +1,73 @@
+#include "runtime/engine/inference/infer_report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/byte_size.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime::engine::inference {
+namespace {
+
+int64_t rest_of(const InferReport& report) {
+  return std::max<int64_t>(0, report.peak_bytes - report.weight_bytes - report.cache_bytes);
+}
+
+double tokens_per_second(const InferReport& report) {
+  return report.total.count() > 0 ? static_cast<double>(report.new_tokens) / report.total.count() : 0;
+}
+
+double milliseconds(const std::vector<InferReport::Seconds>& values, double quantile) {
+  return 1000 * percentile(values, quantile);
+}
+
+}  // namespace
+
+double percentile(std::vector<InferReport::Seconds> values, double quantile) {
+  if (values.empty()) return 0;
+  const auto rank = static_cast<size_t>(std::ceil(quantile * static_cast<double>(values.size())));
+  const size_t index = std::min(values.size(), std::max<size_t>(1, rank)) - 1;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  return values[index].count();
+}
+
+nlohmann::json as_json(const InferReport& report) {
+  return {{"prompts", report.num_prompts},
+          {"prompt_tokens", report.prompt_tokens},
+          {"new_tokens", report.new_tokens},
+          {"seconds", report.total.count()},
+          {"tokens_per_second", tokens_per_second(report)},
+          {"time_to_first_token_ms",
+           {{"p50", milliseconds(report.first_tokens, 0.5)}, {"max", milliseconds(report.first_tokens, 1)}}},
+          {"decode_ms",
+           {{"p50", milliseconds(report.decode_steps, 0.5)},
+            {"p90", milliseconds(report.decode_steps, 0.9)},
+            {"p99", milliseconds(report.decode_steps, 0.99)}}},
+          {"memory_bytes",
+           {{"weights", report.weight_bytes},
+            {"cache", report.cache_bytes},
+            {"rest", rest_of(report)},
+            {"peak", report.peak_bytes}}},
+          {"cache", report.cache}};
+}
+
+std::string as_text(const InferReport& report) {
+  std::string text =
+      fmt::format("{} of {} tokens in all; {} tokens written in {:.2f} s, {:.1f} per second\n",
+                  report.num_prompts == 1 ? "1 prompt" : fmt::format("{} prompts", report.num_prompts),
+                  report.prompt_tokens, report.new_tokens, report.total.count(), tokens_per_second(report));
+  text += fmt::format("first token after {:.1f} ms (at most {:.1f})", milliseconds(report.first_tokens, 0.5),
+                      milliseconds(report.first_tokens, 1));
+  if (!report.decode_steps.empty()) {
+    text += fmt::format("; then {:.1f} ms for each step, 90% within {:.1f}, 99% within {:.1f}",
+                        milliseconds(report.decode_steps, 0.5), milliseconds(report.decode_steps, 0.9),
+                        milliseconds(report.decode_steps, 0.99));
+  }
+  text += fmt::format("\nmemory at most {}: weights {}, cache {}, rest {}\ncache: {}\n",
+                      format_bytes(report.peak_bytes), format_bytes(report.weight_bytes),
+                      format_bytes(report.cache_bytes), format_bytes(rest_of(report)), report.cache);
+  return text;
+}
+
+}  // namespace dslaunch::runtime::engine::inference

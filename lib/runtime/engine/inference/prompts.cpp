@@ -1,0 +1,92 @@
+#include "runtime/engine/inference/prompts.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/input_file.hpp"
+#include "base/parse_int.hpp"
+#include "base/small_file.hpp"
+
+namespace dslaunch::runtime::engine::inference {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxBytes = size_t{1} << 30;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& why) {
+  throw UserError(ExitCode::kBadInput, fmt::format("{}: {}", where, why));
+}
+
+std::vector<int64_t> ids_of(const json& list, const std::string& where) {
+  if (!list.is_array()) refuse(where, "the ids are not a list");
+  std::vector<int64_t> out;
+  for (const json& id : list) {
+    if (!id.is_number_integer()) refuse(where, "an id is not a whole number: " + id.dump());
+    out.push_back(id.get<int64_t>());
+  }
+  return out;
+}
+
+Prompt from_json(const std::string& line, const std::string& where) {
+  const json value = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (value.is_string()) return {value.get<std::string>(), {}, false, where};
+  if (!value.is_object()) refuse(where, "expected a JSON text, or an object with \"prompt\" or \"ids\"");
+  for (const char* name : {"ids", "input_ids"}) {
+    if (value.contains(name)) return {{}, ids_of(value[name], where), true, where};
+  }
+  for (const char* name : {"prompt", "text"}) {
+    if (!value.contains(name)) continue;
+    if (!value[name].is_string()) refuse(where, fmt::format("\"{}\" is not a text", name));
+    return {value[name].get<std::string>(), {}, false, where};
+  }
+  refuse(where, "the object has neither \"prompt\" nor \"ids\"");
+}
+
+}  // namespace
+
+std::vector<int64_t> parse_ids(const std::string& text, const std::string& option) {
+  std::vector<int64_t> out;
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    const size_t end = std::min(text.find_first_of(", ", begin), text.size());
+    if (end > begin) {
+      const auto id = parse_int<int64_t>(text.substr(begin, end - begin));
+      if (!id || *id < 0) {
+        throw UserError(ExitCode::kUsage, fmt::format("{} '{}': expected ids of tokens, as 1,2,3", option, text));
+      }
+      out.push_back(*id);
+    }
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::vector<Prompt> read_prompts(const std::string& path) {
+  open_input_file(path, "file of prompts");
+  const auto file = read_small_file(path, kMaxBytes);
+  if (file.too_large || !file.outcome.ok()) {
+    throw UserError(ExitCode::kNoInput, fmt::format("cannot read the file of prompts '{}': {}", path,
+                                                    file.too_large ? "it has more than 1 GiB" : file.outcome.error()));
+  }
+  const std::string& text = file.bytes;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = path.ends_with(".jsonl") || (first != text.npos && (text[first] == '{' || text[first] == '"'));
+  std::vector<Prompt> out;
+  size_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    begin = end + 1;
+    number += 1;
+    if (line.find_first_not_of(" \t") == line.npos) continue;
+    const std::string where = fmt::format("line {} of '{}'", number, path);
+    out.push_back(is_json ? from_json(line, where) : Prompt{line, {}, false, where});
+  }
+  if (out.empty()) throw UserError(ExitCode::kBadInput, fmt::format("the file of prompts '{}' has none", path));
+  return out;
+}
+
+}  // namespace dslaunch::runtime::engine::inference

@@ -1,0 +1,25 @@
+// What a generation or a score begins with: texts or ids, from options and from a file.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dslaunch::runtime::engine::inference {
+
+struct Prompt {
+  std::string text;
+  std::vector<int64_t> ids;  // in place of the text
+  bool has_ids = false;
+  std::string where;  // for messages: "the prompt", "line 3 of 'p.jsonl'"
+};
+
+// "1, 2,3"; `option` for the message. Throws UserError(64).
+std::vector<int64_t> parse_ids(const std::string& text, const std::string& option);
+
+// A prompt a line. A file whose first line begins with '{' or '"', or whose name ends in .jsonl, has JSON lines: a
+// text, or an object with "prompt" or "text", or with "ids" or "input_ids". Lines without anything are skipped. Throws
+// UserError: 66 for a file that cannot be read, 65 with the line for one that is not of this form, 65 for a file
+// without prompts.
+std::vector<Prompt> read_prompts(const std::string& path);
+
+}  // namespace dslaunch::runtime::engine::inference

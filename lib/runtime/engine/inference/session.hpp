@@ -1,0 +1,85 @@
+// Writes the texts of several requests side by side, a token of each at a time. One thread.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "runtime/engine/inference/beam_search.hpp"
+#include "runtime/engine/inference/decoder.hpp"
+#include "runtime/engine/inference/infer_report.hpp"
+#include "runtime/engine/inference/sampler.hpp"
+
+namespace dslaunch::runtime::engine::inference {
+
+struct Request {
+  std::vector<int64_t> encoder_ids;  // of a model with an encoder, else empty
+  std::vector<int64_t> ids;          // what the (decoder's) text begins with; at least one
+  int64_t num_tokens = 200;          // the most that are added; at least 1
+  Sampling sampling;
+  uint64_t seed = 0;
+  std::set<int64_t> ends;  // tokens that end the text, of which they are the last
+  int num_beams = 1;       // more: beam search, without draws
+  double length_penalty = 1;
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
+  std::optional<int64_t> forced_first, forced_last;  // the first token, the last one of `num_tokens`
+};
+
+enum class Finish : uint8_t { kNot, kEnd, kLength };
+
+struct NewToken {
+  int request = 0;
+  int64_t id = 0;
+  Finish finish = Finish::kNot;  // of the text, after this token
+};
+
+class Session {
+ public:
+  // `num_classes`: only tokens below it are chosen; 0: all.
+  explicit Session(Decoder& decoder, int64_t num_classes = 0) : decoder_(decoder), num_classes_(num_classes) {}
+
+  // Draws are a function of the seed, of the prompt and of the token's position: requests in another order get the same
+  // texts. Requests with the same prompt get different ones. Returns 0, 1, ...
+  int add(Request request);
+  // One token for each text that is written now, all tokens of a text that beam search has finished. Throws as
+  // Decoder::append() does, TooManyTokens for a prompt.
+  std::vector<NewToken> step();
+  bool is_done() const { return active_.empty(); }
+  // Ends a text, when what has been written is enough.
+  void stop(int request);
+  // Times and counts; not the memory.
+  const InferReport& report() const { return report_; }
+
+ private:
+  struct Active {
+    int number = 0;
+    Request request;
+    uint64_t key = 0;                    // of draws
+    std::vector<int64_t> written;        // of a request without beams
+    std::optional<BeamSearch> beams;     // while there are any
+    std::vector<int> texts;              // of the decoder: one, or one for each running beam
+    std::vector<Decoder::Piece> pieces;  // to be read next
+    std::chrono::steady_clock::time_point begun;
+    bool has_begun = false;
+  };
+
+  uint64_t key_of(const Request& request);
+  void begin(Active& active);
+  std::vector<NewToken> advance(Active& active, const at::Tensor& logits);
+  std::vector<NewToken> advance_beams(Active& active, const at::Tensor& logits);
+  void force_tokens(const Active& active, int64_t num_written, const at::Tensor& scores) const;
+  void close(Active& active);
+  void note_time(const std::vector<Active*>& first, std::chrono::steady_clock::time_point started);
+
+  Decoder& decoder_;
+  const int64_t num_classes_;
+  std::list<Active> active_;
+  std::map<uint64_t, uint64_t> num_same_;  // requests so far by prompt
+  int next_ = 0;
+  InferReport report_;
+};
+
+}  // namespace dslaunch::runtime::engine::inference

@@ -1,0 +1,36 @@
+// Texts as the ids of a model's tokens, and back. One thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::runtime::engine::inference {
+
+// Tokens to bytes, as they come.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // What this token completes; it may end within a character.
+  virtual std::string push(int64_t id) = 0;
+  // What is left.
+  virtual std::string finish() { return {}; }
+};
+
+class TextCodec {
+ public:
+  virtual ~TextCodec() = default;
+  virtual std::vector<int64_t> encode(std::string_view text) const = 0;
+  virtual std::unique_ptr<ByteStream> stream() const = 0;
+  // Ids are below it.
+  virtual int64_t num_tokens() const = 0;
+};
+
+// A token is a byte.
+std::unique_ptr<TextCodec> byte_codec();
+
+// The most classes of a model of bytes: 256, special tokens, and padding to a multiple of 64.
+inline constexpr int64_t kMaxByteClasses = 320;
+
+}  // namespace dslaunch::runtime::engine::inference

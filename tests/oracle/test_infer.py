@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""`dsworker infer` token by token beside transformers' generate(), and its scores beside PyTorch's cross entropy: from exports
+that return only their loss. Skipped where transformers is not installed (scripts/setup --tests does that).
+
+By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_infer.py [Generation...]"""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) for folder in ("../support/python", "../grid")]
+import export_case  # noqa: E402
+import harness  # noqa: E402
+import hugging_face  # noqa: E402
+
+VOCABULARY = hugging_face.VOCABULARY
+WINDOW = {"sliding_window": 6}  # the texts pass it
+BART = dict(vocab_size=VOCABULARY, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=32, pad_token_id=0,
+            bos_token_id=1, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2)
+CONFIGS = {"gpt2": dict(hugging_face.CONFIGS["gpt2"], bos_token_id=1, eos_token_id=2, initializer_range=0.3),
+           "llama": dict(hugging_face.GROUPED, initializer_range=0.3),
+           "qwen2": dict(hugging_face.GROUPED, initializer_range=0.3),
+           "mistral": dict(hugging_face.GROUPED, **WINDOW, initializer_range=0.3),
+           "mixtral": dict(hugging_face.CONFIGS["mixtral"], initializer_range=0.3),
+           "gpt_neox": dict(hugging_face.CONFIGS["gpt_neox"], initializer_range=0.3),
+           "gemma2": dict(hugging_face.GROUPED, head_dim=8, **WINDOW, initializer_range=0.3),
+           "t5": dict(hugging_face.CONFIGS["t5"], initializer_factor=3.0),
+           "bart": dict(BART, init_std=0.3)}
+PROMPTS = ([5, 9, 13], [7, 8, 9, 10, 11, 12, 20], [33])  # of different lengths
+NUM_TOKENS = 12
+
+
+class InferTest(export_case.ExportTest):
+    def export_of(self, name):
+        """The path of its export, which returns only the loss; transformers' model with the same weights."""
+        import transformers
+
+        path, traced, found = self.export("--hf", name, "--hf-config", json.dumps(CONFIGS[name]))
+        facts = found["hugging_face"]
+        model = getattr(transformers, facts["class"])(transformers.AutoConfig.for_model(name, **CONFIGS[name])).eval()
+        values = dict(traced.named_parameters())
+        model.load_state_dict({target: values[source] for source, target in facts["parameters"].items() if source in values},
+                              strict=False)
+        return path, model
+
+    def infer(self, path, *words):
+        command = [harness.program("dsworker"), "infer", path, "--device", "cpu", "--json", *words]
+        outcome = subprocess.run(command, capture_output=True, text=True, env=harness.environment(), timeout=120)
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        return json.loads(outcome.stdout)
+
+    def expected(self, model, prompt, **options):
+        ids = torch.tensor([prompt])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NUM_TOKENS, do_sample=False,
+                             **options)[0].tolist()
+        return out[1:] if model.config.is_encoder_decoder else out[len(prompt):]
+
+    def check(self, name, beams, *words):
+        path, model = self.export_of(name)
+        choice = ["--greedy"] if beams == 1 else ["--num_beams", str(beams)]
+        ids = [word for prompt in PROMPTS for word in ("--ids", ",".join(map(str, prompt)))]
+        found = self.infer(path, "--num_tokens", str(NUM_TOKENS), *choice, *ids, *words)
+        wanted = [self.expected(model, prompt, num_beams=beams) for prompt in PROMPTS]
+        self.assertEqual([text["ids"] for text in found["texts"]], wanted)
+        self.assertGreater(len(set(sum(wanted, []))), 2)  # not one token again and again
+        is_cached = "--no_cache" not in words
+        self.assertEqual(found["report"]["cache"] == "on", is_cached, found["report"]["cache"])
+        self.assertEqual(found["report"]["memory_bytes"]["cache"] > 0, is_cached)
+
+
+class Generation(InferTest):
+    def test_texts_are_those_of_transformers(self):
+        """Greedy and beams in turn; the slow test has all of both."""
+        for number, name in enumerate(CONFIGS):
+            with self.subTest(name=name):
+                self.check(name, 4 if number % 2 else 1)
+
+    def test_scores_are_cross_entropies(self):
+        path, model = self.export_of("llama")
+        generator = torch.Generator().manual_seed(3)
+        texts = [torch.randint(3, VOCABULARY, (2 + i % 20,), generator=generator) for i in range(100)]
+        prompts = self.env.path("texts.jsonl")
+        with open(prompts, "w") as file:
+            for text in texts:
+                file.write(json.dumps({"ids": text.tolist()}) + "\n")
+        found = self.infer(path, "--score", "--prompts", prompts)
+        with torch.no_grad():
+            for text, score in zip(texts, found["texts"], strict=True):
+                loss = torch.nn.functional.cross_entropy(model(text[None]).logits[0, :-1], text[1:])
+                self.assertAlmostEqual(score["loss"], loss.item(), delta=1e-5)
+        self.assertEqual(found["all"]["tokens"], sum(len(text) - 1 for text in texts))
+
+
+class Everything(InferTest):
+    """Each architecture with and without a cache, greedy and with beams."""
+
+    def test_all(self):
+        for name in CONFIGS:
+            for beams in (1, 4):
+                for words in ((), ("--no_cache",)):
+                    with self.subTest(name=name, beams=beams, words=words):
+                        self.check(name, beams, *words)
+
+    def test_beams_with_other_lengths_and_ends(self):
+        for name in ("gpt2", "bart"):
+            path, model = self.export_of(name)
+            for penalty, early, theirs in (("2.5", "true", True), ("-1", "never", "never"), ("0.5", "false", False)):
+                with self.subTest(name=name, penalty=penalty, early=early):
+                    found = self.infer(path, "--num_tokens", str(NUM_TOKENS), "--num_beams", "3", "--length_penalty", penalty,
+                                       "--early_stopping", early, "--repetition_penalty", "1.3", "--ids", "5,9,13")
+                    wanted = self.expected(model, PROMPTS[0], num_beams=3, length_penalty=float(penalty), early_stopping=theirs,
+                                           repetition_penalty=1.3)
+                    self.assertEqual(found["texts"][0]["ids"], wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,94 @@
+// Draws of tokens beside closed probabilities, and prompts from files.
+#include "runtime/engine/inference/sampler.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "runtime/engine/inference/infer_report.hpp"
+#include "runtime/engine/inference/prompts.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime::engine::inference;
+using test::expect_error;
+
+namespace {
+
+// Probabilities 0.4, 0.3, 0.2, 0.1 at temperature 1.
+at::Tensor logits_of_four() {
+  return at::tensor({0.1F, 0.4F, 0.2F, 0.3F}).log() + 3;
+}
+
+struct Case {
+  const char* what;
+  Sampling sampling;
+  std::vector<double> probabilities;
+};
+
+}  // namespace
+
+TEST_CASE("tokens are drawn with the probabilities that the limits leave", "[runtime][engine][sampler]") {
+  const double squares = 0.01 + 0.16 + 0.04 + 0.09;
+  const std::vector<Case> cases{
+      {"all", {.temperature = 1}, {0.1, 0.4, 0.2, 0.3}},
+      {"temperature", {.temperature = 0.5}, {0.01 / squares, 0.16 / squares, 0.04 / squares, 0.09 / squares}},
+      {"top-k", {.temperature = 1, .top_k = 2}, {0, 4.0 / 7, 0, 3.0 / 7}},
+      {"top-p", {.temperature = 1, .top_p = 0.75}, {0, 4.0 / 9, 2.0 / 9, 3.0 / 9}},
+      {"min-p", {.temperature = 1, .min_p = 0.6}, {0, 4.0 / 7, 0, 3.0 / 7}},
+      {"top-p within top-k", {.temperature = 1, .top_k = 3, .top_p = 0.4}, {0, 1, 0, 0}},
+  };
+  constexpr int kDraws = 4000;
+  for (const auto& [what, sampling, expected] : cases) {
+    INFO(what);
+    const at::Tensor computed = probabilities(logits_of_four(), sampling);
+    std::vector<int> counts(4);
+    for (int i = 0; i < kDraws; ++i) counts[choose_token(logits_of_four(), sampling, {}, uniform_number(7, 1, i))] += 1;
+    double chi_square = 0;
+    for (size_t token = 0; token < 4; ++token) {
+      CHECK(computed[static_cast<int64_t>(token)].item<double>() == Approx(expected[token]).margin(1e-6));
+      if (expected[token] == 0) {
+        CHECK(counts[token] == 0);
+      } else {
+        chi_square += std::pow(counts[token] - kDraws * expected[token], 2) / (kDraws * expected[token]);
+      }
+    }
+    CHECK(chi_square < 16.27);  // three degrees of freedom, one time in a thousand
+  }
+}
+
+TEST_CASE("repetitions become less likely, as transformers counts them", "[runtime][engine][sampler]") {
+  const at::Tensor logits = at::tensor({2.0F, -2.0F, 1.9F});
+  CHECK(choose_token(logits, {.temperature = 0}, {0, 1}, 0) == 0);
+  CHECK(choose_token(logits, {.temperature = 0, .repetition_penalty = 1.1}, {0, 1}, 0) == 2);
+  penalize_repetition(logits, {0, 0, 1, 99}, 2);
+  CHECK(at::equal(logits, at::tensor({1.0F, -4.0F, 1.9F})));
+}
+
+TEST_CASE("prompts are lines, or JSON lines", "[runtime][engine][prompts]") {
+  const test::TempDir dir;
+  const auto plain = read_prompts(dir.write("a.txt", "one\r\n\n two \n"));
+  REQUIRE(plain.size() == 2);
+  CHECK((plain[0].text == "one" && plain[1].text == " two "));
+  const auto lines = read_prompts(dir.write("b", "{\"prompt\": \"x\"}\n\"y\"\n{\"ids\": [3, 4]}\n"));
+  REQUIRE(lines.size() == 3);
+  CHECK((lines[0].text == "x" && lines[1].text == "y"));
+  CHECK((lines[2].has_ids && lines[2].ids == std::vector<int64_t>{3, 4}));
+  expect_error(ExitCode::kNoInput, {"absent"}, [&] { read_prompts(dir / "absent"); });
+  expect_error(ExitCode::kBadInput, {"has none"}, [&] { read_prompts(dir.write("c", "\n\n")); });
+  expect_error(ExitCode::kBadInput, {"line 2 of", "neither \"prompt\" nor \"ids\""},
+               [&] { read_prompts(dir.write("d.jsonl", "\"y\"\n{\"text_\": 3}\n")); });
+  expect_error(ExitCode::kUsage, {"--ids '1,x'"}, [] { parse_ids("1,x", "--ids"); });
+  CHECK(parse_ids("1, 2 3", "--ids") == std::vector<int64_t>{1, 2, 3});
+}
+
+TEST_CASE("a percentile is one of the values", "[runtime][engine][infer_report]") {
+  std::vector<InferReport::Seconds> values;
+  for (int i = 100; i >= 1; --i) values.emplace_back(i);
+  CHECK(percentile(values, 0.5) == 50);
+  CHECK(percentile(values, 0.99) == 99);
+  CHECK(percentile({InferReport::Seconds(3)}, 0.9) == 3);
+}
