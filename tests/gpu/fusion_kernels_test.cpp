@@ -22,7 +22,7 @@
 #include "runtime/model/layers/linear.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 #include "support/cuda_device.hpp"
-#include "unit/runtime/model/fusion_nodes.hpp"
+#include "unit/runtime/model/autograd_nodes.hpp"
 #include "unit/runtime/model/random_regions.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fusion_nodes.hpp"
+#include "autograd_nodes.hpp"
 #include "runtime/model/fusion/fused_operator.hpp"
 #include "runtime/model/interface/runnable_model.hpp"
 #include "script_fixtures.hpp"

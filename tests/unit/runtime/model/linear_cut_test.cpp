@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "fusion_nodes.hpp"
+#include "autograd_nodes.hpp"
 #include "graph_fixtures.hpp"
 #include "runtime/model/interface/runnable_model.hpp"
 #include "script_fixtures.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fusion_nodes.hpp"
+#include "autograd_nodes.hpp"
 #include "graph_fixtures.hpp"
 #include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/layers/layer_norm.hpp"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "fusion_nodes.hpp"
+#include "autograd_nodes.hpp"
 #include "runtime/model/fusion/fused_operator.hpp"
 #include "runtime/model/torchscript/plain_execution.hpp"
 
