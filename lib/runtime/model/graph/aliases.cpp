@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "runtime/model/graph/memory_types.hpp"
@@ -49,6 +50,18 @@ bool makes_container(const Node* node) {
 void sort(std::vector<size_t>& positions) {
   std::sort(positions.begin(), positions.end());
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+}
+
+// Runs code that is not in the graph.
+bool escapes_graph(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  return node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction || kind == "prim::fork" ||
+         kind == "prim::awaitable" || kind == "prim::rpc_async" || node->hasAttribute(c10::attr::Subgraph);
+}
+
+bool computes_gradients(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  return kind == "aten::grad" || kind == "aten::backward";
 }
 
 }  // namespace
@@ -507,6 +520,21 @@ Aliases::WrittenArguments Aliases::written_arguments() const {
     (location.is_container ? out.containers : out.tensors) = true;
   }
   return out;
+}
+
+ForwardEffects scan_forward_effects(const FlatGraph& flat) {
+  const Aliases aliases(flat);
+  const auto arguments = aliases.written_arguments();
+  const auto reads_unknown_module = [&](const Node* node) {
+    return node->kind() == c10::prim::GetAttr && node->input(0)->type()->is_module() &&
+           flat.objects.count(node->input(0)) == 0;
+  };
+  const auto* block = flat.graph->block();
+  return {.is_analyzable = !any_node(block, escapes_graph) && !any_node(block, reads_unknown_module),
+          .changes_tensors = arguments.tensors,
+          .changes_containers = arguments.containers,
+          .calls_autograd = any_node(block, computes_gradients),
+          .written = aliases.written_attributes()};
 }
 
 }  // namespace dslaunch::runtime::model::graph
