@@ -13,8 +13,8 @@ constexpr KeySpec kRows[] = {
         .max(65536),
     key<&JobConfig::tensor_parallel, &TensorParallel::sequence_parallel>(
         "tensor_parallel.sequence_parallel",
-        "norms and what else lies between the products are split along the positions; batches whose length the size "
-        "does not divide run without it"),
+        "norms and what else lies between the products are split along the positions")
+        .later("true"),
     key<&JobConfig::tensor_parallel, &TensorParallel::overlap>(
         "tensor_parallel.overlap",
         "backward all-reduces an input's gradient while it computes the weight's; null: on GPUs"),

@@ -89,7 +89,6 @@ constexpr OtherName kNames[] = {
     {"tensor_parallel.degree", "tensor_parallel.size", "--tp"},
     {"parallelism_config_tp_size", "tensor_parallel.size", "--tp"},
     {"megatron_lm_tp_degree", "tensor_parallel.size", "--tp"},
-    {"sequence_parallel", "tensor_parallel.sequence_parallel=true"},
     {"async_tp", "tensor_parallel.overlap"},
     {"tp_plan", "", "", kTensorPlan},
     {"pipeline_parallel_degree", "pipeline.stages", "--stages"},

@@ -34,9 +34,8 @@ TEST_CASE("the section tensor_parallel has one rank and a probe of distinct unit
   CHECK(section.probe == TensorProbe::kDistinct);
   CHECK(section.rules.empty());
   const TensorParallel given =
-      section_of("{tensor_parallel: {size: 3, sequence_parallel: true, overlap: false, probe: false}}");
+      section_of("{tensor_parallel: {size: 3, sequence_parallel: false, overlap: false, probe: false}}");
   CHECK(given.size == 3);
-  CHECK(given.sequence_parallel);
   CHECK(given.overlap == false);
   CHECK(given.probe == TensorProbe::kOff);
   CHECK(section_of("{tensor_parallel: {probe: \"all\"}}").probe == TensorProbe::kAll);
@@ -152,12 +151,16 @@ TEST_CASE("what does not work on parts of layers is refused with more than one t
              Contains("'optimizer.type' Muon does not go with 2 tensor ranks: its step needs whole matrices"));
 }
 
+TEST_CASE("sequence parallelism is refused until there is one", "[config][tensor_parallel]") {
+  CHECK_THAT(only_line("{tensor_parallel: {size: 2, sequence_parallel: true}}", 2),
+             Contains("not supported yet: 'tensor_parallel.sequence_parallel' = true"));
+}
+
 TEST_CASE("what is for several tensor ranks has a line where there is one", "[config][tensor_parallel]") {
-  CHECK(has_note(load("{tensor_parallel: {sequence_parallel: true}}"),
-                 "'tensor_parallel.sequence_parallel' has no effect with one tensor rank; set 'tensor_parallel.size' "
-                 "or --tp T"));
+  CHECK(has_note(load("{tensor_parallel: {overlap: true}}"),
+                 "'tensor_parallel.overlap' has no effect with one tensor rank; set 'tensor_parallel.size' or --tp T"));
   CHECK(has_note(load("{injection_policy: {B: \"o\"}}"), "'injection_policy' has no effect with one tensor rank"));
-  CHECK(num_notes(load("{tensor_parallel: {size: 1, sequence_parallel: true}}"), "no effect") == 0);
+  CHECK(num_notes(load("{tensor_parallel: {size: 1, overlap: true}}"), "no effect") == 0);
   CHECK(has_note(load("{activation_checkpointing: {partition_activations: true}}"), "tensor_parallel.size is 1"));
   CHECK(num_notes(load("{mp_size: 2, activation_checkpointing: {partition_activations: true}}", 2), "effect") == 0);
 }
