@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "comm/communicator.hpp"
 #include "runtime/model/interface/cached_forward.hpp"
 #include "runtime/model/interface/carried_values.hpp"
 #include "runtime/model/interface/graph_report.hpp"
@@ -66,6 +67,9 @@ class RunnableModel {
   virtual std::vector<std::string> set_device(at::Device device, at::ScalarType dtype) = 0;
   // Provides parameters and takes gradients; must outlive all calls.
   virtual void set_unit_parameters(UnitParameters* parameters) = 0;
+  // The ranks that share the GEMMs of a model that was loaded for one of several tensor ranks; must outlive all
+  // calls.
+  virtual void set_tensor_group(comm::Communicator& ranks) = 0;
   // From now on blocks are recomputed in backward instead of saving activations; returns one line that names them.
   // Before set_device().
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;

@@ -27,6 +27,7 @@ constexpr Row kRows[] = {
     {"type_as",
      {.size = SizeRule::kLikeFirst, .purity = Purity::kPure, .type = TypeRole::kTypeOf, .lowering = Lowering::kCast}},
     {"dslaunch::narrow_fp32 dslaunch::match_type", {.size = SizeRule::kLikeFirst, .purity = Purity::kPure}},
+    {"dslaunch::copy_to_tensor_group dslaunch::reduce_from_tensor_group", {.size = SizeRule::kLikeFirst}},
     {"prim::unchecked_cast", {.elements = Elements::kKept}},
     {"view", {.purity = Purity::kFree, .type = TypeRole::kElements, .elements = Elements::kMoved}},
     {"reshape flatten", {.purity = Purity::kPure, .type = TypeRole::kElements, .elements = Elements::kMoved}},

@@ -119,8 +119,8 @@ void require_followed(const std::string& obstacle) {
                               obstacle));
 }
 
-FlatForward find_layers(const Module& module, const std::vector<UnitCandidate>& units) {
-  FlatForward out{{graph::flatten_forward(module, units)}, {}, {}, {}, {}};
+FlatForward find_layers(graph::FlatGraph flat, const std::vector<UnitCandidate>& units) {
+  FlatForward out{{std::move(flat)}, {}, {}, {}, {}};
   require_followed(out.obstacle);
   LayerSearch(out, units).run();
   index_nodes(out);

@@ -32,7 +32,8 @@ struct FlatForward : graph::FlatGraph {
 void index_nodes(FlatForward& flat);
 
 // Throws UserError(65) for a model whose code cannot be followed: what stops it, and the alternatives.
-FlatForward find_layers(const torch::jit::Module& module, const std::vector<graph::UnitCandidate>& units);
+// `flat`: of flatten_forward() with these units.
+FlatForward find_layers(graph::FlatGraph flat, const std::vector<graph::UnitCandidate>& units);
 // `obstacle`: as FlatGraph has it; empty: nothing.
 void require_followed(const std::string& obstacle);
 

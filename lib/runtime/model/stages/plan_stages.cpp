@@ -32,9 +32,17 @@ std::string at_most(size_t num_stages) {
   return num_stages <= 1 ? "1 stage" : fmt::format("at most {} stages", num_stages);
 }
 
+// Alike on all tensor ranks, which must cut at the same places.
+int64_t whole_numel(const ParameterInfo& parameter) {
+  int64_t out = 1;
+  for (const int64_t size : parameter.whole_shape()) out *= size;
+  return out;
+}
+
 FlatForward flatten_with_sizes(const ModelToCut& model) {
   constexpr int kMaxRounds = 8;  // what is computed from an inferred size may give further ones
-  auto flat = find_layers(model.module, model.units);
+  auto flat =
+      find_layers(model.flat != nullptr ? *model.flat : graph::flatten_forward(model.module, model.units), model.units);
   for (int round = 0; round < kMaxRounds; ++round) {
     const graph::Aliases memory(flat);
     require_followed(memory.obstacle());
@@ -207,8 +215,8 @@ class Planner {
       for (size_t p = 0; p < model_.parameters.size(); ++p) {
         if (!slots.contains(model_.parameters[p])) continue;
         const auto& parameter = model_.table.parameters[p];
-        planned.num_parameters += parameter.numel;
-        planned.num_trainable += parameter.trainable ? parameter.numel : 0;
+        planned.num_parameters += whole_numel(parameter);
+        planned.num_trainable += parameter.trainable ? whole_numel(parameter) : 0;
       }
       if (options_.measurement) planned.flops = options_.measurement->flops[i];
       plan_.layers.push_back(std::move(planned));

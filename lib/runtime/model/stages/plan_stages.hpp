@@ -25,6 +25,7 @@ struct ModelToCut {
   const ParameterTable& table;
   const LocationsByTensor& parameters;  // in the order of the table
   at::ScalarType compute_dtype = at::kFloat;
+  const graph::FlatGraph* flat = nullptr;  // of forward; null: as the module has it
 };
 
 struct CutModel {

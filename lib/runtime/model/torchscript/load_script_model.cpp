@@ -19,7 +19,9 @@
 #include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/interface/initial_values.hpp"
 #include "runtime/model/layers/linear.hpp"
+#include "runtime/model/placement/plan_placements.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
+#include "runtime/model/tensor_parallel/apply_placements.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/model/torchscript/file/parameter_slots.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
@@ -151,9 +153,28 @@ Result<TokenFacts> cut_to_tokens(const Module& module, const TokenOptions& optio
   return TokenFacts{.has_encoder = inputs.size() > 1};
 }
 
+struct SplitModel {
+  std::optional<PlacementReport> report;
+  tensor_parallel::TensorGroupPtr group;
+  std::optional<graph::FlatGraph> flat;  // of forward; empty: as it was
+};
+
+// Makes the module and its table those of one tensor rank.
+SplitModel split_among_ranks(const Module& module, const std::vector<graph::UnitCandidate>& units,
+                             const ModelMetadata& metadata, const placement::TensorParallelOptions& tensor,
+                             ParameterBinding& binding) {
+  if (!tensor.is_on()) return {};
+  auto plan = placement::plan_placements({module, units, binding.table, binding.locations, metadata.inputs}, tensor);
+  auto group = c10::make_intrusive<tensor_parallel::TensorGroup>(tensor.rank, tensor.size);
+  tensor_parallel::apply_placements(plan, group, binding.table);
+  SplitModel out{std::move(plan.report), std::move(group), std::nullopt};
+  if (!plan.graphs.empty() && plan.graphs[0].instances[0] == module) out.flat = std::move(plan.graphs[0].flat);
+  return out;
+}
+
 std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::string>& unit_names,
                             const GraphPassOptions& passes, const StageOptions* stages,
-                            const TokenOptions* tokens = nullptr) {
+                            const placement::TensorParallelOptions& tensor, const TokenOptions* tokens = nullptr) {
   const auto module = file.module();
   auto analysis = analyze_model(module, file.path());
   auto rewrite = rewrite_graphs(module, passes);
@@ -167,9 +188,11 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
   auto buffers = find_buffers(module);
   auto inputs = signature_of(module);
   const auto candidates = graph::find_unit_candidates(module, unit_names);
+  auto split = split_among_ranks(module, candidates, metadata, tensor, binding);
   std::optional<ModelStage> stage;
   if (stages != nullptr) {
-    stage = cut_to_stage({module, candidates, passes.compute_dtype}, *stages, binding, buffers);
+    stage = cut_to_stage({module, candidates, passes.compute_dtype, split.flat ? &*split.flat : nullptr}, *stages,
+                         binding, buffers);
     append(rewrite.notes, stage->facts.plan.notes);
     if (stages->defers_weight_gradients) layers::take_weight_gradients(module, /*writes=*/false);
   }
@@ -188,6 +211,7 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                    .modules = graph::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),
                    .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
+                   .placements = std::move(split.report),
                    .tokens = std::move(token_facts),
                    .notes = std::move(rewrite.notes)};
   for (const auto& more : {analysis.notes, modes.notes}) append(facts.notes, more);
@@ -203,7 +227,8 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                            passes,
                            stage ? std::move(stage->call) : stages::StageCall(),
                            std::move(recorded),
-                           std::move(token_inputs)};
+                           std::move(token_inputs),
+                           std::move(split.group)};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
                                                     std::move(binding.locations), std::move(rewrite.fp32_buffers)),
@@ -213,18 +238,20 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
 }  // namespace
 
 std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vector<std::string>& unit_names,
-                                         const GraphPassOptions& passes) {
-  return load(file, unit_names, passes, nullptr);
+                                         const GraphPassOptions& passes,
+                                         const placement::TensorParallelOptions& tensor) {
+  return load(file, unit_names, passes, nullptr, tensor);
 }
 
 std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassOptions& passes, bool keeps_units) {
   const TokenOptions options{keeps_units};
-  return load(file, {}, passes, nullptr, &options);
+  return load(file, {}, passes, nullptr, /*tensor=*/{}, &options);
 }
 
 std::unique_ptr<Model> load_script_stage(const ScriptFile& file, const std::vector<std::string>& unit_names,
-                                         const GraphPassOptions& passes, const StageOptions& options) {
-  return load(file, unit_names, passes, &options);
+                                         const GraphPassOptions& passes, const StageOptions& options,
+                                         const placement::TensorParallelOptions& tensor) {
+  return load(file, unit_names, passes, &options, tensor);
 }
 
 Result<LayerMeasurement> measure_script_layers(const ScriptFile& file, const std::vector<std::string>& unit_names,

@@ -7,14 +7,18 @@
 
 #include "runtime/model/interface/graph_pass_options.hpp"
 #include "runtime/model/interface/model.hpp"
+#include "runtime/model/placement/tensor_parallel_options.hpp"
 #include "runtime/model/torchscript/script_file.hpp"
 
 namespace dslaunch::runtime::model::torchscript {
 
 // `unit_names`: class names or module paths; empty: repeated blocks and large leaf modules. Throws UserError as
-// ScriptFile::module() does, and 65 when it is not a model that can be trained.
+// ScriptFile::module() does, and 65 when it is not a model that can be trained. `tensor`: of more than one rank, the
+// model is that of one of them: its table says which part of each parameter the rank has, ModelFacts::placements what
+// is split, and RunnableModel::set_tensor_group() gives it the other ranks.
 std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vector<std::string>& unit_names,
-                                         const GraphPassOptions& passes = {});
+                                         const GraphPassOptions& passes = {},
+                                         const placement::TensorParallelOptions& tensor = {});
 
 // To predict tokens, not to train: its forward takes ids and returns logits (ModelFacts::tokens), cut out of that of
 // the file (decoding/token_forward.hpp). Where it cannot be cut, it stays as in the file, and the facts say why.
@@ -25,7 +29,8 @@ std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassO
 // stay in the file. Ranks that pass the same file and options, apart from the stage, get the same plan
 // (ModelFacts::stage). Throws UserError(65) also for a model that cannot be cut so (plan_stages.hpp).
 std::unique_ptr<Model> load_script_stage(const ScriptFile& file, const std::vector<std::string>& unit_names,
-                                         const GraphPassOptions& passes, const StageOptions& options);
+                                         const GraphPassOptions& passes, const StageOptions& options,
+                                         const placement::TensorParallelOptions& tensor = {});
 
 // Measures the layers of a model for StageOptions::measurement, by one or two forwards on the device with zeros for
 // weights and inputs (`inputs`: the arrays of a micro batch in the order of forward's arguments). Needs memory for one

@@ -10,7 +10,7 @@ namespace dslaunch::runtime::model::torchscript {
 namespace {
 
 stages::ModelToCut to_cut(const LoadedModel& model, const ParameterBinding& binding) {
-  return {model.module, model.units, binding.table, binding.locations, model.compute_dtype};
+  return {model.module, model.units, binding.table, binding.locations, model.compute_dtype, model.flat};
 }
 
 bool is_held(const std::vector<int>& holders, int stage) {

@@ -16,6 +16,7 @@ struct LoadedModel {
   torch::jit::Module module;
   std::vector<graph::UnitCandidate> units;
   at::ScalarType compute_dtype = at::kFloat;
+  const graph::FlatGraph* flat = nullptr;  // of forward, with the calls that were inlined; null: as the module has it
 };
 
 struct ModelStage {

@@ -32,6 +32,7 @@ ScriptModel::ScriptModel(Parts parts)
       stage_(std::move(parts.stage)),
       recorded_(std::move(parts.recorded)),
       token_inputs_(std::move(parts.token_inputs)),
+      group_(std::move(parts.group)),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
     if (is_block) blocks_.push_back({unit.unit, unit.name, module});
@@ -45,6 +46,11 @@ std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarTy
   passes::PassContext context{.module = module_, .options = pass_options_, .device = device, .smallest_dtype = dtype};
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   return std::move(context.notes);
+}
+
+void ScriptModel::set_tensor_group(comm::Communicator& ranks) {
+  DSL_CHECK(group_ != nullptr, "the model was loaded for one of several tensor ranks");
+  group_->set_communicator(ranks);
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {

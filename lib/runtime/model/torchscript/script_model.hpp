@@ -11,6 +11,7 @@
 #include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
+#include "runtime/model/tensor_parallel/tensor_group.hpp"
 #include "runtime/model/torchscript/unit_interception.hpp"
 #include "runtime/state/model_metadata.hpp"
 
@@ -29,12 +30,14 @@ class ScriptModel : public RunnableModel {
     stages::StageCall stage = {};                    // of a model that is not cut: nothing is carried
     std::vector<RecordedInput> recorded = {};        // by argument; without a shape: the file's metadata has none
     std::vector<std::string> token_inputs = {};      // of a forward that was cut to what predicts tokens: its arguments
+    tensor_parallel::TensorGroupPtr group = {};      // that the graphs refer to; null: they refer to none
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
 
   std::vector<std::string> set_device(at::Device device, at::ScalarType dtype) override;
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
+  void set_tensor_group(comm::Communicator& ranks) override;
   std::string set_recomputation(const RecomputationOptions& options) override;
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
@@ -57,6 +60,7 @@ class ScriptModel : public RunnableModel {
   const stages::StageCall stage_;
   const std::vector<RecordedInput> recorded_;
   const std::vector<std::string> token_inputs_;
+  const tensor_parallel::TensorGroupPtr group_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model

@@ -1,0 +1,40 @@
+// Which parameters of one graph are split, and how. Every GEMM with a parameter tries to split its output features;
+// what its consumers demand refines the parts, and the walk is repeated until all stands. A GEMM whose output does
+// not end in one that sums over its features stays whole. Pure.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/model/placement/propagation.hpp"
+
+namespace dslaunch::runtime::model::placement {
+
+enum class GemmSplit : uint8_t { kWhole, kColumn, kRow };
+
+// A GEMM with a parameter.
+struct PlannedGemm {
+  int parameter = 0;
+  int64_t elements = 0;
+  GemmSplit split = GemmSplit::kWhole;
+  std::string reason = {};  // why it stays whole, as a clause
+};
+
+// What is decided about a GEMM beforehand.
+struct GivenSplit {
+  GemmSplit split = GemmSplit::kWhole;
+  std::vector<int64_t> parts = {};  // of the split dim, in proportion; each is split by itself
+  std::string reason = {};          // kWhole: as in PlannedGemm
+};
+
+struct ChosenLayouts {
+  Decisions decisions;
+  Propagated propagated;
+  std::vector<PlannedGemm> gemms;  // each parameter once, in the order of use
+};
+
+// `given`: by parameter. Those of which some are whole are cut where an operator needs a part.
+ChosenLayouts choose_layouts(const PlacedGraph& graph, int ranks, const std::map<int, GivenSplit>& given);
+
+}  // namespace dslaunch::runtime::model::placement

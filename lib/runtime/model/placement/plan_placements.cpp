@@ -1,0 +1,441 @@
+#include "runtime/model/placement/plan_placements.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/graph/aliases.hpp"
+#include "runtime/model/graph/walk.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
+#include "runtime/model/placement/split_rules.hpp"
+
+namespace dslaunch::runtime::model::placement {
+namespace {
+
+using graph::FlatGraph;
+using graph::Object;
+using torch::jit::Module;
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr int64_t kBatch = 2;  // samples in the arguments that a graph is run with
+
+const c10::Symbol kCall = c10::Symbol::attr("call");  // of a node, while passes run that destroy nodes
+
+size_t depth_of(const Node* node) {
+  size_t depth = 0;
+  while ((node = node->owningBlock()->owningNode()) != nullptr) ++depth;
+  return depth;
+}
+
+// The calls of a graph whose nodes say which call they are of.
+void find_calls(FlatGraph& flat, std::vector<graph::FlatCall> calls) {
+  std::vector<const Node*> outermost(calls.size(), nullptr);
+  graph::for_each_node(flat.graph->block(), [&](Node* node) {
+    if (!node->hasAttribute(kCall)) return;
+    const auto call = static_cast<size_t>(node->i(kCall));
+    node->removeAttribute(kCall);
+    flat.call_of[node] = call;
+    const Node*& known = outermost[call];
+    if (known == nullptr || depth_of(node) < depth_of(known)) known = node;
+  });
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const bool is_unit = calls[i].unit_call != nullptr;
+    calls[i].unit_call = is_unit ? outermost[i] : nullptr;
+    calls[i].around = outermost[i] == nullptr ? nullptr : outermost[i]->owningBlock()->owningNode();
+    if (is_unit && outermost[i] == nullptr) calls[i].object = nullptr;  // in a branch that is never taken
+  }
+  flat.calls = std::move(calls);
+}
+
+// Whether no other value may share the memory of a new tensor, and nothing reads it after this node.
+bool is_last_use(const Value* value, const Node* last) {
+  const auto& row = operators::traits(value->node()->kind());
+  if (value->node()->owningBlock() != last->owningBlock()) return false;
+  if (!row.makes_new_tensor && row.gemm.factor < 0) return false;
+  return std::all_of(value->uses().begin(), value->uses().end(), [&](const torch::jit::Use& use) {
+    if (use.user == last) return true;
+    return use.user->owningBlock() == last->owningBlock() && use.user->isBefore(last) &&
+           operators::traits(use.user->kind()).makes_new_tensor;
+  });
+}
+
+// Elementwise operators that write to a tensor which nothing else sees make a new one instead.
+void compute_anew(torch::jit::Graph& graph) {
+  graph::for_each_node(graph.block(), [&](Node* node) {
+    if (!operators::works_in_place(node->kind()) || !is_last_use(node->input(0), node)) return;
+    const std::string name = node->kind().toQualString();
+    const auto kind = c10::Symbol::fromQualString(name.substr(0, name.size() - 1));
+    if (!operators::traits(kind).elementwise) return;
+    Node* same = graph.create(kind, node->inputs());
+    same->setSourceRange(node->sourceRange());
+    same->output()->copyMetadata(node->output());
+    same->insertBefore(node);
+    node->output()->replaceAllUsesWith(same->output());
+    node->destroy();
+  });
+}
+
+// A forward without tuples and without branches that constants decide.
+FlatGraph resolved(const Module& module, const std::vector<graph::UnitCandidate>& units) {
+  auto flat = graph::flatten_forward(module, units);
+  for (const auto& [node, call] : flat.call_of) const_cast<Node*>(node)->i_(kCall, static_cast<int64_t>(call));
+  torch::jit::ConstantPropagationImmutableTypes(flat.graph);
+  torch::jit::LowerSimpleTuples(flat.graph);
+  FlatGraph out{.module = module, .graph = std::move(flat.graph), .obstacle = std::move(flat.obstacle)};
+  find_calls(out, std::move(flat.calls));
+  compute_anew(*out.graph);
+  out.objects[out.graph->inputs()[0]] = module._ivalue();
+  std::unordered_map<const void*, bool> kept;
+  for (const auto& unit : units) kept.emplace(unit.module._ivalue().get(), true);
+  graph::for_each_node(out.graph->block(), [&](const Node* node) {
+    if (node->kind() == c10::prim::GetAttr) graph::bind_attribute(node, out.objects);
+    if (node->kind() != c10::prim::CallMethod) return;
+    const auto callee = out.objects.find(node->input(0));
+    if (callee != out.objects.end() && kept.count(callee->second.get()) > 0) {
+      out.unit_calls.emplace(node, callee->second);
+    }
+  });
+  return out;
+}
+
+// An attribute of a module that is reached from the one whose forward a graph is.
+c10::IValue attribute_at(const Object& from, const Node* read);
+
+Object object_at(const Object& from, const Value* value) {
+  if (value->node()->kind() == c10::prim::Param) return from;  // self
+  if (value->node()->kind() != c10::prim::GetAttr) return {};
+  const c10::IValue found = attribute_at(from, value->node());
+  return found.isObject() ? found.toObject() : Object();
+}
+
+c10::IValue attribute_at(const Object& from, const Node* read) {
+  const Object owner = object_at(from, read->input(0));
+  const auto& name = read->s(c10::attr::name);
+  return owner && owner->type()->hasAttribute(name) ? owner->getAttr(name) : c10::IValue();
+}
+
+std::optional<SlotKey> slot_at(const Object& from, const Node* read) {
+  const Object owner = object_at(from, read->input(0));
+  if (!owner) return std::nullopt;
+  const auto slot = owner->type()->findAttributeSlot(read->s(c10::attr::name));
+  return slot ? std::optional(SlotKey{owner.get(), *slot}) : std::nullopt;
+}
+
+// Whether a graph means the same for two modules: only what tensors hold may differ.
+bool agree(const c10::IValue& one, const c10::IValue& other) {
+  if (one.isTensor() && other.isTensor()) {
+    const at::Tensor a = one.toTensor(), b = other.toTensor();
+    if (a.defined() != b.defined()) return false;
+    return !a.defined() ||
+           (a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.requires_grad() == b.requires_grad());
+  }
+  if (one.isObject() && other.isObject()) return true;  // what is read of it is compared
+  return one.tagKind() == other.tagKind() && one == other;
+}
+
+bool agree(const FlatGraph& flat, const Object& instance) {
+  return !graph::any_node(flat.graph->block(), [&](const Node* node) {
+    return node->kind() == c10::prim::GetAttr &&
+           !agree(attribute_at(flat.module._ivalue(), node), attribute_at(instance, node));
+  });
+}
+
+at::ScalarType dtype_of(const RecordedInput& input) {
+  return input.dtype == "float32" ? at::kFloat : input.dtype == "bool" ? at::kBool : at::kLong;
+}
+
+// What a plan is made of: a graph with the numbers of its parameters.
+struct Draft {
+  FlatGraph flat;
+  std::vector<Module> instances;
+  std::vector<std::vector<int>> parameters = {};     // by instance and number: in the table
+  std::unordered_map<const Value*, int> reads = {};  // numbers
+  std::unordered_set<const Value*> written = {};
+  std::optional<KnownValues> known = {};
+  c10::IValue result = {};
+  std::vector<c10::IValue> arguments = {};
+  std::string obstacle = {};
+  ChosenLayouts chosen = {};
+};
+
+class Planner {
+ public:
+  Planner(const ModelToPlace& model, const TensorParallelOptions& options) : model_(model), options_(options) {
+    for (size_t i = 0; i < model.locations.size(); ++i) {
+      for (const auto& location : model.locations[i]) {
+        const SlotKey slot{location.object.get(), location.slot};
+        if (location.keys.empty()) {
+          slots_[slot] = static_cast<int>(i);
+        } else {
+          kept_whole_.emplace(static_cast<int>(i), "a list or dict of a module holds it");
+        }
+      }
+    }
+  }
+
+  ModelPlan run() {
+    drafts_.push_back(draft(model_.module, model_.units));
+    run_shapes(0);
+    for (Draft& each : drafts_) number_parameters(each);
+    choose_all();
+    return result();
+  }
+
+ private:
+  Draft draft(const Module& module, const std::vector<graph::UnitCandidate>& units) {
+    Draft out{.flat = resolved(module, units), .instances = {module}};
+    out.obstacle = out.flat.obstacle;
+    return out;
+  }
+
+  // Shapes of the root, and of the units on the way.
+  void run_shapes(size_t root) {
+    const auto& schema = model_.module.get_method("forward").function().getSchema();
+    std::vector<c10::IValue> arguments;
+    for (size_t i = 1; i < schema.arguments().size(); ++i) {
+      const auto recorded = std::find_if(model_.inputs.begin(), model_.inputs.end(),
+                                         [&](const auto& input) { return input.name == schema.arguments()[i].name(); });
+      if (recorded != model_.inputs.end()) {
+        std::vector<int64_t> sizes = recorded->shape;
+        sizes.insert(sizes.begin(), kBatch);
+        arguments.emplace_back(meta_tensor(sizes, dtype_of(*recorded)));
+      } else if (schema.arguments()[i].default_value()) {
+        arguments.push_back(*schema.arguments()[i].default_value());
+      } else {
+        drafts_[root].obstacle =
+            fmt::format("the file does not record the shape of its input '{}'", schema.arguments()[i].name());
+        return;
+      }
+    }
+    KnownValues known = find_values(drafts_[root].flat, arguments, call_unit());
+    if (!known.obstacle.empty()) drafts_[root].obstacle = known.obstacle;
+    drafts_[root].known = std::move(known);
+  }
+
+  CallUnit call_unit() {
+    return [this](const Node* call, const std::vector<c10::IValue>& arguments) -> Result<c10::IValue> {
+      return result_of(drafts_[0].flat.unit_calls.at(call), arguments);
+    };
+  }
+
+  Result<c10::IValue> result_of(const Object& object, const std::vector<c10::IValue>& arguments) {
+    const size_t number = draft_of(object);
+    if (const Draft& known = drafts_[number];
+        known.known && known.obstacle.empty() && are_alike(known.arguments, arguments)) {
+      return known.result;
+    }
+    const bool is_first = !drafts_[number].known && drafts_[number].instances[0]._ivalue() == object;
+    const FlatGraph other = is_first ? FlatGraph{.module = Module(object), .graph = {}} : resolved(Module(object), {});
+    const FlatGraph& flat = is_first ? drafts_[number].flat : other;
+    KnownValues known = find_values(flat, arguments, [](const Node*, const std::vector<c10::IValue>&) {
+      return Result<c10::IValue>(Failure{std::string("it calls another unit")});
+    });
+    if (!known.obstacle.empty()) {
+      if (is_first) drafts_[number].obstacle = known.obstacle;
+      return Failure{std::move(known.obstacle)};
+    }
+    const c10::IValue result = *known.find(flat.graph->outputs()[0]);
+    if (is_first) {
+      drafts_[number].known = std::move(known);
+      drafts_[number].result = result;
+      drafts_[number].arguments = arguments;
+    }
+    return result;
+  }
+
+  static bool are_alike(const std::vector<c10::IValue>& one, const std::vector<c10::IValue>& other) {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](const auto& a, const auto& b) {
+      if (a.isTensor() && b.isTensor()) {
+        return a.toTensor().defined() == b.toTensor().defined() &&
+               (!a.toTensor().defined() || a.toTensor().sizes() == b.toTensor().sizes());
+      }
+      return agree(a, b);
+    });
+  }
+
+  // The draft of a unit's class; a new one for the first unit of the class.
+  size_t draft_of(const Object& object) {
+    const auto known = draft_of_object_.find(object.get());
+    if (known != draft_of_object_.end()) return known->second;
+    const auto [of_class, is_new] = draft_of_class_.try_emplace(object->type().get(), drafts_.size());
+    if (is_new) {
+      drafts_.push_back(draft(Module(object), {}));
+    } else {
+      Draft& first = drafts_[of_class->second];
+      if (!agree(first.flat, object)) first.obstacle = "units of one class differ in their sizes";
+      first.instances.emplace_back(object);
+    }
+    draft_of_object_[object.get()] = of_class->second;
+    return of_class->second;
+  }
+
+  // Parameters that module instance reads in several places have one number; all instances must do so alike.
+  void number_parameters(Draft& draft) {
+    draft.parameters.resize(draft.instances.size());
+    std::map<int, int> numbers;  // by the first instance's parameter
+    graph::for_each_node(draft.flat.graph->block(), [&](const Node* node) {
+      if (node->kind() != c10::prim::GetAttr) return;
+      const auto first = parameter_at(draft.instances[0]._ivalue(), node);
+      if (!first) return;
+      const auto [number, is_new] = numbers.try_emplace(*first, static_cast<int>(numbers.size()));
+      for (size_t i = 0; i < draft.instances.size(); ++i) {
+        const int own = parameter_at(draft.instances[i]._ivalue(), node).value_or(-1);
+        if (is_new) draft.parameters[i].push_back(own);
+        if (own == -1 || draft.parameters[i][static_cast<size_t>(number->second)] != own) {
+          draft.obstacle = "units of one class share parameters in different ways";
+        }
+      }
+      if (node->owningBlock() == draft.flat.graph->block()) {
+        draft.reads.emplace(node->output(), number->second);
+      } else {
+        kept_whole_.emplace(*first, "a branch or loop reads it");
+      }
+    });
+    const graph::Aliases aliases(draft.flat);
+    graph::for_each_node(draft.flat.graph->block(), [&](const Node* node) {
+      for (const Value* output : node->outputs()) {
+        if (aliases.is_written(output)) draft.written.insert(output);
+      }
+    });
+    for (const Value* input : draft.flat.graph->inputs()) {
+      if (aliases.is_written(input)) draft.written.insert(input);
+    }
+  }
+
+  std::optional<int> parameter_at(const Object& from, const Node* read) const {
+    const auto slot = slot_at(from, read);
+    const auto found = slot ? slots_.find(*slot) : slots_.end();
+    return found == slots_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void choose_all() {
+    std::vector<bool> is_chosen(drafts_.size(), false);
+    for (bool has_conflict = true; has_conflict;) {
+      for (size_t i = 0; i < drafts_.size(); ++i) {
+        if (!is_chosen[i]) choose(drafts_[i]);
+        is_chosen[i] = true;
+      }
+      has_conflict = false;
+      for (const int parameter : parameters_in_conflict()) {
+        has_conflict = true;
+        // A head splits its classes: a table that it is tied to may split its rows.
+        if (!split_rows_.insert(parameter).second) {
+          kept_whole_.emplace(parameter, "it is tied, and its uses need different parts of it");
+        }
+        for (size_t i = 0; i < drafts_.size(); ++i) is_chosen[i] = is_chosen[i] && !reads(drafts_[i], parameter);
+      }
+    }
+  }
+
+  static bool reads(const Draft& draft, int parameter) {
+    return std::any_of(draft.parameters.begin(), draft.parameters.end(), [&](const auto& of_instance) {
+      return std::find(of_instance.begin(), of_instance.end(), parameter) != of_instance.end();
+    });
+  }
+
+  void choose(Draft& draft) const {
+    draft.chosen = {};
+    if (!draft.obstacle.empty() || !draft.known) return;
+    std::map<int, GivenSplit> given;
+    const std::string block_class = class_of(draft);
+    for (const auto& of_instance : draft.parameters) {
+      for (size_t number = 0; number < of_instance.size(); ++number) {
+        const auto kept = kept_whole_.find(of_instance[number]);
+        const auto* rule = rule_for(options_, block_class, name_of(of_instance[number]));
+        if (kept != kept_whole_.end()) {
+          given[static_cast<int>(number)] = {GemmSplit::kWhole, {}, kept->second};
+        } else if (split_rows_.count(of_instance[number]) > 0) {
+          given.try_emplace(static_cast<int>(number), GivenSplit{GemmSplit::kColumn});
+        } else if (rule != nullptr) {
+          given.try_emplace(static_cast<int>(number), given_by(*rule));
+        }
+      }
+    }
+    draft.chosen = choose_layouts({draft.flat, *draft.known, draft.written, draft.reads}, options_.size, given);
+  }
+
+  // Empty: the root's.
+  std::string class_of(const Draft& draft) const {
+    return &draft == &drafts_.front() ? std::string() : graph::class_name(draft.instances[0]);
+  }
+  const std::string& name_of(int parameter) const {
+    return model_.table.parameters.at(static_cast<size_t>(parameter)).name;
+  }
+
+  // Read by several graphs or instances that do not split them alike.
+  std::set<int> parameters_in_conflict() const {
+    std::map<int, std::optional<Placement>> seen;
+    std::set<int> out;
+    for (const Draft& draft : drafts_) {
+      for (const auto& of_instance : draft.parameters) {
+        for (size_t number = 0; number < of_instance.size(); ++number) {
+          const auto decision = draft.chosen.decisions.find(static_cast<int>(number));
+          const auto own = decision == draft.chosen.decisions.end() ? std::nullopt : std::optional(decision->second);
+          const auto [first, is_new] = seen.try_emplace(of_instance[number], own);
+          const bool is_alike =
+              first->second.has_value() == own.has_value() &&
+              (!own || (first->second->dim == own->dim && lie_alike(first->second->segments, own->segments)));
+          if (!is_new && !is_alike) out.insert(of_instance[number]);
+        }
+      }
+    }
+    return out;
+  }
+
+  ModelPlan result() {
+    ModelPlan out{.graphs = {}, .parameters = {}, .report = {.ranks = options_.size, .gemms = {}, .notes = {}}};
+    std::map<int, ReportedGemm> gemms;
+    for (Draft& draft : drafts_) {
+      if (!draft.obstacle.empty()) {
+        out.report.notes.push_back(
+            fmt::format("'{}' stays whole: {}", graph::class_name(draft.instances[0]), draft.obstacle));
+      }
+      for (const auto& of_instance : draft.parameters) {
+        for (const auto& [number, placement] : draft.chosen.decisions) {
+          out.parameters[of_instance.at(static_cast<size_t>(number))] = placement;
+        }
+        for (const auto& gemm : draft.chosen.gemms) {
+          check_rules(options_, class_of(draft), name_of(of_instance.at(static_cast<size_t>(gemm.parameter))), gemm);
+          add(gemm, of_instance, gemms);
+        }
+      }
+      if (draft.chosen.propagated.outcomes.empty()) continue;
+      out.graphs.push_back({std::move(draft.flat), std::move(draft.instances), std::move(draft.parameters),
+                            *std::move(draft.known), std::move(draft.chosen)});
+    }
+    for (auto& [parameter, gemm] : gemms) out.report.gemms.push_back(std::move(gemm));
+    return out;
+  }
+
+  void add(const PlannedGemm& gemm, const std::vector<int>& of_instance, std::map<int, ReportedGemm>& out) const {
+    const int parameter = of_instance.at(static_cast<size_t>(gemm.parameter));
+    const char* split = gemm.split == GemmSplit::kColumn ? "column" : gemm.split == GemmSplit::kRow ? "row" : "";
+    out.try_emplace(parameter, ReportedGemm{name_of(parameter), split, gemm.elements, gemm.reason});
+  }
+
+  const ModelToPlace& model_;
+  const TensorParallelOptions& options_;
+  std::map<SlotKey, int> slots_;
+  std::set<int> split_rows_;               // by parameter of the table
+  std::map<int, std::string> kept_whole_;  // by parameter of the table
+  std::deque<Draft> drafts_;               // the root first; none moves
+  std::unordered_map<const void*, size_t> draft_of_object_, draft_of_class_;
+};
+
+}  // namespace
+
+ModelPlan plan_placements(const ModelToPlace& model, const TensorParallelOptions& options) {
+  return Planner(model, options).run();
+}
+
+}  // namespace dslaunch::runtime::model::placement

@@ -1,0 +1,19 @@
+// What a job says about tensor parallelism, as the analysis takes it. Plain data.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "config/job_config.hpp"
+
+namespace dslaunch::runtime::model::placement {
+
+struct TensorParallelOptions {
+  int size = 1, rank = 0;
+  std::vector<config::TensorSplitRule> rules = {};  // choices by module name instead of the analysis
+  // `rules` must match every GEMM.
+  bool needs_rules = false;
+
+  bool is_on() const { return size > 1; }
+};
+
+}  // namespace dslaunch::runtime::model::placement

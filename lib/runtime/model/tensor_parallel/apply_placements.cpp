@@ -1,0 +1,408 @@
+#include "runtime/model/tensor_parallel/apply_placements.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "runtime/model/graph/saved_graphs.hpp"
+#include "runtime/model/graph/walk.hpp"
+#include "runtime/model/tensor_parallel/tensor_operators.hpp"
+
+namespace dslaunch::runtime::model::tensor_parallel {
+namespace {
+
+using placement::GraphPlan;
+using placement::NumberEdit;
+using placement::Outcome;
+using placement::Placement;
+using placement::Placements;
+using placement::Rewrite;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+// Of the floating type, and made of something that is trained: what backward may come back to.
+std::unordered_set<const Value*> find_differentiable(const GraphPlan& plan) {
+  std::unordered_set<const Value*> out;
+  const auto is_floating = [&](const Value* value) {
+    const c10::IValue* known = plan.known.find(value);
+    return known == nullptr || !known->isTensor() || !known->toTensor().defined() ||
+           known->toTensor().is_floating_point();
+  };
+  for (const Value* input : plan.flat.graph->inputs()) {
+    if (is_floating(input)) out.insert(input);
+  }
+  for (const Node* node : plan.flat.graph->nodes()) {
+    bool follows = node->kind() != c10::aten::detach && !node->blocks().empty();
+    if (node->kind() == c10::prim::GetAttr) {
+      const auto owner = plan.flat.objects.find(node->input(0));
+      const auto held =
+          owner == plan.flat.objects.end() ? c10::IValue() : owner->second->getAttr(node->s(c10::attr::name));
+      follows = held.isTensor() && held.toTensor().defined() && held.toTensor().requires_grad();
+    } else if (node->kind() != c10::aten::detach) {
+      follows |= std::any_of(node->inputs().begin(), node->inputs().end(),
+                             [&](const Value* input) { return out.count(input) > 0; });
+    }
+    if (!follows) continue;
+    for (const Value* output : node->outputs()) {
+      if (is_floating(output)) out.insert(output);
+    }
+  }
+  return out;
+}
+
+class GraphEdit {
+ public:
+  GraphEdit(GraphPlan& plan, const TensorGroupPtr& group)
+      : plan_(plan),
+        group_(group),
+        graph_(*plan.flat.graph),
+        rank_(static_cast<size_t>(group->rank())),
+        placements_(plan.chosen.propagated.placements),
+        differentiable_(find_differentiable(plan)) {}
+
+  void run() {
+    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
+    old_.insert(nodes.begin(), nodes.end());
+    for (Node* node : nodes) {
+      const auto found = plan_.chosen.propagated.outcomes.find(node);
+      if (found != plan_.chosen.propagated.outcomes.end()) {
+        edit(node, found->second);
+      } else if (!node->blocks().empty()) {
+        read_whole_inside(node);
+      }
+    }
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      if (is_partial(graph_.outputs()[i])) graph_.block()->replaceOutput(i, reduced(graph_.outputs()[i]));
+    }
+    give_calls();
+  }
+
+ private:
+  // New nodes belong to the call of the one before them.
+  void give_calls() {
+    std::optional<size_t> call;
+    for (const Node* node : graph_.nodes()) {
+      auto& calls = plan_.flat.call_of;
+      if (old_.count(node) == 0 && call) calls.insert_or_assign(node, *call);
+      const auto own = calls.find(node);
+      call = own == calls.end() ? std::nullopt : std::optional(own->second);
+    }
+  }
+
+  void edit(Node* node, const Outcome& outcome) {
+    read_operands(node, outcome);
+    read_whole_inside(node);
+    for (const NumberEdit& number : outcome.edits) edit_number(node, number);
+    switch (outcome.rewrite) {
+      case Rewrite::kNone:
+        if (outcome.draws) replace_by_own_draws(node);
+        return;
+      case Rewrite::kLateBias:
+        return add_bias_late(node);
+      case Rewrite::kWholeSizes:
+        return keep_whole_sizes(node, outcome);
+      case Rewrite::kUnequalPieces:
+        return split_unequally(node, outcome);
+      case Rewrite::kEmbeddingOfSlice:
+        return look_up_own_rows(node, outcome);
+      case Rewrite::kScaled:
+        return scale(node, outcome);
+      case Rewrite::kLossOfSlice:
+        return compute_loss_of_slice(node, outcome);
+      case Rewrite::kHeadOfSlice:
+        return compute_head_of_slice(node, outcome);
+    }
+  }
+
+  // What the node's branches read of partial values.
+  void read_whole_inside(Node* node) {
+    for (auto* inner : node->blocks()) {
+      graph::for_each_node(inner, [&](Node* other) {
+        for (size_t i = 0; i < other->inputs().size(); ++i) {
+          if (is_partial(other->input(i))) other->replaceInput(i, reduced(other->input(i)));
+        }
+      });
+      for (size_t i = 0; i < inner->outputs().size(); ++i) {
+        if (is_partial(inner->outputs()[i])) inner->replaceOutput(i, reduced(inner->outputs()[i]));
+      }
+    }
+  }
+
+  bool is_partial(const Value* value) const {
+    const auto found = placements_.find(value);
+    return found != placements_.end() && found->second.size() == 1 && found->second[0].is_partial();
+  }
+
+  void read_operands(Node* node, const Outcome& outcome) {
+    const bool is_placed =
+        outcome.rewrite == Rewrite::kHeadOfSlice ||
+        std::any_of(outcome.results.begin(), outcome.results.end(), [](const Placements& held) {
+          return std::any_of(held.begin(), held.end(), [](const Placement& one) { return !one.is_whole(); });
+        });
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      Value* input = node->input(i);
+      if (input->type()->kind() == c10::TypeKind::ListType) {
+        read_list(node, i, outcome.reads[i], is_placed);
+      } else if (outcome.reads[i].size() == 1 || is_tensor(input)) {
+        const Placement wanted = outcome.reads[i].empty() ? Placement() : outcome.reads[i][0];
+        node->replaceInput(i, read(input, held_by(input), wanted, is_placed));
+      }
+    }
+  }
+
+  bool is_tensor(const Value* value) const {
+    const c10::IValue* known = plan_.known.find(value);
+    return known != nullptr && known->isTensor() && known->toTensor().defined();
+  }
+
+  Placement held_by(const Value* value) const {
+    const auto found = placements_.find(value);
+    return found == placements_.end() || found->second.empty() ? Placement() : found->second[0];
+  }
+
+  // cat() and stack() are the only ones that read the elements of a list in another way than they are.
+  void read_list(Node* node, size_t i, const Placements& wanted, bool is_placed) {
+    Node* list = node->input(i)->node();
+    if (list->kind() != c10::prim::ListConstruct || list->inputs().size() != wanted.size()) return;
+    std::vector<Value*> elements;
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      elements.push_back(read(list->input(k), held_by(list->input(k)), wanted[k], is_placed));
+    }
+    if (std::equal(elements.begin(), elements.end(), list->inputs().begin())) return;
+    const WithInsertPoint before(node);
+    const auto type = node->input(i)->type()->expectRef<c10::ListType>().getElementType();
+    node->replaceInput(i, graph_.insertNode(graph_.createList(type, elements))->output());
+  }
+
+  Value* read(Value* value, const Placement& held, const Placement& wanted, bool result_is_placed) {
+    if (!is_tensor(value) && held.is_whole()) return value;
+    if (held.is_sharded()) {
+      DSL_CHECK(wanted.is_sharded() && wanted.dim == held.dim, "a plan never gathers a sharded value");
+      return value;
+    }
+    if (wanted.is_partial()) return value;
+    if (held.is_partial()) value = reduced(value);
+    if (wanted.is_sharded()) return own_slice(copied(value), wanted);
+    return result_is_placed ? copied(value) : value;
+  }
+
+  Value* reduced(Value* value) { return inserted({value, kReduceOperator, 0, {}}); }
+  Value* copied(Value* value) {
+    return differentiable_.count(value) == 0 ? value : inserted({value, kCopyOperator, 0, {}});
+  }
+  Value* own_slice(Value* value, const Placement& wanted) {
+    const auto layout = wanted.shared.empty() ? placement::layout_of(wanted.segments, group_->size()) : wanted.shared;
+    return inserted({value, kOwnSliceOperator, wanted.dim, layout});
+  }
+
+  struct Conversion {
+    Value* value;
+    const char* name;
+    int64_t dim;
+    Layout layout;
+  };
+
+  // Each conversion of a value once, right behind the value.
+  Value* inserted(const Conversion& conversion) {
+    auto& known = conversions_[conversion.value];
+    for (const auto& [made, result] : known) {
+      if (made.name == conversion.name && made.dim == conversion.dim && made.layout == conversion.layout) return result;
+    }
+    Node* node = conversion.value->node();
+    const WithInsertPoint after(node->kind() == c10::prim::Param ? *graph_.nodes().begin() : node->next());
+    Value* result =
+        insert_tensor_operator(graph_, conversion.name, conversion.value, group_, conversion.dim, conversion.layout);
+    take_for(conversion.value, result, {});
+    known.emplace_back(conversion, result);
+    return result;
+  }
+
+  // What is known of one value holds for another.
+  void take_for(const Value* old, Value* by, const Placements& held) {
+    if (differentiable_.count(old) > 0) differentiable_.insert(by);
+    if (const c10::IValue* known = plan_.known.find(old)) plan_.known.values.insert_or_assign(by, *known);
+    if (!held.empty()) placements_.insert_or_assign(by, held);
+  }
+
+  Value* constant(const c10::IValue& value) { return graph_.insertConstant(value); }
+
+  void edit_number(Node* node, const NumberEdit& edit) {
+    const WithInsertPoint before(node);
+    const int64_t local = edit.by_rank.at(rank_);
+    node->replaceInput(edit.input,
+                       edit.position ? with_element(node->input(edit.input), *edit.position, local) : constant(local));
+  }
+
+  // A list of numbers with another number at one position.
+  Value* with_element(Value* list, size_t position, int64_t number) {
+    std::vector<Value*> elements;
+    if (list->node()->kind() == c10::prim::ListConstruct) {
+      elements = list->node()->inputs().vec();
+    } else {
+      const size_t count = plan_.known.find(list)->toIntVector().size();
+      for (size_t i = 0; i < count; ++i) {
+        elements.push_back(graph_.insert(c10::aten::__getitem__, {list, constant(static_cast<int64_t>(i))}));
+      }
+    }
+    elements.at(position) = constant(number);
+    Value* out = graph_.insertNode(graph_.createList(c10::IntType::get(), elements))->output();
+    take_for(list, out, {});
+    return out;
+  }
+
+  // The GEMM without its bias, summed over the ranks, and then the bias.
+  void add_bias_late(Node* node) {
+    const std::string_view kind = node->kind().toQualString();
+    const WithInsertPoint before(node);
+    Value* bias = nullptr;
+    Value* gemm = nullptr;
+    if (kind == "aten::addmm") {
+      bias = node->input(0);
+      gemm = graph_.insert(c10::aten::mm, {node->input(1), node->input(2)});
+    } else if (kind == "dslaunch::addmm") {
+      bias = node->input(0);
+      gemm = insert("dslaunch::matmul", {node->input(1), node->input(2), node->input(5), node->input(6)});
+    } else {
+      bias = node->input(2);
+      std::vector<Value*> inputs = node->inputs().vec();
+      inputs[2] = constant(c10::IValue());
+      gemm = insert(node->kind().toQualString(), inputs);
+    }
+    gemm->node()->setSourceRange(node->sourceRange());
+    Value* sum = insert_tensor_operator(graph_, kReduceOperator, gemm, group_);
+    replace(node, insert("aten::add", {sum, bias, constant(1)}));
+  }
+
+  Value* insert(const char* kind, const std::vector<Value*>& inputs) {
+    return graph_.insertNode(graph_.create(c10::Symbol::fromQualString(kind), inputs))->output();
+  }
+
+  void replace(Node* node, Value* by) {
+    by->setType(node->output()->type());
+    by->node()->setSourceRange(node->sourceRange());
+    const auto held = placements_.find(node->output());
+    take_for(node->output(), by, held == placements_.end() ? Placements() : held->second);
+    node->output()->replaceAllUsesWith(by);
+    forget(node->output());
+    old_.erase(node);
+    plan_.flat.call_of.erase(node);
+    node->destroy();
+  }
+
+  // A value that comes later may be where this one was.
+  void forget(const Value* value) {
+    placements_.erase(value);
+    differentiable_.erase(value);
+    conversions_.erase(value);
+    plan_.known.values.erase(value);
+  }
+
+  void keep_whole_sizes(Node* node, const Outcome& outcome) {
+    if (node->inputs().size() > 1) {
+      const WithInsertPoint before(node);
+      return replace(node, constant(outcome.whole_size));
+    }
+    const WithInsertPoint after(node->next());
+    Value* sizes = with_element(node->output(), static_cast<size_t>(outcome.sharded_dim), outcome.whole_size);
+    node->output()->replaceAllUsesAfterNodeWith(sizes->node(), sizes);
+  }
+
+  void split_unequally(Node* node, const Outcome& outcome) {
+    const WithInsertPoint before(node);
+    replace(node, insert("aten::split_with_sizes",
+                         {node->input(0), constant(outcome.pieces.at(rank_)), constant(outcome.sharded_dim)}));
+  }
+
+  void look_up_own_rows(Node* node, const Outcome& outcome) {
+    const WithInsertPoint before(node);
+    Value* rows = insert(kEmbeddingOperator, node->inputs().vec());
+    set_tensor_group(rows->node(), group_);
+    set_layout(rows->node(), 0, placement::layout_of(outcome.segments, group_->size()));
+    replace(node, rows);
+  }
+
+  void scale(Node* node, const Outcome& outcome) {
+    const WithInsertPoint after(node->next());
+    Value* scaled = graph_.insert(c10::aten::mul, {node->output(), constant(outcome.scale_by_rank.at(rank_))});
+    take_for(node->output(), scaled, placements_.at(node->output()));
+    node->output()->replaceAllUsesAfterNodeWith(scaled->node(), scaled);
+  }
+
+  // cross_entropy(logits, labels, weight, reduction, ignore_index, label_smoothing, [in_float])
+  void compute_loss_of_slice(Node* node, const Outcome& outcome) {
+    const WithInsertPoint before(node);
+    Value* in_float = node->inputs().size() > 6 ? node->input(6) : constant(false);
+    replace(node, loss_of_slice({node->input(0), node->input(1), node->input(3), node->input(4), in_float}, outcome));
+  }
+
+  // chunked_cross_entropy(input, head, bias, is_out_in, classes, labels, weight, reduction, ignore_index,
+  // label_smoothing, in_float)
+  void compute_head_of_slice(Node* node, const Outcome& outcome) {
+    const WithInsertPoint before(node);
+    Value* head = node->input(1);
+    if (!torch::jit::toIValue(node->input(3))->toBool()) head = graph_.insert(c10::aten::t, {head});
+    Value* logits = graph_.insert(c10::aten::linear, {node->input(0), head, node->input(2)});
+    const int64_t classes = placement::local_length(outcome.segments, group_->size(), group_->rank());
+    Value* rows = graph_.insert(c10::aten::reshape, {logits, constant(std::vector<int64_t>{-1, classes})});
+    replace(node, loss_of_slice({rows, node->input(5), node->input(7), node->input(8), node->input(10)}, outcome));
+  }
+
+  Value* loss_of_slice(const std::vector<Value*>& inputs, const Outcome& outcome) {
+    Value* loss = insert(kCrossEntropyOperator, inputs);
+    set_tensor_group(loss->node(), group_);
+    set_layout(loss->node(), 1, placement::layout_of(outcome.segments, group_->size()));
+    return loss;
+  }
+
+  void replace_by_own_draws(Node* node) {
+    const bool is_dropout = node->kind() == c10::aten::dropout;
+    const WithInsertPoint before(node);
+    std::vector<Value*> inputs = node->inputs().vec();
+    Value* drawn = insert(is_dropout ? kDropoutOperator : kAttentionOperator, inputs);
+    set_tensor_group(drawn->node(), group_);
+    set_layout(drawn->node(), 0, {});
+    replace(node, drawn);
+  }
+
+  GraphPlan& plan_;
+  const TensorGroupPtr& group_;
+  Graph& graph_;
+  const size_t rank_;
+  std::unordered_set<const Node*> old_;  // nodes that were there before and are still
+  std::unordered_map<const Value*, Placements> placements_;
+  std::unordered_set<const Value*> differentiable_;
+  std::unordered_map<const Value*, std::vector<std::pair<Conversion, Value*>>> conversions_;
+};
+
+void hold_slice(ParameterInfo& parameter, const Placement& placement, const TensorGroup& group) {
+  LocalSlice slice = placement::slice_of(placement, group.size(), group.rank());
+  parameter.shape.at(static_cast<size_t>(slice.dim)) = slice.length();
+  parameter.numel = 1;
+  for (const int64_t size : parameter.shape) parameter.numel *= size;
+  parameter.slice = std::move(slice);
+}
+
+}  // namespace
+
+void edit_graph(GraphPlan& plan, const TensorGroupPtr& group) {
+  GraphEdit(plan, group).run();
+}
+
+void apply_placements(placement::ModelPlan& plan, const TensorGroupPtr& group, ParameterTable& table) {
+  for (auto& each : plan.graphs) {
+    edit_graph(each, group);
+    auto& forward = torch::jit::toGraphFunction(each.instances.at(0).get_method("forward").function());
+    graph::replace_graph(*forward.graph(), *each.flat.graph);
+  }
+  for (const auto& [parameter, placement] : plan.parameters) {
+    hold_slice(table.parameters.at(static_cast<size_t>(parameter)), placement, *group);
+  }
+}
+
+}  // namespace dslaunch::runtime::model::tensor_parallel
