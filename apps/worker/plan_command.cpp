@@ -64,8 +64,8 @@ std::vector<plan::PlannedModel> read_models(const std::string& path, const confi
   std::vector<plan::PlannedModel> out;
   const auto num_stages = static_cast<int>(config.pipeline.stages);
   for (int stage = 0; stage < num_stages; ++stage) {
-    out.push_back(plan::planned_model(
-        *runtime::engine::setup::load_stage(path, config, runtime::device::Device(device), num_stages, stage)));
+    out.push_back(plan::planned_model(*runtime::engine::setup::load_part(path, config, runtime::device::Device(device),
+                                                                         {.num_stages = num_stages, .stage = stage})));
   }
   return out;
 }

@@ -119,7 +119,7 @@ class Training {
   // What is wrong with the model or its cut is wrong on all ranks, but some may still be in the exchange before it.
   std::unique_ptr<model::Model> load_stage(const comm::Groups& groups) {
     try {
-      return setup::load_stage(request_.model_path, config_, *request_.device, groups, programs_);
+      return setup::load_part(request_.model_path, config_, *request_.device, groups, programs_);
     } catch (const UserError&) {
       files_.finish();  // what a damaged file breaks first is rarely the best explanation
       if (groups.pipe != nullptr || groups.tensor != nullptr) {

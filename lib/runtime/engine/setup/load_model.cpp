@@ -48,32 +48,25 @@ model::GraphPassOptions passes_of(const config::JobConfig& config, const precisi
           .programs = programs};
 }
 
-std::unique_ptr<model::Model> load_model_of(const ScriptFile& file, const config::JobConfig& config,
-                                            const device::Device& device, const ProgramLogPtr& programs) {
-  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
-  auto model =
-      model::torchscript::load_script_model(file, config.units, passes_of(config, precision, device, programs));
-  if (config.init) take_pretrained_values(*model, *config.init, file.path());
-  return model;
-}
-
 // `unmeasured`: the reason that the layers were not timed, for the message.
-std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config::JobConfig& config,
-                                            const device::Device& device, int num_stages, int stage,
-                                            const std::optional<model::LayerMeasurement>& measurement,
-                                            const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
-  if (num_stages == 1) return load_model_of(file, config, device, programs);
+std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config::JobConfig& config,
+                                           const device::Device& device, const ModelPart& part,
+                                           const std::optional<model::LayerMeasurement>& measurement,
+                                           const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
-  const model::StageOptions options{
-      .num_stages = num_stages,
-      .stage = stage,
+  const auto passes = passes_of(config, precision, device, programs);
+  const model::placement::TensorParallelOptions tensor{
+      part.tensor_ranks, part.tensor_rank, config.tensor_parallel.rules, config.tensor_parallel.needs_rules};
+  const model::StageOptions stages{
+      .num_stages = part.num_stages,
+      .stage = part.stage,
       .partition = partition_of(config.pipeline),
       .first_layers = {config.pipeline.first_layers.begin(), config.pipeline.first_layers.end()},
       .measurement = measurement,
       .unmeasured = unmeasured,
       .defers_weight_gradients = config.pipeline.schedule == config::PipelineSchedule::kZbH1};
-  auto model = model::torchscript::load_script_stage(file, config.units, passes_of(config, precision, device, programs),
-                                                     options);
+  auto model = part.num_stages == 1 ? model::torchscript::load_script_model(file, config.units, passes, tensor)
+                                    : model::torchscript::load_script_stage(file, config.units, passes, stages, tensor);
   if (config.init) take_pretrained_values(*model, *config.init, file.path());
   return model;
 }
@@ -81,7 +74,7 @@ std::unique_ptr<model::Model> load_stage_of(const ScriptFile& file, const config
 // The arrays of a micro batch of the job, on the rank that reads it.
 std::vector<model::ExampleInput> example_inputs(const ScriptFile& file, const config::JobConfig& config,
                                                 const device::Device& device, const comm::Mesh& mesh) {
-  const auto first = load_stage_of(file, config, device, mesh.pipe, /*stage=*/0, {}, {});
+  const auto first = load_part_of(file, config, device, {.num_stages = mesh.pipe}, {}, {});
   const auto dtype = precision::choose_precision(config.precision, config.keep_batch_norm, device.at()).compute_dtype;
   const int quiet_rank = mesh.size() - 1;  // rank 0 says how arrays are used when the job opens its data
   const auto data = open_training_data(first->facts, config, mesh, quiet_rank, dtype, /*pin=*/false);
@@ -111,13 +104,9 @@ Result<model::LayerMeasurement> measure(const ScriptFile& file, const config::Jo
 
 }  // namespace
 
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
-                                         const device::Device& device, const comm::Groups& groups,
-                                         const ProgramLogPtr& programs) {
-  if (groups.tensor != nullptr) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("tensor_parallel.size {} is not supported yet; set it to 1", groups.mesh.tensor));
-  }
+std::unique_ptr<model::Model> load_part(const std::string& path, const config::JobConfig& config,
+                                        const device::Device& device, const comm::Groups& groups,
+                                        const ProgramLogPtr& programs) {
   std::optional<model::LayerMeasurement> measurement;
   std::string unmeasured;  // on rank 0, which reports it
   const bool is_measured = groups.pipe != nullptr && config.pipeline.partition == config::PipelinePartition::kTime;
@@ -141,7 +130,10 @@ std::unique_ptr<model::Model> load_stage(const std::string& path, const config::
     std::memcpy(message.data(), of_rank_0.data(), of_rank_0.size());
     if (!message.empty()) measurement = model::decode_measurement(message);
   }
-  return load_stage_of(file, config, device, groups.mesh.pipe, groups.own.pipe, measurement, programs, unmeasured);
+  const ModelPart part{groups.mesh.pipe, groups.own.pipe, groups.mesh.tensor, groups.own.tensor};
+  auto model = load_part_of(file, config, device, part, measurement, programs, unmeasured);
+  if (groups.tensor != nullptr) model->runnable->set_tensor_group(*groups.tensor);
+  return model;
 }
 
 config::ModelDefaults read_model_defaults(const std::string& path) {
@@ -151,14 +143,14 @@ config::ModelDefaults read_model_defaults(const std::string& path) {
 
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config,
                                          const device::Device& device, const ProgramLogPtr& programs) {
-  return load_model_of(path, config, device, programs);
+  return load_part_of(path, config, device, {}, {}, programs);
 }
 
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
-                                         const device::Device& device, int num_stages, int stage,
-                                         const std::optional<model::LayerMeasurement>& measurement,
-                                         const ProgramLogPtr& programs) {
-  return load_stage_of(path, config, device, num_stages, stage, measurement, programs);
+std::unique_ptr<model::Model> load_part(const std::string& path, const config::JobConfig& config,
+                                        const device::Device& device, const ModelPart& part,
+                                        const std::optional<model::LayerMeasurement>& measurement,
+                                        const ProgramLogPtr& programs) {
+  return load_part_of(path, config, device, part, measurement, programs);
 }
 
 model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device) {

@@ -24,17 +24,24 @@ using ProgramLogPtr = std::shared_ptr<model::fusion::ProgramLog>;
 // `device`: on which the model will run. `programs`: of its fused regions; null: problems are warnings.
 std::unique_ptr<model::Model> load_model(const std::string& path, const config::JobConfig& config,
                                          const device::Device& device, const ProgramLogPtr& programs = {});
-// One stage of a pipeline of `num_stages`, cut as config.pipeline says; the whole model if there is one stage.
+
+// What of a model a rank holds: one stage of a pipeline, of which each tensor rank has its part.
+struct ModelPart {
+  int num_stages = 1, stage = 0;
+  int tensor_ranks = 1, tensor_rank = 0;
+};
+
+// Cut as config.pipeline says and split as config.tensor_parallel does; the whole model if there is one of each.
 // `measurement`: of the layers' times, the same on all ranks; without it "time" is balanced by parameters.
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
-                                         const device::Device& device, int num_stages, int stage,
-                                         const std::optional<model::LayerMeasurement>& measurement = {},
-                                         const ProgramLogPtr& programs = {});
+std::unique_ptr<model::Model> load_part(const std::string& path, const config::JobConfig& config,
+                                        const device::Device& device, const ModelPart& part,
+                                        const std::optional<model::LayerMeasurement>& measurement = {},
+                                        const ProgramLogPtr& programs = {});
 // The same for a rank of a job. Where stages are balanced by time, rank 0 measures the layers on a micro batch of the
 // job's data first. Collective.
-std::unique_ptr<model::Model> load_stage(const std::string& path, const config::JobConfig& config,
-                                         const device::Device& device, const comm::Groups& groups,
-                                         const ProgramLogPtr& programs = {});
+std::unique_ptr<model::Model> load_part(const std::string& path, const config::JobConfig& config,
+                                        const device::Device& device, const comm::Groups& groups,
+                                        const ProgramLogPtr& programs = {});
 
 // How units are recomputed; for a config that enables it.
 model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device);

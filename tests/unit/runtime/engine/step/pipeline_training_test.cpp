@@ -53,7 +53,7 @@ std::vector<RankRun> run_on(const Case& c) {
   const auto config = config_of(c);
   std::vector<std::unique_ptr<model::Model>> models;  // loaded one by one: that is for one thread
   for (int rank = 0; rank < c.mesh.size(); ++rank) {
-    models.push_back(load_stage(path, config, device::Device(at::kCPU), c.mesh.pipe, c.mesh.coordinates(rank).pipe));
+    models.push_back(load_part(path, config, device::Device(at::kCPU), {c.mesh.pipe, c.mesh.coordinates(rank).pipe}));
     if (c.recomputes) models.back()->runnable->set_recomputation({});
   }
   std::vector<RankRun> runs(models.size());
@@ -148,7 +148,7 @@ TEST_CASE("the blocks of a stage under zb-h1 leave their weight gradients for la
   test::chain_net(/*tied=*/false).save(path);
   auto config = config_of({.mesh = {1, 2, 1}, .schedule = schedule});
   config.kernels.weight_gradient = writes;
-  const auto model = load_stage(path, config, device::Device(at::kCPU), 2, 0);
+  const auto model = load_part(path, config, device::Device(at::kCPU), {.num_stages = 2, .stage = 0});
   if (recomputes) model->runnable->set_recomputation({});
   InitialParameters parameters(*model);
   parameters.defers = defers || !writes;  // the engine: only where the schedule splits backwards

@@ -118,7 +118,7 @@ Ends verify(const Run& run) {
   const device::Device device(at::kCPU);
   std::vector<std::unique_ptr<model::Model>> models;
   for (int rank = 0; rank < run.mesh.size(); ++rank) {
-    models.push_back(setup::load_stage(path, config, device, run.mesh.pipe, run.mesh.coordinates(rank).pipe));
+    models.push_back(setup::load_part(path, config, device, {run.mesh.pipe, run.mesh.coordinates(rank).pipe}));
   }
   test::MemoryStore store;
   Ends ends;
