@@ -86,6 +86,13 @@ STAGE_VARIANTS = {
 }
 PIPELINE_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "recompute", "uniform")
 
+# Tensor parallelism, alone, with data ranks, with stages, with both: (tensor ranks, stages) by world. Whether a model is
+# split or stays whole must not show in its numbers. `TENSOR_MODELS`: of the fast set; with stages those of the pipelines.
+# (Random numbers of a split value are others than those of the whole one.)
+TENSORS = {2: ((2, 1),), 3: ((3, 1),), 4: ((2, 1), (4, 1), (2, 2)), 8: ((2, 2), (4, 2))}
+TENSOR_MODELS = ("plain", "tied", "lora", "mask_minimum_trace")
+TENSOR_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "offload_files", "one_slot", "recompute")
+
 
 class Refusal(NamedTuple):
     """Cases that the runtime refuses, and with which words. `always`: one of them that runs is a failure, too."""
@@ -114,6 +121,7 @@ class Group(NamedTuple):
     optimizer: str
     variant: str
     pipe: int = 1  # stages of the pipeline
+    tensor: int = 1  # tensor parallel ranks
 
     def cases(self):
         if self.pipe == 1:
@@ -125,8 +133,9 @@ class Group(NamedTuple):
     def __str__(self):
         clip = f"clip {self.clipping}" if self.clipping else "no clip"
         pipe = f", {self.pipe} stages" if self.pipe > 1 else ""
+        tensor = f", {self.tensor} tensor ranks" if self.tensor > 1 else ""
         return (f"world {self.world}, accumulation {self.accumulation}, {clip}, {self.precision}, {self.model}, "
-                f"{self.optimizer}, {self.variant}{pipe}")
+                f"{self.optimizer}, {self.variant}{pipe}{tensor}")
 
 
 class Case(NamedTuple):
@@ -138,12 +147,13 @@ class Case(NamedTuple):
     optimizer: str
     variant: str
     pipe: int
+    tensor: int
     schedule: str
     stage: int  # of ZeRO
 
     @property
     def data_ranks(self):
-        return self.world // self.pipe
+        return self.world // (self.pipe * self.tensor)
 
     def __str__(self):
         schedule = f"{self.schedule}, " if self.pipe > 1 else ""
@@ -181,6 +191,8 @@ def config_of(case, data):
     }
     if case.pipe > 1:
         config["pipeline"] = {"stages": case.pipe, "schedule": case.schedule, "partition": "parameters"}
+    if case.tensor > 1:
+        config["tensor_parallel"] = {"size": case.tensor}
     variants = {**VARIANTS, **STAGE_VARIANTS}
     variant = {} if case.variant == "overflows" and case.precision != "fp16" else variants[case.variant]
     if callable(variant):

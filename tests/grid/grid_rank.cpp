@@ -127,7 +127,10 @@ GridRank::Ending GridRank::run_case(const std::string& text) {
     const runtime::device::Device device(at::kCPU);
     auto request = request_of(grid_case, env_);
     request.device = &device;
-    runtime::engine::run::train(request, groups_of(static_cast<int>(request.config.pipeline.stages)), store);
+    runtime::engine::run::train(request,
+                                groups_of(static_cast<int>(request.config.pipeline.stages),
+                                          static_cast<int>(request.config.tensor_parallel.size)),
+                                store);
     return {};
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
@@ -135,19 +138,19 @@ GridRank::Ending GridRank::run_case(const std::string& text) {
   }
 }
 
-comm::Groups GridRank::groups_of(int num_stages) {
-  if (num_stages == 1) return comm::Groups::of_data_ranks(*world_);
-  const auto [found, is_new] = pipelines_.try_emplace(num_stages);
+comm::Groups GridRank::groups_of(int num_stages, int num_tensor) {
+  if (num_stages == 1 && num_tensor == 1) return comm::Groups::of_data_ranks(*world_);
+  const auto [found, is_new] = meshes_.try_emplace({num_stages, num_tensor});
   if (is_new) {
     const auto make = [&](const std::string& name, const std::vector<int>& ranks) {
       comm::CommunicatorOptions group;
-      group.name = fmt::format("{} stages, {}", num_stages, name);
+      group.name = fmt::format("{} stages, {} tensor ranks, {}", num_stages, num_tensor, name);
       group.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), env_.rank) - ranks.begin());
       group.size = static_cast<int>(ranks.size());
       group.timeout = kOneCollective;
       return comm::make_communicator(group, *store_);
     };
-    found->second.open(comm::make_mesh(env_.world_size, num_stages, /*tensor=*/1), env_.rank, make);
+    found->second.open(comm::make_mesh(env_.world_size, num_stages, num_tensor), env_.rank, make);
   }
   return found->second.groups();
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "comm/groups.hpp"
 #include "rendezvous/launch_env.hpp"
@@ -34,13 +35,13 @@ class GridRank {
   Ending run_case(const std::string& text);
   bool agree(const Ending& own, Ending& first_failure);
   std::string key(const std::string& name) const;
-  comm::Groups groups_of(int num_stages);
+  comm::Groups groups_of(int num_stages, int num_tensor);
 
   const rendezvous::LaunchEnv env_;
   std::unique_ptr<rendezvous::Store> store_;
   std::unique_ptr<comm::Communicator> world_;
-  // By their number of stages; each is made for the first case that has it.
-  std::map<int, comm::OwnedGroups> pipelines_;
+  // By their number of stages and of tensor ranks; each is made for the first case that has it.
+  std::map<std::pair<int, int>, comm::OwnedGroups> meshes_;
   int64_t case_number_ = 0;
 };
 

@@ -1,16 +1,17 @@
 """Which groups of cases are run. The full set takes every model, world, accumulation and precision with the rest taking
 turns, and on one model everything with everything. The fast set takes every model at every stage, in worlds of 1, 2 and
 either 3 or 4 ranks, and chooses the rest so that each pair of values of any two dimensions meets as often as the number of
-rows allows; rows of the plain model add, in each world, the combinations that did not come up. Pipelines of stages have
-rows of their own: in the fast set one for each mesh and model, in the full set for each accumulation and precision
-besides."""
+rows allows; rows of the plain model add, in each world, the combinations that did not come up. Pipelines of stages
+and meshes with tensor ranks have rows of their own: in the fast set one for each mesh and model, in the full set for each
+accumulation and precision besides."""
 import collections
 import functools
 import itertools
 import random
 
+import model_cases
 from dimensions import (ACCUMULATIONS, CLIPPINGS, MODELS, OPTIMIZERS, PIPELINE_MODELS, PIPELINE_VARIANTS, PIPES, PRECISIONS,
-                        VARIANTS, WORLDS, Group)
+                        TENSOR_MODELS, TENSOR_VARIANTS, TENSORS, VARIANTS, WORLDS, Group)
 
 BASE_MODEL = "plain"
 SAMPLE = 150  # choices that the fast set looks at for each of its rows
@@ -33,6 +34,11 @@ def full(worlds):
                for (world, pipe, model), accumulation, precision
                in itertools.product(meshes_and_models(), ACCUMULATIONS, PRECISIONS)
                for optimizer, clipping, variant in [next(rest)] if world in worlds]
+    rest = itertools.cycle(itertools.product(tensor_optimizers(), CLIPPINGS, TENSOR_VARIANTS))
+    chosen += [Group(world, accumulation, clipping, precision, model, optimizer, variant, pipe, tensor)
+               for (world, tensor, pipe, model), accumulation, precision
+               in itertools.product(tensor_meshes_and_models(MODELS), ACCUMULATIONS, PRECISIONS)
+               for optimizer, clipping, variant in [next(rest)] if world in worlds]
     return sorted(set(chosen), key=chosen.index)
 
 
@@ -41,7 +47,7 @@ def fast(worlds):
     rows = list(of_every_model())
     for world in filter(worlds.__contains__, WORLDS):
         rows += missing(world, [row for row in rows if row.world == world])
-    rows += pipelines()
+    rows += pipelines() + tensors()
     return [row for row in rows if row.world in worlds]
 
 
@@ -90,6 +96,33 @@ def pipelines():
         best = max(groups, key=lambda group: newest([seen[pair] for pair in pairs(group, 8)]))
         rows.append(best)
         seen.update(pairs(best, 8))
+    return rows
+
+
+def tensor_optimizers():
+    return [name for name in OPTIMIZERS if name != "Muon"]
+
+
+def tensor_meshes_and_models(models):
+    """(world, tensor ranks, stages, model) of every mesh with tensor ranks."""
+    return [(world, tensor, pipe, model) for world, meshes in TENSORS.items() for tensor, pipe in meshes for model in models
+            if not model_cases.CASES[model].random and (pipe == 1 or PIPELINE_MODELS.get(model, 0) >= pipe)]
+
+
+@functools.cache
+def tensors():
+    """Of the fast set: the rest of each row such that most new pairs of values meet."""
+    choices = list(itertools.product(ACCUMULATIONS, CLIPPINGS, PRECISIONS, tensor_optimizers(), TENSOR_VARIANTS))
+    seen, rows = collections.Counter(), []
+    for world, tensor, pipe, model in tensor_meshes_and_models(TENSOR_MODELS):
+        if world not in WORLDS:
+            continue
+        groups = [Group(world, accumulation, clipping, precision, model, optimizer, variant, pipe, tensor)
+                  for accumulation, clipping, precision, optimizer, variant
+                  in random.Random(len(rows)).sample(choices, SAMPLE)]
+        best = max(groups, key=lambda group: newest([seen[pair] for pair in pairs(group, 9)]))
+        rows.append(best)
+        seen.update(pairs(best, 9))
     return rows
 
 

@@ -138,7 +138,7 @@ class Selection(unittest.TestCase):
         for number, model in enumerate(dimensions.MODELS):
             if model == selection.BASE_MODEL:
                 continue  # in all of them
-            self.assertEqual({row.world for row in rows if row.model == model and row.pipe == 1},
+            self.assertEqual({row.world for row in rows if row.model == model and row.pipe == row.tensor == 1},
                              {1, 2, 3 + number % 2}, model)
         met = {pair for row in rows for pair in selection.pairs(row)}
         for first, second in (("PRECISIONS", "OPTIMIZERS"), ("PRECISIONS", "VARIANTS"), ("OPTIMIZERS", "VARIANTS")):
@@ -157,13 +157,13 @@ class Selection(unittest.TestCase):
             for one, other in itertools.combinations(settings, 2):
                 if (one, other) == ("optimizer", "variant"):
                     continue
-                met = {(getattr(row, one), getattr(row, other)) for row in rows if (row.world, row.pipe) == (world, 1)}
+                met = {(getattr(row, one), getattr(row, other)) for row in rows if (row.world, row.pipe, row.tensor) == (world, 1, 1)}
                 self.assertEqual(met, set(itertools.product(settings[one], settings[other])), f"world {world}")
             met = {(row.accumulation, row.precision, row.optimizer) for row in rows if row.world == world}
             self.assertEqual(len(met), 2 * 3 * len(dimensions.OPTIMIZERS))
 
     def test_pipelines_meet_every_mesh_with_every_model_and_most_pairs_of_settings(self):
-        rows = [row for row in selection.fast(dimensions.WORLDS) if row.pipe > 1]
+        rows = [row for row in selection.fast(dimensions.WORLDS) if row.pipe > 1 and row.tensor == 1]
         meshes = {(2, 2), (3, 3), (4, 2), (4, 4)}
         for model, num_layers in dimensions.PIPELINE_MODELS.items():
             self.assertEqual({(row.world, row.pipe) for row in rows if row.model == model},
@@ -180,8 +180,23 @@ class Selection(unittest.TestCase):
         met = {(case.world, case.pipe, case.schedule, case.stage) for row in rows for case in row.cases()}
         self.assertEqual(len(met), len(meshes) * len(dimensions.SCHEDULES) * len(dimensions.PIPELINE_STAGES))
         full = selection.full([*dimensions.WORLDS, dimensions.SLOW_WORLD, *dimensions.PIPELINE_WORLDS])
-        self.assertEqual({(row.world, row.pipe) for row in full if row.pipe > 1}, meshes | {(6, 2), (6, 3), (8, 2), (8, 4)})
+        self.assertEqual({(row.world, row.pipe) for row in full if row.pipe > 1 and row.tensor == 1}, meshes | {(6, 2), (6, 3), (8, 2), (8, 4)})
         self.assertTrue(all(row.pipe > 1 for row in full if row.world in dimensions.PIPELINE_WORLDS))
+
+    def test_tensor_ranks_meet_every_mesh_with_every_model_and_every_setting(self):
+        rows = [row for row in selection.fast(dimensions.WORLDS) if row.tensor > 1]
+        meshes = {(2, 2, 1), (3, 3, 1), (4, 2, 1), (4, 4, 1), (4, 2, 2)}
+        self.assertEqual({(row.world, row.tensor, row.pipe) for row in rows}, meshes)
+        for model in dimensions.TENSOR_MODELS:
+            self.assertEqual({(row.world, row.tensor, row.pipe) for row in rows if row.model == model and row.pipe == 1},
+                             {mesh for mesh in meshes if mesh[2] == 1})
+        for name, values in (("accumulation", dimensions.ACCUMULATIONS), ("clipping", dimensions.CLIPPINGS),
+                             ("precision", dimensions.PRECISIONS), ("variant", dimensions.TENSOR_VARIANTS),
+                             ("optimizer", selection.tensor_optimizers())):
+            self.assertEqual({getattr(row, name) for row in rows}, set(values), name)
+        full = selection.full([*dimensions.WORLDS, dimensions.SLOW_WORLD, *dimensions.PIPELINE_WORLDS])
+        self.assertEqual({(row.world, row.tensor, row.pipe) for row in full if row.tensor > 1},
+                         meshes | {(8, 2, 2), (8, 4, 2)})
 
     def test_a_world_has_the_same_rows_whoever_else_is_run(self):
         self.assertEqual(selection.fast([3]), [row for row in selection.fast([1, 2, 3, 4]) if row.world == 3])

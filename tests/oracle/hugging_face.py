@@ -43,10 +43,17 @@ CONFIGS = {
                 dropout=0.0, attention_dropout=0.0),
     "roberta": dict(TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "gemma": dict(GROUPED, head_dim=8),
+    "qwen3": dict(GROUPED, head_dim=8),
+    "gpt_neo": dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4,
+                    attention_types=[[["global", "local"], 1]], window_size=8, max_position_embeddings=32, resid_dropout=0.0,
+                    embed_dropout=0.0, attention_dropout=0.0, bos_token_id=1, eos_token_id=2),
 }
 NAMES = tuple(CONFIGS)
 # One of each kind of attention, norm, position and head: those that every test run compares with PyTorch.
 PROBED = ("gpt2", "llama", "qwen2", "mistral", "gpt_neox", "opt", "t5", "bert", "roberta", "vit", "lora", "gemma")
+# The architectures that are trained on tensor parallel ranks.
+SPLIT = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "phi3", "gemma", "gpt_neo", "gpt_neox", "opt", "bert", "t5", "mixtral",
+         "lora")
 HEADS = {"t5": "AutoModelForSeq2SeqLM", "vit": "AutoModelForImageClassification", "bert": "AutoModelForMaskedLM",
          "roberta": "AutoModelForMaskedLM", "whisper": "AutoModelForSpeechSeq2Seq"}
 
@@ -145,7 +152,7 @@ def main():
         return 77
     folder = shared_folder() or sys.exit("DSL_TEST_FIXTURES has to name a folder")
     os.makedirs(folder, exist_ok=True)
-    for name in PROBED:
+    for name in sorted({*PROBED, *SPLIT}):
         export(name, is_masked(name), "fp32", folder)
     return 0
 

@@ -27,6 +27,8 @@ BF16_STEP = 2.0**-7  # of a loss in bf16
 # Casts that a trace in bf16 has and one in fp32 has not: T5's norms cast back only in half precision.
 NOT_RECORDED = {"t5": 12}
 PROBE_STEPS, PROBE_RANKS = 3, 2
+TENSOR_STEPS = 20
+TENSOR_MESHES = ((2, 2), (3, 3), (4, 2))  # ranks, tensor ranks
 PROBE_BOUND = 1e-5  # relative, fp32: ranks add in another order
 
 
@@ -44,20 +46,20 @@ def relative(found, expected):
     return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-3)).item()
 
 
-@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
-class Probe(harness.TrainingTest):
+class Probed(harness.TrainingTest):
     """With SGD and momentum, what a parameter has moved by after a few steps is a sum of its gradients."""
 
-    def check(self, name):
+    def check(self, name, ranks=PROBE_RANKS, tensor=1, steps=PROBE_STEPS, stage=2):
         masked, folder = hugging_face.is_masked(name), hugging_face.shared_folder() or self.env.folder
         data = self.env.path(f"{name}.safetensors")
-        tensor_file.write(data, hugging_face.samples(name, masked, PROBE_STEPS * hugging_face.ROWS))
+        tensor_file.write(data, hugging_face.samples(name, masked, steps * hugging_face.ROWS))
         config = {"train_batch_size": hugging_face.ROWS, "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}},
-                  "zero_optimization": {"stage": 2}, "data": {"train": data, "shuffle": False}}
+                  "zero_optimization": {"stage": stage}, "data": {"train": data, "shuffle": False},
+                  "tensor_parallel": {"size": tensor}}
         run_dir = self.env.run_dir()
-        ending = pooled.pool(PROBE_RANKS).run(hugging_face.export(name, masked, "fp32", folder), config, run_dir, PROBE_STEPS)
+        ending = pooled.pool(ranks).run(hugging_face.export(name, masked, "fp32", folder), config, run_dir, steps)
         self.assertEqual(ending.code, 0, ending.message)
-        expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, PROBE_STEPS, shares=PROBE_RANKS)
+        expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, steps, shares=ranks // tensor)
         for row, want in zip(harness.read_metrics(run_dir), expected.rows, strict=True):
             for key in ("loss", "grad_norm"):
                 self.assertLessEqual(abs(row[key] / want[key] - 1), PROBE_BOUND, f"{key} of step {want['step']}: {row} {want}")
@@ -66,6 +68,22 @@ class Probe(harness.TrainingTest):
         for each, value in expected.parameters.items():
             moved = (masters[each] - expected.start[each].flatten(), (value - expected.start[each]).flatten())
             self.assertLessEqual(relative(*moved), 100 * PROBE_BOUND, each)
+
+
+@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+class Probe(Probed):
+    pass
+
+
+@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+class TensorParallel(Probed):
+    """Nothing but the number of tensor ranks is configured. Three ranks: more than there are key heads, and the four heads
+    and the vocabulary do not divide. Two of four: with two data ranks."""
+
+
+@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+class TensorParallelMeshes(Probed):
+    """Slow: the other meshes of each architecture."""
 
 
 @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
@@ -132,6 +150,11 @@ class Types(harness.TrainingTest):
 def add_cases():
     for name in hugging_face.PROBED:
         setattr(Probe, "test_" + name, lambda self, name=name: self.check(name))
+    for number, name in enumerate(hugging_face.SPLIT):
+        for turn, (ranks, tensor) in enumerate(TENSOR_MESHES):
+            test_case = TensorParallel if turn == number % len(TENSOR_MESHES) else TensorParallelMeshes
+            setattr(test_case, f"test_{name}_on_{tensor}_of_{ranks}", lambda self, name=name, ranks=ranks, tensor=tensor,
+                    stage=(number + turn) % 4: self.check(name, ranks, tensor, TENSOR_STEPS, stage))
     for name in hugging_face.NAMES:
         setattr(Types, "test_" + name, lambda self, name=name: self.check(name, hugging_face.is_masked(name)))
 
