@@ -44,6 +44,9 @@ bool delivers_all(const std::weak_ptr<torch::autograd::Node>& node) {
          alive->retains_grad_hooks().empty();
 }
 
+// The calls that have postponed GEMMs, of the backward that the thread runs.
+thread_local std::vector<std::weak_ptr<CallInBackward>> calls_with_postponed;
+
 bool write(UnitParameters& parameters, int unit, size_t parameter, const WeightGemm& gemm) {
   const auto destination = parameters.gradient_destination(unit, parameter, gemm.factors());
   if (destination) gemm.add_to(*destination);
@@ -64,6 +67,11 @@ void CallInBackward::prepare() {
 }
 
 void CallInBackward::take(std::vector<at::Tensor> gradients) {
+  run_postponed();
+  for (auto& [parameter, part] : std::exchange(computed, {})) {
+    at::Tensor& sum = gradients[parameter];
+    sum = sum.defined() ? sum + part : std::move(part);
+  }
   is_prepared = is_taken = true;      // a hook that runs after the gradients has nothing left to prepare
   for (auto& gradient : gradients) {  // an embedding with sparse=True
     if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
@@ -86,12 +94,40 @@ bool CallInBackward::defer(size_t parameter, std::function<at::Tensor()> gradien
   return true;
 }
 
-bool CallInBackward::take_gemm(size_t parameter, const WeightGemm& gemm, bool may_write) {
-  if (!delivers_all(gather_node)) return false;
-  const auto gradient = [owner = parameters, unit = unit, parameter, may_write, gemm = gemm.detached()] {
+std::function<at::Tensor()> CallInBackward::gradient_by(size_t parameter, const WeightGemm& gemm,
+                                                        bool may_write) const {
+  return [owner = parameters, unit = unit, parameter, may_write, gemm = gemm.detached()] {
     return may_write && write(*owner, unit, parameter, gemm) ? at::Tensor() : gemm.compute();
   };
-  return defer(parameter, gradient) || (may_write && write(*parameters, unit, parameter, gemm));
+}
+
+bool CallInBackward::take_gemm(size_t parameter, const WeightGemm& gemm, bool may_write) {
+  if (!delivers_all(gather_node)) return false;
+  return defer(parameter, gradient_by(parameter, gemm, may_write)) ||
+         (may_write && write(*parameters, unit, parameter, gemm));
+}
+
+void CallInBackward::run_postponed() {
+  for (auto& [parameter, gradient] : std::exchange(postponed, {})) {
+    if (at::Tensor part = gradient(); part.defined()) computed.emplace_back(parameter, std::move(part));
+    gradient = nullptr;  // with what it needed
+  }
+}
+
+bool postpone_gemm(const GatheredParameter& parameter, const WeightGemm& gemm, bool may_write) {
+  auto& [call, index] = parameter;
+  if (!delivers_all(call->gather_node)) return false;
+  auto gradient = call->gradient_by(index, gemm, may_write);
+  if (call->defer(index, gradient)) return true;
+  if (call->postponed.empty()) calls_with_postponed.push_back(call);
+  call->postponed.push_back({index, std::move(gradient)});
+  return true;
+}
+
+void run_postponed_gemms() {
+  for (const auto& each : std::exchange(calls_with_postponed, {})) {
+    if (const auto call = each.lock()) call->run_postponed();
+  }
 }
 
 void CallInBackward::end() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/model/torchscript/units/weight_gemm.hpp"
@@ -29,7 +30,9 @@ struct CallInBackward {
     size_t parameter = 0;
     std::function<at::Tensor()> gradient;  // undefined: it has been written where it is summed
   };
-  std::vector<Deferred> deferred = {};  // by backward so far
+  std::vector<Deferred> deferred = {};                       // by backward so far
+  std::vector<Deferred> postponed = {};                      // until run_postponed_gemms()
+  std::vector<std::pair<size_t, at::Tensor>> computed = {};  // parts of gradients that were postponed, by parameter
 
   // Whether weight gradients of the call may be deferred, when backward comes to it.
   bool may_defer() const { return parameters->deferred_gradients() != nullptr; }
@@ -38,6 +41,8 @@ struct CallInBackward {
   // Takes a part of the gradient of the call's i-th parameter: computes it where it is summed or, if this backward does
   // that, leaves it for later. False: neither is possible, and the caller returns it to autograd.
   bool take_gemm(size_t parameter, const WeightGemm& gemm, bool may_write);
+  std::function<at::Tensor()> gradient_by(size_t parameter, const WeightGemm& gemm, bool may_write) const;
+  void run_postponed();
   void prepare();
   // If gradients were deferred, these wait for them: the unit's owner gets all gradients of a call at once.
   void take(std::vector<at::Tensor> gradients);
@@ -54,6 +59,11 @@ struct GatheredParameter {
   std::shared_ptr<CallInBackward> call;
   size_t index = 0;  // in the unit's parameters
 };
+// CallInBackward::take_gemm(), but the GEMM is left for run_postponed_gemms(), or for the end of the call.
+bool postpone_gemm(const GatheredParameter& parameter, const WeightGemm& gemm, bool may_write);
+// Those that the backward that this thread runs has postponed so far: beside a collective that has just been started.
+void run_postponed_gemms();
+
 // Empty if the tensor is not such an output itself: a view of one, another value.
 std::optional<GatheredParameter> gathered_parameter(const at::Tensor& tensor);
 
