@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "runtime/device/device_module.hpp"
 #include "runtime/model/layers/cross_entropy.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
@@ -46,11 +47,22 @@ struct RowLosses {
   at::Tensor factor;            // 0-dim: of a row's loss in the total
 };
 
-// The loss of rows of logits and its gradient: kernels on GPUs, operators on CPUs.
+// The loss of rows of logits and its gradient: kernels on GPUs, operators on CPUs. Of shared classes both compute those
+// of the rank; a row whose label another rank has takes the rank's first class for it, and what comes of that is
+// undone.
 class LossOfRows {
  public:
   LossOfRows(const at::Tensor& labels, const HeadLoss& loss)
-      : labels_(labels), ignore_index_(loss.ignore_index), is_mean_(loss.reduction == at::Reduction::Mean) {}
+      : labels_(labels),
+        ignore_index_(loss.ignore_index),
+        is_mean_(loss.reduction == at::Reduction::Mean),
+        shared_(loss.shared) {
+    if (!shared_) return;
+    auto [local, is_own] = shared_->local_labels(labels, ignore_index_);
+    labels_ = std::move(local);
+    ignore_index_ = tensor_parallel::SharedClasses::kIgnored;
+    is_elsewhere_ = is_own.logical_or_(labels_.eq(ignore_index_)).logical_not_();
+  }
 
   // With the factor, and without the losses.
   RowLosses start(at::TensorOptions options) const {
@@ -65,17 +77,19 @@ class LossOfRows {
   }
 
   void compute(const at::Tensor& logits, int64_t first, const RowLosses& to) const {
+    compute_here(logits, first, to);
+    if (!shared_) return;
     const auto [labels, losses, log_sums] = part_of(logits, first, to);
-    if (logits.is_cuda()) return device::module().layers.cross_entropy(logits, labels, ignore_index_, losses, log_sums);
-    const at::Tensor wide = logits.to(losses.scalar_type()), is_ignored = labels.eq(ignore_index_);
-    const at::Tensor classes = labels.masked_fill(is_ignored, 0).unsqueeze(1);
-    log_sums.copy_(wide.logsumexp(1));
-    losses.copy_((log_sums - wide.gather(1, classes).squeeze(1)).masked_fill_(is_ignored, 0));
+    const at::Tensor is_ignored = labels.eq(ignore_index_),
+                     is_elsewhere = is_elsewhere_.narrow(0, first, labels.size(0));
+    const auto all = shared_->of_all_classes({log_sums, (log_sums - losses).masked_fill_(is_elsewhere, 0)});
+    log_sums.copy_(all.log_sums);
+    losses.copy_((all.log_sums - all.targets).masked_fill_(is_ignored, 0));
   }
 
   // The losses, and in the place of the logits the gradient of the total.
   void compute_to_gradient(at::Tensor& logits, int64_t first, const RowLosses& to) const {
-    if (!logits.is_cuda()) {
+    if (!logits.is_cuda() || shared_) {
       compute(logits, first, to);
       return to_gradient(logits, first, to, at::ones({}, to.factor.options()));
     }
@@ -95,6 +109,26 @@ class LossOfRows {
 
   // In the place of the logits.
   void to_gradient(at::Tensor& logits, int64_t first, const RowLosses& rows, const at::Tensor& upstream) const {
+    if (!shared_) return to_gradient_here(logits, first, rows, upstream);
+    const int64_t count = logits.size(0);
+    const at::Tensor log_sums = rows.log_sums.narrow(0, first, count), first_class = logits.select(1, 0);
+    const at::Tensor probabilities = (first_class.to(log_sums.scalar_type()) - log_sums).exp_();
+    const at::Tensor undone = probabilities.mul_(rows.factor * upstream).to(logits.scalar_type());
+    to_gradient_here(logits, first, rows, upstream);
+    first_class.copy_(at::where(is_elsewhere_.narrow(0, first, count), undone, first_class));
+  }
+
+ private:
+  void compute_here(const at::Tensor& logits, int64_t first, const RowLosses& to) const {
+    const auto [labels, losses, log_sums] = part_of(logits, first, to);
+    if (logits.is_cuda()) return device::module().layers.cross_entropy(logits, labels, ignore_index_, losses, log_sums);
+    const at::Tensor wide = logits.to(losses.scalar_type()), is_ignored = labels.eq(ignore_index_);
+    const at::Tensor classes = labels.masked_fill(is_ignored, 0).unsqueeze(1);
+    log_sums.copy_(wide.logsumexp(1));
+    losses.copy_((log_sums - wide.gather(1, classes).squeeze(1)).masked_fill_(is_ignored, 0));
+  }
+
+  void to_gradient_here(at::Tensor& logits, int64_t first, const RowLosses& rows, const at::Tensor& upstream) const {
     const auto [labels, losses, log_sums] = part_of(logits, first, rows);
     if (logits.is_cuda()) {
       device::module().layers.cross_entropy_gradient(logits, labels, ignore_index_, log_sums, rows.factor, upstream,
@@ -108,7 +142,6 @@ class LossOfRows {
     logits.copy_(gradient.mul_(rows.factor * upstream).masked_fill_(is_ignored, 0));
   }
 
- private:
   struct Part {
     at::Tensor labels, losses, log_sums;
   };
@@ -119,9 +152,11 @@ class LossOfRows {
             rows.log_sums.narrow(0, first, count)};
   }
 
-  const at::Tensor& labels_;
+  at::Tensor labels_;
   int64_t ignore_index_;
-  bool is_mean_;
+  const bool is_mean_;
+  const tensor_parallel::SharedClassesPtr shared_;
+  at::Tensor is_elsewhere_;  // of shared classes: rows that count and whose label another rank has
 };
 
 // Its columns are the classes and, where GEMMs need rows at multiples of 16 bytes, zeros.
@@ -131,6 +166,7 @@ struct Head {
   std::optional<at::Tensor> bias;
   bool is_out_in = true;
   int64_t classes = 0;
+  int64_t most_columns = 0;  // of shared classes: of the rank that has the most
   device::GemmCachePtr gemms = {};
 };
 
@@ -206,7 +242,7 @@ template <typename Take>
 void for_each_chunk(const Head& head, int64_t chunk_rows, const Take& take) {
   const int64_t count = head.rows.size(0), columns = head.matrix.size(1);
   const int64_t rows = chunk_rows > 0 ? std::min(chunk_rows, count)
-                                      : rows_of_chunk(count, columns, head.matrix.size(0),
+                                      : rows_of_chunk(count, head.most_columns, head.matrix.size(0),
                                                       static_cast<int64_t>(head.rows.element_size()));
   const at::Tensor buffer = at::empty({rows, columns}, head.rows.options());
   for (int64_t first = 0; first < count; first += rows) {
@@ -224,6 +260,12 @@ at::Tensor with_operators(const at::Tensor& input, const at::Tensor& weight, con
   const at::Tensor logits = loss.is_out_in ? at::linear(input, weight, bias)
                             : has_bias     ? at::addmm(*bias, input, weight)
                                            : at::matmul(input, weight);
+  if (loss.shared) {
+    DSL_CHECK(loss.label_smoothing == 0.0 && !(class_weights && class_weights->defined()),
+              "a head is shared only under a loss without label smoothing and class weights");
+    return tensor_parallel::cross_entropy_of_slice(logits.flatten(0, -2), labels, loss.reduction, loss.ignore_index,
+                                                   loss.in_float, loss.shared);
+  }
   return fused_cross_entropy(logits.reshape({-1, loss.classes}), labels, class_weights, loss.reduction,
                              loss.ignore_index, loss.label_smoothing, loss.in_float);
 }
@@ -288,19 +330,22 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
   }
 
  private:
+  static constexpr char kShared[] = "shared_classes";
   static constexpr const char* kGradients[] = {"input_gradient", "weight_gradient", "bias_gradient"};
 
   static Head head_of(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                       const HeadLoss& loss) {
     const bool is_out_in = loss.is_out_in;
     const int64_t classes = weight.size(is_out_in ? 0 : 1);
-    const int64_t columns = aligned_columns(classes, static_cast<int64_t>(weight.element_size()));
+    const auto element_bytes = static_cast<int64_t>(weight.element_size());
+    const int64_t columns = aligned_columns(classes, element_bytes);
     const at::Tensor all = padded(weight.detach(), is_out_in ? 0 : 1, columns);
     return {.rows = as_rows(input.detach()),
             .matrix = is_out_in ? all.t() : all,
             .bias = bias ? std::optional(padded(bias->detach(), 0, columns)) : std::nullopt,
             .is_out_in = is_out_in,
             .classes = classes,
+            .most_columns = loss.shared ? aligned_columns(loss.shared->most(), element_bytes) : columns,
             .gemms = loss.gemms};
   }
 
@@ -320,17 +365,22 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     data["ignore_index"] = loss.ignore_index;
     data["in_float"] = loss.in_float;
     data["chunk_rows"] = loss.chunk_rows;
+    if (loss.shared) data[kShared] = c10::IValue::make_capsule(loss.shared);
     keep_gemms(*context, loss.gemms);
   }
   static HeadLoss loss_of(const AutogradContext* context) {
     const auto& data = context->saved_data;
+    const auto shared = data.find(kShared);
     return {.is_out_in = data.at("is_out_in").toBool(),
             .classes = data.at("classes").toInt(),
             .reduction = data.at("reduction").toInt(),
             .ignore_index = data.at("ignore_index").toInt(),
             .in_float = data.at("in_float").toBool(),
             .chunk_rows = data.at("chunk_rows").toInt(),
-            .gemms = kept_gemms(*context)};
+            .gemms = kept_gemms(*context),
+            .shared = shared == data.end() ? tensor_parallel::SharedClassesPtr()
+                                           : c10::static_intrusive_pointer_cast<tensor_parallel::SharedClasses>(
+                                                 shared->second.toCapsule())};
   }
 
   static variable_list computed_again(AutogradContext* context, const at::Tensor& upstream) {
@@ -387,9 +437,11 @@ bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor* b
     return other.scalar_type() == input.scalar_type() && other.device() == input.device();
   };
   const int64_t width = weight.size(loss.is_out_in ? 1 : 0), classes = weight.size(loss.is_out_in ? 0 : 1);
-  return takes(input, loss.in_float) && same_kind(weight) && input.numel() > 0 && weight.numel() > 0 &&
-         input.size(-1) == width && classes == loss.classes && labels.scalar_type() == at::kLong &&
-         labels.device() == input.device() && labels.size(0) == input.numel() / width &&
+  // Of shared classes all ranks decide alike.
+  const bool fits_classes = loss.shared ? loss.shared->fewest() > 0 : classes > 0 && classes == loss.classes;
+  return takes(input, loss.in_float) && same_kind(weight) && input.numel() > 0 && input.size(-1) == width &&
+         fits_classes && labels.scalar_type() == at::kLong && labels.device() == input.device() &&
+         labels.size(0) == input.numel() / width &&
          (bias == nullptr || (same_kind(*bias) && bias->dim() == 1 && bias->size(0) == classes));
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runtime/device/gemm.hpp"
+#include "runtime/model/tensor_parallel/sharded_cross_entropy.hpp"
 
 namespace dslaunch::runtime::model::layers {
 
@@ -23,6 +24,9 @@ struct HeadLoss {
   bool in_float = false;            // of fused_cross_entropy()
   int64_t chunk_rows = 0;           // rows whose logits exist at a time; 0: as many as keep a GPU busy
   device::GemmCachePtr gemms = {};  // of the GEMMs; null: PyTorch's algorithms
+  // Tensor ranks that have the rest of the weight's classes and of the bias: the loss is that of all classes, the
+  // input's gradient a part of the sum over the ranks. Then `classes` does not matter. Null: all classes are here.
+  tensor_parallel::SharedClassesPtr shared = {};
 };
 
 // fused_cross_entropy() of input [..., in] times weight, plus bias [classes], viewed as [rows, classes], without whole

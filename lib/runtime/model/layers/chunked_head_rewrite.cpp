@@ -14,6 +14,7 @@
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/linear.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
+#include "runtime/model/tensor_parallel/tensor_operators.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {
@@ -24,7 +25,8 @@ using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
 
-void chunked_operator(Stack& stack, const device::GemmCachePtr& gemms) {
+void chunked_operator(Stack& stack, const device::GemmCachePtr& gemms,
+                      const tensor_parallel::SharedClassesPtr& shared) {
   constexpr size_t kCount = 11;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   const HeadLoss loss{.is_out_in = at(3).toBool(),
@@ -33,17 +35,27 @@ void chunked_operator(Stack& stack, const device::GemmCachePtr& gemms) {
                       .ignore_index = at(8).toInt(),
                       .label_smoothing = at(9).toDouble(),
                       .in_float = at(10).toBool(),
-                      .gemms = gemms};
+                      .gemms = gemms,
+                      .shared = shared};
   at::Tensor total = chunked_cross_entropy(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
                                            at(5).toTensor(), at(6).toOptional<at::Tensor>(), loss);
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(total));
 }
 
+// A node of a sharded head has a tensor group and the layout of the classes.
+torch::jit::Operation run_chunked(const Node* node) {
+  tensor_parallel::SharedClassesPtr shared;
+  if (const auto group = tensor_parallel::tensor_group_of(node)) {
+    shared = c10::make_intrusive<tensor_parallel::SharedClasses>(tensor_parallel::layout_of(node), group);
+  }
+  return [gemms = gemms_of(node), shared](Stack& stack) { chunked_operator(stack, gemms, shared); };
+}
+
 const torch::jit::RegisterOperators kRegistration({torch::jit::Operator(
     "dslaunch::chunked_cross_entropy(Tensor input, Tensor head, Tensor? bias, bool is_out_in, int classes, Tensor "
     "target, Tensor? weight, int reduction, int ignore_index, float label_smoothing, bool in_float) -> Tensor",
-    with_gemms<chunked_operator>, c10::AliasAnalysisKind::FROM_SCHEMA)});
+    run_chunked, c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 bool is(const Node* node, std::string_view kind) {
   return kind == node->kind().toQualString();

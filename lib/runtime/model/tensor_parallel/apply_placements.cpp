@@ -341,16 +341,10 @@ class GraphEdit {
     replace(node, loss_of_slice({node->input(0), node->input(1), node->input(3), node->input(4), in_float}, outcome));
   }
 
-  // chunked_cross_entropy(input, head, bias, is_out_in, classes, labels, weight, reduction, ignore_index,
-  // label_smoothing, in_float)
+  // The operator computes it of a part of the classes, too (layers/chunked_head.hpp).
   void compute_head_of_slice(Node* node, const Outcome& outcome) {
-    const WithInsertPoint before(node);
-    Value* head = node->input(1);
-    if (!torch::jit::toIValue(node->input(3))->toBool()) head = graph_.insert(c10::aten::t, {head});
-    Value* logits = graph_.insert(c10::aten::linear, {node->input(0), head, node->input(2)});
-    const int64_t classes = placement::local_length(outcome.segments, group_->size(), group_->rank());
-    Value* rows = graph_.insert(c10::aten::reshape, {logits, constant(std::vector<int64_t>{-1, classes})});
-    replace(node, loss_of_slice({rows, node->input(5), node->input(7), node->input(8), node->input(10)}, outcome));
+    set_tensor_group(node, group_);
+    set_layout(node, 0, placement::layout_of(outcome.segments, group_->size()));
   }
 
   Value* loss_of_slice(const std::vector<Value*>& inputs, const Outcome& outcome) {

@@ -27,8 +27,20 @@ comm::Communicator& TensorGroup::communicator() {
 }
 
 at::Tensor TensorGroup::all_reduce(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kDouble) return stacked(tensor).sum(0);  // which communicators do not add
   at::Tensor out = tensor.detach().clone(at::MemoryFormat::Contiguous);
   communicator().all_reduce(buffer_of(out), comm::ReduceOp::kSum);
+  return out;
+}
+
+void TensorGroup::overlap(at::Device device) {
+  streams_.emplace(device, /*overlaps=*/true);
+}
+
+TensorGroup::Started TensorGroup::start_all_reduce(const at::Tensor& tensor) {
+  Started out;
+  streams_->wait(SideStream::kReduction, streams_->mark());
+  out.end = streams_->run(SideStream::kReduction, [&] { out.tensor = all_reduce(tensor); });
   return out;
 }
 
@@ -37,14 +49,14 @@ at::Tensor TensorGroup::stacked(const at::Tensor& tensor) {
   std::vector<int64_t> shape{size_};
   shape.insert(shape.end(), own.sizes().begin(), own.sizes().end());
   at::Tensor out = at::empty(shape, own.options());
-  communicator().all_gather(buffer_of(own), buffer_of(out));
+  communicator().all_gather(buffer_of(own.view(-1).view(at::kByte)), buffer_of(out.view(-1).view(at::kByte)));
   return out;
 }
 
 at::Tensor TensorGroup::all_gather(const at::Tensor& part, int64_t dim, const Layout& layout) {
-  int64_t longest = 0, whole = 0;
+  const int64_t longest = longest_of(layout);
+  int64_t whole = 0;
   for (const auto& ranges : layout) {
-    longest = std::max(longest, length_of(ranges));
     for (const Range& range : ranges) whole = std::max(whole, range.end);
   }
   // Parts have one length on the wire, and their dim comes first: a range is then one block of memory.
@@ -80,6 +92,24 @@ int64_t length_of(const std::vector<Range>& ranges) {
   int64_t out = 0;
   for (const Range& range : ranges) out += range.size();
   return out;
+}
+
+int64_t longest_of(const Layout& layout) {
+  int64_t out = 0;
+  for (const auto& ranges : layout) out = std::max(out, length_of(ranges));
+  return out;
+}
+
+LocalIndices local_indices(const at::Tensor& indices, const std::vector<Range>& own) {
+  at::Tensor positions = at::zeros_like(indices), is_own = at::zeros_like(indices, indices.options().dtype(at::kBool));
+  int64_t begin = 0;
+  for (const Range& range : own) {
+    const at::Tensor inside = indices.ge(range.begin).logical_and_(indices.lt(range.end));
+    positions = at::where(inside, indices - (range.begin - begin), positions);
+    is_own = is_own.logical_or(inside);
+    begin += range.size();
+  }
+  return {std::move(positions), std::move(is_own)};
 }
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

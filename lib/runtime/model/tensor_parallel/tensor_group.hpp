@@ -7,17 +7,19 @@
 #include <torch/custom_class.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.hpp"
 #include "runtime/state/index_range.hpp"
+#include "runtime/state/step_streams.hpp"
 
 namespace dslaunch::runtime::model::tensor_parallel {
 
 // By rank: the ranges of a dim of the whole tensor that the rank has, back to back in its part.
 using Layout = std::vector<std::vector<Range>>;
 
-class TensorGroup final : public torch::CustomClassHolder {
+class TensorGroup : public torch::CustomClassHolder {
  public:
   TensorGroup(int rank, int size) : rank_(rank), size_(size) {}
 
@@ -26,18 +28,31 @@ class TensorGroup final : public torch::CustomClassHolder {
   // Of this group's ranks, in their order; must outlive all runs of the model.
   void set_communicator(comm::Communicator& communicator);
 
-  // The sum over the ranks, in fp32, bf16 or fp16, the same bits on all of them. A new tensor.
-  at::Tensor all_reduce(const at::Tensor& tensor);
+  // The sum over the ranks, the same bits on all of them. A new tensor.
+  virtual at::Tensor all_reduce(const at::Tensor& tensor);
+  // From now on copy_to_tensor_group() sums gradients beside other work of backward: on the device in a stream of its
+  // own, in host memory before it.
+  void overlap(at::Device device);
+  bool overlaps() const { return streams_.has_value(); }
+  struct Started {
+    at::Tensor tensor;  // valid for work that is enqueued after wait()
+    StreamMark end = {};
+  };
+  // all_reduce(); requires overlaps().
+  Started start_all_reduce(const at::Tensor& tensor);
+  void wait(const Started& started) const { streams_->wait(started.end); }
+
   // The whole tensor of which each rank has its part along `dim`.
   at::Tensor all_gather(const at::Tensor& part, int64_t dim, const Layout& layout);
   // [ranks, ...]: the tensors of all ranks, which have one shape.
-  at::Tensor stacked(const at::Tensor& tensor);
+  virtual at::Tensor stacked(const at::Tensor& tensor);
 
  private:
   comm::Communicator& communicator();
 
   const int rank_, size_;
   comm::Communicator* communicator_ = nullptr;
+  std::optional<StepStreams> streams_;
 };
 
 using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
@@ -45,5 +60,13 @@ using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
 // A rank's part of a whole tensor: a view where it is one range.
 at::Tensor part_of(const at::Tensor& whole, int64_t dim, const std::vector<Range>& ranges);
 int64_t length_of(const std::vector<Range>& ranges);
+int64_t longest_of(const Layout& layout);  // of the ranks' parts
+
+// Of indices of the whole dim.
+struct LocalIndices {
+  at::Tensor positions;  // in the rank's part; 0 where the rank does not have the index
+  at::Tensor is_own;
+};
+LocalIndices local_indices(const at::Tensor& indices, const std::vector<Range>& own);
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

@@ -5,12 +5,13 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/device/random_state.hpp"
+#include "runtime/model/tensor_parallel/sharded_cross_entropy.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
 
 namespace dslaunch::runtime::model::tensor_parallel {
 namespace {
@@ -24,8 +25,32 @@ using torch::jit::Stack;
 constexpr char kKeptGroup[] = "group";
 const auto kGroup = c10::Symbol::attr("tensor_group");
 const auto kDim = c10::Symbol::attr("sharded_dim");
-const auto kLayout = c10::Symbol::attr("layout");  // for each rank the number of its ranges, then their ends
+const auto kLayout = c10::Symbol::attr("layout");
 
+// For each rank the number of its ranges, then their ends.
+std::vector<int64_t> numbers_of(const Layout& layout) {
+  std::vector<int64_t> out;
+  for (const auto& ranges : layout) {
+    out.push_back(static_cast<int64_t>(ranges.size()));
+    for (const Range& range : ranges) out.insert(out.end(), {range.begin, range.end});
+  }
+  return out;
+}
+
+Layout layout_from(const std::vector<int64_t>& numbers) {
+  Layout out;
+  for (size_t i = 0; i < numbers.size();) {
+    auto& ranges = out.emplace_back();
+    for (int64_t left = numbers[i++]; left > 0; --left, i += 2) ranges.push_back({numbers[i], numbers[i + 1]});
+  }
+  return out;
+}
+
+TensorGroupPtr kept_group(const AutogradContext& context) {
+  return context.saved_data.at(kKeptGroup).toCustomClass<TensorGroup>();
+}
+
+// The backward of each is another one of them, so that it can be differentiated again.
 class Copy : public torch::autograd::Function<Copy> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& whole, const TensorGroupPtr& group) {
@@ -33,50 +58,42 @@ class Copy : public torch::autograd::Function<Copy> {
     return whole.view_as(whole);
   }
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    const auto group = context->saved_data[kKeptGroup].toCustomClass<TensorGroup>();
-    return {group->all_reduce(upstream[0]), {}};
+    const auto group = kept_group(*context);
+    if (at::GradMode::is_enabled() || !group->overlaps()) return {reduce_from_tensor_group(upstream[0], group), {}};
+    const auto sum = group->start_all_reduce(upstream[0]);
+    units::run_postponed_gemms();
+    group->wait(sum);
+    return {sum.tensor, {}};
   }
 };
 
 class Reduce : public torch::autograd::Function<Reduce> {
  public:
-  static at::Tensor forward(AutogradContext*, const at::Tensor& partial, const TensorGroupPtr& group) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& partial, const TensorGroupPtr& group) {
+    context->saved_data[kKeptGroup] = group;
     return group->all_reduce(partial);
   }
-  static variable_list backward(AutogradContext*, variable_list upstream) { return {upstream[0], {}}; }
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    return {copy_to_tensor_group(upstream[0], kept_group(*context)), {}};
+  }
 };
 
 class Gather : public torch::autograd::Function<Gather> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& part, int64_t dim, const Layout& layout,
                             const TensorGroupPtr& group) {
-    const auto& own = layout.at(static_cast<size_t>(group->rank()));
-    std::vector<int64_t> ends;
-    for (const Range& range : own) ends.insert(ends.end(), {range.begin, range.end});
+    context->saved_data[kKeptGroup] = group;
     context->saved_data["dim"] = dim;
-    context->saved_data["ends"] = ends;
+    context->saved_data["layout"] = numbers_of(layout);
     return group->all_gather(part, dim, layout);
   }
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    const auto ends = context->saved_data["ends"].toIntVector();
-    std::vector<Range> own;
-    for (size_t i = 0; i < ends.size(); i += 2) own.push_back({ends[i], ends[i + 1]});
-    return {part_of(upstream[0], context->saved_data["dim"].toInt(), own), {}, {}, {}};
+    const auto group = kept_group(*context);
+    const Layout layout = layout_from(context->saved_data["layout"].toIntVector());
+    const int64_t dim = context->saved_data["dim"].toInt();
+    return {own_slice(copy_to_tensor_group(upstream[0], group), dim, layout, group), {}, {}, {}};
   }
 };
-
-// Position in the rank's part of each index of the whole dim, and whether the rank has it; 0 where it has not.
-std::pair<at::Tensor, at::Tensor> local_indices(const at::Tensor& indices, const std::vector<Range>& own) {
-  at::Tensor local = at::zeros_like(indices), has = at::zeros_like(indices, indices.options().dtype(at::kBool));
-  int64_t begin = 0;
-  for (const Range& range : own) {
-    const at::Tensor inside = indices.ge(range.begin).logical_and_(indices.lt(range.end));
-    local = at::where(inside, indices - (range.begin - begin), local);
-    has = has.logical_or(inside);
-    begin += range.size();
-  }
-  return {std::move(local), std::move(has)};
-}
 
 // Where the rank has index `whole`; -1: it has not.
 int64_t local_index(int64_t whole, const std::vector<Range>& own) {
@@ -91,49 +108,6 @@ int64_t local_index(int64_t whole, const std::vector<Range>& own) {
 const std::vector<Range>& own_ranges(const Layout& layout, const TensorGroupPtr& group) {
   return layout.at(static_cast<size_t>(group->rank()));
 }
-
-class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& labels,
-                            int64_t reduction, int64_t ignore_index, bool in_float, const Layout& layout,
-                            const TensorGroupPtr& group) {
-    const auto& own = own_ranges(layout, group);
-    const at::Tensor values = logits.to(at::kFloat);
-    const int64_t rows = values.size(0);
-    const at::Tensor counts = labels.ne(ignore_index);
-    const auto [targets, has_target] = local_indices(labels, own);
-    // Of each row, in this order: maximum, sum of exponentials above it, the target's logit.
-    const at::Tensor facts = at::zeros({3, rows}, values.options());
-    facts[0].fill_(-std::numeric_limits<float>::infinity());
-    if (values.size(1) > 0) {
-      facts[0].copy_(values.amax(1));
-      facts[1].copy_((values - facts[0].unsqueeze(1)).exp_().sum(1));
-      facts[2].copy_(values.gather(1, targets.unsqueeze(1)).squeeze(1).masked_fill(has_target.logical_not(), 0));
-    }
-    const at::Tensor all = group->stacked(facts);
-    const at::Tensor maximum = all.select(1, 0).amax(0);
-    const at::Tensor sum = (all.select(1, 1) * (all.select(1, 0) - maximum).exp()).sum(0);
-    const at::Tensor log_sum = maximum + sum.log();
-    at::Tensor losses = (log_sum - all.select(1, 2).sum(0)).masked_fill(counts.logical_not(), 0);
-    at::Tensor weight = at::ones({}, values.options());
-    if (reduction == at::Reduction::Mean) weight = counts.sum().to(at::kFloat).reciprocal();
-    if (reduction != at::Reduction::None) losses = losses.sum() * weight;
-    context->save_for_backward({logits, targets, has_target, counts, log_sum, weight});
-    return in_float ? losses : losses.to(logits.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list upstream) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &logits = saved[0], &targets = saved[1], &has_target = saved[2], &counts = saved[3];
-    at::Tensor gradient = (logits.to(at::kFloat) - saved[4].unsqueeze(1)).exp_();
-    if (gradient.size(1) > 0) {
-      gradient.scatter_add_(1, targets.unsqueeze(1), has_target.to(at::kFloat).neg_().unsqueeze(1));
-    }
-    const at::Tensor of_rows = (upstream[0].to(at::kFloat) * saved[5]).expand({logits.size(0)}) * counts;
-    gradient.mul_(of_rows.unsqueeze(1));
-    return {gradient.to(logits.scalar_type()), {}, {}, {}, {}, {}, {}};
-  }
-};
 
 // The operators as TorchScript runs them: arguments on the stack, the rest of the node.
 Operation run_copy(const Node* node) {
@@ -171,12 +145,12 @@ Operation run_embedding(const Node* node) {
 }
 
 Operation run_cross_entropy(const Node* node) {
-  return [group = tensor_group_of(node), layout = layout_of(node)](Stack& stack) {
+  return [classes = c10::make_intrusive<SharedClasses>(layout_of(node), tensor_group_of(node))](Stack& stack) {
     at::Tensor logits, labels;
     int64_t reduction = at::Reduction::Mean, ignore_index = -100;
     bool in_float = false;
     torch::jit::pop(stack, logits, labels, reduction, ignore_index, in_float);
-    torch::jit::push(stack, cross_entropy_of_slice(logits, labels, reduction, ignore_index, in_float, layout, group));
+    torch::jit::push(stack, cross_entropy_of_slice(logits, labels, reduction, ignore_index, in_float, classes));
   };
 }
 
@@ -229,6 +203,11 @@ at::Tensor copy_to_tensor_group(const at::Tensor& whole, const TensorGroupPtr& g
   return Copy::apply(whole, group);
 }
 
+bool is_reduced_in_backward(const at::Tensor& value) {
+  const auto* copy = dynamic_cast<torch::autograd::CppNode<Copy>*>(value.grad_fn().get());
+  return copy != nullptr && kept_group(copy->ctx_)->overlaps();
+}
+
 at::Tensor reduce_from_tensor_group(const at::Tensor& partial, const TensorGroupPtr& group) {
   return Reduce::apply(partial, group);
 }
@@ -245,21 +224,17 @@ at::Tensor own_slice(const at::Tensor& whole, int64_t dim, const Layout& layout,
 at::Tensor embedding_of_slice(const at::Tensor& weight, const at::Tensor& ids, int64_t padding_idx,
                               bool scale_grad_by_freq, bool sparse, const Layout& layout, const TensorGroupPtr& group) {
   const auto& own = own_ranges(layout, group);
-  const auto [local, has] = local_indices(ids, own);
-  if (weight.size(0) == 0) {
-    auto shape = ids.sizes().vec();
-    shape.push_back(weight.size(1));
-    return at::zeros(shape, weight.options());
+  const auto [local, is_own] = local_indices(ids, own);
+  const int64_t padding = local_index(padding_idx, own);
+  // A row stands in for those of other ranks; nothing of it passes, forward or backward. Where gradients are divided by
+  // the numbers of uses, or the rank has no row, it is one more row.
+  if (scale_grad_by_freq || weight.size(0) == 0) {
+    const at::Tensor rows = at::cat({weight, at::zeros({1, weight.size(1)}, weight.options())});
+    return at::embedding(rows, local.masked_fill(is_own.logical_not(), weight.size(0)), padding, scale_grad_by_freq)
+        .masked_fill(is_own.logical_not().unsqueeze(-1), 0);
   }
-  // Row 0 stands in for the rows of other ranks; nothing of it passes, forward or backward.
-  const at::Tensor rows = at::embedding(weight, local, local_index(padding_idx, own), scale_grad_by_freq, sparse);
-  return rows.masked_fill(has.logical_not().unsqueeze(-1), 0);
-}
-
-at::Tensor cross_entropy_of_slice(const at::Tensor& logits, const at::Tensor& labels, int64_t reduction,
-                                  int64_t ignore_index, bool in_float, const Layout& layout,
-                                  const TensorGroupPtr& group) {
-  return CrossEntropy::apply(logits, labels, reduction, ignore_index, in_float, layout, group);
+  const at::Tensor rows = at::embedding(weight, local, padding, scale_grad_by_freq, sparse);
+  return rows.masked_fill(is_own.logical_not().unsqueeze(-1), 0);
 }
 
 at::Tensor dropout_of_slice(const at::Tensor& part, double probability, bool train, const TensorGroupPtr& group) {
@@ -284,26 +259,15 @@ void set_tensor_group(Node* node, const TensorGroupPtr& group) {
 }
 
 void set_layout(Node* node, int64_t dim, const Layout& layout) {
-  std::vector<int64_t> numbers;
-  for (const auto& ranges : layout) {
-    numbers.push_back(static_cast<int64_t>(ranges.size()));
-    for (const Range& range : ranges) numbers.insert(numbers.end(), {range.begin, range.end});
-  }
-  node->i_(kDim, dim)->is_(kLayout, std::move(numbers));
+  node->i_(kDim, dim)->is_(kLayout, numbers_of(layout));
 }
 
 TensorGroupPtr tensor_group_of(const Node* node) {
-  return node->ival(kGroup).toCustomClass<TensorGroup>();
+  return node->hasAttribute(kGroup) ? node->ival(kGroup).toCustomClass<TensorGroup>() : TensorGroupPtr();
 }
 
 Layout layout_of(const Node* node) {
-  Layout out;
-  const auto& numbers = node->is(kLayout);
-  for (size_t i = 0; i < numbers.size();) {
-    auto& ranges = out.emplace_back();
-    for (int64_t left = numbers[i++]; left > 0; --left, i += 2) ranges.push_back({numbers[i], numbers[i + 1]});
-  }
-  return out;
+  return layout_from(node->is(kLayout));
 }
 
 torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name, torch::jit::Value* operand,

@@ -18,6 +18,10 @@ namespace dslaunch::runtime::model::tensor_parallel {
 inline constexpr char kCopyOperator[] = "dslaunch::copy_to_tensor_group";
 at::Tensor copy_to_tensor_group(const at::Tensor& whole, const TensorGroupPtr& group);
 
+// Whether the value is a result of copy_to_tensor_group() whose sum overlaps the GEMMs that backward has postponed
+// until then (units/gather_node.hpp): gradients of weights that the value is multiplied with.
+bool is_reduced_in_backward(const at::Tensor& value);
+
 // Partial to whole.
 inline constexpr char kReduceOperator[] = "dslaunch::reduce_from_tensor_group";
 at::Tensor reduce_from_tensor_group(const at::Tensor& partial, const TensorGroupPtr& group);
@@ -37,13 +41,8 @@ inline constexpr char kEmbeddingOperator[] = "dslaunch::embedding_of_slice";
 at::Tensor embedding_of_slice(const at::Tensor& weight, const at::Tensor& ids, int64_t padding_idx,
                               bool scale_grad_by_freq, bool sparse, const Layout& layout, const TensorGroupPtr& group);
 
-// at::cross_entropy_loss (in fp32 with `in_float`) of logits [rows, classes] of which each rank has its classes: whole,
-// with the same bits on all ranks. Of each row the ranks exchange the maximum, the sum of exponentials and the target's
-// logit; the gradient of the logits is local. No class weights; label smoothing is zero.
+// cross_entropy_of_slice() of sharded_cross_entropy.hpp.
 inline constexpr char kCrossEntropyOperator[] = "dslaunch::cross_entropy_of_slice";
-at::Tensor cross_entropy_of_slice(const at::Tensor& logits, const at::Tensor& labels, int64_t reduction,
-                                  int64_t ignore_index, bool in_float, const Layout& layout,
-                                  const TensorGroupPtr& group);
 
 // Each rank drops elements of its part independently of the others, and the stream of random numbers that all ranks
 // share continues alike on all of them, whatever the sizes of their parts. What is drawn follows from the shared stream
@@ -56,7 +55,7 @@ at::Tensor attention_of_slice(const at::Tensor& query, const at::Tensor& key, co
                               const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
                               std::optional<double> scale, bool enable_gqa, const TensorGroupPtr& group);
 
-// What such nodes keep. An operator without a layout has an empty one.
+// What such nodes keep. An operator without a layout has an empty one; a node without a group has a null one.
 void set_tensor_group(torch::jit::Node* node, const TensorGroupPtr& group);
 void set_layout(torch::jit::Node* node, int64_t dim, const Layout& layout);
 TensorGroupPtr tensor_group_of(const torch::jit::Node* node);
