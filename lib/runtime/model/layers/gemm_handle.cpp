@@ -1,11 +1,13 @@
 #include "runtime/model/layers/gemm_handle.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/layers/chunked_head.hpp"
 #include "runtime/model/layers/linear.hpp"
+#include "runtime/model/tensor_parallel/tensor_operators.hpp"
 
 namespace dslaunch::runtime::model::layers {
 namespace {
@@ -22,13 +24,32 @@ bool has_gemms(const Node* node) {
   return operators.contains(node->kind().toQualString());
 }
 
+bool is(const Node* node, std::string_view kind) {
+  return kind == node->kind().toQualString();
+}
+
+// Whether each of several tensor ranks computes a part of the GEMM.
+bool is_split(const Node* node) {
+  const auto reads = node->inputs();
+  const auto is_copied = [](const torch::jit::Value* value) {
+    return is(value->node(), tensor_parallel::kCopyOperator);
+  };
+  if (tensor_parallel::tensor_group_of(node) || std::any_of(reads.begin(), reads.end(), is_copied)) return true;
+  const auto& uses = node->output()->uses();
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const auto& use) { return is(use.user, tensor_parallel::kReduceOperator); });
+}
+
 }  // namespace
 
 int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemms) {
   const c10::IValue handle(gemms);  // one: nodes that LibTorch finds equal stay so
+  bool is_shared = false;
+  graph::for_every_node(model,
+                        [&](const Node* node) { is_shared |= tensor_parallel::tensor_group_of(node) != nullptr; });
   int count = 0;
   graph::for_every_node(model, [&](Node* node) {
-    if (!has_gemms(node)) return;
+    if (!has_gemms(node) || (is_shared && !is_split(node))) return;
     node->ival_(kGemms, handle);
     count += 1;
   });

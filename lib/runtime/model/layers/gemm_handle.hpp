@@ -12,7 +12,8 @@
 namespace dslaunch::runtime::model::layers {
 
 // Gives it to all operators of ours with GEMMs, in all graphs of the model; after all passes that make such. Returns
-// their number.
+// their number. Of a model that tensor ranks share, to those GEMMs of which each rank has a part: ranks that measure
+// differently would get other bits of what they all compute, and a router would send tokens to other experts.
 int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemms);
 
 // Of a node; null: its GEMMs have PyTorch's algorithms.

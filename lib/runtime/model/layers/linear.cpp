@@ -9,6 +9,7 @@
 #include "runtime/device/device_module.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
+#include "runtime/model/tensor_parallel/tensor_operators.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/model/torchscript/units/recomputed_tensor.hpp"
 
@@ -104,6 +105,7 @@ class Gemm : public torch::autograd::Function<Gemm> {
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["sums_bias"] = options.sums_bias;
     context->saved_data["writes_gradient"] = options.writes_gradient;
+    context->saved_data["postpones_gradient"] = tensor_parallel::is_reduced_in_backward(input);
     keep_gemms(*context, options.gemms);
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
     const at::Tensor out =
@@ -128,7 +130,8 @@ class Gemm : public torch::autograd::Function<Gemm> {
     if (context->needs_input_grad(1)) {
       const at::Tensor input = saved.size() == 2 ? saved[1] : recomputed_input(*context);
       gradients[1] =
-          weight_gradient({input, rows, layout, gemms}, weight, context->saved_data["writes_gradient"].toBool());
+          weight_gradient({input, rows, layout, gemms}, weight, context->saved_data["writes_gradient"].toBool(),
+                          context->saved_data["postpones_gradient"].toBool());
     }
     if (wants_bias) gradients[2] = sums_bias ? sums : rows.sum(0);
     return gradients;
@@ -141,10 +144,13 @@ class Gemm : public torch::autograd::Function<Gemm> {
   }
 
   // Undefined if the unit's call has taken it.
-  static at::Tensor weight_gradient(const units::WeightGemm& gemm, const at::Tensor& weight, bool may_write) {
+  static at::Tensor weight_gradient(const units::WeightGemm& gemm, const at::Tensor& weight, bool may_write,
+                                    bool postpones) {
     const auto gathered = units::gathered_parameter(weight);
-    if (gathered && gathered->call->take_gemm(gathered->index, gemm, may_write)) return {};
-    return gemm.compute();
+    if (!gathered) return gemm.compute();
+    const bool is_taken = postpones ? units::postpone_gemm(*gathered, gemm, may_write)
+                                    : gathered->call->take_gemm(gathered->index, gemm, may_write);
+    return is_taken ? at::Tensor() : gemm.compute();
   }
 };
 

@@ -5,8 +5,13 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/error.hpp"
 #include "runtime/device/random_state.hpp"
+#include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/linear.hpp"
+#include "runtime/model/tensor_parallel/sharded_cross_entropy.hpp"
 #include "runtime/model/tensor_parallel/tensor_operators.hpp"
+#include "runtime/model/torchscript/units/gather_node.hpp"
 #include "support/mesh_threads.hpp"
 
 using namespace dslaunch;
@@ -116,8 +121,7 @@ TEST_CASE("an embedding of rows that the ranks share looks up what the whole tab
     const at::Tensor weight = leaf(part_of(table, 0, own));
     const at::Tensor partial = embedding_of_slice(weight, ids, padding, false, false, layout, group);
     const at::Tensor sum = reduce_from_tensor_group(partial, group);
-    gradients[static_cast<size_t>(group->rank())] =
-        own.empty() ? at::zeros_like(weight) : gradient_of(sum, upstream, weight);
+    gradients[static_cast<size_t>(group->rank())] = gradient_of(sum, upstream, weight);
     return sum.detach();
   });
   for (const auto& sum : found) CHECK(at::equal(sum, expected.detach()));
@@ -137,7 +141,8 @@ TEST_CASE("the cross entropy of classes that the ranks share is that of all clas
   std::vector<at::Tensor> gradients(static_cast<size_t>(ranks));
   const auto found = on_ranks(ranks, [&](const TensorGroupPtr& group) {
     const at::Tensor part = leaf(part_of(logits, 1, layout[static_cast<size_t>(group->rank())]));
-    const at::Tensor loss = cross_entropy_of_slice(part, labels, reduction, -100, in_float, layout, group);
+    const at::Tensor loss = cross_entropy_of_slice(part, labels, reduction, -100, in_float,
+                                                   c10::make_intrusive<SharedClasses>(layout, group));
     gradients[static_cast<size_t>(group->rank())] = gradient_of(loss, upstream, part);
     return loss.detach();
   });
@@ -169,4 +174,88 @@ TEST_CASE("ranks drop parts independently, and share what they draw afterwards",
   const at::Tensor one = parts[0].narrow(0, 0, 3000).eq(0), other = parts[1].eq(0);
   CHECK(one.to(at::kFloat).mean().item<double>() == Approx(0.25).margin(0.03));
   CHECK(one.logical_and(other).to(at::kFloat).mean().item<double>() == Approx(0.0625).margin(0.02));
+}
+
+TEST_CASE("ranks measure algorithms for the GEMMs that they split alone", "[tensor]") {
+  torch::jit::Module net("Net");
+  for (const char* name : {"split", "whole"}) net.register_parameter(name, random({4, 4}).requires_grad_(), false);
+  net.define("def forward(self, x):\n    return torch.linear(x, self.split) + torch.linear(x, self.whole)\n");
+  model::layers::take_weight_gradients(net, /*writes=*/true);
+  std::vector<torch::jit::Node*> gemms;
+  const auto graph = net.get_method("forward").graph();
+  for (auto* node : graph->nodes()) {
+    if (std::string_view(node->kind().toQualString()) == model::layers::kLinearOperator) gemms.push_back(node);
+  }
+  REQUIRE(gemms.size() == 2);
+  const auto cache = c10::make_intrusive<device::GemmCache>("");
+  const auto handed = [&] { return std::pair(model::layers::gemms_of(gemms[0]), model::layers::gemms_of(gemms[1])); };
+  const torch::jit::WithInsertPoint before(gemms[0]);
+  const auto group = c10::make_intrusive<TensorGroup>(0, 2);
+  gemms[0]->replaceInput(0, insert_tensor_operator(*graph, kCopyOperator, gemms[0]->input(0), group));
+  CHECK(model::layers::hand_gemms(net, cache) == 1);
+  CHECK(handed() == std::pair(cache, device::GemmCachePtr()));
+}
+
+TEST_CASE("gradients of gradients pass through the collectives", "[tensor]") {
+  const at::Tensor value = random({3, 5});
+  const auto penalty = [](const at::Tensor& output, const at::Tensor& x) {
+    const auto first = torch::autograd::grad({output.pow(3).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+    return torch::autograd::grad({first.square().sum()}, {x})[0];
+  };
+  const at::Tensor whole = leaf(value);
+  const at::Tensor expected = penalty(whole * 3.0, whole);
+  const auto found = on_ranks(2, [&](const TensorGroupPtr& group) {
+    const at::Tensor x = leaf(value);
+    const double factor = group->rank() + 1;
+    return penalty(reduce_from_tensor_group(copy_to_tensor_group(x, group) * factor, group), x);
+  });
+  for (const auto& gradient : found) CHECK(near(gradient, expected, 1e-3));
+}
+
+TEST_CASE("an embedding of shared rows divides its gradient by the uses of each row", "[tensor]") {
+  const Layout layout = layout_of_13(3);
+  const at::Tensor table = random({13, 4}), ids = at::randint(0, 13, {3, 7}), upstream = random({3, 7, 4});
+  const at::Tensor whole = leaf(table);
+  const at::Tensor expected = gradient_of(at::embedding(whole, ids, -1, /*scale_grad_by_freq=*/true), upstream, whole);
+  const auto parts = on_ranks(3, [&](const TensorGroupPtr& group) {
+    const at::Tensor weight = leaf(part_of(table, 0, layout[static_cast<size_t>(group->rank())]));
+    const at::Tensor rows = embedding_of_slice(weight, ids, -1, true, false, layout, group);
+    return gradient_of(reduce_from_tensor_group(rows, group), upstream, weight);
+  });
+  CHECK(near(joined(parts, 0, layout), expected));
+}
+
+namespace {
+
+// A unit with one weight, which is never asked for: keeps its gradient.
+struct HeldGradient : UnitParameters {
+  UnitValues acquire(int, UnitCall) override { return {}; }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int, std::vector<at::Tensor> gradients) override { gradient = gradients.at(0); }
+  at::Tensor gradient;
+};
+
+}  // namespace
+
+TEST_CASE("weight gradients that wait for the sum of an input's gradient to begin are the same", "[tensor]") {
+  const at::Tensor input = random({3, 5, 4}), values = random({6, 4});
+  const auto run = [&](bool overlaps) {
+    return on_ranks(2, [&](const TensorGroupPtr& group) {
+      if (overlaps) group->overlap(at::kCPU);
+      HeldGradient unit;
+      const auto call = std::make_shared<model::units::CallInBackward>();
+      call->parameters = &unit;
+      std::vector<at::Tensor> weights{values.clone()};
+      model::units::attach_gather_node(weights, call);
+      const at::Tensor x = leaf(input), copied = copy_to_tensor_group(x, group);
+      DSL_CHECK(is_reduced_in_backward(copied) == overlaps, "the sum overlaps where it was asked for");
+      const at::Tensor output = model::layers::fused_linear(copied, weights[0], {}, {.sums_bias = false}) *
+                                static_cast<double>(group->rank() + 1);
+      output.square().sum().backward();
+      return at::cat({x.grad().flatten(), unit.gradient.flatten()});
+    });
+  };
+  const auto found = run(true), expected = run(false);
+  for (size_t rank = 0; rank < found.size(); ++rank) CHECK(at::equal(found[rank], expected[rank]));
 }
