@@ -135,9 +135,10 @@ runtime::engine::run::TrainRequest request_of(const TrainOptions& options, const
 void set_library_variables(const config::JobConfig& config) {
   const auto set = [](const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); };
   if (config.deterministic) set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");  // else cuBLAS's matrix products are rejected
-  // With two communicators (stage 3 all-gathers on one and reduces on the other), kernels that start in different
-  // orders on different ranks could wait for each other forever; nothing else orders the branches of a graph.
-  if (config.zero.stage == 3) set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  // With two communicators (stage 3 all-gathers on one and reduces on the other, tensor ranks have one of their own),
+  // kernels that start in different orders on different ranks could wait for each other forever; nothing else orders
+  // the branches of a graph.
+  if (config.zero.stage == 3 || config.tensor_parallel.size > 1) set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
 }
 
 // `launched`: when dslaunch started, in seconds since 1970.
