@@ -234,6 +234,7 @@ int infer_command(const std::vector<std::string>& arguments) {
   const at::Device device = open_device(device_name, alone);
   const auto model = inference::open_model({.path = options.source,
                                             .weights = options.text("--weights"),
+                                            .tokenizer = options.text("--tokenizer"),
                                             .nvme_path = options.text("--nvme_path"),
                                             .device = device,
                                             .dtype = dtype_named(config.dtype),

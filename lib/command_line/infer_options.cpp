@@ -49,6 +49,8 @@ constexpr Row kRows[] = {
     {"--outputs", kText, "FILE", "what forward returns for --data, as safetensors"},
     {"--batch", kNumber, "N", "samples of --data at once (8)", 1},
     {"--weights", kText, "DIR", "of Hugging Face, for a model file: its weights instead of the file's", 0, {}, "Model"},
+    {"--tokenizer", kText, "PATH",
+     "tokenizer.json, a SentencePiece model, or a directory with one; default: the model's"},
     {"--config", kText, "FILE", "of DeepSpeed's init_inference: dtype, max_out_tokens; its other keys are answered"},
     {"--device", kText, "DEVICE", "auto: a GPU if there are any, else CPU", 0, {"auto", "cpu", "cuda"}},
     {"--dtype", kText, "TYPE", "default: the types of the file", 0, {"fp32", "bf16", "fp16"}},

@@ -55,8 +55,11 @@ class Generation {
         callbacks_(callbacks),
         encoded_(encode_prompts(model, tokens_, options.prompts)),
         decoder_(make_decoder()),
-        session_(*decoder_, encoded_.codec ? encoded_.codec->num_tokens() : 0) {
+        session_(*decoder_, encoded_.are_bytes ? encoded_.codec->num_tokens() : 0) {
     if (model.hugging_face()) config_ = read_generation_config(*model.hugging_face(), model.file());
+    if (config_.ends.empty() && encoded_.codec) {
+      for (const int64_t end : encoded_.codec->ends()) config_.ends.insert(end);
+    }
     if (!config_.ignored.empty()) {
       log::warning("settings of the model's generation config that are not applied: {}",
                    fmt::join(config_.ignored, ", "));
@@ -151,7 +154,7 @@ class Generation {
       if (text.stream) show(number, text.stream->finish());
       finish(number, token.finish == Finish::kEnd ? "end" : "length");
     } else if (const auto vocabulary = tokens_.vocabulary()) {
-      require_token(token.id, *vocabulary, encoded_.codec != nullptr, "the continued text");
+      require_token(token.id, *vocabulary, encoded_.are_bytes, "the continued text");
     }
   }
 
@@ -206,18 +209,25 @@ PromptIds encode_prompts(InferModel& model, TokenModel& tokens, const std::vecto
   PromptIds out;
   const int64_t classes = out.num_classes = count_classes(tokens);
   const bool has_text = std::any_of(prompts.begin(), prompts.end(), [](const Prompt& one) { return !one.has_ids; });
-  if (classes <= kMaxByteClasses && has_text) out.codec = byte_codec();
+  const int64_t embeddings = std::min(tokens.vocabulary().value_or(classes), classes);
+  const bool is_named = !model.source().tokenizer.empty();
+  const bool may_be_bytes = classes <= kMaxByteClasses;
+  if (is_named || (has_text && (!may_be_bytes || model.hugging_face()))) out.codec = tokenizer_codec(model, embeddings);
+  out.are_bytes = has_text && !out.codec && may_be_bytes;
+  if (out.are_bytes) out.codec = byte_codec();
   if (has_text && !out.codec) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the model's vocabulary has {} tokens, so they are not bytes, and 'dslaunch infer' "
-                                "continues texts byte by byte; {}",
-                                classes, advice_on_tokens(model)));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("the model's vocabulary has {} tokens, so they are not bytes, and there is no tokenizer "
+                    "beside it; name its tokenizer (--tokenizer PATH), {}",
+                    classes, advice_on_tokens(model)));
   }
-  const int64_t vocabulary = std::min(tokens.vocabulary().value_or(classes), has_text ? int64_t{256} : classes);
+  const int64_t vocabulary = out.are_bytes ? std::min(embeddings, out.codec->num_tokens()) : embeddings;
   for (const Prompt& prompt : prompts) {
     out.ids.push_back(prompt.has_ids ? prompt.ids : out.codec->encode(prompt.text));
     if (out.ids.back().empty()) throw UserError(ExitCode::kUsage, prompt.where + " is empty");
-    for (const int64_t id : out.ids.back()) require_token(id, vocabulary, !prompt.has_ids, prompt.where);
+    for (const int64_t id : out.ids.back())
+      require_token(id, vocabulary, out.are_bytes && !prompt.has_ids, prompt.where);
   }
   return out;
 }

@@ -45,9 +45,9 @@ struct GenerateCallbacks {
   std::function<void(size_t prompt, const WrittenText& text)> on_finished = [](size_t, const WrittenText&) {};
 };
 
-// Throws UserError: 64 for an empty prompt; 65 for a model that does not predict tokens, whose tokens are not bytes
-// while a prompt is a text, or that does not take as many tokens as a prompt has, and for ids outside of its
-// vocabulary.
+// Throws UserError: 64 for an empty prompt; 65 for a model that does not predict tokens, that has no tokenizer
+// and is not of bytes while a prompt is a text, or that does not take as many tokens as a prompt has, and for ids
+// outside of its vocabulary.
 InferReport generate_texts(InferModel& model, at::Device device, const GenerateOptions& options,
                            const GenerateCallbacks& callbacks);
 
@@ -55,7 +55,8 @@ InferReport generate_texts(InferModel& model, at::Device device, const GenerateO
 struct PromptIds {
   std::vector<std::vector<int64_t>> ids;
   std::unique_ptr<TextCodec> codec;  // null: the model's tokens are not known as text
-  int64_t num_classes = 0;           // of the logits, which may be more than the tokens that the tables have rows for
+  bool are_bytes = false;
+  int64_t num_classes = 0;  // of the logits, which may be more than the tokens that the tables have rows for
 };
 PromptIds encode_prompts(InferModel& model, TokenModel& tokens, const std::vector<Prompt>& prompts);
 

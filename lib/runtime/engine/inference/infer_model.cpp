@@ -71,6 +71,7 @@ class LoadedModel : public InferModel {
   }
 
   model::Model& model() override { return *model_; }
+  const ModelSource& source() const override { return source_; }
   const std::string& file() const override { return file_; }
   const std::optional<HuggingFaceFacts>& hugging_face() const override { return hugging_face_; }
   int64_t weight_bytes() const override {

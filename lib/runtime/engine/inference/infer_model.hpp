@@ -18,6 +18,8 @@ struct ModelSource {
   // Of a model file: a directory of Hugging Face's weights, as `consolidate --hf` writes it. Empty: those of the file,
   // or of the directory that an empty export has recorded.
   std::string weights;
+  // A file or a directory; empty: where the model comes from, or beside it (tokenizer_codec).
+  std::string tokenizer;
   // Where the parameters rest, in a file without a name, and units read them as they run; empty: they are in memory.
   std::string nvme_path;
   at::Device device = at::kCPU;
@@ -30,6 +32,7 @@ class InferModel {
  public:
   virtual ~InferModel() = default;
   virtual model::Model& model() = 0;
+  virtual const ModelSource& source() const = 0;
   // The file that has the code.
   virtual const std::string& file() const = 0;
   virtual const std::optional<HuggingFaceFacts>& hugging_face() const = 0;

@@ -25,10 +25,18 @@ class TextCodec {
   virtual std::unique_ptr<ByteStream> stream() const = 0;
   // Ids are below it.
   virtual int64_t num_tokens() const = 0;
+  // Tokens that end a text.
+  virtual std::vector<int64_t> ends() const { return {}; }
 };
 
 // A token is a byte.
 std::unique_ptr<TextCodec> byte_codec();
+
+// By the tokenizer that the model's source names, or that lies where the model comes from or beside it; null: there is
+// none. `num_embeddings`: tokens that the model knows. Throws UserError as text::open_tokenizer and text::require_fit
+// do.
+class InferModel;
+std::unique_ptr<TextCodec> tokenizer_codec(const InferModel& model, int64_t num_embeddings);
 
 // The most classes of a model of bytes: 256, special tokens, and padding to a multiple of 64.
 inline constexpr int64_t kMaxByteClasses = 320;

@@ -122,6 +122,30 @@ TEST_CASE("what cannot continue a text is said", "[runtime][engine][generate]") 
   expect_error(ExitCode::kUsage, {"prompt is empty"}, [&] { continued(*second.model, continuing("")); });
 }
 
+TEST_CASE("a text goes through the tokenizer beside the model, or the one that is named",
+          "[runtime][engine][generate]") {
+  FileModel words(make_text_net(counting_table(), 8, "logits.mean(), torch.cat([logits, logits], -1)"));
+  const std::string tokenizer = R"({"decoder": {"type": "ByteLevel"}, "pre_tokenizer": {"type": "ByteLevel",
+    "add_prefix_space": false}, "model": {"type": "BPE", "merges": ["a b"], "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "d": 4,
+    "e": LAST}}})";
+  const auto with_last = [&](const std::string& last) {
+    return std::string(tokenizer).replace(tokenizer.find("LAST"), 4, last);
+  };
+  words.folder.write("tokenizer.json", with_last("5"));
+  CHECK(continued(*words.model, continuing("ab", 2)) == "cd");
+  words.folder.write("tokenizer.json", with_last("256"));
+  expect_error(ExitCode::kBadInput, {"does not fit the model", "it has 257 tokens", "embeddings of 256"},
+               [&] { continued(*words.model, continuing("ab", 2)); });
+  FileModel bytes(make_text_net(counting_table(), 8));
+  std::filesystem::create_directory(bytes.folder / "other");
+  bytes.folder.write("other/tokenizer.json", with_last("5"));
+  const auto named = open_model({.path = bytes.folder / "text.pt", .tokenizer = bytes.folder / "other"});
+  CHECK(continued(*named, continuing("ab", 2)) == "cd");
+  const ModelSource missing{.path = bytes.folder / "text.pt", .tokenizer = bytes.folder / "none"};
+  expect_error(ExitCode::kNoInput, {"cannot read tokenizer"},
+               [&] { continued(*open_model(missing), continuing("ab")); });
+}
+
 TEST_CASE("logits are found in front of the loss, whatever stands between them", "[runtime][engine][generate]") {
   const char* losses[] = {
       "torch.cross_entropy_loss(logits.view(-1, 256).float(), labels.reshape(-1))",
