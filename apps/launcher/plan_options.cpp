@@ -178,6 +178,7 @@ constexpr std::pair<const char*, unsigned> kOptions[] = {
     {"--network_bandwidth", kOfModel},
     {"--file_bandwidth", kOfModel},
     {"--stages", kOfModel | kOfLargest},
+    {"--tp", kOfModel},
     {"--data", kOfModel},
     {"--inputs", kOfModel},
     {"--labels", kOfModel},

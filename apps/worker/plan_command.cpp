@@ -1,7 +1,9 @@
 // What a model and a config need in memory, on hosts that need not exist.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
@@ -63,9 +65,11 @@ std::vector<plan::PlannedModel> read_models(const std::string& path, const confi
                                             at::Device device) {
   std::vector<plan::PlannedModel> out;
   const auto num_stages = static_cast<int>(config.pipeline.stages);
+  const auto tensor_ranks = static_cast<int>(config.tensor_parallel.size);
   for (int stage = 0; stage < num_stages; ++stage) {
-    out.push_back(plan::planned_model(*runtime::engine::setup::load_part(path, config, runtime::device::Device(device),
-                                                                         {.num_stages = num_stages, .stage = stage})));
+    out.push_back(plan::planned_model(
+        *runtime::engine::setup::load_part(path, config, runtime::device::Device(device),
+                                           {.num_stages = num_stages, .stage = stage, .tensor_ranks = tensor_ranks})));
   }
   return out;
 }
@@ -101,8 +105,10 @@ plan::Activations measure(const PlanOptions& options, config::JobConfig config, 
         ExitCode::kBadInput,
         "--measure needs a micro batch: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
   }
-  if (config.pipeline.stages > 1) {
-    command_line::usage_error("--measure runs the whole model: leave pipeline.stages out, or give --activations SIZE");
+  if (config.pipeline.stages > 1 || config.tensor_parallel.size > 1) {
+    command_line::usage_error(
+        "--measure runs the whole model on one rank: leave pipeline.stages and tensor_parallel out, or give "
+        "--activations SIZE");
   }
   if (config.precision == config::Precision::kAuto && planned.is_cuda()) config.precision = config::Precision::kBf16;
   const rendezvous::LaunchEnv alone;
@@ -127,7 +133,9 @@ plan::PlanReport plan_model(const PlanOptions& options) {
   for (const auto& model : stages.of(loaded.config)) {
     report.num_parameters += model.table.num_elements();
     report.num_trained += model.table.num_trainable();
+    report.num_parameters_of_rank = std::max(report.num_parameters_of_rank, model.num_local());
     report.num_units += model.table.units.size();
+    report.placements = model.placements;
   }
   report.settings = plan::plan_settings(stages, job, report.device);
   if (options.measure) report.activations = measure(options, loaded.config, report.device);
@@ -144,6 +152,9 @@ std::string plan_largest(const PlanOptions& options) {
     command_line::usage_error("--largest needs --host_memory SIZE: this machine has no GPU, the hosts are others");
   }
   const auto loaded = plan::load_job(job);
+  if (loaded.config.tensor_parallel.size > 1) {
+    command_line::usage_error("--largest plans whole layers: leave tensor_parallel.size out");
+  }
   report.num_data_ranks = loaded.data_ranks;
   const auto found = plan::find_largest_gpts(report, job);
   return options.json ? largest_json(report, found) : largest_text(report, found);
@@ -213,6 +224,18 @@ void write_config(const std::string& path, const std::string& text) {
   file.finish(/*sync=*/false);
 }
 
+// Those of the config, and without --tp also others that lie within a host.
+std::set<int> tensor_ranks_to_try(const PlanOptions& options, const config::JobConfig& config) {
+  constexpr int kMost = 8;
+  std::set<int> out{static_cast<int>(config.tensor_parallel.size)};
+  if (options.flags.has("--tp")) return out;
+  const int world_size = options.num_gpus * options.num_nodes;
+  for (int ranks = 1; ranks <= std::min(kMost, options.num_gpus); ranks *= 2) {
+    if (options.num_gpus % ranks == 0 && world_size % (config.pipeline.stages * ranks) == 0) out.insert(ranks);
+  }
+  return out;
+}
+
 std::string suggest_setting(const PlanOptions& options) {
   require_new_file(options.suggest);
   plan::SuggestInputs inputs;
@@ -222,7 +245,11 @@ std::string suggest_setting(const PlanOptions& options) {
   inputs.report.num_data_ranks = loaded.data_ranks;
   inputs.rates = rates_of(options, loaded.config, inputs.report);
   inputs.positions_per_sample = positions_of_sample(options.model, loaded.config, inputs.report.device);
-  inputs.stages = read_stages(options.model, loaded.config, inputs.report.device);
+  for (const int tensor_ranks : tensor_ranks_to_try(options, loaded.config)) {
+    config::JobConfig config = loaded.config;
+    config.tensor_parallel.size = tensor_ranks;
+    inputs.stages[tensor_ranks] = read_stages(options.model, config, inputs.report.device);
+  }
   if (options.measure) inputs.report.activations = measure(options, loaded.config, inputs.report.device);
   const auto suggestion = plan::suggest(inputs);
   write_config(options.suggest, plan::config_text(suggestion.chosen, inputs.job));

@@ -1,5 +1,7 @@
 #include "runtime/engine/plan/plan_rank.hpp"
 
+#include <algorithm>
+
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
@@ -63,10 +65,36 @@ PlannedSharding plan_sharding(const PlannedModel& model, const config::JobConfig
   return out;
 }
 
+// Features of the results that row-parallel GEMMs of the table leave to be added up.
+int64_t reduced_width_of(const model::PlacementReport& report, const ParameterTable& table) {
+  int64_t width = 0;
+  for (const auto& parameter : table.parameters) {
+    const auto gemm = std::find_if(report.gemms.begin(), report.gemms.end(),
+                                   [&](const auto& each) { return each.parameter == parameter.name; });
+    const bool is_row = gemm != report.gemms.end() && gemm->split == "row";
+    if (is_row && parameter.slice && parameter.slice->length() > 0)
+      width += parameter.numel / parameter.slice->length();
+  }
+  return width;
+}
+
 }  // namespace
 
+int64_t PlannedModel::num_local() const {
+  int64_t count = 0;
+  for (const auto& parameter : table.parameters) count += parameter.numel;
+  return count;
+}
+
+int64_t PlannedModel::num_local_trained() const {
+  int64_t count = 0;
+  for (const auto& parameter : table.parameters) count += parameter.trainable ? parameter.numel : 0;
+  return count;
+}
+
 PlannedModel planned_model(const model::Model& model) {
-  PlannedModel out{model.facts.table, {}};
+  PlannedModel out{.table = model.facts.table, .buffers = {}, .placements = model.facts.placements};
+  if (out.placements) out.reduced_width = reduced_width_of(*out.placements, out.table);
   for (const auto& [name, value] : model.tensors.buffers()) {
     out.buffers.push_back({name, value.numel(), value.scalar_type()});
   }

@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,12 @@ struct PlannedBuffer {
 struct PlannedModel {
   ParameterTable table;
   std::vector<PlannedBuffer> buffers;
+  std::optional<model::PlacementReport> placements = {};  // empty: there is one tensor rank
+  int64_t reduced_width = 0;  // features of the GEMMs whose results tensor ranks add up, summed
+
+  // Of the parts that a rank holds.
+  int64_t num_local() const;
+  int64_t num_local_trained() const;
 };
 PlannedModel planned_model(const model::Model& model);
 

@@ -76,10 +76,16 @@ std::string head_text(const PlanReport& report) {
   }
   text += fmt::format(", in {}\n", counted(static_cast<int64_t>(report.num_units), "unit"));
   text += fmt::format("{} with {}", counted(report.num_nodes, "host"), counted(report.ranks_of_node, rank));
+  if (own.tensor_parallel.size > 1) text += fmt::format(", {} tensor ranks", own.tensor_parallel.size);
   if (own.pipeline.stages > 1) text += fmt::format(", {} pipeline stages (the largest is shown)", own.pipeline.stages);
   text += fmt::format(": {}; {}, {}, micro batch {}, {}\n", counted(report.num_data_ranks, "data rank"),
                       dtype_text(report), config::name_of(config::kOptimizerTypes, own.optimizer.type),
                       own.batch.micro_batch, counted(own.batch.accumulation, "accumulation step"));
+  if (report.placements) {
+    text += fmt::format("{}; a rank has {} parameters\n", report.placements->summary(),
+                        with_separators(report.num_parameters_of_rank));
+    for (const auto& line : report.placements->whole_lines()) text += line + "\n";
+  }
   if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
   text += host_memory_text(report) + "; ";
   if (report.activations) {
@@ -139,6 +145,21 @@ Json fit_json(Fit fit) {
 
 Json optional_json(const std::optional<int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
+}
+
+Json placements_json(const PlanReport& report) {
+  if (!report.placements) return nullptr;
+  Json gemms = Json::array();
+  for (const auto& gemm : report.placements->gemms) {
+    gemms.push_back({{"parameter", gemm.parameter},
+                     {"split", gemm.split.empty() ? Json(nullptr) : Json(gemm.split)},
+                     {"elements", gemm.elements},
+                     {"reason", gemm.reason.empty() ? Json(nullptr) : Json(gemm.reason)}});
+  }
+  return {{"gemm_elements", report.placements->gemm_elements()},
+          {"split_elements", report.placements->split_elements()},
+          {"gemms", std::move(gemms)},
+          {"notes", report.placements->notes}};
 }
 
 Json setting_json(const PlannedSetting& setting, const PlanReport& report) {
@@ -222,12 +243,15 @@ std::string report_json(const PlanReport& report) {
                 {"ranks_per_host", report.ranks_of_node},
                 {"num_data_ranks", report.num_data_ranks},
                 {"pipeline_stages", own.pipeline.stages},
+                {"tensor_ranks", own.tensor_parallel.size},
+                {"num_parameters_per_rank", report.num_parameters_of_rank},
                 {"device", report.device.is_cpu() ? "cpu" : "cuda"},
                 {"micro_batch", own.batch.micro_batch},
                 {"accumulation", own.batch.accumulation},
                 {"gpu_memory", optional_json(report.capacity.gpu_bytes)},
                 {"host_memory", optional_json(report.capacity.host_bytes)},
                 {"activations", nullptr},
+                {"placements", placements_json(report)},
                 {"settings", Json::array()}};
   if (report.activations) {
     const Activations& activations = *report.activations;

@@ -111,10 +111,14 @@ RankMemory plan_largest_stage(const std::vector<PlannedModel>& stages, const con
   return largest;
 }
 
+int ranks_of_model(const config::JobConfig& config) {
+  return static_cast<int>(config.pipeline.stages * config.tensor_parallel.size);
+}
+
 std::vector<PlannedSetting> plan_settings(const PlannedStages& stages, const JobSource& job, at::Device device) {
   auto settings = list_settings(job);
   for (auto& setting : settings) {
-    const int data_ranks = job.world_size / static_cast<int>(setting.config.pipeline.stages);
+    const int data_ranks = job.world_size / ranks_of_model(setting.config);
     setting.memory = plan_largest_stage(stages.of(setting.config), setting.config, device, data_ranks);
   }
   return settings;

@@ -35,6 +35,8 @@ std::vector<PlannedSetting> list_settings(const JobSource& job);
 // The config of a job, with all errors thrown.
 config::LoadResult load_job(const JobSource& job);
 
+int ranks_of_model(const config::JobConfig& config);
+
 memory_plan::RankMemory plan_largest_stage(const std::vector<PlannedModel>& stages, const config::JobConfig& config,
                                            at::Device device, int num_data_ranks);
 

@@ -75,7 +75,18 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   const double gathered_again = 1 - work.share_kept;                 // for backward
   const double reductions = zero.stage >= 2 ? accumulation * once : once;
   const double publication = zero.stage < 3 ? once : 0;
-  out.communication = (1 + gathered_again) * gathers + reductions + publication;
+  const double of_state = (1 + gathered_again) * gathers + reductions + publication;
+
+  // All-reduces of activations, of one pass over the layers.
+  const double tensor_ranks = work.tensor_ranks;
+  const double summed =
+      tensor_ranks > 1
+          ? seconds(2 * (tensor_ranks - 1) / tensor_ranks * size * positions * static_cast<double>(work.reduced_width),
+                    work.tensor_bytes)
+          : 0;
+  const double summed_backward = (config.recomputation.enabled ? 2 : 1) * summed;
+  const double hidden_sums = config.tensor_parallel.overlap.value_or(true) ? std::min(summed, pass / rates.flops) : 0;
+  out.communication = of_state + summed + summed_backward;
 
   const bool offloads_state = zero.offload_optimizer.device != OffloadDevice::kNone;
   const bool offloads_parameters = zero.stage == 3 && zero.offload_param.device != OffloadDevice::kNone;
@@ -102,14 +113,15 @@ StepTimes predict_step(const config::JobConfig& config, const StepWork& work, co
   out.transfers = down + up + (1 + gathered_again) * parameters;
 
   const bool overlaps = zero.overlap_comm, reduces_at_once = zero.stage >= 2;
-  const double exposed = overlaps ? 0 : out.communication;
+  const double exposed = overlaps ? 0 : of_state;
   const bool is_delayed = offloads_state && zero.offload_optimizer.delayed_update;
   const double host_update = std::max(on_host, up);
   const auto hidden = [&](double communication) { return overlaps ? communication : 0; };
   // Of one micro batch. The first forward overlaps what is left of the update before it, the last backward the
   // reduction of a sum.
-  const double one_forward = std::max({forward, hidden(gathers), parameters}) / accumulation;
-  const double one_backward = std::max({backward, hidden(gathered_again * gathers + (reduces_at_once ? reductions : 0)),
+  const double one_forward = std::max({forward + summed, hidden(gathers), parameters}) / accumulation;
+  const double one_backward = std::max({backward + summed_backward - hidden_sums,
+                                        hidden(gathered_again * gathers + (reduces_at_once ? reductions : 0)),
                                         gathered_again * parameters, reduces_at_once ? down : 0}) /
                               accumulation;
   // While a pipeline fills and drains: the forwards and backwards of one micro batch in each other stage. zb-h1 fills

@@ -33,6 +33,9 @@ struct StepWork {
   int num_data_ranks = 1, ranks_of_host = 1;
   double share_kept = 0;        // of what stage 3 gathers for a forward: what its backward finds gathered
   int64_t attention_width = 0;  // summed over the layers that have attention; their keys are the sample's positions
+  int tensor_ranks = 1;
+  int64_t reduced_width = 0;  // features of the sums over the tensor ranks, of all products of a position
+  double tensor_bytes = 0;    // that a rank sends to its tensor group, per second
 };
 
 // The width of attention, summed over the modules of a model that are named after it ("attn", "attention").
@@ -49,7 +52,9 @@ struct StepTimes {  // seconds
 // Compute: 6 FLOPs for a parameter and a position, 8 with recomputation, and attention with all keys, as FLOPs are
 // reported: kernels that leave out what causal attention does not need take about as long for it. Communication: what
 // each stage of ZeRO moves (docs/zero.md). A pipeline's bubble is that of its schedule with stages that take as long as
-// this one; its transfers are not counted. An update moves 28 bytes a parameter.
+// this one; its transfers are not counted. An update moves 28 bytes a parameter. Tensor ranks add up the results of
+// split products in forward and the gradients of their inputs in backward, where half of the time (the gradients of the
+// weights) may hide it.
 StepTimes predict_step(const config::JobConfig& config, const StepWork& work, const Rates& rates);
 
 }  // namespace dslaunch::runtime::engine::plan

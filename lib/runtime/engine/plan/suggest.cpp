@@ -24,7 +24,7 @@ bool uses_files(const PlannedSetting& setting) {
   return setting.optimizer == OffloadDevice::kFile || setting.parameters == OffloadDevice::kFile;
 }
 
-// All settings of the job with another micro batch and with or without recomputation.
+// All settings of the job with other tensor ranks, another micro batch and with or without recomputation.
 class Search {
  public:
   explicit Search(const SuggestInputs& inputs)
@@ -32,10 +32,15 @@ class Search {
 
   std::vector<Candidate> run() {
     std::vector<Candidate> out;
-    const int64_t samples = own_.batch.train_batch / inputs_.report.num_data_ranks;  // of a rank and step
-    for (const bool recomputes : {false, true}) {
-      for (int64_t accumulation = 1; accumulation <= samples; ++accumulation) {
-        if (samples % accumulation == 0) add(recomputes, samples / accumulation, accumulation, out);
+    for (const auto& [tensor_ranks, stages] : inputs_.stages) {
+      const int64_t ranks_of_model = own_.pipeline.stages * tensor_ranks;
+      const int64_t data_ranks = inputs_.job.world_size / ranks_of_model;
+      if (data_ranks * ranks_of_model != inputs_.job.world_size || own_.batch.train_batch % data_ranks != 0) continue;
+      const int64_t samples = own_.batch.train_batch / data_ranks;  // of a rank and step
+      for (const bool recomputes : {false, true}) {
+        for (int64_t accumulation = 1; accumulation <= samples; ++accumulation) {
+          if (samples % accumulation == 0) add(tensor_ranks, recomputes, samples / accumulation, accumulation, out);
+        }
       }
     }
     return out;
@@ -43,19 +48,23 @@ class Search {
 
  private:
   bool is_own(const config::JobConfig& config, const PlannedSetting& setting) const {
-    return setting.is_own && config.batch.micro_batch == own_.batch.micro_batch &&
+    return setting.is_own && config.tensor_parallel.size == own_.tensor_parallel.size &&
+           config.batch.micro_batch == own_.batch.micro_batch &&
            config.recomputation.enabled == own_.recomputation.enabled;
   }
 
-  void add(bool recomputes, int64_t micro_batch, int64_t accumulation, std::vector<Candidate>& out) const {
+  void add(int tensor_ranks, bool recomputes, int64_t micro_batch, int64_t accumulation,
+           std::vector<Candidate>& out) const {
     JobSource job = inputs_.job;
     std::vector<config::Override> batch;
     const auto set = [&](const char* key, const std::string& value) { batch.push_back({key, value, "plan"}); };
+    if (tensor_ranks != own_.tensor_parallel.size) set("tensor_parallel.size", std::to_string(tensor_ranks));
     set("train_batch_size", std::to_string(own_.batch.train_batch));
     set("train_micro_batch_size_per_gpu", std::to_string(micro_batch));
     set("gradient_accumulation_steps", std::to_string(accumulation));
     set("activation_checkpointing.enabled", recomputes ? "true" : "false");
     job.overrides.insert(job.overrides.end(), batch.begin(), batch.end());
+    if (!config::load_file(job.config_path, job.overrides, {.world_size = job.world_size}).ok()) return;
     for (auto& setting : list_settings(job)) {
       const bool own = is_own(setting.config, setting);
       if (uses_files(setting) && !own && (inputs_.rates.file_bytes == 0 || !names_directories(setting))) continue;
@@ -76,9 +85,10 @@ class Search {
     Candidate out;
     out.setting = std::move(setting);
     const config::JobConfig& config = out.setting.config;
-    const PlannedRank rank{.device = report.device, .num_data_ranks = report.num_data_ranks};
+    out.num_data_ranks = inputs_.job.world_size / ranks_of_model(config);
+    const PlannedRank rank{.device = report.device, .num_data_ranks = out.num_data_ranks};
     int64_t most = -1;
-    const auto& stages = inputs_.stages.of(config);
+    const auto& stages = stages_of(config);
     for (size_t stage = 0; stage < stages.size(); ++stage) {
       const PlannedModel& model = stages[stage];
       const auto memory = plan_rank(model, config, rank);
@@ -90,7 +100,7 @@ class Search {
         out.activations = most_activations(points);
         out.peak = peak;
       }
-      StepWork work = work_of(model, config);
+      StepWork work = work_of(model, config, out.num_data_ranks);
       work.share_kept = share_kept_gathered(model, config, rank);
       const StepTimes times = predict_step(config, work, inputs_.rates);
       if (times.step > out.times.step) out.times = times;
@@ -99,9 +109,13 @@ class Search {
     return out;
   }
 
+  const std::vector<PlannedModel>& stages_of(const config::JobConfig& config) const {
+    return inputs_.stages.at(static_cast<int>(config.tensor_parallel.size)).of(config);
+  }
+
   // Of the micro batches that the stage keeps at a time.
   int64_t estimate(config::JobConfig config, size_t stage) const {
-    const auto& stages = inputs_.stages.of(config);
+    const auto& stages = stages_of(config);
     const auto schedule = pipeline::plan_schedule(config.pipeline.schedule, static_cast<int>(stages.size()),
                                                   static_cast<int>(stage), static_cast<int>(config.batch.accumulation));
     config.pipeline.stages = 1;  // the table is that of the stage
@@ -112,7 +126,7 @@ class Search {
 
   int64_t largest_estimate(const config::JobConfig& config) const {
     int64_t largest = 0;
-    for (size_t stage = 0; stage < inputs_.stages.of(config).size(); ++stage)
+    for (size_t stage = 0; stage < stages_of(config).size(); ++stage)
       largest = std::max(largest, estimate(config, stage));
     return largest;
   }
@@ -135,14 +149,25 @@ class Search {
     return precision::choose_precision(config.precision, config.keep_batch_norm, inputs_.report.device).compute_dtype;
   }
 
-  StepWork work_of(const PlannedModel& model, const config::JobConfig& config) const {
-    return {.num_parameters = model.table.num_elements(),
-            .num_trained = model.table.num_trainable(),
+  // Within a host where the groups lie in hosts.
+  double tensor_bytes(const config::JobConfig& config) const {
+    const PlanReport& report = inputs_.report;
+    const bool is_within = report.num_nodes > 1 && report.ranks_of_node % config.tensor_parallel.size == 0;
+    return is_within ? rate_within_host(inputs_.rates, report.device, report.ranks_of_node)
+                     : inputs_.rates.network_bytes;
+  }
+
+  StepWork work_of(const PlannedModel& model, const config::JobConfig& config, int num_data_ranks) const {
+    return {.num_parameters = model.num_local(),
+            .num_trained = model.num_local_trained(),
             .positions_per_sample = inputs_.positions_per_sample,
             .compute_size = static_cast<int64_t>(c10::elementSize(dtype(config))),
-            .num_data_ranks = inputs_.report.num_data_ranks,
+            .num_data_ranks = num_data_ranks,
             .ranks_of_host = inputs_.report.ranks_of_node,
-            .attention_width = count_attention_width(model.table)};
+            .attention_width = count_attention_width(model.table),
+            .tensor_ranks = static_cast<int>(config.tensor_parallel.size),
+            .reduced_width = model.reduced_width,
+            .tensor_bytes = tensor_bytes(config)};
   }
 
   const SuggestInputs& inputs_;
@@ -152,7 +177,9 @@ class Search {
 
 std::string describe(const Candidate& candidate) {
   const auto& config = candidate.setting.config;
-  std::string text = fmt::format("ZeRO {}", candidate.setting.stage);
+  const auto tensor_ranks = config.tensor_parallel.size;
+  std::string text = tensor_ranks > 1 ? fmt::format("{} tensor ranks, ", tensor_ranks) : "";
+  text += fmt::format("ZeRO {}", candidate.setting.stage);
   const auto add = [&](const char* what, OffloadDevice device) {
     if (device != OffloadDevice::kNone) text += fmt::format(", {} on {}", what, text_of(device));
   };
@@ -178,7 +205,9 @@ std::string peak_text(const Candidate& candidate, const memory_plan::Capacity& c
 
 Json candidate_json(const Candidate& candidate, const memory_plan::Capacity& capacity) {
   const auto& config = candidate.setting.config;
-  return {{"zero_stage", candidate.setting.stage},
+  return {{"tensor_ranks", config.tensor_parallel.size},
+          {"num_data_ranks", candidate.num_data_ranks},
+          {"zero_stage", candidate.setting.stage},
           {"offload_optimizer", text_of(candidate.setting.optimizer)},
           {"offload_param", text_of(candidate.setting.parameters)},
           {"recomputation", config.recomputation.enabled},
@@ -243,11 +272,10 @@ std::string suggestion_text(const Suggestion& suggestion, const SuggestInputs& i
   const auto& capacity = inputs.report.capacity;
   const Candidate& chosen = suggestion.chosen;
   const auto num_stages = chosen.setting.config.pipeline.stages;
-  std::string text =
-      fmt::format("suggested, of {} settings with {} samples a step on {} data rank{}{}: {}\n",
-                  suggestion.num_candidates, chosen.setting.config.batch.train_batch, inputs.report.num_data_ranks,
-                  inputs.report.num_data_ranks == 1 ? "" : "s",
-                  num_stages > 1 ? fmt::format(" x {} pipeline stages", num_stages) : "", describe(chosen));
+  std::string text = fmt::format(
+      "suggested, of {} settings with {} samples a step on {} data rank{}{}: {}\n", suggestion.num_candidates,
+      chosen.setting.config.batch.train_batch, chosen.num_data_ranks, chosen.num_data_ranks == 1 ? "" : "s",
+      num_stages > 1 ? fmt::format(" x {} pipeline stages", num_stages) : "", describe(chosen));
   text += fmt::format("  predicted step {}\n  peak {}, of it {} activations\n", times_text(chosen.times),
                       peak_text(chosen, capacity), format_bytes(chosen.activations));
   if (suggestion.own && !chosen.setting.is_own) {

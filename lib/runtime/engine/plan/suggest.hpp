@@ -2,6 +2,7 @@
 // step time. One thread.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct Candidate {
   memory_plan::Peak peak;
   memory_plan::Fit fit = memory_plan::Fit::kUnknown;
   StepTimes times;
+  int num_data_ranks = 1;
 };
 
 struct Suggestion {
@@ -27,15 +29,16 @@ struct Suggestion {
 };
 
 struct SuggestInputs {
-  PlannedStages stages;
+  std::map<int, PlannedStages> stages;  // by tensor ranks: those that are searched
   JobSource job;
   PlanReport report;  // capacity, ranks, device and, if known, the activations of the own setting; the rest is ignored
   Rates rates;        // file_bytes 0: nothing is suggested to rest in files
   int64_t positions_per_sample = 1;
 };
 
-// Searches stages of ZeRO, offload, recomputation, and micro batch × accumulation. Activations are estimated from the
-// shapes and, where those of the own setting are known, scaled to them. Throws UserError 69 when nothing fits.
+// Searches tensor ranks, stages of ZeRO, offload, recomputation, and micro batch × accumulation. Activations are
+// estimated from the shapes and, where those of the own setting are known, scaled to them. Throws UserError 69 when
+// nothing fits.
 Suggestion suggest(const SuggestInputs& inputs);
 
 // The whole config of a candidate, as a job file.

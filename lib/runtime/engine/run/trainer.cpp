@@ -129,9 +129,17 @@ class Training {
     }
   }
 
+  void tell_placements() const {
+    const auto& placements = model_->facts.placements;
+    if (!placements || groups_.world.rank() != 0) return;
+    log::info("{}", placements->summary());
+    for (const auto& line : placements->whole_lines()) log::debug("{}", line);
+  }
+
   void prepare_model() {
     if (!request_.eval_only) setup::require_trainable(model_->facts, request_.model_path);
     ended("reading the model");
+    tell_placements();
     monitors_.watch_model(model_->facts);
     log::debug("model read: {} parameters in {} units", model_->facts.table.num_elements(),
                model_->facts.table.units.size());

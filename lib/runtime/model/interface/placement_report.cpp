@@ -26,4 +26,32 @@ std::string PlacementReport::summary() const {
                      all == 0 ? 0.0 : 100.0 * static_cast<double>(split_elements()) / static_cast<double>(all));
 }
 
+std::vector<std::string> PlacementReport::whole_lines() const {
+  struct Whole {
+    std::string reason, first;
+    int64_t elements = 0;
+    size_t count = 0;
+  };
+  std::vector<Whole> wholes;
+  for (const auto& gemm : gemms) {
+    if (!gemm.split.empty()) continue;
+    auto of_reason =
+        std::find_if(wholes.begin(), wholes.end(), [&](const auto& each) { return each.reason == gemm.reason; });
+    if (of_reason == wholes.end()) of_reason = wholes.insert(wholes.end(), {gemm.reason, gemm.parameter});
+    of_reason->elements += gemm.elements;
+    ++of_reason->count;
+  }
+  std::stable_sort(wholes.begin(), wholes.end(),
+                   [](const Whole& a, const Whole& b) { return a.elements > b.elements; });
+  std::vector<std::string> out;
+  for (const Whole& whole : wholes) {
+    out.push_back(fmt::format("{:.1f} % of the parameters of GEMMs stay whole: '{}'{}: {}",
+                              100.0 * static_cast<double>(whole.elements) / static_cast<double>(gemm_elements()),
+                              whole.first, whole.count > 1 ? fmt::format(" and {} more", whole.count - 1) : "",
+                              whole.reason));
+  }
+  out.insert(out.end(), notes.begin(), notes.end());
+  return out;
+}
+
 }  // namespace dslaunch::runtime::model

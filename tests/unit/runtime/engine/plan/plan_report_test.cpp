@@ -46,6 +46,29 @@ const PlannedSetting& find(const PlanReport& report, int stage, OffloadDevice op
 
 }  // namespace
 
+TEST_CASE("a plan says what tensor ranks split, and why the rest stays whole", "[runtime][engine][plan]") {
+  const test::TempDir dir;
+  auto report = report_of(job_of(dir, R"({"tensor_parallel": {"size": 2}})", 2), at::kCPU, {{}, 8 * kGiB});
+  report.placements = model::PlacementReport{.ranks = 2,
+                                             .gemms = {{"a.weight", "column", 600},
+                                                       {"b.weight", "row", 300},
+                                                       {"c.weight", "", 40, "its heads are not alike"},
+                                                       {"d.weight", "", 20, "a loop reads it"},
+                                                       {"e.weight", "", 40, "its heads are not alike"}},
+                                             .notes = {"'Router' stays whole: it writes to its input"}};
+  report.num_parameters_of_rank = 1234;
+  const std::string text = report_text(report);
+  CHECK_THAT(text, Contains(", 2 tensor ranks: "));
+  CHECK_THAT(text, Contains("2 ranks split 2 of 5 GEMMs (90.0 % of their parameters); a rank has 1,234 parameters\n"
+                            "8.0 % of the parameters of GEMMs stay whole: 'c.weight' and 1 more: its heads are not "
+                            "alike\n2.0 % of the parameters of GEMMs stay whole: 'd.weight': a loop reads it\n"
+                            "'Router' stays whole: it writes to its input\n"));
+  const auto document = nlohmann::json::parse(report_json(report));
+  CHECK(document["tensor_ranks"] == 2);
+  CHECK(document["placements"]["split_elements"] == 900);
+  CHECK(document["placements"]["gemms"][3]["reason"] == "a loop reads it");
+}
+
 TEST_CASE("a plan shows the stages and offload choices that the config accepts", "[runtime][engine][plan]") {
   const test::TempDir dir;
   const auto settings_of = [&](const std::string& text, int ranks = 1) {

@@ -29,7 +29,7 @@ const Rates kRates{.flops = 400e12,
 
 SuggestInputs inputs_of(int64_t gpu_bytes, int64_t host_bytes, int gpus, const std::string& train_batch) {
   SuggestInputs out;
-  out.stages = {{gpt_model({2048, 24, 50304, 1024})}};
+  out.stages = {{1, {{gpt_model({2048, 24, 50304, 1024})}}}};
   out.job = {"",
              {{"bf16.enabled", "true", "test"},
               {"train_batch_size", train_batch, "test"},
@@ -41,6 +41,18 @@ SuggestInputs inputs_of(int64_t gpu_bytes, int64_t host_bytes, int gpus, const s
   out.rates = kRates;
   out.positions_per_sample = 1024;
   return out;
+}
+
+// As the tensor ranks hold it: half of every matrix; a block has two products whose results they add up.
+PlannedModel split_in_two(PlannedModel model) {
+  for (auto& parameter : model.table.parameters) {
+    if (parameter.shape.size() != 2) continue;
+    parameter.slice = LocalSlice{.dim = 0, .whole = parameter.shape[0], .ranges = {{0, parameter.shape[0] / 2}}};
+    parameter.shape[0] /= 2;
+    parameter.numel /= 2;
+  }
+  model.reduced_width = 2 * 24 * 2048;
+  return model;
 }
 
 }  // namespace
@@ -139,6 +151,44 @@ TEST_CASE("attention counts as multiply-adds with every key and value", "[runtim
   CHECK(predict_step(config, work, rates).compute == Approx(3 * 2 * 60 * (1000 + 2 * 50 * 10) / 1e12));
 }
 
+TEST_CASE("tensor ranks add up activations in every pass", "[runtime][engine][plan]") {
+  const Rates rates{.flops = 1e12, .device_bytes = 1e15};
+  StepWork work{.num_parameters = 1'000'000'000, .num_trained = 1'000'000'000, .compute_size = 2};
+  config::JobConfig config;
+  config.batch = {2, 1, 2};
+  const StepTimes alone = predict_step(config, work, rates);  // forward 4 ms, backward 8
+  work.tensor_ranks = 4;
+  work.reduced_width = 1'000'000;
+  work.tensor_bytes = 1e9;
+  const StepTimes split = predict_step(config, work, rates);
+  CHECK(split.communication == Approx(2 * (2 * 0.75 * 2 * 2e6 / 1e9)));  // forward and backward, of two positions
+  CHECK(split.step == Approx(alone.step + 6e-3 + 2e-3));                 // gradients of weights hide 4 of 6 ms
+  config.tensor_parallel.overlap = false;
+  CHECK(predict_step(config, work, rates).step == Approx(alone.step + 12e-3));
+  config.recomputation.enabled = true;
+  CHECK(predict_step(config, work, rates).communication == Approx(18e-3));
+}
+
+TEST_CASE("tensor ranks are suggested where they communicate least", "[runtime][engine][plan]") {
+  auto inputs = inputs_of(16 * kGiB, kGiB, 2, "2");
+  const PlannedModel whole = inputs.stages.at(1).with_chunked_heads[0];
+  const auto alone = suggest(inputs);
+  CHECK(alone.chosen.setting.config.tensor_parallel.size == 1);
+  inputs.stages[2] = {{split_in_two(whole)}};
+  const auto suggestion = suggest(inputs);
+  const auto text = suggestion_text(suggestion, inputs, "out.json");
+  INFO(text);
+  CHECK(suggestion.num_candidates > alone.num_candidates);
+  CHECK(suggestion.chosen.setting.config.tensor_parallel.size == 2);
+  CHECK(suggestion.chosen.num_data_ranks == 1);
+  CHECK_THAT(text, Contains("on 1 data rank: 2 tensor ranks, ZeRO"));
+  CHECK(json::parse(suggestion_json(suggestion, inputs, "out.json"))["suggested"]["tensor_ranks"] == 2);
+  const auto written = config::load_text(config_text(suggestion.chosen, inputs.job), "out.json", config::Format::kHjson,
+                                         {}, {.world_size = 2});
+  CHECK(written.config.tensor_parallel.size == 2);
+  CHECK(written.config.batch.train_batch == 2);
+}
+
 TEST_CASE("a pipeline waits while it fills and drains", "[runtime][engine][plan]") {
   const Rates rates{.flops = 1e12, .device_bytes = 1e15};
   const StepWork work{.num_parameters = 1'000'000'000, .num_trained = 1'000'000'000};
@@ -153,7 +203,7 @@ TEST_CASE("a pipeline waits while it fills and drains", "[runtime][engine][plan]
 
 TEST_CASE("a pipeline's setting has room for each stage", "[runtime][engine][plan]") {
   auto inputs = inputs_of(24 * kGiB, 128 * kGiB, 4, "32");
-  inputs.stages = {gpt_stages({2048, 24, 50304, 1024}, 4)};
+  inputs.stages = {{1, {gpt_stages({2048, 24, 50304, 1024}, 4)}}};
   inputs.job.overrides.push_back({"pipeline.stages", "4", "test"});
   inputs.report.num_data_ranks = 1;
   const auto suggestion = suggest(inputs);
@@ -164,7 +214,7 @@ TEST_CASE("a pipeline's setting has room for each stage", "[runtime][engine][pla
   CHECK(config.batch.micro_batch * config.batch.accumulation == 32);
   CHECK(config.batch.accumulation > 1);  // one micro batch would leave three stages without work
   CHECK(suggestion.chosen.fit == memory_plan::Fit::kYes);
-  for (const auto& stage : inputs.stages.of(config)) {
+  for (const auto& stage : inputs.stages.at(1).of(config)) {
     const auto memory = plan_rank(stage, config, {.device = at::kCUDA});
     CHECK(memory.total(memory_plan::Tier::kDevice) < 24 * kGiB);
   }
@@ -204,8 +254,8 @@ TEST_CASE("the fastest setting that fits is suggested, with the next better one"
   CHECK(written.config.zero.stage == suggestion.chosen.setting.stage);
   CHECK(written.config.zero.offload_optimizer.device == suggestion.chosen.setting.optimizer);
   CHECK(written.config.recomputation.enabled == config.recomputation.enabled);
-  CHECK(plan_rank(inputs.stages.of(written.config)[0], written.config, {.device = at::kCUDA, .num_data_ranks = gpus}) ==
-        suggestion.chosen.setting.memory);
+  CHECK(plan_rank(inputs.stages.at(1).of(written.config)[0], written.config,
+                  {.device = at::kCUDA, .num_data_ranks = gpus}) == suggestion.chosen.setting.memory);
 }
 
 TEST_CASE("measured activations scale the estimate", "[runtime][engine][plan]") {
@@ -233,7 +283,7 @@ TEST_CASE("a suggested config trains", "[runtime][engine][plan]") {
   SuggestInputs inputs;
   inputs.job = {job.folder / "ds.json", {}, 2};
   const auto config = load_job(inputs.job).config;
-  inputs.stages = {{planned_model(*engine::setup::load_model(job.model, config, device::Device(at::kCPU)))}};
+  inputs.stages = {{1, {{planned_model(*engine::setup::load_model(job.model, config, device::Device(at::kCPU)))}}}};
   inputs.report.ranks_of_node = inputs.report.num_data_ranks = 2;
   inputs.report.capacity = {{}, host_bytes, 2, false};
   inputs.rates = kRates;
