@@ -91,6 +91,7 @@ class Configs(harness.TrainingTest):
         "gpt_fp32.json": ("gpt", "uint16", TOKENS),
         "monitored_gpt.json": ("gpt", "arrays", []),
         "pipeline_gpt.json": ("gpt", "uint16", [*TOKENS, "--stages", "2"]),
+        "tensor_parallel_llama.json": ("gpt", "uint16", [*TOKENS, "--tp", "2"]),
         "zero2_offload.json": ("gpt", "uint16", TOKENS),
         "zero3_nvme.json": ("gpt", "uint16", TOKENS),
         "zero3_offload.json": ("gpt", "uint16", TOKENS),
