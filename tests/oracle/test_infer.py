@@ -15,6 +15,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder)
 import export_case  # noqa: E402
 import harness  # noqa: E402
 import hugging_face  # noqa: E402
+import tokenizer_kinds  # noqa: E402
 
 VOCABULARY = hugging_face.VOCABULARY
 WINDOW = {"sliding_window": 6}  # the texts pass it
@@ -78,6 +79,26 @@ class Generation(InferTest):
         for number, name in enumerate(CONFIGS):
             with self.subTest(name=name):
                 self.check(name, 4 if number % 2 else 1)
+
+    def test_texts_go_through_the_tokenizer_where_the_model_comes_from(self):
+        import transformers
+
+        directory = self.env.path("source")
+        config = transformers.AutoConfig.for_model("llama", **dict(CONFIGS["llama"], vocab_size=1104, eos_token_id=0))
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+        model.save_pretrained(directory)
+        samples = [tokenizer_kinds.text_of(line) for line in tokenizer_kinds.lines(2000)[-500:]]
+        file = os.path.join(directory, "tokenizer.json")
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump(tokenizer_kinds.documents(samples)["llama3"], out)
+        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=file)
+        path, _, _ = self.export("--hf", directory)
+        prompt = "the 1234567 ελληνικά\r\n"
+        text = self.infer(path, "--num_tokens", str(NUM_TOKENS), "--greedy", "--prompt", prompt)["texts"][0]
+        ids = tokenizer(prompt)["input_ids"]
+        wanted = self.expected(model, ids)
+        self.assertEqual([text["prompt_ids"], text["ids"]], [ids, wanted])
+        self.assertEqual(text["text"], tokenizer.decode(wanted, skip_special_tokens=True))
 
     def test_scores_are_cross_entropies(self):
         path, model = self.export_of("llama")
