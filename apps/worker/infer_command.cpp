@@ -204,6 +204,7 @@ int score(const InferOptions& options, inference::InferModel& model, at::Device 
 int write_outputs(const InferOptions& options, inference::InferModel& model, at::Device device) {
   inference::ForwardOptions forward{.data = options.text("--data"), .outputs = options.text("--outputs")};
   if (options.has("--inputs")) forward.inputs = split(options.text("--inputs"), ',');
+  if (options.has("--labels")) forward.labels = split(options.text("--labels"), ',');
   forward.batch = options.number("--batch", forward.batch);
   const auto summary = inference::write_forward_outputs(model, device, forward);
   ordered_json outputs = ordered_json::object();

@@ -46,6 +46,7 @@ constexpr Row kRows[] = {
     {"--score", kSwitch, "", "log-probability and perplexity of the given texts, or of --data", 0, {}, "Other tasks"},
     {"--data", kText, "FILE", "samples for forward, in the formats of data.train"},
     {"--inputs", kText, "a,b", "arrays of --data in the order of forward"},
+    {"--labels", kText, "c", "arrays of --data after the inputs"},
     {"--outputs", kText, "FILE", "what forward returns for --data, as safetensors"},
     {"--batch", kNumber, "N", "samples of --data at once (8)", 1},
     {"--weights", kText, "DIR", "of Hugging Face, for a model file: its weights instead of the file's", 0, {}, "Model"},

@@ -43,6 +43,7 @@ ForwardSummary write_forward_outputs(InferModel& model, at::Device device, const
   config::JobConfig config;
   config.data.eval = {options.data};
   config.data.inputs = options.inputs;
+  config.data.labels = options.labels;
   config.batch.micro_batch = config.batch.train_batch = options.batch;
   const auto& facts = model.model().facts;
   const auto data = setup::open_training_data(facts, config, comm::Mesh{}, /*rank=*/0, at::kFloat, /*pin=*/false);

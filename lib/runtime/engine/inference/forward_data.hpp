@@ -9,10 +9,10 @@
 namespace dslaunch::runtime::engine::inference {
 
 struct ForwardOptions {
-  std::string data;                 // a path or a glob, in the formats of data.train
-  std::vector<std::string> inputs;  // arrays in the order of forward; empty: by name
-  std::string outputs;              // a safetensors file to write
-  int64_t batch = 8;                // samples at once
+  std::string data;                         // a path or a glob, in the formats of data.train
+  std::vector<std::string> inputs, labels;  // arrays in the order of forward; empty: by name
+  std::string outputs;                      // a safetensors file to write
+  int64_t batch = 8;                        // samples at once
 };
 
 struct ForwardSummary {

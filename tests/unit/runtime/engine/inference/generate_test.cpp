@@ -10,9 +10,11 @@
 #include <map>
 #include <memory>
 
+#include "runtime/engine/inference/forward_data.hpp"
 #include "runtime/engine/inference/infer_model.hpp"
 #include "runtime/engine/inference/score_texts.hpp"
 #include "runtime/state/model_metadata.hpp"
+#include "runtime/state/safetensors_file.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_run.hpp"
 
@@ -300,6 +302,44 @@ TEST_CASE("a model that does not take texts, or not this one, is refused by what
                    {.on_text = [&](size_t, const std::string& text) { given += text; }});
   });
   CHECK(given == "b");
+}
+
+TEST_CASE("what forward returns for data is written as it is", "[runtime][engine][forward_data]") {
+  const test::TempDir dir;
+  test::compile({"Net",
+                 "def forward(self, a, b):\n    return {'sums': a + b * self.gain, 'mean': a.mean()}\n",
+                 {{"gain", at::full({1}, 3.0)}},
+                 {}})
+      .save(dir / "net.pt");
+  const at::Tensor a = at::arange(14, at::kFloat).reshape({7, 2}), b = a * 10;
+  test::write_samples(dir / "data.safetensors", {{"b", b}, {"a", a}});
+  const auto model = open_model({.path = dir / "net.pt", .predicts_tokens = false});
+  const auto summary = write_forward_outputs(
+      *model, at::kCPU, {.data = dir / "data.safetensors", .outputs = dir / "out.safetensors", .batch = 3});
+  CHECK(summary.num_samples == 7);
+  const SafetensorsFile written(dir / "out.safetensors");
+  CHECK(at::equal(written.tensor(*written.find("sums")), a + b * 3));
+  CHECK(at::allclose(written.tensor(*written.find("mean")),
+                     at::stack({a.narrow(0, 0, 3).mean(), a.narrow(0, 3, 3).mean(), a.narrow(0, 6, 1).mean()})));
+}
+
+TEST_CASE("what has no model or no weights is refused with what is needed", "[runtime][engine][infer_model]") {
+  const test::TempDir dir;
+  dir.write("config.json", "{}");
+  dir.write("model.safetensors", "");
+  expect_error(ExitCode::kBadInput, {"has weights and no code to run", "MODEL.pt --weights"},
+               [&] { open_model({.path = dir.path()}); });
+  expect_error(ExitCode::kNoInput, {"absent"}, [&] { open_model({.path = dir / "absent"}); });
+  expect_error(ExitCode::kUsage, {"--weights goes with a model file"},
+               [&] { open_model({.path = dir / "absent", .weights = dir.path()}); });
+  const at::Tensor one = at::ones({1});
+  test::compile({"Net",
+                 "def forward(self, ids):\n    return torch.embedding(self.table, ids)\n",
+                 {{"table", one.expand({256, 256}).set_requires_grad(true)}},
+                 {}})
+      .save(dir / "empty.pt");
+  expect_error(ExitCode::kBadInput, {"has no weights (it was exported with --empty)", "--weights DIR"},
+               [&] { open_model({.path = dir / "empty.pt"}); });
 }
 
 TEST_CASE("a checkpoint's own model runs with its weights and buffers", "[runtime][engine][generate]") {
