@@ -435,6 +435,7 @@ class Planner {
 }  // namespace
 
 ModelPlan plan_placements(const ModelToPlace& model, const TensorParallelOptions& options) {
+  require_known_modules(options, model.table);
   return Planner(model, options).run();
 }
 

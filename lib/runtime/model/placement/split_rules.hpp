@@ -5,6 +5,7 @@
 
 #include "runtime/model/placement/choose_layouts.hpp"
 #include "runtime/model/placement/tensor_parallel_options.hpp"
+#include "runtime/state/parameter_table.hpp"
 
 namespace dslaunch::runtime::model::placement {
 
@@ -13,6 +14,9 @@ namespace dslaunch::runtime::model::placement {
 const config::TensorSplitRule* rule_for(const TensorParallelOptions& options, const std::string& block_class,
                                         const std::string& parameter);
 GivenSplit given_by(const config::TensorSplitRule& rule);
+
+// Throws UserError(65) for a rule whose module no parameter of the model belongs to.
+void require_known_modules(const TensorParallelOptions& options, const ParameterTable& table);
 
 // Throws UserError(65) for a rule that the GEMM cannot follow, and where `options` demand a rule for each GEMM.
 void check_rules(const TensorParallelOptions& options, const std::string& block_class, const std::string& parameter,

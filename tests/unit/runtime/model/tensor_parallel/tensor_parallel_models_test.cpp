@@ -98,6 +98,8 @@ TEST_CASE("the names in a job choose what is split", "[runtime][model][placement
   test::expect_error(ExitCode::kBadInput, {"k: 'first.down' cannot be split this way: its input is split"}, [&] {
     run_with({{.parameter_pattern = R"(.*\.down$)", .split = TensorSplit::kColumn, .key = "k"}});
   });
+  test::expect_error(ExitCode::kBadInput, {"k: no module with parameters is named 'secnd.up', alone or at its end"},
+                     [&] { run_with({{.module = "secnd.up", .split = TensorSplit::kRow, .key = "k"}}); });
   test::expect_error(ExitCode::kBadInput, {"no rule matches 'table'"}, [&] {
     run_with({{.parameter_pattern = R"((first|second)\.(qkv|up))", .key = "k"},
               {.parameter_pattern = R"((first|second)\.)", .split = TensorSplit::kRow, .key = "k"}},
