@@ -159,6 +159,7 @@ model::RecomputationOptions recomputation_options(const config::JobConfig& confi
           std::max<int64_t>(1, config.pipeline.activation_checkpoint_interval),
           wanted.cpu_checkpointing,
           wanted.contiguous_memory_optimization,
+          wanted.partition_activations,
           wanted.synchronize_checkpoint_boundary,
           wanted.profile,
           device};

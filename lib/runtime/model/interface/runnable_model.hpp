@@ -25,6 +25,7 @@ struct RecomputationOptions {
   int64_t units_per_group = 1;                // the last group may have fewer
   bool cpu_checkpointing = false;             // saved inputs are kept in host memory
   bool contiguous_memory = false;             // saved inputs are kept in one buffer
+  bool partition_activations = false;         // each tensor rank keeps its part of the saved inputs
   bool synchronize = false;                   // wait for the device before and after each pass
   bool profile = false;                       // time both passes, which also waits for the device
   c10::Device device = c10::kCPU;

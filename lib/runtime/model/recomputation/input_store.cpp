@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "runtime/state/pinned_memory.hpp"
 
@@ -65,7 +67,44 @@ class InputStore::Copy : public InputStore::Stored {
   at::Tensor copy_;
 };
 
+// This rank's part of a tensor in the order of its memory; equally long on all ranks.
+class InputStore::Part : public InputStore::Stored {
+ public:
+  Part(std::shared_ptr<InputStore> store, const at::Tensor& tensor)
+      : store_(std::move(store)),
+        sizes_(tensor.sizes().vec()),
+        strides_(tensor.strides().vec()),
+        kept_(store_->keep(own_part(tensor), /*is_activation=*/true)) {}
+
+  at::Tensor get() const override {
+    const at::Tensor all = store_->ranks_.stack(kept_->get());
+    return all.view({all.numel()}).as_strided(sizes_, strides_);
+  }
+
+ private:
+  at::Tensor own_part(const at::Tensor& tensor) const {
+    const auto& ranks = store_->ranks_;
+    const at::Tensor flat = tensor.detach().as_strided({tensor.numel()}, {1});
+    const int64_t length = (flat.numel() + ranks.size - 1) / ranks.size;
+    const int64_t begin = std::min(flat.numel(), ranks.rank * length);
+    at::Tensor out = at::zeros({length}, flat.options());
+    const at::Tensor own = flat.narrow(0, begin, std::min(length, flat.numel() - begin));
+    out.narrow(0, 0, own.numel()).copy_(own);
+    return out;
+  }
+
+  const std::shared_ptr<InputStore> store_;
+  const std::vector<int64_t> sizes_, strides_;
+  const std::unique_ptr<Stored> kept_;
+};
+
 std::unique_ptr<InputStore::Stored> InputStore::save(const at::Tensor& tensor, bool is_activation) {
+  if (!is_activation || ranks_.size == 1 || !can_move(tensor)) return keep(tensor, is_activation);
+  at::NoGradGuard no_grad;
+  return std::make_unique<Part>(shared_from_this(), tensor);
+}
+
+std::unique_ptr<InputStore::Stored> InputStore::keep(const at::Tensor& tensor, bool is_activation) {
   const bool leaves_device = on_host_ && !tensor.is_cpu();
   if (!is_activation || !can_move(tensor) || (!leaves_device && !in_one_buffer_)) {
     return std::make_unique<Alias>(tensor, nullptr);

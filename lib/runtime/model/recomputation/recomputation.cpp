@@ -191,9 +191,10 @@ class RecomputeForward {
 
 }  // namespace
 
-Recomputation::Recomputation(RecomputationOptions options)
+Recomputation::Recomputation(RecomputationOptions options, InputRanks ranks)
     : options_(options),
-      store_(std::make_shared<InputStore>(options.cpu_checkpointing, options.contiguous_memory)),
+      store_(std::make_shared<InputStore>(options.cpu_checkpointing, options.contiguous_memory,
+                                          options.partition_activations ? std::move(ranks) : InputRanks())),
       times_(std::make_shared<PassTimes>(options.device, options.synchronize, options.profile)),
       last_(std::make_unique<LastCall>()) {}
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/model/interface/runnable_model.hpp"
+#include "runtime/model/recomputation/input_store.hpp"
 #include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -35,13 +36,13 @@ struct RecomputedUnit {
 // Runs the unit's own graph on its arguments (without self); lives until backward has finished.
 using UnitBody = std::function<c10::IValue(torch::jit::Stack)>;
 
-class InputStore;
 class PassTimes;
 struct LastCall;
 
 class Recomputation {
  public:
-  explicit Recomputation(RecomputationOptions options);
+  // `ranks`: of options.partition_activations, those that run the same units on the same inputs.
+  explicit Recomputation(RecomputationOptions options, InputRanks ranks = {});
   ~Recomputation();
   Recomputation(const Recomputation&) = delete;
   Recomputation& operator=(const Recomputation&) = delete;

@@ -57,7 +57,11 @@ std::string ScriptModel::set_recomputation(const RecomputationOptions& options) 
   DSL_CHECK(!has_device_, "set_recomputation comes before set_device");
   auto plan = recomputation::plan_recomputation(blocks_, module_, calls_autograd_, options.number_checkpoints,
                                                 options.units_per_group);
-  interception_.recompute(options, [&](int unit) -> std::optional<recomputation::RecomputedUnit> {
+  recomputation::InputRanks ranks;
+  if (group_) {
+    ranks = {group_->rank(), group_->size(), [group = group_](const at::Tensor& own) { return group->stacked(own); }};
+  }
+  interception_.recompute(options, std::move(ranks), [&](int unit) -> std::optional<recomputation::RecomputedUnit> {
     auto found = plan.units.find(unit);
     return found == plan.units.end() ? std::nullopt : std::optional(found->second);
   });

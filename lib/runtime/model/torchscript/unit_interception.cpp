@@ -118,9 +118,9 @@ void UnitInterception::intercept(const torch::jit::Module& module, units::BoundU
   unit_class->interceptors[module._ivalue().get()] = {this, std::move(unit), {}};
 }
 
-void UnitInterception::recompute(const RecomputationOptions& options,
+void UnitInterception::recompute(const RecomputationOptions& options, recomputation::InputRanks ranks,
                                  const std::function<std::optional<recomputation::RecomputedUnit>(int)>& choose) {
-  recomputation_ = std::make_unique<recomputation::Recomputation>(options);
+  recomputation_ = std::make_unique<recomputation::Recomputation>(options, std::move(ranks));
   for (const auto& unit_class : classes_) {
     for (auto& [object, interceptor] : unit_class->interceptors) {
       interceptor.recomputed = choose(interceptor.unit.unit);

@@ -35,7 +35,7 @@ class UnitInterception {
   void set_unit_parameters(UnitParameters* parameters) { parameters_ = parameters; }
   void set_unit_observer(UnitObserver* observer) { observer_ = observer; }
   // From now on recomputes in backward the units for which `choose` (by unit) returns a description.
-  void recompute(const RecomputationOptions& options,
+  void recompute(const RecomputationOptions& options, recomputation::InputRanks ranks,
                  const std::function<std::optional<recomputation::RecomputedUnit>(int)>& choose);
   // Runs `body` on `arguments` with the unit's parameters in their slots and returns its result. An argument that
   // `body` changes in place counts as an output. `recomputed`: not null if the unit is recomputed.

@@ -5,6 +5,9 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "support/mesh_threads.hpp"
+
+using namespace dslaunch;
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::recomputation;
@@ -41,6 +44,41 @@ TEST_CASE("the buffer is sized by the first pass and holds the next ones", "[run
   CHECK_FALSE(pass(80));  // too small: what does not fit is kept as it is
   CHECK(pass(80));
   CHECK(store->buffer_bytes() == 1024 + 1792 + 768);
+}
+
+TEST_CASE("tensor ranks keep a part of each input and gather it", "[runtime][input_store]") {
+  constexpr int kRanks = 3;
+  const bool in_one_buffer = GENERATE(false, true);
+  at::manual_seed(3);
+  const std::vector<at::Tensor> given{at::rand({4, 5}), at::rand({5, 3}).t(), at::rand({2}, at::kDouble), at::rand({})};
+  std::vector<std::vector<at::Tensor>> found(kRanks);
+  test::run_mesh({1, 1, kRanks}, [&](const comm::Groups& groups) {
+    const auto rank = static_cast<size_t>(groups.own.tensor);
+    const auto stack = [&](const at::Tensor& own) {
+      at::Tensor all = at::empty({kRanks, own.numel()}, own.options());
+      groups.tensor->all_gather({own.data_ptr(), own.nbytes(), comm::DType::kUInt8},
+                                {all.data_ptr(), all.nbytes(), comm::DType::kUInt8});
+      return all;
+    };
+    auto store = std::make_shared<InputStore>(false, in_one_buffer, InputRanks{groups.own.tensor, kRanks, stack});
+    for (int pass = 0; pass < 2; ++pass) {  // the second one with a buffer
+      std::vector<std::unique_ptr<InputStore::Stored>> kept;
+      for (const auto& tensor : given) {
+        at::Tensor lost = tensor.clone();
+        kept.push_back(store->save(lost, true));
+        lost.zero_();
+      }
+      found[rank].clear();
+      for (const auto& each : kept) found[rank].push_back(each->is_intact() ? each->get() : at::Tensor());
+    }
+  });
+  for (const auto& of_rank : found) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      REQUIRE(of_rank[i].defined());
+      CHECK(at::equal(of_rank[i], given[i]));
+      CHECK(of_rank[i].strides() == given[i].strides());
+    }
+  }
 }
 
 TEST_CASE("what is not an activation stays where it is", "[runtime][input_store]") {
