@@ -55,8 +55,9 @@ std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config:
                                            const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const auto passes = passes_of(config, precision, device, programs);
-  const model::placement::TensorParallelOptions tensor{
-      part.tensor_ranks, part.tensor_rank, config.tensor_parallel.rules, config.tensor_parallel.needs_rules};
+  const model::placement::TensorParallelOptions tensor{part.tensor_ranks, part.tensor_rank,
+                                                       config.tensor_parallel.rules, config.tensor_parallel.needs_rules,
+                                                       config.tensor_parallel.overlap};
   const model::StageOptions stages{
       .num_stages = part.num_stages,
       .stage = part.stage,

@@ -1,5 +1,6 @@
 // What a job says about tensor parallelism, as the analysis takes it. Plain data.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ struct TensorParallelOptions {
   std::vector<config::TensorSplitRule> rules = {};  // choices by module name instead of the analysis
   // `rules` must match every GEMM.
   bool needs_rules = false;
+  std::optional<bool> overlap = {};  // of backward's sums over the ranks; empty: on devices
 
   bool is_on() const { return size > 1; }
 };

@@ -228,7 +228,8 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                            stage ? std::move(stage->call) : stages::StageCall(),
                            std::move(recorded),
                            std::move(token_inputs),
-                           std::move(split.group)};
+                           std::move(split.group),
+                           tensor.overlap};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),
                                                     std::move(binding.locations), std::move(rewrite.fp32_buffers)),

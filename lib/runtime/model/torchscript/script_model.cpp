@@ -33,6 +33,7 @@ ScriptModel::ScriptModel(Parts parts)
       recorded_(std::move(parts.recorded)),
       token_inputs_(std::move(parts.token_inputs)),
       group_(std::move(parts.group)),
+      overlap_(parts.overlap),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
     if (is_block) blocks_.push_back({unit.unit, unit.name, module});
@@ -43,6 +44,7 @@ ScriptModel::ScriptModel(Parts parts)
 std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarType dtype) {
   device_ = device;
   has_device_ = true;
+  if (group_ && overlap_.value_or(!device.is_cpu())) group_->overlap(device);
   passes::PassContext context{.module = module_, .options = pass_options_, .device = device, .smallest_dtype = dtype};
   passes::run_passes(graph_passes(), passes::PassNeeds::kDevice, passes::PassTarget::kModel, context);
   return std::move(context.notes);

@@ -31,6 +31,7 @@ class ScriptModel : public RunnableModel {
     std::vector<RecordedInput> recorded = {};        // by argument; without a shape: the file's metadata has none
     std::vector<std::string> token_inputs = {};      // of a forward that was cut to what predicts tokens: its arguments
     tensor_parallel::TensorGroupPtr group = {};      // that the graphs refer to; null: they refer to none
+    std::optional<bool> overlap = {};                // TensorParallelOptions::overlap
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -61,6 +62,7 @@ class ScriptModel : public RunnableModel {
   const std::vector<RecordedInput> recorded_;
   const std::vector<std::string> token_inputs_;
   const tensor_parallel::TensorGroupPtr group_;
+  const std::optional<bool> overlap_;
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model
