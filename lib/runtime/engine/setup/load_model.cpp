@@ -55,9 +55,11 @@ std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config:
                                            const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const auto passes = passes_of(config, precision, device, programs);
-  const model::placement::TensorParallelOptions tensor{part.tensor_ranks, part.tensor_rank,
-                                                       config.tensor_parallel.rules, config.tensor_parallel.needs_rules,
-                                                       config.tensor_parallel.overlap};
+  const model::placement::TensorParallelOptions tensor{.size = part.tensor_ranks,
+                                                       .rank = part.tensor_rank,
+                                                       .rules = config.tensor_parallel.rules,
+                                                       .needs_rules = config.tensor_parallel.needs_rules,
+                                                       .overlap = config.tensor_parallel.overlap};
   const model::StageOptions stages{
       .num_stages = part.num_stages,
       .stage = part.stage,

@@ -13,6 +13,7 @@ struct TensorParallelOptions {
   std::vector<config::TensorSplitRule> rules = {};  // choices by module name instead of the analysis
   // `rules` must match every GEMM.
   bool needs_rules = false;
+  config::TensorProbe probe = config::TensorProbe::kOff;
   std::optional<bool> overlap = {};  // of backward's sums over the ranks; empty: on devices
 
   bool is_on() const { return size > 1; }

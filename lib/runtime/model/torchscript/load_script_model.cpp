@@ -156,6 +156,7 @@ Result<TokenFacts> cut_to_tokens(const Module& module, const TokenOptions& optio
 struct SplitModel {
   std::optional<PlacementReport> report;
   tensor_parallel::TensorGroupPtr group;
+  tensor_parallel::PendingProbe probe;
   std::optional<graph::FlatGraph> flat;  // of forward; empty: as it was
 };
 
@@ -166,8 +167,10 @@ SplitModel split_among_ranks(const Module& module, const std::vector<graph::Unit
   if (!tensor.is_on()) return {};
   auto plan = placement::plan_placements({module, units, binding.table, binding.locations, metadata.inputs}, tensor);
   auto group = c10::make_intrusive<tensor_parallel::TensorGroup>(tensor.rank, tensor.size);
+  const auto probe = std::make_shared<tensor_parallel::Probe>(plan, binding.table, binding.locations, tensor.probe);
   tensor_parallel::apply_placements(plan, group, binding.table);
-  SplitModel out{std::move(plan.report), std::move(group), std::nullopt};
+  SplitModel out{
+      std::move(plan.report), std::move(group), {probe, probe->split_graphs(plan), !tensor.rules.empty()}, {}};
   if (!plan.graphs.empty() && plan.graphs[0].instances[0] == module) out.flat = std::move(plan.graphs[0].flat);
   return out;
 }
@@ -229,6 +232,7 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                            std::move(recorded),
                            std::move(token_inputs),
                            std::move(split.group),
+                           std::move(split.probe),
                            tensor.overlap};
   return std::make_unique<Model>(Model{std::move(facts), InitialValues(std::move(binding.values)),
                                        ModelTensors(std::move(buffers), std::move(binding.mutable_parameters),

@@ -34,6 +34,7 @@ ScriptModel::ScriptModel(Parts parts)
       token_inputs_(std::move(parts.token_inputs)),
       group_(std::move(parts.group)),
       overlap_(parts.overlap),
+      probe_(std::move(parts.probe)),
       root_(std::move(parts.units.root)) {
   for (auto& [unit, module, is_block] : parts.units.others) {
     if (is_block) blocks_.push_back({unit.unit, unit.name, module});
@@ -53,6 +54,11 @@ std::vector<std::string> ScriptModel::set_device(at::Device device, at::ScalarTy
 void ScriptModel::set_tensor_group(comm::Communicator& ranks) {
   DSL_CHECK(group_ != nullptr, "the model was loaded for one of several tensor ranks");
   group_->set_communicator(ranks);
+}
+
+std::vector<std::string> ScriptModel::probe_split(at::Device device) {
+  const auto [probe, split, is_manual] = std::exchange(probe_, {});
+  return probe ? probe->run(*split, *group_, device, is_manual) : std::vector<std::string>();
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {

@@ -11,6 +11,7 @@
 #include "runtime/model/interface/runnable_model.hpp"
 #include "runtime/model/recomputation/recomputation_plan.hpp"
 #include "runtime/model/stages/stage_graph.hpp"
+#include "runtime/model/tensor_parallel/probe.hpp"
 #include "runtime/model/tensor_parallel/tensor_group.hpp"
 #include "runtime/model/torchscript/unit_interception.hpp"
 #include "runtime/state/model_metadata.hpp"
@@ -31,7 +32,8 @@ class ScriptModel : public RunnableModel {
     std::vector<RecordedInput> recorded = {};        // by argument; without a shape: the file's metadata has none
     std::vector<std::string> token_inputs = {};      // of a forward that was cut to what predicts tokens: its arguments
     tensor_parallel::TensorGroupPtr group = {};      // that the graphs refer to; null: they refer to none
-    std::optional<bool> overlap = {};                // TensorParallelOptions::overlap
+    tensor_parallel::PendingProbe probe = {};
+    std::optional<bool> overlap = {};  // TensorParallelOptions::overlap
   };
   // Replaces the forwards of the units' classes.
   explicit ScriptModel(Parts parts);
@@ -39,6 +41,7 @@ class ScriptModel : public RunnableModel {
   std::vector<std::string> set_device(at::Device device, at::ScalarType dtype) override;
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
   void set_tensor_group(comm::Communicator& ranks) override;
+  std::vector<std::string> probe_split(at::Device device) override;
   std::string set_recomputation(const RecomputationOptions& options) override;
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
@@ -63,6 +66,7 @@ class ScriptModel : public RunnableModel {
   const std::vector<std::string> token_inputs_;
   const tensor_parallel::TensorGroupPtr group_;
   const std::optional<bool> overlap_;
+  tensor_parallel::PendingProbe probe_;  // until it has run
   units::BoundUnit root_;
   std::vector<recomputation::RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
   // on the thread that runs the model
