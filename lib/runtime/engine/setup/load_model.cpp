@@ -59,6 +59,7 @@ std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config:
                                                        .rank = part.tensor_rank,
                                                        .rules = config.tensor_parallel.rules,
                                                        .needs_rules = config.tensor_parallel.needs_rules,
+                                                       .probe = config.tensor_parallel.probe,
                                                        .overlap = config.tensor_parallel.overlap};
   const model::StageOptions stages{
       .num_stages = part.num_stages,
@@ -135,7 +136,10 @@ std::unique_ptr<model::Model> load_part(const std::string& path, const config::J
   }
   const ModelPart part{groups.mesh.pipe, groups.own.pipe, groups.mesh.tensor, groups.own.tensor};
   auto model = load_part_of(file, config, device, part, measurement, programs, unmeasured);
-  if (groups.tensor != nullptr) model->runnable->set_tensor_group(*groups.tensor);
+  if (groups.tensor != nullptr) {
+    model->runnable->set_tensor_group(*groups.tensor);
+    for (auto& note : model->runnable->probe_split(device.at())) model->facts.notes.push_back(std::move(note));
+  }
   return model;
 }
 
