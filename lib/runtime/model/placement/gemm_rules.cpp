@@ -230,8 +230,11 @@ class Attention {
     const Placement& placement = op_.placement(input);
     if (!placement.is_sharded()) return;
     const Origins own = origins_of(placement.segments);
-    if (placement.dim != head_dim(op_.sizes(input)))
-      throw Refuse{own, "attention goes along the dim that would be split"};
+    if (placement.dim != head_dim(op_.sizes(input))) {
+      const bool is_inside_head = placement.dim == head_dim(op_.sizes(input)) + 2;
+      throw Refuse{own, is_inside_head ? "it has fewer heads than there are tensor ranks"
+                                       : "attention goes along the dim that would be split"};
+    }
     if (placement.segments.size() != 1) throw Refuse{own, "its heads are in several parts"};
   }
 
