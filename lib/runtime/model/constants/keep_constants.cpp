@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/model/constants/constant_region.hpp"
+#include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::constants {
@@ -171,7 +172,7 @@ class BlockConstants {
   bool is_buffer(const Node* node) const {
     const auto key = attribute_of(node);
     if (!key || !is_tensor(node->output()) || unsafe_attributes_.count(*key)) return false;
-    return !key->first->is_parameter(key->first->getAttributeSlot(key->second));
+    return !graph::is_parameter(*key->first, key->first->getAttributeSlot(key->second));
   }
 
   bool is_known(const Value* value) const { return known_.count(value) > 0 || is_host_value(value->type()); }

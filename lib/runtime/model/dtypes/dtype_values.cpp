@@ -116,10 +116,10 @@ void ValueOrigins::bind_attributes(torch::jit::Graph& graph, const torch::jit::M
     if (!held.isTensor()) return;
     if (!held.toTensor().defined() || !at::isFloatingType(held.toTensor().scalar_type())) {
       integers_.insert(node->output());
-    } else if (type.is_parameter(slot)) {
+    } else if (graph::is_parameter(type, slot)) {
       parameters_.insert(node->output());
       dependent_.insert(node->output());
-    } else if (type.is_buffer(slot)) {
+    } else if (type.is_module() && type.is_buffer(slot)) {
       for (const auto& path : paths[owner->second.get()])
         buffers_[node->output()].push_back(file::join_path(path, name));
     }

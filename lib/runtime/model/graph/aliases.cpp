@@ -134,8 +134,7 @@ int Aliases::location_of_slot(const Object& object, size_t slot) {
 
 // The tensors of an attribute: itself one, or in a list or dict.
 void Aliases::add_held(int location, const Object& object, size_t slot) {
-  const auto& type = *object->type();  // not always a module's
-  const bool is_slot_of_parameter = type.is_module() && type.is_parameter(slot);
+  const bool is_slot_of_parameter = is_parameter(*object->type(), slot);
   for_each_value(object, slot, [&](const ParameterLocation& where, const c10::IValue& part) {
     if (!part.isTensor()) return;
     int held = location;

@@ -56,4 +56,9 @@ void inline_calls(torch::jit::Graph& graph, ObjectOfValue& objects);
 // for those of units, and takes tuples apart. Nothing changes where it was done before.
 std::vector<std::shared_ptr<torch::jit::Graph>> inline_running_forwards(const torch::jit::Module& model);
 
+// Whether the attribute is a parameter. Only modules have any: of an object of another class LibTorch does not answer.
+inline bool is_parameter(const c10::ClassType& type, size_t slot) {
+  return type.is_module() && type.is_parameter(slot);
+}
+
 }  // namespace dslaunch::runtime::model::graph

@@ -170,7 +170,7 @@ class SizeInference {
     const auto held = owner->second->getAttr(node->s(c10::attr::name));
     if (!held.isTensor() || !held.toTensor().defined()) return nullptr;
     const auto& type = *owner->second->type();
-    const bool is_fixed = type.is_parameter(type.getAttributeSlot(node->s(c10::attr::name))) ||
+    const bool is_fixed = graph::is_parameter(type, type.getAttributeSlot(node->s(c10::attr::name))) ||
                           (frame == nullptr && kinds_.of(node->output()) == ValueKind::kReplicable);
     if (!is_fixed) return nullptr;  // forward may assign another tensor
     Value* sizes = graph().insertConstant(held.toTensor().sizes().vec());

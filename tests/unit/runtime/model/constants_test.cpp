@@ -1,4 +1,5 @@
 // What depends only on sizes, constants and buffers is computed once per shape, and stays right whatever changes.
+#include "runtime/model/constants/constant_region.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -7,7 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "graph_fixtures.hpp"
-#include "runtime/model/constants/constant_region.hpp"
+#include "script_fixtures.hpp"
 
 using namespace dslaunch::test;
 using namespace dslaunch::runtime::model;
@@ -222,4 +223,22 @@ TEST_CASE("constants have a switch", "[model][constants]") {
   auto model = make_model(kTable);
   run_all_passes(model, {.constants = false});
   CHECK(kinds_in_forward(model)["dslaunch::keep_constants"] == 0);
+}
+
+TEST_CASE("tensors of an object that is not a module are constants as buffers are", "[model][constants]") {
+  const auto model =
+      ImportedClasses::make_net(R"(
+class Tables:
+  angles : Tensor
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = []
+  tables : __torch__.Tables
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    tables = self.tables
+    return torch.add(x, torch.cos(tables.angles))
+)",
+                                {{"tables", std::string("__torch__.Tables")}, {"tables.angles", input(1)}});
+  run_all_passes(model);
+  CHECK(Module(model).forward({input(2)}).toTensor().equal(input(2) + torch::cos(input(1))));
 }

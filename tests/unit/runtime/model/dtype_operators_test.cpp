@@ -251,3 +251,25 @@ def forward(self, x):
   CHECK(found.scalar_type() == at::kBFloat16);
   CHECK(at::equal(found, expected.sum()));
 }
+
+TEST_CASE("tensors of an object that is not a module are neither parameters nor buffers", "[runtime][dtypes]") {
+  const auto net =
+      test::ImportedClasses::make_net(R"(
+class Tables:
+  angles : Tensor
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = []
+  tables : __torch__.Tables
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    tables = self.tables
+    return torch.add(x, tables.angles)
+)",
+                                      {{"tables", std::string("__torch__.Tables")}, {"tables.angles", at::ones({4})}});
+  const auto flat = graph::flatten_resolved(net);
+  const ValueOrigins origins(*flat.graph, flat.module);
+  const Value* angles = flat.graph->outputs().at(0)->node()->input(1);
+  REQUIRE(angles->node()->kind() == c10::prim::GetAttr);
+  CHECK_FALSE(origins.is_parameter(angles));
+  CHECK(origins.buffer_names(angles).empty());
+}

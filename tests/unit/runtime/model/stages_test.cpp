@@ -139,6 +139,40 @@ def forward(self, x):
   }
 }
 
+TEST_CASE("sizes may come from a tensor of an object that is not a module", "[runtime][model][stages]") {
+  const auto weight = [] { return at::eye(4).requires_grad_(); };
+  const auto net = test::ImportedClasses::make_net(R"(
+class Tables:
+  shift : Tensor
+class Block(Module):
+  __parameters__ = ["weight", ]
+  __buffers__ = []
+  weight : Tensor
+  def forward(self: __torch__.Block, x: Tensor) -> Tensor:
+    weight = self.weight
+    return torch.tanh(torch.matmul(x, weight))
+class Net(Module):
+  __parameters__ = []
+  __buffers__ = []
+  one : __torch__.Block
+  two : __torch__.Block
+  tables : __torch__.Tables
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    one = self.one
+    two = self.two
+    tables = self.tables
+    y = torch.add((one).forward(x, ), tables.shift)
+    z = (two).forward(torch.mul(y, 2), )
+    return torch.mul(torch.sum(z), torch.size(y, 0))
+)",
+                                                   {{"one.weight", weight()},
+                                                    {"two.weight", weight()},
+                                                    {"tables", std::string("__torch__.Tables")},
+                                                    {"tables.shift", at::ones({4})}});
+  StagedRun run(net, in_stages(2));
+  run.check_step({rows()});
+}
+
 TEST_CASE("sizes of embeddings are those of the ids, also where a unit looks them up", "[runtime][model][stages]") {
   Module embedding("Embedding");
   test::add_parameter(embedding, "weight", {11, 4});
