@@ -2,6 +2,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <optional>
@@ -25,11 +26,14 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
+// A class, not a capsule: LibTorch cannot print nodes with capsules.
+const torch::class_<ConstantRegion> kRegionClass("dslaunch", "ConstantRegion");
+
 const auto kKeep = c10::Symbol::fromQualString("dslaunch::keep_constants");
 const auto kRegion = c10::Symbol::attr("region");  // of such a node
 
 torch::jit::Operation keep_operation(const Node* node) {
-  const auto region = c10::static_intrusive_pointer_cast<ConstantRegion>(node->ival(kRegion).toCapsule());
+  const auto region = node->ival(kRegion).toCustomClass<ConstantRegion>();
   return [region](torch::jit::Stack& stack) { region->run(stack); };
 }
 
@@ -315,7 +319,7 @@ class BlockConstants {
       }
     }
     Node* region = block_->owningGraph()->create(kKeep, arguments, results.size());
-    region->ival_(kRegion, c10::IValue::make_capsule(c10::make_intrusive<ConstantRegion>(graph, context_)));
+    region->ival_(kRegion, c10::make_intrusive<ConstantRegion>(graph, context_));
     region->setSourceRange(members.front()->sourceRange());
     region->insertBefore(before);
     for (size_t i = 0; i < results.size(); ++i) {

@@ -2,6 +2,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -30,6 +31,9 @@ struct MasksHolder : torch::CustomClassHolder {
   ConvertedMasks converted;
 };
 
+// A class, not a capsule: LibTorch cannot print nodes with capsules.
+const torch::class_<MasksHolder> kMasksClass("dslaunch", "AttentionMasks");
+
 const auto kAttention = c10::Symbol::fromQualString("dslaunch::attention");
 const auto kPlainAttention = c10::Symbol::fromQualString("aten::scaled_dot_product_attention");
 const auto kCombination = c10::Symbol::fromQualString("dslaunch::combine_masks");
@@ -38,7 +42,7 @@ const auto kMasks = c10::Symbol::attr("masks");  // of such a node; absent: mask
 torch::jit::Operation attention_operation(const Node* node) {
   c10::intrusive_ptr<MasksHolder> holder;
   if (node->hasAttribute(kMasks)) {
-    holder = c10::static_intrusive_pointer_cast<MasksHolder>(node->ival(kMasks).toCapsule());
+    holder = node->ival(kMasks).toCustomClass<MasksHolder>();
   }
   return [holder](torch::jit::Stack& stack) {
     const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kNumInputs); };
@@ -57,7 +61,7 @@ torch::jit::Operation attention_operation(const Node* node) {
 }
 
 torch::jit::Operation combination_operation(const Node* node) {
-  auto masks = c10::static_intrusive_pointer_cast<MasksHolder>(node->ival(kMasks).toCapsule())->masks;
+  auto masks = node->ival(kMasks).toCustomClass<MasksHolder>()->masks;
   return [masks = std::move(masks)](torch::jit::Stack& stack) {
     const at::Tensor other = torch::jit::pop(stack).toTensor(), one = torch::jit::pop(stack).toTensor();
     torch::jit::push(stack, combine_masks(one, other, *masks));
@@ -105,9 +109,9 @@ bool may_write(const Node* node) {
   });
 }
 
-void combine_by_ours(Node* node, const c10::intrusive_ptr<MasksHolder>& masks) {
+void combine_by_ours(Node* node, const c10::IValue& masks) {
   Node* ours = node->owningGraph()->create(kCombination, node->inputs(), /*num_outputs=*/1);
-  ours->ival_(kMasks, c10::IValue::make_capsule(masks));
+  ours->ival_(kMasks, masks);
   ours->setSourceRange(node->sourceRange());
   ours->output()->copyMetadata(node->output());
   ours->insertBefore(node);
@@ -259,12 +263,12 @@ bool group_heads(Node* node) {
 }  // namespace
 
 void simplify_attention_masks(const torch::jit::Module& model, const std::shared_ptr<constants::KnownMasks>& masks) {
-  const auto holder = c10::make_intrusive<MasksHolder>(masks);
+  const c10::IValue holder(c10::make_intrusive<MasksHolder>(masks));  // one: nodes that LibTorch finds equal stay so
   bool any_writes = false;
   graph::for_every_node(model, [&](Node* node) { any_writes |= may_write(node); });
   graph::for_every_node(model, [&](Node* node) {
     if (is_attention(node)) {
-      replace_by_ours(node)->ival_(kMasks, c10::IValue::make_capsule(holder));
+      replace_by_ours(node)->ival_(kMasks, holder);
     } else if (!any_writes && is_combination(node)) {  // the result may share memory with an operand
       combine_by_ours(node, holder);
     }

@@ -14,6 +14,7 @@
 #include <map>
 
 #include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/torchscript/units/unit_forwards.hpp"
 
 using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::model;
@@ -254,6 +255,25 @@ TEST_CASE("two models of a process differ in who chooses their GEMMs' algorithms
   }
   const at::Tensor x = at::linspace(-2, 2, 8).view({2, 4});
   CHECK(tuned.forward({x}).toTensor().equal(plain.forward({x}).toTensor()));
+}
+
+TEST_CASE("graphs with operators of ours can be printed", "[model][graph_passes]") {
+  Module net("Net");
+  net.define(R"(
+    def forward(self, q, padding):
+        n = q.size(2)
+        mask = torch.arange(n).unsqueeze(1) >= torch.arange(n).unsqueeze(0)
+        return torch.scaled_dot_product_attention(q, q, q, mask & padding, 0.0, False)
+  )");
+  PassContext context{.module = net};
+  run_passes(graph_passes(), PassNeeds::kGraphs, PassTarget::kModel, context);
+  run_passes(graph_passes(), PassNeeds::kDevice, PassTarget::kModel, context);
+  const std::string printed = net.get_method("forward").graph()->toString();
+  for (const char* kind : {"dslaunch::attention", "dslaunch::combine_masks", "dslaunch::keep_constants"}) {
+    CHECK_THAT(printed, Catch::Contains(kind));
+  }
+  units::replace_forward(*net.type(), c10::make_intrusive<units::UnitForward>(*net.type()));
+  CHECK_THAT(net.get_method("forward").graph()->toString(), Catch::Contains("dslaunch::run_unit"));
 }
 
 TEST_CASE("the table of passes stands in an order that each pass can work with", "[model][graph_passes]") {

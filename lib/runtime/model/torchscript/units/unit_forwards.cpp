@@ -8,6 +8,9 @@ namespace {
 using torch::jit::Graph;
 using torch::jit::Node;
 
+// A class, not a capsule: LibTorch cannot print nodes with capsules.
+const torch::class_<UnitForward> kForwardClass("dslaunch", "UnitForward");
+
 const auto kRunUnit = c10::Symbol::fromQualString("dslaunch::run_unit");
 const auto kForward = c10::Symbol::attr("forward");  // of such a node
 
@@ -35,14 +38,14 @@ void replace_forward(const c10::ClassType& type, c10::intrusive_ptr<UnitForward>
   while (!graph->outputs().empty()) graph->eraseOutput(0);
   while (graph->nodes().begin() != graph->nodes().end()) (*graph->nodes().rbegin())->destroy();
   auto* node = graph->create(kRunUnit, graph->inputs(), 1);
-  node->ival_(kForward, c10::IValue::make_capsule(std::move(forward)));
+  node->ival_(kForward, std::move(forward));
   node->output()->setType(result);
   graph->appendNode(node);
   graph->registerOutput(node->output());
 }
 
 c10::intrusive_ptr<UnitForward> unit_forward(const Node& node) {
-  return c10::static_intrusive_pointer_cast<UnitForward>(node.ival(kForward).toCapsule());
+  return node.ival(kForward).toCustomClass<UnitForward>();
 }
 
 c10::intrusive_ptr<UnitForward> unit_forward(const c10::ClassType& type) {

@@ -3,6 +3,7 @@
 // the model is needed to find it, so several models may load and run at once. A class belongs to one loaded model.
 #pragma once
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/custom_class.h>
 
 namespace dslaunch::runtime::model::units {
 
