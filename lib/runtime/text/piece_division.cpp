@@ -33,9 +33,9 @@ std::vector<Piece> encode_unigram(const PieceTable& pieces, std::string_view tex
     bool has_character = false;
     pieces.in_texts().visit_prefixes(text.substr(begin), [&](size_t length, int64_t id) {
       if (pieces.is(id, PieceType::kUnused)) return;
-      // A piece of the user's is better than any division of its text.
-      const double bonus = static_cast<double>(static_cast<float>(length) * pieces.max_score()) - 0.1;
-      offer(begin, length, id, pieces.is(id, PieceType::kUserDefined) ? static_cast<float>(bonus) : pieces[id].score);
+      // As SentencePiece 0.2.3: the more bytes a piece of the user's has, the better.
+      const float bonus = static_cast<float>(0.1 * static_cast<double>(length) - 0.1);
+      offer(begin, length, id, pieces.is(id, PieceType::kUserDefined) ? bonus : pieces[id].score);
       has_character = has_character || length == character;
     });
     if (!has_character) offer(begin, character, pieces.unknown(), unknown_score);
@@ -140,9 +140,7 @@ PieceTable::PieceTable(const SentencePieceModel& model, const std::string& path)
     const int byte = byte_of_piece(piece.text);
     if (byte >= 0 && piece.type == PieceType::kByte) of_bytes_[static_cast<size_t>(byte)] = id;
     if (byte < 0 && piece.type == PieceType::kByte) fail(fmt::format("has '{}' as the piece of a byte", piece.text));
-    if (piece.type != PieceType::kNormal) continue;
-    min_score_ = std::min(min_score_, piece.score);
-    max_score_ = std::max(max_score_, piece.score);
+    if (piece.type == PieceType::kNormal) min_score_ = std::min(min_score_, piece.score);
   }
   const bool lacks_bytes = std::find(of_bytes_.begin(), of_bytes_.end(), -1) != of_bytes_.end();
   if (model.has_byte_fallback && lacks_bytes) fail("falls back to bytes and lacks the pieces of some");

@@ -29,7 +29,6 @@ class PieceTable {
   const ByteTrie& user_defined() const { return user_defined_; }
   int64_t of_byte(char byte) const { return of_bytes_[static_cast<unsigned char>(byte)]; }
   float min_score() const { return min_score_; }
-  float max_score() const { return max_score_; }
 
  private:
   bool is_in_texts(int64_t id) const;
@@ -38,7 +37,7 @@ class PieceTable {
   std::unordered_map<std::string_view, int64_t> ids_;
   ByteTrie in_texts_, user_defined_;
   std::vector<int64_t> of_bytes_ = std::vector<int64_t>(256, -1);
-  float min_score_ = std::numeric_limits<float>::max(), max_score_ = std::numeric_limits<float>::min();
+  float min_score_ = std::numeric_limits<float>::max();
 };
 
 struct Piece {

@@ -69,6 +69,10 @@ TEST_CASE("Unigram takes the division with the greatest sum, BPE the greatest pa
   CHECK(bpe->encode("aba", false) == Ids{7, 4});
   CHECK(bpe->encode("bab", false) == Ids{3, 5, 6});
   CHECK(unigram->encode("a<x>b", false) == Ids{3, 4, 9, 5});
+  // A piece of the user's counts 0.1 for each byte but one: 0.2, and -3 for the letter beside it.
+  const auto longer = open(dir, pieces() + piece("<x>b", -2.9F) + piece("<x>a", -2.7F) + text(2, number(3, 1)));
+  CHECK(longer->encode("a<x>b", false) == Ids{3, 4, 9, 5});
+  CHECK(longer->encode("b<x>a", false) == Ids{3, 5, 11});
   CHECK(unigram->encode("cc", false) == Ids{3, 0});  // one unknown piece
   CHECK(unigram->encode("", false).empty());
   CHECK(unigram->decode({7, 4, 7, 0}, true) == "aba ab \xe2\x81\x87 ");
