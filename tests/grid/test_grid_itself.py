@@ -26,7 +26,7 @@ from pool import Pool  # noqa: E402
 
 
 def case_of(world=2, stage=1, accumulation=1, clipping=0.0, precision="fp32", pipe=1):
-    return dimensions.Case(world, accumulation, clipping, precision, "plain", "AdamW", "default", pipe, "1f1b", stage)
+    return dimensions.Case(world, accumulation, clipping, precision, "plain", "AdamW", "default", pipe, 1, "1f1b", stage)
 
 
 def run_of(values, start=None, rows=()):

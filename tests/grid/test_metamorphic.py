@@ -28,7 +28,7 @@ BATCH = dimensions.batch_of(1)
 
 
 def case_of(world=1, stage=0, accumulation=1, precision="fp32", model="plain", optimizer="AdamW", clipping=0.05):
-    return dimensions.Case(world, accumulation, clipping, precision, model, optimizer, "default", 1, "1f1b", stage)
+    return dimensions.Case(world, accumulation, clipping, precision, model, optimizer, "default", 1, 1, "1f1b", stage)
 
 
 def runs_here(case):

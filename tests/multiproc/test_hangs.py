@@ -229,8 +229,8 @@ class Hangs(HangingJobs):
         process, folder = self.start(self.script(BusyStage()), self.marked_data(7), "5s", config)
         self.end(process, 124)
         self.assertRegex(self.said, r"warning: .* in group 'pipe\.0' \([a-z ]+ of micro batch \d.* on stage 0 in step 4\) has been "
-                                    r"waiting .* for rank 1 \(\S+, process \d+\): it has been busy with forward of micro batch 1 "
-                                    r"on stage 1 in step 4 for [\d.]+ s")
+                                    r"waiting .* for rank 1 \(\S+, process \d+, stage 1\): it has been busy with forward of "
+                                    r"micro batch 1 on stage 1 in step 4 for [\d.]+ s")
         self.assertEqual(harness.job_processes(folder), [])
 
     def test_a_rank_that_never_goes_on_ends_the_job(self):
