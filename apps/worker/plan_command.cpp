@@ -85,6 +85,11 @@ plan::PlannedStages read_stages(const std::string& path, config::JobConfig confi
   return {read(true), read(false)};
 }
 
+bool splits_gemms(const plan::PlannedStages& stages) {
+  return std::all_of(stages.with_chunked_heads.begin(), stages.with_chunked_heads.end(),
+                     [](const auto& model) { return model.placements && model.placements->split_elements() > 0; });
+}
+
 plan::PlanReport report_of(const PlanOptions& options) {
   plan::PlanReport report;
   report.model = options.model;
@@ -248,7 +253,10 @@ std::string suggest_setting(const PlanOptions& options) {
   for (const int tensor_ranks : tensor_ranks_to_try(options, loaded.config)) {
     config::JobConfig config = loaded.config;
     config.tensor_parallel.size = tensor_ranks;
-    inputs.stages[tensor_ranks] = read_stages(options.model, config, inputs.report.device);
+    auto stages = read_stages(options.model, config, inputs.report.device);
+    // Ranks that split nothing compute all of it several times.
+    const bool is_own = tensor_ranks == loaded.config.tensor_parallel.size;
+    if (is_own || splits_gemms(stages)) inputs.stages.emplace(tensor_ranks, std::move(stages));
   }
   if (options.measure) inputs.report.activations = measure(options, loaded.config, inputs.report.device);
   const auto suggestion = plan::suggest(inputs);

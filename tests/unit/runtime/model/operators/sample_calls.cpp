@@ -244,6 +244,7 @@ const Sample kWithoutSample[] = {
      "_scaled_dot_product_fused_attention_overrideable_backward",
      "takes what the kernel of its forward keeps"},
     {"dslaunch::linear_cut dslaunch::addmm_cut", "GEMMs with a cut behind them: linear_cut_test.cpp"},
+    {"dslaunch::copy_to_tensor_group dslaunch::reduce_from_tensor_group", "communicates: tensor_operators_test.cpp"},
     {"ctc_loss", "lengths in lists; its only column is its type"},
     {"device", "takes a text"},
     {"prim::unchecked_cast prim::tolist prim::ListUnpack prim::TupleUnpack prim::TupleIndex prim::DictConstruct",
