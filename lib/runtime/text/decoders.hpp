@@ -27,7 +27,7 @@ using DecodeStepFactory = std::function<DecodeSteps()>;
 // Of null: pieces with a space in between. Throws UserError(65) for a kind that is not supported.
 DecodeStepFactory read_decoder(const JsonNode& node);
 
-// The byte of a piece such as "<0xE2>"; -1: it is no such piece.
+// The byte of a piece such as "<0xE2>"; -1: another kind of piece.
 int byte_of_piece(std::string_view piece);
 
 }  // namespace dslaunch::runtime::text

@@ -19,7 +19,7 @@ struct SpecialTokens {
 class StreamDecoder {
  public:
   virtual ~StreamDecoder() = default;
-  // The text that this token completes: whole characters, which no later token changes. An id that is no token's is
+  // The text that this token completes: whole characters, which no later token changes. An id without a token is
   // skipped.
   virtual std::string push(int64_t id) = 0;
   // What is left; afterwards a new text begins. Bytes that are no character have become U+FFFD.

@@ -60,7 +60,7 @@ const std::vector<BeamSearch::Continuation>& BeamSearch::step(const at::Tensor& 
   return continuations_;
 }
 
-// Only the best candidates can end a text: the others are there to go on with.
+// Only the best candidates can end a text: the others continue.
 void BeamSearch::take_finished(const std::vector<Candidate>& candidates) {
   const auto num_beams = static_cast<size_t>(options_.num_beams);
   const bool is_closed =

@@ -107,7 +107,7 @@ void CachedDecoder::move_to_recomputing(Text& text) {
 }
 
 at::Tensor CachedDecoder::append_cached(const std::vector<Piece>& pieces) {
-  std::vector<model::CachedForward::Piece> own;
+  std::vector<Piece> own;
   for (const Piece& piece : pieces) own.push_back({texts_.at(piece.text).cached, piece.ids});
   return cache_->append(own).to(at::kCPU, at::kFloat);
 }

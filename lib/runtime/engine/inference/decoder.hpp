@@ -23,10 +23,7 @@ class Decoder {
   virtual int fork(int text) = 0;
   virtual void close(int text) = 0;
 
-  struct Piece {
-    int text = 0;
-    std::vector<int64_t> ids;  // at least one
-  };
+  using Piece = model::CachedForward::Piece;
   // Adds tokens to texts, each of which is in one piece. Returns the logits behind each piece: fp32 [pieces, classes]
   // on the host. Throws UserError(65) as TokenModel::logits() does, TooManyTokens only for the first piece of a text.
   virtual at::Tensor append(const std::vector<Piece>& pieces) = 0;
@@ -63,8 +60,8 @@ class RecomputingDecoder final : public Decoder {
   int next_ = 0;
 };
 
-// Reads each token once. A text that becomes longer than the model takes goes on in a RecomputingDecoder, whose view of
-// it moves on with every token.
+// Reads each token once. A text that becomes longer than the model takes continues in a RecomputingDecoder, whose view
+// of it moves on with every token.
 class CachedDecoder final : public Decoder {
  public:
   CachedDecoder(TokenModel& model, std::unique_ptr<model::CachedForward> cache);

@@ -70,7 +70,7 @@ bool is_last_use(const Value* value, const Node* last) {
 }
 
 // Elementwise operators that write to a tensor which nothing else sees make a new one instead.
-void compute_anew(torch::jit::Graph& graph) {
+void replace_in_place_writes(torch::jit::Graph& graph) {
   graph::for_each_node(graph.block(), [&](Node* node) {
     if (!operators::works_in_place(node->kind()) || !is_last_use(node->input(0), node)) return;
     const std::string name = node->kind().toQualString();
@@ -93,7 +93,7 @@ FlatGraph resolved(const Module& module, const std::vector<graph::UnitCandidate>
   torch::jit::LowerSimpleTuples(flat.graph);
   FlatGraph out{.module = module, .graph = std::move(flat.graph), .obstacle = std::move(flat.obstacle)};
   find_calls(out, std::move(flat.calls));
-  compute_anew(*out.graph);
+  replace_in_place_writes(*out.graph);
   out.objects[out.graph->inputs()[0]] = module._ivalue();
   std::unordered_map<const void*, bool> kept;
   for (const auto& unit : units) kept.emplace(unit.module._ivalue().get(), true);
