@@ -36,4 +36,6 @@ class DeterministicTrainingEnv(GpuTrainingEnv):
 
 def environment(**changes):
     """That of the suites, with the GPUs in sight."""
-    return {**harness.own_environment(), **changes}
+    return {
+  **harness.own_environment(), **changes
+}

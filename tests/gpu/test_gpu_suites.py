@@ -1,6 +1,6 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """The oracle suites that CPU ranks pass, with the ranks on GPUs: models of every kind, recomputation bit by bit, every
-optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for.
+optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for, tensor ranks.
 Worlds of more ranks than the machine has GPUs are skipped (or share them: gpu_harness.py). Run by ctest (label gpu) where
 there is a GPU; elsewhere it ends with 77 (skipped).
 
@@ -25,6 +25,7 @@ import test_checkpoints
 import test_evaluation
 import test_frozen
 import test_hangs
+import test_hugging_face
 import test_model_cases
 import test_monitors
 import test_not_finite
@@ -33,14 +34,15 @@ import test_recomputation
 import test_verify
 import harness
 
-# fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
+#fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
 BOUND = 1e-4
 SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.SameNumbers, test_recomputation.Settings,
           test_recomputation.Refused, test_oracle.Programs, test_oracle.Recipes, test_oracle.ZeroPlusPlus,
           test_evaluation.DuringTraining, test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite,
           test_verify.Agreement, test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading,
           test_checkpoints.Torn, test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits,
-          test_frozen.Evaluation, test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs)
+          test_frozen.Evaluation, test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs,
+          test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes)
 
 
 def put_on_gpus():
@@ -48,6 +50,10 @@ def put_on_gpus():
     harness.environment = gpu_harness.environment
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND
+    test_hugging_face.PROBE_BOUND = BOUND
+    for split in (test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes):
+#Within a bound, not bit by bit : transformers counts the rows of experts by a kernel that has no fixed order.
+        split.make_env = classmethod(lambda cls: gpu_harness.GpuTrainingEnv(cls.parent_folder))
     test_frozen.MAX_RANKS = gpu_harness.MAX_RANKS
     for name, case in model_cases.CASES.items():
         if case.random:  # a GPU draws other numbers than plain PyTorch's CPU run; recomputation compares GPU with GPU

@@ -1,6 +1,9 @@
-#!/usr/bin/env python3
-"""Steps that are recorded once and replayed ("graph_harvesting") against the same steps issued launch by launch: bit by bit,
-on one and on all GPUs. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
+#!/ usr / bin / env python3
+""
+    "Steps that are recorded once and replayed (" graph_harvesting
+    ") against the same steps issued launch by launch: bit by bit,
+    on one and on all GPUs.Run by
+    ctest(label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_step_graph.py [StepGraph.test_...]"""
 import os
@@ -31,7 +34,7 @@ LAUNCH_BY_LAUNCH = "graph_harvesting has no effect: "
 HOST_IS_SLOWER = "graph_harvesting: the device waits for the host, which takes "
 DEVICE_IS_SLOWER = ": steps are not captured"
 NUMBERS = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow", "eval_loss")
-# Some units are gathered again for backward, the last ones stay gathered.
+#Some units are gathered again for backward, the last ones stay gathered.
 ZERO3 = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 20000,
          "stage3_max_reuse_distance": 20000}
 
@@ -191,6 +194,35 @@ class StepGraph(unittest.TestCase):
                                    env=gpu_harness.environment(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="ENV", **told))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertIn(f"NCCL_LAUNCH_ORDER_IMPLICIT set by environment to {used}", outcome.text)
+
+    @unittest.skipIf(model_packages.WHY_NOT or ALL < 2, model_packages.WHY_NOT or "needs two GPUs")
+    def test_tensor_ranks_sum_within_the_graph(self):
+        for name in ("gpt2", "llama", "t5"):
+            data = self.env.path(f"{name}-split.safetensors")
+            tensor_file.write(data, hugging_face.samples(name, False, 8 * 24))
+            for ranks, changes in ((2, {}), (2, {"activation_checkpointing": {"enabled": True}}),
+                                   (2, {"bf16": {"enabled": True}, "gradient_accumulation_steps": 2}),
+                                   (4, {"zero_optimization": ZERO3})):
+                config = {"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+                          "data": {"shuffle": False}, "tensor_parallel": {"size": 2}, "gradient_clipping": 1.0, **changes}
+                with self.subTest(name=name, ranks=ranks, changes=list(changes)):
+                    if ranks > ALL:
+                        self.skipTest(f"{ranks} ranks need as many GPUs")
+                    rows, _ = self.assert_same(hugging_face.export(name, False, "fp32", self.env.folder), data, config, ranks)
+                    self.assertEqual(len({row["loss"] for row in rows}), 24)
+
+    @unittest.skipIf(model_packages.WHY_NOT or ALL < 2, model_packages.WHY_NOT or "needs two GPUs")
+    def test_a_thousand_replays_of_tensor_ranks_that_do_not_keep_in_step(self):
+        data = self.env.path("skewed.safetensors")
+        tensor_file.write(data, hugging_face.samples("llama", False, 64))
+        config = {"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "steps_per_print": 500,
+                  "data": {"shuffle": False}, "tensor_parallel": {"size": ALL}}
+        model, folder = hugging_face.export("llama", False, "fp32", self.env.folder), self.env.run_dir()
+        plain, _ = self.assert_same(model, data, config, ALL, 1000)
+        with Skew(folder) as skew:
+            rows, _, _ = self.run_job(model, data, config, ALL, 1000, True, folder)
+        self.assertGreater(skew.num_holds, 50)
+        self.assertEqual(plain, rows)
 
     def test_models_with_host_work_run_without_a_graph(self):
         for name, reason in (("buffers", "sets its attribute"), ("forked", "on other threads"),

@@ -46,7 +46,7 @@ def relative(found, expected):
     return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-3)).item()
 
 
-class Probed(harness.TrainingTest):
+class Probed(pooled.PooledTest):
     """With SGD and momentum, what a parameter has moved by after a few steps is a sum of its gradients."""
 
     def check(self, name, ranks=PROBE_RANKS, tensor=1, steps=PROBE_STEPS, stage=2):
@@ -54,11 +54,11 @@ class Probed(harness.TrainingTest):
         data = self.env.path(f"{name}.safetensors")
         tensor_file.write(data, hugging_face.samples(name, masked, steps * hugging_face.ROWS))
         config = {"train_batch_size": hugging_face.ROWS, "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}},
-                  "zero_optimization": {"stage": stage}, "data": {"train": data, "shuffle": False},
+                  "zero_optimization": {"stage": stage}, "data": {"shuffle": False},
                   "tensor_parallel": {"size": tensor}}
         run_dir = self.env.run_dir()
-        ending = pooled.pool(ranks).run(hugging_face.export(name, masked, "fp32", folder), config, run_dir, steps)
-        self.assertEqual(ending.code, 0, ending.message)
+        outcome = self.env.run(hugging_face.export(name, masked, "fp32", folder), data, config, run_dir, ranks, steps)
+        self.assertEqual(outcome.code, 0, str(outcome))
         expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, steps, shares=ranks // tensor)
         for row, want in zip(harness.read_metrics(run_dir), expected.rows, strict=True):
             for key in ("loss", "grad_norm"):
