@@ -15,6 +15,12 @@ GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
 DEEPSEEK = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"
             r"\s*[\r\n]+|\s+(?!\S)|\s+")
 
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+KIMI = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|"
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+        r"\s*[\r\n]+|\s+(?!\S)|\s+")
+CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+
 FRAGMENTS = """the The THE of running 's 't 're 'VE 'M 'll 'D ’s can't we'Re I'M it'ſ 1 12 123 1234 1234567 3.14 ٣٤٥ १२३ ½ Ⅷ ²
 é é é́ ạ́ ạ́ ñ ö ﬁ Å Å 각 각 ᄀ ελληνικά Ωμέγα русский Ёж עִבְרִית العَرَبِيَّة हिन्दी क्षि தமிழ் ไทย ဗမာ 日本語 カタカナ ひらがな 漢字 中文
 한국어 𠮷 𝔘𝔫𝔦 ß ẞ İ ı Ǆ ǅ ʰ ʼn ª 🙂 👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪 ☃️ ❤ € £ § … — “quoted” «» ~~ == -> :: // \\ # @ _ __init__ {x} [y] (z) %d &amp;
@@ -91,6 +97,38 @@ def train_byte_fallback(tokenizers, samples):
     return document
 
 
+def train_word_ends(tokenizers, samples, prefix=""):
+    """As CLIP's and GPT-1's: a piece that ends a word has a mark; with `prefix`, one that does not begin a word, too."""
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+    out = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix=prefix))
+    out.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
+                                           normalizers.Lowercase()])
+    out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(tokenizers.Regex(r"\s+"), "removed"),
+                                                 pre_tokenizers.Punctuation()])
+    out.train_from_iterator(samples, trainers.BpeTrainer(
+        vocab_size=900, special_tokens=["<unk>"], limit_alphabet=150, show_progress=False, end_of_word_suffix="</w>",
+        continuing_subword_prefix=prefix))
+    out.decoder = decoders.BPEDecoder("</w>")
+    return json.loads(out.to_str())
+
+
+def train_clip(tokenizers, samples):
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    out = tokenizers.Tokenizer(models.BPE(unk_token="<|end|>", end_of_word_suffix="</w>"))
+    out.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
+                                           normalizers.Lowercase()])
+    out.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(tokenizers.Regex(CLIP), "removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    out.train_from_iterator(samples, trainers.BpeTrainer(
+        vocab_size=1200, special_tokens=added(tokenizers)[0], initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False, end_of_word_suffix="</w>"))
+    out.post_processor = processors.RobertaProcessing(("<|end|>", 0), ("<|begin|>", 1), False, False)
+    out.decoder = decoders.ByteLevel()
+    return json.loads(out.to_str())
+
+
 LLAMA2_DECODER = {"type": "Sequence", "decoders": [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
     {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
@@ -135,6 +173,13 @@ def documents(samples):
         "starcoder": byte_level(pre_tokenizers.Sequence([
             pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
             normalizer=normalizers.NFKC()),
+        "bloom": byte_level(split(BLOOM)),
+        "kimi": byte_level(split(KIMI)),
+        "punctuation": byte_level(pre_tokenizers.Sequence([
+            pre_tokenizers.Punctuation("merged_with_next"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])),
+        "clip": train_clip(tokenizers, samples),
+        "word ends": train_word_ends(tokenizers, samples),
+        "word parts": train_word_ends(tokenizers, samples, "##"),
         "llama2": dict(fallback, decoder=LLAMA2_DECODER, normalizer={
             "type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, space]}),
         "mistral": dict(fallback, decoder=LLAMA2_DECODER, pre_tokenizer={**metaspace, "prepend_scheme": "first", "split": False}),

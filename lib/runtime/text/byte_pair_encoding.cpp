@@ -18,7 +18,9 @@ constexpr size_t kMaxCachedWords = size_t{1} << 16, kMaxCachedBytes = 256;
 }  // namespace
 
 BytePairEncoding::BytePairEncoding(const JsonNode& node) {
-  refuse_variants(node);
+  if (!node["dropout"].is_null()) node["dropout"].refuse("BPE with dropout");
+  inner_prefix_ = node["continuing_subword_prefix"].text("");
+  end_suffix_ = node["end_of_word_suffix"].text("");
   read_vocabulary(node["vocab"]);
   read_merges(node["merges"]);
   if (const auto unknown = node["unk_token"]; !unknown.is_null()) {
@@ -32,13 +34,6 @@ BytePairEncoding::BytePairEncoding(const JsonNode& node) {
     const auto found = ids_.find(fmt::format("<0x{:02X}>", byte));
     if (found != ids_.end()) of_bytes_[byte] = found->second;
   }
-}
-
-void BytePairEncoding::refuse_variants(const JsonNode& node) const {
-  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!node[name].text("").empty()) node[name].refuse(fmt::format("BPE with {}", name));
-  }
-  if (!node["dropout"].is_null()) node["dropout"].refuse("BPE with dropout");
 }
 
 void BytePairEncoding::read_vocabulary(const JsonNode& node) {
@@ -77,7 +72,9 @@ void BytePairEncoding::read_merges(const JsonNode& node) {
       return found->second;
     };
     const uint32_t left_id = id(left), right_id = id(right);
-    merges_.insert(left_id, right_id, {rank++, id(left + right)});
+    if (!right.starts_with(inner_prefix_))
+      entry.fail(fmt::format("'{}' does not begin with '{}'", right, inner_prefix_));
+    merges_.insert(left_id, right_id, {rank++, id(left + right.substr(inner_prefix_.size()))});
   }
 }
 
@@ -111,9 +108,15 @@ std::vector<uint32_t> BytePairEncoding::symbols_of(std::string_view word) const 
   const auto add_unknown = [&] {
     if (std::exchange(has_unknown, false)) out.push_back(*unknown_);
   };
-  while (!word.empty()) {
-    const std::string_view character = word.substr(0, first_character(word).length);
+  const bool is_marked = !inner_prefix_.empty() || !end_suffix_.empty();
+  std::string marked;
+  for (bool is_first = true; !word.empty(); is_first = false) {
+    std::string_view character = word.substr(0, first_character(word).length);
     word.remove_prefix(character.size());
+    if (is_marked) {
+      marked = (is_first ? "" : inner_prefix_) + std::string(character) + (word.empty() ? end_suffix_ : "");
+      character = marked;
+    }
     if (const auto found = ids_.find(character); found != ids_.end()) {
       add_unknown();
       out.push_back(found->second);

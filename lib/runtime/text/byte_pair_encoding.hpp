@@ -57,7 +57,6 @@ class BytePairEncoding {
 
   void read_vocabulary(const JsonNode& node);
   void read_merges(const JsonNode& node);
-  void refuse_variants(const JsonNode& node) const;
   std::vector<uint32_t> symbols_of(std::string_view word) const;
   std::vector<uint32_t> merge(const std::vector<uint32_t>& symbols) const;
   const std::vector<uint32_t>& ids_of(std::string_view word);
@@ -65,6 +64,8 @@ class BytePairEncoding {
   std::vector<std::string> pieces_;  // by id
   ByText<uint32_t> ids_;
   Merges merges_;
+  // Of pieces that do not begin a word, and of those that end one; may be empty.
+  std::string inner_prefix_, end_suffix_;
   std::optional<uint32_t> unknown_;
   std::optional<uint32_t> of_bytes_[256];  // with byte_fallback
   bool fuses_unknown_ = false, ignores_merges_ = false;

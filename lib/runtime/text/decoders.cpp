@@ -150,6 +150,34 @@ class Metaspace final : public DecodeStep {
   bool is_first_;
 };
 
+// A suffix of pieces that end a word is a space, but for the last piece.
+class WordEnds final : public DecodeStep {
+ public:
+  explicit WordEnds(std::string suffix) : suffix_(std::move(suffix)) {}
+
+  void push(std::string piece, const Emit& emit) override {
+    if (held_) emit(replaced(*held_, " "));
+    held_ = std::move(piece);
+  }
+  void finish(const Emit& emit) override {
+    if (held_) emit(replaced(*std::exchange(held_, std::nullopt), ""));
+  }
+
+ private:
+  std::string replaced(const std::string& piece, std::string_view by) const {
+    std::string out;
+    for (size_t i = 0; i < piece.size();) {
+      const bool is_suffix = !suffix_.empty() && std::string_view(piece).substr(i).starts_with(suffix_);
+      is_suffix ? out += by : out += piece[i];
+      i += is_suffix ? suffix_.size() : 1;
+    }
+    return out;
+  }
+
+  const std::string suffix_;
+  std::optional<std::string> held_;
+};
+
 class Join final : public DecodeStep {
  public:
   void push(std::string piece, const Emit& emit) override {
@@ -186,6 +214,8 @@ void read_steps(const JsonNode& node, std::vector<std::function<std::unique_ptr<
     out.push_back([code = first_character(content).code, count = static_cast<size_t>(node["start"].id()), is_fused] {
       return std::make_unique<StripStart>(code, count, is_fused);
     });
+  } else if (type == "BPEDecoder" && !is_fused) {
+    out.push_back([suffix = node["suffix"].text("</w>")] { return std::make_unique<WordEnds>(suffix); });
   } else if (type == "Metaspace" && !is_fused) {
     const bool adds_prefix = node["add_prefix_space"].flag(true);
     const std::string scheme = node["prepend_scheme"].text(adds_prefix ? "always" : "never");

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/utf8.hpp"
 #include "runtime/text/characters.hpp"
 #include "runtime/text/text_pattern.hpp"
 
@@ -118,6 +119,37 @@ class Strip final : public Normalizer {
   const bool left_, right_;
 };
 
+// Capital letters that Unicode 16 and 17 have added, from `first` on, and the small letter of the first.
+struct NewerCapitals {
+  char32_t first = 0, last = 0, small = 0;
+};
+constexpr NewerCapitals kNewerCapitals[] = {
+    {0x1c89, 0x1c89, 0x1c8a},    {0xa7cb, 0xa7cb, 0x264},    {0xa7cc, 0xa7cc, 0xa7cd}, {0xa7ce, 0xa7ce, 0xa7cf},
+    {0xa7d2, 0xa7d2, 0xa7d3},    {0xa7d4, 0xa7d4, 0xa7d5},   {0xa7da, 0xa7da, 0xa7db}, {0xa7dc, 0xa7dc, 0x19b},
+    {0x10d50, 0x10d65, 0x10d70}, {0x16ea0, 0x16eb8, 0x16ebb}};
+
+class Lowercase final : public Normalizer {
+ public:
+  std::string apply(std::string text) const override {
+    std::string out;
+    for (std::string_view rest = text; !rest.empty();) {
+      const auto [code, length] = first_character(rest);
+      rest.remove_prefix(length);
+      append_utf8(out, small_of(code));
+      if (code == 0x130) append_utf8(out, 0x307);  // of the letters of one character, the only one that has two then
+    }
+    return out;
+  }
+
+ private:
+  static uint32_t small_of(char32_t code) {
+    for (const auto& [first, last, small] : kNewerCapitals) {
+      if (code >= first && code <= last) return small + (code - first);
+    }
+    return static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
+  }
+};
+
 class Sequence final : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
@@ -140,6 +172,7 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonNode& node) {
   if (type == "NFD") return std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+  if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type == "Prepend") return std::make_unique<Prepend>(node["prepend"].text());
   if (type == "Strip") return std::make_unique<Strip>(node["strip_left"].flag(true), node["strip_right"].flag(true));
   if (type == "Replace") return std::make_unique<Replace>(read_pattern(node["pattern"]), node["content"].text());

@@ -142,6 +142,18 @@ class ByteLevel final : public PreTokenizer {
   std::unique_ptr<TextPattern> pattern_;
 };
 
+// Punctuation as Hugging Face's library has it: ASCII's, and that of Unicode 7.
+std::unique_ptr<TextPattern> punctuation() {
+  return regex_pattern(
+      "[!-/:-@\\[-`{-~\\x{166d}\\x{111c9}\\p{P}&&[^\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b4e}-\\x{1b4f}"
+      "\\x{1b7d}-\\x{1b7f}\\x{2e43}-\\x{2e4f}\\x{2e52}-\\x{2e5d}\\x{10d6e}\\x{10ead}\\x{10f55}-\\x{10f59}\\x{10f86}-"
+      "\\x{10f89}\\x{113d4}-\\x{113d5}\\x{113d7}-\\x{113d8}\\x{1144b}-\\x{1144f}\\x{1145a}-\\x{1145b}\\x{1145d}"
+      "\\x{11660}-\\x{1166c}\\x{116b9}\\x{1183b}\\x{11944}-\\x{11946}\\x{119e2}\\x{11a3f}-\\x{11a46}\\x{11a9a}-"
+      "\\x{11a9c}\\x{11a9e}-\\x{11aa2}\\x{11b00}-\\x{11b09}\\x{11be1}\\x{11c41}-\\x{11c45}\\x{11c70}-\\x{11c71}"
+      "\\x{11ef7}-\\x{11ef8}\\x{11f43}-\\x{11f4f}\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16d6d}-\\x{16d6f}\\x{16e97}-"
+      "\\x{16e9a}\\x{16fe2}\\x{1e5ff}\\x{1e95e}-\\x{1e95f}]]");
+}
+
 enum class PrependScheme { kAlways, kFirst, kNever };
 
 class Metaspace final : public PreTokenizer {
@@ -213,6 +225,11 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonNode& node) {
     const bool is_each = node["individual_digits"].flag(false);
     return std::make_unique<Split>(regex_pattern("[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]"),
                                    is_each ? Delimiter::kIsolated : Delimiter::kContiguous, false);
+  }
+  if (type == "Punctuation") {
+    const auto behavior = node["behavior"];
+    return std::make_unique<Split>(punctuation(), behavior.is_null() ? Delimiter::kIsolated : read_delimiter(behavior),
+                                   false);
   }
   if (type == "Metaspace") return read_metaspace(node);
   if (type != "Sequence") node.refuse(fmt::format("the pre-tokenizer {}", type));

@@ -218,41 +218,86 @@ class Translator {
     return Escape{static_cast<char32_t>(code), {}};
   }
 
-  // An item of a class: a character, or text that stands for several.
-  std::optional<Escape> take_class_item() {
-    if (rest_.starts_with("[")) {
-      return fail(rest_.starts_with("[:") ? "a POSIX class" : "a class within a class"), std::nullopt;
+  // A class, or a class within a class: PCRE2's classes have neither those nor intersections, so what is not a list of
+  // characters becomes a group that matches one character.
+  struct Class {
+    std::string items;                // of a class of PCRE2
+    std::vector<std::string> others;  // each matches one character
+
+    bool is_empty() const { return items.empty() && others.empty(); }
+    std::string pattern() const {
+      std::string out = items.empty() ? "" : fmt::format("[{}]", items);
+      for (const auto& other : others) out += (out.empty() ? "" : "|") + other;
+      return others.size() + (items.empty() ? 0 : 1) > 1 ? fmt::format("(?:{})", out) : out;
     }
-    if (rest_.starts_with("&&")) return fail("an intersection of classes (&&)"), std::nullopt;
+    void add(const Class& more) {
+      items += more.items;
+      others.insert(others.end(), more.others.begin(), more.others.end());
+    }
+  };
+
+  static Class negated(const Class& of) {
+    if (of.others.empty()) return {{}, {fmt::format("[^{}]", of.items)}};
+    return {{}, {fmt::format("(?:(?!{})(?s:.))", of.pattern())}};
+  }
+
+  static Class intersection(const std::vector<Class>& of) {
+    if (of.size() == 1) return of[0];
+    std::string out;
+    for (size_t i = 0; i + 1 < of.size(); ++i) out += fmt::format("(?={})", of[i].pattern());
+    return {{}, {fmt::format("(?:{}{})", out, of.back().pattern())}};
+  }
+
+  // A character of a class, or what stands for several.
+  std::optional<Escape> take_class_item() {
     if (rest_[0] != '\\') return Escape{take_character(), {}};
-    auto escape = take_escape();
-    if (escape && escape->is_negated) return fail("a negated set within a class"), std::nullopt;
-    return escape;
+    return take_escape();
+  }
+
+  // One or a range of characters, or a set.
+  void add_class_item(Class& to) {
+    const auto item = take_class_item();
+    if (!item) return;
+    if (item->character && is_caseless() && *item->character >= 0x80) return fail("(?i:) with letters beyond ASCII");
+    if (!item->character) return to.add(item->is_negated ? negated({item->items, {}}) : Class{item->items, {}});
+    to.items += literal(*item->character);
+    const bool is_range =
+        rest_.size() > 1 && rest_[0] == '-' && rest_[1] != ']' && rest_[1] != '[' && !rest_.starts_with("-&&");
+    if (!is_range) return;
+    rest_.remove_prefix(1);
+    const auto last = take_class_item();
+    if (!last) return;
+    if (!last->character || *last->character < *item->character) return fail("a range without an end");
+    to.items += "-" + literal(*last->character);
+  }
+
+  // Behind its '['.
+  std::optional<Class> take_class() {
+    const bool is_negated = take("^");
+    std::vector<Class> operands(1);
+    while (error_.empty() && !rest_.starts_with("]")) {
+      if (rest_.empty()) return fail("a class without its end"), std::nullopt;
+      if (rest_.starts_with("[:")) return fail("a POSIX class"), std::nullopt;
+      if (take("&&")) {
+        if (operands.back().is_empty()) return fail("an intersection without an operand"), std::nullopt;
+        operands.emplace_back();
+      } else if (take("[")) {
+        const auto inner = take_class();
+        if (inner) operands.back().add(*inner);
+      } else {
+        add_class_item(operands.back());
+      }
+    }
+    if (!error_.empty()) return std::nullopt;
+    if (operands.back().is_empty()) return fail("a class without characters"), std::nullopt;
+    take("]");
+    const Class all = intersection(operands);
+    return is_negated ? negated(all) : all;
   }
 
   void translate_class() {
     last_letter_ = 0;
-    std::string items;
-    const bool is_negated = take("^");
-    bool is_first = true;
-    while (error_.empty() && !rest_.starts_with("]")) {
-      if (rest_.empty()) return fail("a class without its end");
-      const auto item = take_class_item();
-      if (!item) return;
-      if (item->character && is_caseless() && *item->character >= 0x80) return fail("(?i:) with letters beyond ASCII");
-      const bool is_range = item->character && rest_.size() > 1 && rest_[0] == '-' && rest_[1] != ']';
-      items += item->character ? literal(*item->character) : item->items;
-      is_first = false;
-      if (!is_range) continue;
-      rest_.remove_prefix(1);
-      const auto last = take_class_item();
-      if (!last) return;
-      if (!last->character || *last->character < *item->character) return fail("a range without an end");
-      items += "-" + literal(*last->character);
-    }
-    if (is_first) return fail("a class without characters");
-    take("]");
-    out_ += fmt::format("[{}{}]", is_negated ? "^" : "", items);
+    if (const auto found = take_class()) out_ += found->pattern();
   }
 
   std::string_view rest_;

@@ -16,6 +16,21 @@ TEST_CASE("A pattern is translated with the characters that PCRE2 lacks", "[runt
   CHECK(*translate_regex("\\x41\\u0042\\x{1F600}\\/") == "\\x{41}\\x{42}\\x{1f600}\\x{2f}");
 }
 
+TEST_CASE("Classes of classes become groups that match one character", "[runtime][text]") {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"[a[b-c]d]", "[\\x{61}\\x{62}-\\x{63}\\x{64}]"},
+      {"[^a[b]]", "[^\\x{61}\\x{62}]"},
+      {"[a[^b]]", "(?:[\\x{61}]|[^\\x{62}])"},
+      {"[^a[^b]]", "(?:(?!(?:[\\x{61}]|[^\\x{62}]))(?s:.))"},
+      {"[a-c&&[^b]]+", "(?:(?=[\\x{61}-\\x{63}])[^\\x{62}])+"},
+      {"[^a-c&&b]", "(?:(?!(?:(?=[\\x{61}-\\x{63}])[\\x{62}]))(?s:.))"},
+  };
+  for (const auto& [pattern, translated] : kCases) {
+    INFO(pattern);
+    CHECK(*translate_regex(pattern) == translated);
+  }
+}
+
 TEST_CASE("What the two libraries understand differently is refused by name", "[runtime][text]") {
   const std::pair<const char*, const char*> kCases[] = {
       {"\\h+", "the escape \\h"},
@@ -26,10 +41,10 @@ TEST_CASE("What the two libraries understand differently is refused by name", "[
       {"\\x{110000}", "the escape \\x"},
       {"\\p{Greek}", "the property \\p{Greek}"},
       {"\\pL", "the escape \\p"},
-      {"[a[b]]", "a class within a class"},
       {"[[:alpha:]]", "a POSIX class"},
-      {"[a-z&&[^b]]", "an intersection of classes (&&)"},
-      {"[\\S]", "a negated set within a class"},
+      {"[&&a]", "an intersection without an operand"},
+      {"[a&&]", "a class without characters"},
+      {"[a[b]", "a class without its end"},
       {"[]", "a class without characters"},
       {"[a", "a class without its end"},
       {"[z-a]", "a range without an end"},

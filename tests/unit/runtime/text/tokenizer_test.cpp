@@ -161,10 +161,9 @@ TEST_CASE("Parts of tokenizer.json that are not supported are named", "[runtime]
   const std::pair<json, const char*> kCases[] = {
       {R"({"model": {"type": "WordPiece"}})"_json, "the model WordPiece (model)"},
       {R"({"model": {"type": "Unigram"}})"_json, "the model Unigram (model)"},
-      {R"({"model": {"end_of_word_suffix": "</w>"}})"_json, "BPE with end_of_word_suffix (model.end_of_word_suffix)"},
       {R"({"model": {"dropout": 0.1}})"_json, "BPE with dropout (model.dropout)"},
-      {R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}})"_json,
-       "the normalizer Lowercase (normalizer.normalizers[0])"},
+      {R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "BertNormalizer"}]}})"_json,
+       "the normalizer BertNormalizer (normalizer.normalizers[0])"},
       {R"({"pre_tokenizer": {"type": "Whitespace"}})"_json, "the pre-tokenizer Whitespace (pre_tokenizer)"},
       {R"({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "\\h"}}})"_json,
        "the escape \\h in the regular expression '\\h' (pre_tokenizer.pattern)"},
