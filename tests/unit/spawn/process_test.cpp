@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "base/exit_code.hpp"
+#include "spawn/captured_process.hpp"
 #include "support/refused_system_call.hpp"
 #include "support/temp_dir.hpp"
 
@@ -234,4 +235,16 @@ TEST_CASE("children die with the process that started them", "[spawn][process]")
   CHECK_FALSE(alive());
   ::close(pipe_fds[0]);
   ::close(pipe_fds[1]);
+}
+
+TEST_CASE("what a program prints is captured, and its input need not be read", "[spawn][process]") {
+  const std::string input(1 << 20, 'x');
+  const auto counted = run_captured({"/bin/sh", "-c", "wc -c; echo why >&2; exit 3"}, input, /*captures_err=*/true);
+  CHECK(counted.cause == ExitCause{ExitCause::Kind::kExited, 3});
+  CHECK(counted.out == "1048576\n");
+  CHECK(counted.err == "why\n");
+  CHECK(run_captured({"/bin/true"}, input, true).cause.success());
+  const auto absent = run_captured({"/nowhere/program"}, "", true).cause;
+  CHECK(absent.kind == ExitCause::Kind::kNotStarted);
+  CHECK(absent.shell_code() == 127);
 }
