@@ -71,8 +71,8 @@ class JourneyTest(export_case.ExportTest):
             return {"pixel_values": pixels, "labels": (pixels.mean((1, 2, 3)) * 40 + 2.5).long().clamp(0, 4)}
         return {"input_ids": ids, "labels": ids[:, 0] % 3 if name == "classifier" else ids}
 
-    def travel(self, name, kind, options=(), precision="fp32", samples=None, changes=None):
-        """Export and training; `kind` is the class of transformers."""
+    def travel(self, name, kind, options=(), precision="fp32", samples=None, changes=None, world=WORLD, stage=2):
+        """Export and training; `kind` is the class of transformers. The batch is that of WORLD ranks, whatever `world` is."""
         trip = Journey()
         trip.source, trip.kind, trip.precision, trip.changes = self.directory(name), kind, precision, changes or {}
         trip.model, trip.traced, trip.found = self.export("--hf", trip.source, *options)
@@ -81,8 +81,10 @@ class JourneyTest(export_case.ExportTest):
         tensor_file.write(trip.data, trip.arrays)
         trip.config = {**STOCK_ZERO_2, "bf16": {"enabled": precision == "bf16"}, "data": {"shuffle": False},
                        "optimizer": {"type": "AdamW", "params": {**STOCK_ZERO_2["optimizer"]["params"], "lr": 4e-3}},
-                       "train_micro_batch_size_per_gpu": ROWS, "checkpoint": {"async": False}}
-        trip.metrics, trip.run_dir = self.env.train(trip.model, trip.data, trip.config, world=WORLD, steps=STEPS)
+                       "zero_optimization": {**STOCK_ZERO_2["zero_optimization"], "stage": stage,
+                                             "stage3_param_persistence_threshold": 0},
+                       "train_micro_batch_size_per_gpu": ROWS * WORLD // world, "checkpoint": {"async": False}}
+        trip.metrics, trip.run_dir = self.env.train(trip.model, trip.data, trip.config, world=world, steps=STEPS)
         trip.masters = checkpoint_state.read(checkpoint_state.newest(trip.run_dir))[0]["master"]
         self.check_losses(trip)
         return trip
@@ -238,7 +240,8 @@ class Journeys(JourneyTest):
         self.check_out(trip)
 
     def test_a_tied_gpt2(self):
-        trip = self.travel("gpt2", "AutoModelForCausalLM", ["--labels", "same"])
+        """Four ranks at stage 3 save the checkpoint that is read."""
+        trip = self.travel("gpt2", "AutoModelForCausalLM", ["--labels", "same"], world=4, stage=3)
         path, loaded = self.check_out(trip)
         self.assertIs(loaded.lm_head.weight, loaded.transformer.wte.weight)
         self.check_texts(trip, loaded, [trip.run_dir], [trip.model, "--weights", path])
