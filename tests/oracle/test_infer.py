@@ -15,6 +15,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder)
 import export_case  # noqa: E402
 import harness  # noqa: E402
 import hugging_face  # noqa: E402
+import tensor_file  # noqa: E402
 import tokenizer_kinds  # noqa: E402
 
 VOCABULARY = hugging_face.VOCABULARY
@@ -136,6 +137,23 @@ class Everything(InferTest):
                     wanted = self.expected(model, PROMPTS[0], num_beams=3, length_penalty=float(penalty), early_stopping=theirs,
                                            repetition_penalty=1.3)
                     self.assertEqual(found["texts"][0]["ids"], wanted)
+
+    def test_scores_of_answers_are_the_losses_of_training(self):
+        """Of data with padding: the encoder's by its mask, the labels' by -100."""
+        for name in ("t5", "bart"):
+            with self.subTest(name=name):
+                path, model = self.export_of(name)
+                generator = torch.Generator().manual_seed(4)
+                ids, labels = (torch.randint(3, VOCABULARY, (6, length), generator=generator) for length in (9, 7))
+                mask = torch.arange(9) < torch.tensor([[9], [4], [1], [7], [9], [2]])
+                labels[torch.arange(7) >= torch.tensor([[7], [3], [5], [1], [7], [2]])] = -100
+                data = self.env.path(f"{name}.safetensors")
+                tensor_file.write(data, {"attention_mask": mask.long(), "input_ids": ids, "labels": labels})
+                found = self.infer(path, "--score", "--data", data)["all"]
+                with torch.no_grad():
+                    loss = model(input_ids=ids, attention_mask=mask.long(), labels=labels).loss.item()
+                self.assertAlmostEqual(found["loss"], loss, delta=1e-5 * loss)
+                self.assertEqual(found["tokens"], int((labels != -100).sum()))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,9 @@ GenerationConfig read_generation_config(const HuggingFaceFacts& facts, const std
   }
   out.decoder_start = entries.token("decoder_start_token_id");
   if (!out.decoder_start) out.decoder_start = entries.token("bos_token_id");
+  const json& type = entries["model_type"];
+  out.begins_with_last_label = type == "mbart" || type == "plbart";
+  out.pad = entries.token("pad_token_id").value_or(0);
   out.forced_first = entries.token("forced_bos_token_id");
   out.forced_last = entries.token("forced_eos_token_id");
   for (const char* name : {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -12,6 +13,7 @@
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/sample_source.hpp"
 #include "runtime/engine/inference/generate_texts.hpp"
+#include "runtime/engine/inference/generation_config.hpp"
 #include "runtime/engine/inference/token_model.hpp"
 
 namespace dslaunch::runtime::engine::inference {
@@ -33,11 +35,26 @@ at::Tensor row_of(const SampleSource& source, size_t array, int64_t sample) {
   return row.to(at::kLong).unsqueeze(0);
 }
 
+std::optional<size_t> array_named(const SampleSource& source, std::string_view name) {
+  const auto& arrays = source.arrays();
+  const auto found = std::find_if(arrays.begin(), arrays.end(), [&](const auto& array) { return array.name == name; });
+  return found == arrays.end() ? std::nullopt : std::optional<size_t>(found - arrays.begin());
+}
+
 struct Arrays {
   size_t ids = 0, labels = 0;
+  std::optional<size_t> mask, decoder_ids;  // for a model with an encoder
+
+  std::vector<size_t> all() const {
+    std::vector<size_t> out{ids, labels};
+    for (const auto& more : {mask, decoder_ids}) {
+      if (more) out.push_back(*more);
+    }
+    return out;
+  }
 };
 
-Arrays arrays_of(const SampleSource& source, const std::string& path) {
+Arrays arrays_of(const SampleSource& source, const std::string& path, bool has_encoder) {
   std::optional<size_t> ids, labels;
   for (size_t i = 0; i < source.arrays().size(); ++i) {
     const auto& [name, dtype, shape] = source.arrays()[i];
@@ -48,11 +65,58 @@ Arrays arrays_of(const SampleSource& source, const std::string& path) {
       ids = i;
     }
   }
-  if (ids && labels) return {*ids, *labels};
-  throw UserError(ExitCode::kBadInput,
-                  fmt::format("--score needs an array of ids and one of labels, and '{}' has no {}", path,
-                              ids ? "labels" : "lists of ids"));
+  if (!ids || !labels) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("--score needs an array of ids and one of labels, and '{}' has no {}", path,
+                                ids ? "labels" : "lists of ids"));
+  }
+  if (!has_encoder) return {*ids, *labels, {}, {}};
+  return {*ids, *labels, array_named(source, "attention_mask"), array_named(source, "decoder_input_ids")};
 }
+
+// The labels of samples as a model with an encoder is trained on them.
+class Answers {
+ public:
+  Answers(InferModel& model, const SampleSource& source, const Arrays& arrays) : source_(source), arrays_(arrays) {
+    if (model.hugging_face()) config_ = read_generation_config(*model.hugging_face(), model.file());
+    if (arrays.decoder_ids || config_.decoder_start || config_.begins_with_last_label) return;
+    throw UserError(ExitCode::kBadInput,
+                    "--score: the model file does not record how the model shifts its labels (decoder_start_token_id); "
+                    "give the array decoder_input_ids, or take --data with --outputs, which writes forward's loss");
+  }
+
+  // What the encoder reads: masks of texts are ones, so padding is left out.
+  at::Tensor encoder_ids(int64_t sample) const {
+    const at::Tensor ids = row_of(source_, arrays_.ids, sample);
+    if (!arrays_.mask) return ids;
+    const at::Tensor counts = row_of(source_, *arrays_.mask, sample).ne(0);
+    const int64_t length = counts.sum().item<int64_t>();
+    if (length > 0 && counts.narrow(1, 0, length).all().item<bool>()) return ids.narrow(1, 0, length);
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("--score: the attention_mask of sample {} has zeros in front of ones; padding has to be "
+                    "behind the text",
+                    sample));
+  }
+
+  at::Tensor decoder_ids(int64_t sample, const at::Tensor& labels) const {
+    if (arrays_.decoder_ids) return row_of(source_, *arrays_.decoder_ids, sample);
+    at::Tensor out = labels.roll(1, 1);
+    out.masked_fill_(out.eq(kIgnoredLabel), config_.pad);
+    out.select(1, 0).fill_(config_.begins_with_last_label ? last_of(labels) : *config_.decoder_start);
+    return out;
+  }
+
+ private:
+  int64_t last_of(const at::Tensor& labels) const {
+    const at::Tensor counting = labels.masked_select(labels.ne(kIgnoredLabel));
+    return counting.numel() == 0 ? config_.pad : counting[-1].item<int64_t>();
+  }
+
+  const SampleSource& source_;
+  const Arrays arrays_;
+  GenerationConfig config_;
+};
 
 }  // namespace
 
@@ -97,19 +161,18 @@ TextScore score_data(InferModel& model, at::Device device, const std::string& pa
   config::Data data;
   data.eval = {path};
   const auto source = open_eval_samples(data);
-  const auto [ids_array, labels_array] = arrays_of(*source, path);
-  source->prepare({ids_array, labels_array});
-  const bool shifts = model.model().facts.labels == LabelConvention::kSame && !tokens.has_encoder();
+  const Arrays arrays = arrays_of(*source, path, tokens.has_encoder());
+  source->prepare(arrays.all());
+  std::optional<Answers> answers;
+  if (tokens.has_encoder()) answers.emplace(model, *source, arrays);
+  const bool shifts = model.model().facts.labels == LabelConvention::kSame && !answers;
   TextScore score;
   for (int64_t i = 0; i < source->num_samples(); ++i) {
-    const at::Tensor ids = row_of(*source, ids_array, i), labels = row_of(*source, labels_array, i);
-    if (tokens.has_encoder()) {
-      throw UserError(ExitCode::kBadInput,
-                      "--score does not know how a model with an encoder shifts its labels; "
-                      "--data with --outputs writes the loss that forward returns");
-    }
+    const at::Tensor labels = row_of(*source, arrays.labels, i);
     const int64_t length = labels.size(1) - (shifts ? 1 : 0);
-    add(score, tokens.logits(ids).narrow(1, 0, length), labels.narrow(1, shifts ? 1 : 0, length));
+    const at::Tensor logits = answers ? tokens.logits(answers->decoder_ids(i, labels), answers->encoder_ids(i))
+                                      : tokens.logits(row_of(*source, arrays.ids, i));
+    add(score, logits.narrow(1, 0, length), labels.narrow(1, shifts ? 1 : 0, length));
   }
   return score;
 }
