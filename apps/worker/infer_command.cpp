@@ -15,6 +15,7 @@
 #include "commands.hpp"
 #include "config/inference_keys.hpp"
 #include "device.hpp"
+#include "runtime/engine/inference/chat_prompts.hpp"
 #include "runtime/engine/inference/forward_data.hpp"
 #include "runtime/engine/inference/generate_texts.hpp"
 #include "runtime/engine/inference/infer_model.hpp"
@@ -41,7 +42,7 @@ std::optional<at::ScalarType> dtype_named(const std::string& name) {
   return name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
 }
 
-std::vector<inference::Prompt> prompts_of(const InferOptions& options) {
+std::vector<inference::Prompt> prompts_of(const InferOptions& options, const inference::InferModel& model) {
   std::vector<inference::Prompt> prompts;
   for (const auto& text : options.texts("--prompt")) prompts.push_back({text, {}, false, "the prompt"});
   for (const auto& text : options.texts("--ids")) {
@@ -51,13 +52,17 @@ std::vector<inference::Prompt> prompts_of(const InferOptions& options) {
     const auto more = inference::read_prompts(options.text("--prompts"));
     prompts.insert(prompts.end(), more.begin(), more.end());
   }
-  if (prompts.size() < 2 || options.has("--prompts")) return prompts;
+  if (options.has("--messages")) {
+    const auto more = inference::prompts_of_messages(model, options.text("--messages"));
+    prompts.insert(prompts.end(), more.begin(), more.end());
+  }
+  if (prompts.size() < 2 || options.has("--prompts") || options.has("--messages")) return prompts;
   for (size_t i = 0; i < prompts.size(); ++i) prompts[i].where = fmt::format("prompt {}", i + 1);
   return prompts;
 }
 
-inference::GenerateOptions generation_of(const InferOptions& options) {
-  inference::GenerateOptions out{.prompts = prompts_of(options)};
+inference::GenerateOptions generation_of(const InferOptions& options, const inference::InferModel& model) {
+  inference::GenerateOptions out{.prompts = prompts_of(options, model)};
   out.num_tokens = options.number("--num_tokens", out.num_tokens);
   out.num_beams = static_cast<int>(options.number("--num_beams", 1));
   out.sampling = {.temperature = options.has("--greedy") || out.num_beams > 1 ? 0 : options.real("--temperature", 0.8),
@@ -100,7 +105,7 @@ class TextOutput {
   // A single text is shown while it is written. The prompt waits for it: an error then has its own line.
   void show(const std::string& text) {
     if (is_json_ || prompts_.size() > 1) return;
-    if (!std::exchange(has_begun_, true)) print(prompts_[0].text);
+    if (!std::exchange(has_begun_, true) && !prompts_[0].has_ids) print(prompts_[0].text);
     print(text);
   }
 
@@ -122,7 +127,7 @@ class TextOutput {
   ordered_json record_of(size_t prompt) const {
     const auto& text = written_[prompt];
     ordered_json out;
-    if (!prompts_[prompt].has_ids) out["prompt"] = prompts_[prompt].text;
+    if (!prompts_[prompt].text.empty()) out["prompt"] = prompts_[prompt].text;
     out["text"] = text.text;
     out["prompt_ids"] = text.prompt_ids;
     out["ids"] = text.ids;
@@ -133,13 +138,14 @@ class TextOutput {
   void write(size_t prompt) {
     if (file_) file_->write(dump_json(record_of(prompt)) + "\n");
     if (is_json_) return;
+    const auto& own = prompts_[prompt];
     const auto& text = written_[prompt];
-    if (prompts_.size() == 1 && !prompts_[0].has_ids) {
+    if (own.text.empty()) return print(fmt::format("{}\n", fmt::join(text.ids, " ")));
+    if (prompts_.size() == 1) {
       show("");
       return print("\n");
     }
-    const bool has_text = !prompts_[prompt].has_ids;
-    print(has_text ? prompts_[prompt].text + text.text + "\n" : fmt::format("{}\n", fmt::join(text.ids, " ")));
+    print((own.has_ids ? "" : own.text) + text.text + "\n");  // an answer, or the text with its beginning
   }
 
   const std::vector<inference::Prompt>& prompts_;
@@ -152,7 +158,7 @@ class TextOutput {
 
 int generate(const InferOptions& options, const config::InferenceConfig& config, inference::InferModel& model,
              at::Device device) {
-  auto generation = generation_of(options);
+  auto generation = generation_of(options, model);
   generation.max_tokens = config.max_tokens;
   TextOutput output(options, generation.prompts);
   const auto report = inference::generate_texts(
@@ -183,7 +189,7 @@ int score(const InferOptions& options, inference::InferModel& model, at::Device 
   if (options.has("--data")) {
     scores.push_back(inference::score_data(model, device, options.text("--data")));
   } else {
-    scores = inference::score_texts(model, device, prompts_of(options));
+    scores = inference::score_texts(model, device, prompts_of(options, model));
   }
   inference::TextScore all;
   ordered_json list = ordered_json::array();

@@ -29,6 +29,7 @@ constexpr Row kRows[] = {
     {"--prompt", kTexts, "TEXT", "text to continue, or to answer; repeatable", 0, {}, "Texts"},
     {"--prompts", kText, "FILE", "a prompt a line: text, or JSON lines with \"prompt\" or \"ids\""},
     {"--ids", kTexts, "1,2,3", "a prompt as the ids of its tokens; repeatable"},
+    {"--messages", kText, "FILE", "conversations to answer (JSON), by the chat template; rendered in Python"},
     {"--num_tokens", kNumber, "N", "the most tokens to add (200)", 1},
     {"--context", kNumber, "N", "how many of the last tokens the model sees; default: as many as it takes", 1},
     {"--stop", kTexts, "TEXT", "ends a text in front of this one; repeatable"},
@@ -150,13 +151,14 @@ void check_infer_options(InferOptions& options) {
   }
   if (options.source.empty()) options.source = std::exchange(options.checkpoint_, {});
   if (options.source.empty()) usage_error("which model? dslaunch infer MODEL.pt|CKPT --prompt TEXT");
-  const bool has_text = options.has("--prompt") || options.has("--prompts") || options.has("--ids");
+  const bool has_text =
+      options.has("--prompt") || options.has("--prompts") || options.has("--ids") || options.has("--messages");
   if (options.has("--outputs") != (options.has("--data") && !options.has("--score"))) {
     usage_error(options.has("--outputs") ? "--outputs goes with --data, whose samples forward runs on"
                                          : "--data needs --outputs FILE for what forward returns, or --score");
   }
   if (!has_text && !options.has("--data"))
-    usage_error("continue which text? --prompt TEXT, --prompts FILE or --ids 1,2,3");
+    usage_error("continue which text? --prompt TEXT, --prompts FILE, --messages FILE or --ids 1,2,3");
   if (has_text && options.has("--data")) usage_error("--data goes without prompts");
   const bool draws = options.real("--temperature", 0) > 0 || options.has("--top_k") || options.has("--top_p") ||
                      options.has("--min_p");

@@ -100,6 +100,30 @@ class Generation(InferTest):
         wanted = self.expected(model, ids)
         self.assertEqual([text["prompt_ids"], text["ids"]], [ids, wanted])
         self.assertEqual(text["text"], tokenizer.decode(wanted, skip_special_tokens=True))
+        self.check_messages(path, model, tokenizer, file)
+
+    def check_messages(self, path, model, tokenizer, file):
+        """Rendered in Python: what transformers makes of a conversation, and the answer to it."""
+        messages = self.env.path("messages.json")
+        chat = [{"role": "user", "content": "1234 ελληνικά?"}]
+        with open(messages, "w") as out:
+            json.dump(chat, out)
+        command = [harness.program("dsworker"), "infer", path, "--device", "cpu", "--messages", messages, "--tokenizer", file]
+        outcome = subprocess.run(command, capture_output=True, text=True, env=harness.environment(), timeout=120)
+        self.assertEqual(outcome.returncode, 65, outcome.stderr)
+        self.assertRegex(outcome.stderr, r"cannot render the messages of '.*messages.json': tools/tokenize: .* has no chat template")
+        self.assertEqual(len(outcome.stderr.splitlines()), 1, outcome.stderr)
+        tokenizer.chat_template = ("{{ '<|begin|>' }}{% for m in messages %}<{{ m.role }}>{{ m.content }}<|end|>{% endfor %}"
+                                   "{% if add_generation_prompt %}<assistant>{% endif %}")
+        with open(os.path.join(os.path.dirname(file), "chat_template.jinja"), "w") as out:
+            out.write(tokenizer.chat_template)
+        text = self.infer(path, "--num_tokens", str(NUM_TOKENS), "--greedy", "--messages", messages, "--tokenizer", file)["texts"][0]
+        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+        wanted = self.expected(model, ids)
+        self.assertEqual([text["prompt_ids"], text["ids"]], [ids, wanted])
+        self.assertEqual([text["prompt"], text["text"]], [
+            tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False),
+            tokenizer.decode(wanted, skip_special_tokens=True)])
 
     def test_scores_are_cross_entropies(self):
         path, model = self.export_of("llama")
@@ -115,6 +139,23 @@ class Generation(InferTest):
                 loss = torch.nn.functional.cross_entropy(model(text[None]).logits[0, :-1], text[1:])
                 self.assertAlmostEqual(score["loss"], loss.item(), delta=1e-5)
         self.assertEqual(found["all"]["tokens"], sum(len(text) - 1 for text in texts))
+
+    def test_scores_of_answers_are_the_losses_of_training(self):
+        """Of data with padding: the encoder's by its mask, the labels' by -100."""
+        for name in ("t5", "bart"):
+            with self.subTest(name=name):
+                path, model = self.export_of(name)
+                generator = torch.Generator().manual_seed(4)
+                ids, labels = (torch.randint(3, VOCABULARY, (6, length), generator=generator) for length in (9, 7))
+                mask = torch.arange(9) < torch.tensor([[9], [4], [1], [7], [9], [2]])
+                labels[torch.arange(7) >= torch.tensor([[7], [3], [5], [1], [7], [2]])] = -100
+                data = self.env.path(f"{name}.safetensors")
+                tensor_file.write(data, {"attention_mask": mask.long(), "input_ids": ids, "labels": labels})
+                found = self.infer(path, "--score", "--data", data)["all"]
+                with torch.no_grad():
+                    loss = model(input_ids=ids, attention_mask=mask.long(), labels=labels).loss.item()
+                self.assertAlmostEqual(found["loss"], loss, delta=1e-5 * loss)
+                self.assertEqual(found["tokens"], int((labels != -100).sum()))
 
 
 class Everything(InferTest):
@@ -137,23 +178,6 @@ class Everything(InferTest):
                     wanted = self.expected(model, PROMPTS[0], num_beams=3, length_penalty=float(penalty), early_stopping=theirs,
                                            repetition_penalty=1.3)
                     self.assertEqual(found["texts"][0]["ids"], wanted)
-
-    def test_scores_of_answers_are_the_losses_of_training(self):
-        """Of data with padding: the encoder's by its mask, the labels' by -100."""
-        for name in ("t5", "bart"):
-            with self.subTest(name=name):
-                path, model = self.export_of(name)
-                generator = torch.Generator().manual_seed(4)
-                ids, labels = (torch.randint(3, VOCABULARY, (6, length), generator=generator) for length in (9, 7))
-                mask = torch.arange(9) < torch.tensor([[9], [4], [1], [7], [9], [2]])
-                labels[torch.arange(7) >= torch.tensor([[7], [3], [5], [1], [7], [2]])] = -100
-                data = self.env.path(f"{name}.safetensors")
-                tensor_file.write(data, {"attention_mask": mask.long(), "input_ids": ids, "labels": labels})
-                found = self.infer(path, "--score", "--data", data)["all"]
-                with torch.no_grad():
-                    loss = model(input_ids=ids, attention_mask=mask.long(), labels=labels).loss.item()
-                self.assertAlmostEqual(found["loss"], loss, delta=1e-5 * loss)
-                self.assertEqual(found["tokens"], int((labels != -100).sum()))
 
 
 if __name__ == "__main__":

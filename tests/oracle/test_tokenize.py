@@ -654,6 +654,24 @@ class Tokenizers(ToolTest):
         self.assertEqual(everything, sum((self.bpe.apply_chat_template(each, tokenize=True, return_dict=True)["input_ids"]
                                           for each in chats), []))
 
+    def test_prompts_of_chats_as_transformers_renders_them(self):
+        chats = [each[:-1] for each in self.conversations()]
+        wanted = [(self.bpe.apply_chat_template(each, tokenize=False, add_generation_prompt=True),
+                   self.bpe.apply_chat_template(each, add_generation_prompt=True, return_dict=True)["input_ids"]) for each in chats]
+        one, several = json.dumps(chats[0]), json.dumps([{"messages": each} for each in chats])
+        lines = "".join(json.dumps({"messages": each}) + "\n" for each in chats)
+        for text, count in ((one, 1), (json.dumps(chats), 2), (several, 2), (lines, 2)):
+            self.file("chat.json", text)
+            code, said = self.tokenize("chat.json", "prompts.jsonl", "--tokenizer", "bpe")
+            self.assertEqual(code, 0, said)
+            with open("prompts.jsonl", encoding="utf-8") as file:
+                found = [json.loads(line) for line in file]
+            self.assertEqual([(each["prompt"], each["ids"]) for each in found], wanted[:count])
+        for text, words in (("3", ["has no conversation"]), ("{", ["is not JSON"]), ('[{"content": "x"}]', ["conversation 1: message 1 has no role"])):
+            self.file("chat.json", text)
+            self.assert_refused(65, ["'chat.json'", *words], "chat.json", "p.jsonl", "--tokenizer", "bpe")
+        self.assert_refused(64, ["--seq does not go with prompts of chats"], "chat.json", "p.jsonl", "--seq", "4")
+
     def test_a_template_that_drops_the_reasoning_of_earlier_turns(self):
         template = chat.ChatTemplate(
             "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}<think></think>{% endif %}{{ m.content }}"

@@ -6,7 +6,8 @@ import os
 import sys
 
 from failure import Failure, first_lines, printable
-from samples import causal, columns, encoder_inputs, images, labels, options, packing, progress, rows, source_files, vocabulary
+from samples import (causal, columns, encoder_inputs, images, labels, options, packing, progress, prompts, rows, source_files,
+                     vocabulary)
 from samples.chat import ChatTemplate
 from samples.writers import Array, SampleFile, TokenFile, write_text
 
@@ -31,6 +32,9 @@ def say_result(args, *parts):
 
 
 def convert(args):
+    if args.is_prompts:
+        write_prompts(args)
+        return
     sources = source_files.find(args.texts)
     meter = progress.Progress(args.out, sum(source.size for source in sources))
     try:
@@ -45,6 +49,13 @@ def convert(args):
             Table(args, sources, meter).write()
     finally:
         meter.clear()
+
+
+def write_prompts(args):
+    tokenizer = vocabulary.load(args.tokenizer)
+    count = prompts.write(args, tokenizer, chat_template(args, tokenizer))
+    if args.out != "-":
+        say_result(args, counted(count, "prompt"))
 
 
 def check_task(args, task, inputs):

@@ -17,6 +17,7 @@ EXAMPLES = """From texts, tables, chats and images to the files that a run reads
     tools/tokenize chats.jsonl train.safetensors --seq 2048 --tokenizer DIR            # loss on the assistant's turns
     tools/tokenize en-de.csv train.safetensors --seq 128 --tokenizer DIR --columns source=en,target=de
     tools/tokenize squad.jsonl train.safetensors --seq 384 --stride 128 --tokenizer DIR
+    tools/tokenize chats.json prompts.jsonl --tokenizer DIR               # prompts for dslaunch infer, by the chat template
     tools/tokenize reviews.csv train.safetensors --seq 256 --tokenizer DIR --columns text=review,label=stars
     tools/tokenize photos/train train.safetensors --size 224              # a directory of images for each class (Pillow)
     tools/tokenize cifar-10-batches-bin train.safetensors                 # CIFAR's binary version
@@ -29,7 +30,8 @@ def parser():
     made = argparse.ArgumentParser(prog="tools/tokenize", description=EXAMPLES, allow_abbrev=False,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     made.error = lambda message: (_ for _ in ()).throw(Failure(64, f"{message} (see tools/tokenize --help)"))
-    made.add_argument("texts", nargs="+", metavar="IN", help="files or directories, then OUT.bin, OUT.npy or OUT.safetensors: "
+    made.add_argument("texts", nargs="+", metavar="IN", help="files or directories, then OUT.bin, OUT.npy, OUT.safetensors or, "
+                      "for prompts of chats, OUT.jsonl (-: standard output): "
                       ".txt, .jsonl, .json, .csv, .tsv (also .gz, .bz2, .xz), .parquet, .arrow, save_to_disk's directories, "
                       "images, CIFAR")
     made.add_argument("--tokenizer", metavar="DIR|FILE", help="a directory with tokenizer.json, or that file; default: bytes")
@@ -91,8 +93,11 @@ def parse(argv):
         raise Failure(64, "an input and an output are needed: tools/tokenize IN.txt OUT.bin")
     args.out = args.texts.pop()
     args.is_stream = args.out.endswith((".bin", ".npy"))
+    args.is_prompts = args.out == "-" or args.out.endswith(".jsonl")
+    if args.is_prompts:
+        return check_prompts(args)
     if not args.is_stream and not args.out.endswith(".safetensors"):
-        raise Failure(64, f"the output '{args.out}' must end in .bin, .npy or .safetensors")
+        raise Failure(64, f"the output '{args.out}' must end in .bin, .npy or .safetensors, or .jsonl for prompts of chats")
     if any(os.path.exists(each) and os.path.exists(args.out) and os.path.samefile(each, args.out) for each in args.texts):
         raise Failure(64, f"'{args.out}' is an input and the output")
     for name in ("seq", "target_seq"):
@@ -110,6 +115,16 @@ def parse(argv):
                           "exclude each other")
     if args.mask_name in ("input_ids", "labels", "token_type_ids", "start_positions", "end_positions"):
         raise Failure(64, f"--mask-name {args.mask_name}: that is another array")
+    return args
+
+
+def check_prompts(args):
+    """Of chats, which need a template and nothing else."""
+    used = ("texts", "out", "is_stream", "is_prompts", "tokenizer", "chat_template")
+    for name, value in vars(args).items():
+        if name not in used and value not in (None, False):
+            raise Failure(64, f"--{name.replace('_', '-')} does not go with prompts of chats ('{args.out}'): only --tokenizer and "
+                              "--chat-template do")
     return args
 
 

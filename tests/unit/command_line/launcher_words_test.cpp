@@ -48,7 +48,7 @@ const std::vector<Slip>& slips() {
        "--version'?"},
       {{"--nnode=2", "train.py"}, "unknown option --nnode (did you mean '--nnodes'?); see 'dslaunch --help'"},
       {{"infer", "--prompt", "To be"}, "which model? dslaunch infer MODEL.pt|CKPT --prompt TEXT"},
-      {{"infer", "runs/a"}, "continue which text? --prompt TEXT, --prompts FILE or --ids 1,2,3"},
+      {{"infer", "runs/a"}, "continue which text? --prompt TEXT, --prompts FILE, --messages FILE or --ids 1,2,3"},
       {{"infer", "runs/a", "--prompt", "a", "--greedy", "--top_k", "3"},
        "--greedy draws no tokens: it goes without --temperature, --top_k, --top_p and --min_p"},
       {{"infer", "runs/a", "--prompt", "a", "--num_beams", "2", "--stop", "b"},

@@ -18,13 +18,15 @@ namespace {
 
 std::string advice_on_tokens(const InferModel& model) {
   const auto& facts = model.hugging_face();
+  const std::string& ids = model.source().ids_option;
   if (!facts || facts->source_kind == "architecture") {
-    return "give ids (--ids, tools/tokenize makes them), or generate in Python, with the tokenizer that made its data";
+    return fmt::format(
+        "give ids ({}, tools/tokenize makes them), or generate in Python, with the tokenizer that made its data", ids);
   }
   return fmt::format(
-      "give ids (--ids), or write it with 'dslaunch consolidate --hf' and generate with transformers; its "
+      "give ids ({}), or write it with 'dslaunch consolidate --hf' and generate with transformers; its "
       "tokenizer is that of '{}'{}",
-      facts->source_name, facts->source_kind == "hub" ? " of the hub" : "");
+      ids, facts->source_name, facts->source_kind == "hub" ? " of the hub" : "");
 }
 
 void require_token(int64_t token, int64_t vocabulary, bool is_byte, const std::string& where) {
@@ -60,7 +62,7 @@ class Generation {
     if (config_.ends.empty() && encoded_.codec) {
       for (const int64_t end : encoded_.codec->ends()) config_.ends.insert(end);
     }
-    if (!config_.ignored.empty()) {
+    if (!config_.ignored.empty() && options.tells) {
       log::warning("settings of the model's generation config that are not applied: {}",
                    fmt::join(config_.ignored, ", "));
     }
@@ -106,7 +108,9 @@ class Generation {
     if (options_.context > 0) return recomputing("--context");
     auto cache = make_cache();
     if (cache.ok()) return std::make_unique<CachedDecoder>(tokens_, *std::move(cache));
-    log::info("no cache of keys and values: {}; each token computes its whole text", cache.error());
+    if (options_.tells) {
+      log::info("no cache of keys and values: {}; each token computes its whole text", cache.error());
+    }
     return recomputing(cache.error());
   }
 
@@ -174,11 +178,13 @@ class Generation {
     const auto most = tokens_.max_tokens();
     for (size_t i = 0; most && i < encoded_.ids.size(); ++i) {
       if (std::ssize(encoded_.ids[i]) <= *most) continue;
+      const std::string& context = model_.source().context_option;
       throw UserError(
           ExitCode::kBadInput,
-          fmt::format("{} has {} tokens, and the model takes at most {}: shorten it, or let the model see its "
-                      "end only (--context {})",
-                      options_.prompts[i].where, encoded_.ids[i].size(), *most, *most));
+          fmt::format(
+              "{} has {} tokens, and the model takes at most {}: shorten it{}", options_.prompts[i].where,
+              encoded_.ids[i].size(), *most,
+              context.empty() ? "" : fmt::format(", or let the model see its end only ({} {})", context, *most)));
     }
   }
 
@@ -209,18 +215,21 @@ PromptIds encode_prompts(InferModel& model, TokenModel& tokens, const std::vecto
   PromptIds out;
   const int64_t classes = out.num_classes = count_classes(tokens);
   const bool has_text = std::any_of(prompts.begin(), prompts.end(), [](const Prompt& one) { return !one.has_ids; });
+  const bool shows_text =
+      std::any_of(prompts.begin(), prompts.end(), [](const Prompt& one) { return !one.has_ids || !one.text.empty(); });
   const int64_t embeddings = std::min(tokens.vocabulary().value_or(classes), classes);
   const bool is_named = !model.source().tokenizer.empty();
   const bool may_be_bytes = classes <= kMaxByteClasses;
-  if (is_named || (has_text && (!may_be_bytes || model.hugging_face()))) out.codec = tokenizer_codec(model, embeddings);
-  out.are_bytes = has_text && !out.codec && may_be_bytes;
+  if (is_named || (shows_text && (!may_be_bytes || model.hugging_face())))
+    out.codec = tokenizer_codec(model, embeddings);
+  out.are_bytes = shows_text && !out.codec && may_be_bytes;
   if (out.are_bytes) out.codec = byte_codec();
   if (has_text && !out.codec) {
     throw UserError(
         ExitCode::kBadInput,
         fmt::format("the model's vocabulary has {} tokens, so they are not bytes, and there is no tokenizer "
-                    "beside it; name its tokenizer (--tokenizer PATH), {}",
-                    classes, advice_on_tokens(model)));
+                    "beside it; name its tokenizer ({}), {}",
+                    classes, model.source().tokenizer_option, advice_on_tokens(model)));
   }
   const int64_t vocabulary = out.are_bytes ? std::min(embeddings, out.codec->num_tokens()) : embeddings;
   for (const Prompt& prompt : prompts) {

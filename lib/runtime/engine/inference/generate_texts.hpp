@@ -31,6 +31,7 @@ struct GenerateOptions {
   int64_t context = 0;      // how many of a text's last tokens the model sees; 0: as many as it takes
   bool uses_cache = true;   // of keys and values, where the model has them; not with `context`
   int64_t cache_bytes = 0;  // that it may take; 0: as many as there are
+  bool tells = true;        // logs what is not applied, and why there is no cache
 };
 
 struct WrittenText {

@@ -44,26 +44,11 @@ class HeldParameters final : public UnitParameters {
   std::vector<at::Tensor> values_;
 };
 
-// Plain types of C++'s operators for a GPU are enough; what trains faster does not belong here.
-model::GraphPassOptions graph_passes(const ModelSource& source) {
-  model::GraphPassOptions passes;
-  passes.kernels = {};
-  for (bool config::Kernels::*key :
-       {&config::Kernels::cross_entropy, &config::Kernels::layer_norm, &config::Kernels::bias_gradient,
-        &config::Kernels::weight_gradient, &config::Kernels::residual_gradient, &config::Kernels::constants,
-        &config::Kernels::attention_masks, &config::Kernels::grouped_attention, &config::Kernels::fused_regions,
-        &config::Kernels::gemm_autotuning}) {
-    passes.kernels.*key = false;
-  }
-  passes.compute_dtype = source.dtype.value_or(at::kFloat);
-  return passes;
-}
-
 class LoadedModel : public InferModel {
  public:
   LoadedModel(std::string file, const ModelSource& source) : file_(std::move(file)), source_(source) {
     setup::FileVerification({file_}).finish();
-    const auto passes = graph_passes(source);
+    const auto passes = inference_passes(source.dtype.value_or(at::kFloat));
     model_ = source.predicts_tokens
                  ? model::torchscript::load_token_model(file_, passes, /*keeps_units=*/!source.nvme_path.empty())
                  : model::torchscript::load_script_model(file_, {}, passes);
@@ -235,6 +220,20 @@ bool is_in_checkpoint(const fs::path& path) {
 }
 
 }  // namespace
+
+model::GraphPassOptions inference_passes(at::ScalarType compute_dtype) {
+  model::GraphPassOptions passes;
+  passes.kernels = {};
+  for (bool config::Kernels::*key :
+       {&config::Kernels::cross_entropy, &config::Kernels::layer_norm, &config::Kernels::bias_gradient,
+        &config::Kernels::weight_gradient, &config::Kernels::residual_gradient, &config::Kernels::constants,
+        &config::Kernels::attention_masks, &config::Kernels::grouped_attention, &config::Kernels::fused_regions,
+        &config::Kernels::gemm_autotuning}) {
+    passes.kernels.*key = false;
+  }
+  passes.compute_dtype = compute_dtype;
+  return passes;
+}
 
 std::unique_ptr<InferModel> open_model(const ModelSource& source) {
   std::error_code ignored;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/model/interface/graph_pass_options.hpp"
 #include "runtime/model/interface/model.hpp"
 #include "runtime/state/hugging_face_facts.hpp"
 
@@ -26,6 +27,8 @@ struct ModelSource {
   std::optional<at::ScalarType> dtype = {};  // empty: the types of the file
   // Forward is cut to what predicts tokens, where that can be done (load_token_model).
   bool predicts_tokens = true;
+  // What the user writes for these, in messages; empty: there is no such thing.
+  std::string tokenizer_option = "--tokenizer PATH", ids_option = "--ids", context_option = "--context";
 };
 
 class InferModel {
@@ -38,6 +41,9 @@ class InferModel {
   virtual const std::optional<HuggingFaceFacts>& hugging_face() const = 0;
   virtual int64_t weight_bytes() const = 0;
 };
+
+// Plain types of C++'s operators are enough to write texts; what trains faster is left out.
+model::GraphPassOptions inference_passes(at::ScalarType compute_dtype);
 
 // Throws UserError: 66 for a path that does not exist, 65 for what has no model (a directory of Hugging Face: with what
 // is needed) or no weights; SystemError and Error as offload::ParameterFile does.

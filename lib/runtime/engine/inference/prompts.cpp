@@ -29,19 +29,39 @@ std::vector<int64_t> ids_of(const json& list, const std::string& where) {
   return out;
 }
 
+std::string text_of(const json& object, const char* name, const std::string& where) {
+  if (!object[name].is_string()) refuse(where, fmt::format("\"{}\" is not a text", name));
+  return object[name].get<std::string>();
+}
+
 Prompt from_json(const std::string& line, const std::string& where) {
   const json value = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (value.is_string()) return {value.get<std::string>(), {}, false, where};
   if (!value.is_object()) refuse(where, "expected a JSON text, or an object with \"prompt\" or \"ids\"");
+  std::optional<std::string> reference;
+  if (value.contains("reference")) reference = text_of(value, "reference", where);
   for (const char* name : {"ids", "input_ids"}) {
-    if (value.contains(name)) return {{}, ids_of(value[name], where), true, where};
+    if (!value.contains(name)) continue;
+    const std::string text = value.contains("prompt") ? text_of(value, "prompt", where) : std::string();
+    return {text, ids_of(value[name], where), true, where, reference};
   }
   for (const char* name : {"prompt", "text"}) {
-    if (!value.contains(name)) continue;
-    if (!value[name].is_string()) refuse(where, fmt::format("\"{}\" is not a text", name));
-    return {value[name].get<std::string>(), {}, false, where};
+    if (value.contains(name)) return {text_of(value, name, where), {}, false, where, reference};
   }
   refuse(where, "the object has neither \"prompt\" nor \"ids\"");
+}
+
+// Lines that are not empty, each with its number.
+void for_each_line(const std::string& text, const std::function<void(size_t number, std::string line)>& take) {
+  size_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    begin = end + 1;
+    number += 1;
+    if (line.find_first_not_of(" \t") != line.npos) take(number, std::move(line));
+  }
 }
 
 }  // namespace
@@ -63,6 +83,12 @@ std::vector<int64_t> parse_ids(const std::string& text, const std::string& optio
   return out;
 }
 
+std::vector<Prompt> parse_prompts(const std::string& lines, const std::function<std::string(size_t number)>& where) {
+  std::vector<Prompt> out;
+  for_each_line(lines, [&](size_t number, const std::string& line) { out.push_back(from_json(line, where(number))); });
+  return out;
+}
+
 std::vector<Prompt> read_prompts(const std::string& path) {
   open_input_file(path, "file of prompts");
   const auto file = read_small_file(path, kMaxBytes);
@@ -73,17 +99,14 @@ std::vector<Prompt> read_prompts(const std::string& path) {
   const std::string& text = file.bytes;
   const size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = path.ends_with(".jsonl") || (first != text.npos && (text[first] == '{' || text[first] == '"'));
+  const auto where = [&](size_t number) { return fmt::format("line {} of '{}'", number, path); };
   std::vector<Prompt> out;
-  size_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.pop_back();
-    begin = end + 1;
-    number += 1;
-    if (line.find_first_not_of(" \t") == line.npos) continue;
-    const std::string where = fmt::format("line {} of '{}'", number, path);
-    out.push_back(is_json ? from_json(line, where) : Prompt{line, {}, false, where});
+  if (is_json) {
+    out = parse_prompts(text, where);
+  } else {
+    for_each_line(text, [&](size_t number, std::string line) {
+      out.push_back({std::move(line), {}, false, where(number)});
+    });
   }
   if (out.empty()) throw UserError(ExitCode::kBadInput, fmt::format("the file of prompts '{}' has none", path));
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,10 +33,11 @@ class TextCodec {
 // A token is a byte.
 std::unique_ptr<TextCodec> byte_codec();
 
-// By the tokenizer that the model's source names, or that lies where the model comes from or beside it; null: there is
-// none. `num_embeddings`: tokens that the model knows. Throws UserError as text::open_tokenizer and text::require_fit
-// do.
+// The path of the tokenizer that the model's source names, or that lies where the model comes from or beside it; empty,
+// null: there is none. `num_embeddings`: tokens that the model knows. Throws UserError as text::open_tokenizer and
+// text::require_fit do.
 class InferModel;
+std::optional<std::string> tokenizer_of(const InferModel& model);
 std::unique_ptr<TextCodec> tokenizer_codec(const InferModel& model, int64_t num_embeddings);
 
 // The most classes of a model of bytes: 256, special tokens, and padding to a multiple of 64.

@@ -36,19 +36,19 @@ class TokenizerCodec final : public TextCodec {
 
 }  // namespace
 
-std::unique_ptr<TextCodec> tokenizer_codec(const InferModel& model, int64_t num_embeddings) {
+std::optional<std::string> tokenizer_of(const InferModel& model) {
   const ModelSource& source = model.source();
-  std::string path = source.tokenizer;
-  if (path.empty()) {
-    const auto& facts = model.hugging_face();
-    const bool is_recorded = facts && facts->source_kind == "directory";
-    const std::string from = !source.weights.empty() ? source.weights
-                             : is_recorded           ? facts->source_name
-                                                     : std::string();
-    path = text::find_tokenizer_of_model(model.file(), from).value_or(std::string());
-  }
-  if (path.empty()) return nullptr;
-  auto tokenizer = text::open_tokenizer(path);
+  if (!source.tokenizer.empty()) return source.tokenizer;
+  const auto& facts = model.hugging_face();
+  const bool is_recorded = facts && facts->source_kind == "directory";
+  const std::string from = !source.weights.empty() ? source.weights : is_recorded ? facts->source_name : std::string();
+  return text::find_tokenizer_of_model(model.file(), from);
+}
+
+std::unique_ptr<TextCodec> tokenizer_codec(const InferModel& model, int64_t num_embeddings) {
+  const auto path = tokenizer_of(model);
+  if (!path) return nullptr;
+  auto tokenizer = text::open_tokenizer(*path);
   text::require_fit(*tokenizer, num_embeddings);
   return std::make_unique<TokenizerCodec>(std::move(tokenizer));
 }
