@@ -33,6 +33,7 @@ JobConfig build_job_config(const Settings& settings) {
   derive_data(settings, out.data);
   out.zero.hpz_partition_size = std::max<int64_t>(1, out.zero.hpz_partition_size);
   build_metrics(settings, out.train);
+  build_samples(settings, out.train.samples);
   build_offload(settings, out.zero);
   build_pipeline(settings, out.pipeline);
   build_tensor_parallel(settings, out.tensor_parallel);

@@ -208,6 +208,31 @@ struct KeepBest {
   int64_t count = 1;  // checkpoints
 };
 
+// The value of samples with references: the share of texts that are their reference.
+inline constexpr char kExactMatch[] = "exact_match";
+
+// A text that a run continues at its evaluations.
+struct SamplePrompt {
+  std::string text;
+  std::vector<int64_t> ids;              // instead of the text
+  std::optional<std::string> reference;  // what it should continue with
+  bool operator==(const SamplePrompt&) const = default;
+};
+
+// Texts that a run writes at its evaluations, and what measures them.
+struct Samples {
+  std::vector<SamplePrompt> prompts;
+  std::string prompts_file;  // in place of prompts; a line is one
+  int64_t num_tokens = 64;   // the most that are added to a prompt
+  double temperature = 0;    // 0: always the likeliest token
+  int64_t top_k = 0;         // 0: all tokens may be drawn
+  double top_p = 1;
+  uint64_t seed = 0;
+  std::vector<std::string> stop;  // texts that end a text in front of them
+  std::string tokenizer;          // file or directory; empty: the model's own
+  std::string metric_command;     // for a shell; empty: none
+};
+
 struct Train {
   std::optional<int64_t> steps;
   std::optional<int64_t> epochs;  // both empty: one epoch
@@ -215,6 +240,7 @@ struct Train {
   uint64_t seed = 42;
   std::vector<EvaluationMetric> metrics;
   std::optional<EarlyStopping> early_stopping;
+  std::optional<Samples> samples;
 };
 
 // The parts of a checkpoint that `--resume PATH` loads; `--resume auto` always loads all of it.

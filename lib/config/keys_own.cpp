@@ -79,6 +79,32 @@ constexpr KeySpec kRows[] = {
         .min(0),
     key_as<EnumMember<kMetricModes>, &JobConfig::train, &Train::early_stopping, &EarlyStopping::mode>(
         "train.early_stopping.mode", "which values are better; null: as the metric says"),
+    optional_section("train.samples", "texts that the model writes at each evaluation"),
+    rule_key("train.samples.prompts", kAny, "[]",
+             "what they begin with: texts, {prompt or ids, reference}; or a file with one a line"),
+    key<&JobConfig::train, &Train::samples, &Samples::num_tokens>("train.samples.num_tokens",
+                                                                  "the most tokens that are added to a prompt")
+        .min(1),
+    key<&JobConfig::train, &Train::samples, &Samples::temperature>("train.samples.temperature",
+                                                                   "of the draws; 0: always the likeliest token")
+        .min(0),
+    key<&JobConfig::train, &Train::samples, &Samples::top_k>("train.samples.top_k",
+                                                             "draws from so many of the likeliest tokens; 0: from all")
+        .min(0),
+    key<&JobConfig::train, &Train::samples, &Samples::top_p>(
+        "train.samples.top_p", "draws from the likeliest tokens that together have this probability")
+        .above(0)
+        .max(1),
+    key<&JobConfig::train, &Train::samples, &Samples::seed>("train.samples.seed", "seed of the draws").min(0),
+    key<&JobConfig::train, &Train::samples, &Samples::stop>("train.samples.stop",
+                                                            "texts in front of which a text ends"),
+    key<&JobConfig::train, &Train::samples, &Samples::tokenizer>(
+        "train.samples.tokenizer", "file or directory of the tokenizer; null: the one of the model")
+        .unset(),
+    key<&JobConfig::train, &Train::samples, &Samples::metric_command>(
+        "train.samples.metric_command",
+        "shell command that reads the texts as JSON lines and prints an object of numbers, which become eval_NAME")
+        .unset(),
 
     section("checkpoint"),
     key<&JobConfig::checkpoint, &Checkpoint::dir>("checkpoint.dir",

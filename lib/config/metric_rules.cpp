@@ -115,7 +115,7 @@ std::optional<EvaluationMetric> metric_of(Settings& settings, const Value& entry
 std::vector<EvaluationMetric> read_metrics(Settings& settings) {
   std::vector<EvaluationMetric> out;
   const auto is_taken = [&](const std::string& name) {
-    return name == "loss" || name == "samples" ||
+    return name == "loss" || name == "samples" || (name == kExactMatch && sample_values(settings).exact_match) ||
            std::any_of(out.begin(), out.end(), [&](const auto& other) { return other.name == name; });
   };
   for (const auto& entry : entries_of(settings.at(kMetrics).value)) {
@@ -151,13 +151,27 @@ std::string value_name(const std::string& metric) {
   return metric.starts_with(kPrefix) ? metric : kPrefix + metric;
 }
 
+// Beside those of train.metrics: what is known of a value that train.samples brings.
+struct SampleValue {
+  bool is_there = false;
+  std::optional<MetricMode> mode = {};
+};
+
+SampleValue sample_value(const Settings& settings, const std::string& metric) {
+  const auto values = sample_values(settings);
+  if (values.exact_match && metric == kExactMatch) return {true, MetricMode::kMax};
+  return {values.of_command && is_plain(metric)};
+}
+
 // Replaces the metric by its value's name and sets the mode, or adds an error.
 void choose_metric(Settings& settings, const std::string& section, const std::vector<EvaluationMetric>& metrics) {
   const std::string path = section + ".metric", mode_path = section + ".mode";
   if (settings.has_error(path) || settings.has_error(mode_path)) return;
   const std::string name = value_name(settings.text(path)), metric = name.substr(kPrefix.size());
   const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& one) { return one.name == metric; });
-  const bool is_loss = metric == "loss", is_there = is_loss || found != metrics.end();
+  const auto of_samples = sample_value(settings, metric);
+  const bool is_loss = metric == "loss", is_measured = is_loss || found != metrics.end(),
+             is_there = is_measured || of_samples.is_there;
   if (!is_there && find_named(metric) != nullptr) {
     add(settings, Issue::Kind::kConflict, path,
         fmt::format("'{}' is {}, which evaluations do not measure: add \"{}\" to '{}'", path, name, metric, kMetrics));
@@ -166,6 +180,7 @@ void choose_metric(Settings& settings, const std::string& section, const std::ve
   if (!is_there) {
     std::vector<std::string> known{"eval_loss"};
     for (const auto& one : metrics) known.push_back(kPrefix + one.name);
+    if (sample_values(settings).exact_match) known.push_back(std::string(kPrefix) + kExactMatch);
     add(settings, Issue::Kind::kRange, path,
         fmt::format("'{}' must be a value of the evaluations, {}, not '{}'{}; further ones come with '{}'", path,
                     join_alternatives(known), settings.text(path), did_you_mean(name, known), kMetrics));
@@ -174,6 +189,10 @@ void choose_metric(Settings& settings, const std::string& section, const std::ve
   settings.solve(path, Value::of_string(name), settings.at(path).origin);
   if (!settings.at(mode_path).value.is_null()) return;
   const NamedMetric* named = find_named(metric);
+  if (!is_measured && of_samples.mode) {
+    settings.solve(mode_path, EnumMember<kMetricModes>::to_value(*of_samples.mode), "default");
+    return;
+  }
   if (!is_loss && named == nullptr) {
     add(settings, Issue::Kind::kConflict, mode_path,
         fmt::format("'{}' is needed for {}, a metric of your own: \"min\" or \"max\", whichever is better", mode_path,

@@ -249,6 +249,7 @@ void apply_rules(Settings& settings, const ModelDefaults& model) {
   apply_zero_rules(settings);
   apply_data_rules(settings);
   apply_train_rules(settings);
+  apply_sample_rules(settings);
   apply_metric_rules(settings);
   apply_pipeline_rules(settings);
   apply_kernel_rules(settings);

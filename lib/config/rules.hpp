@@ -34,6 +34,15 @@ void apply_tensor_parallel_rules(Settings& settings);
 // The entries of tensor_parallel.policy, injection_policy and partition_config, which say how products are split.
 void check_split_rules(Settings& settings);
 
+// The prompts of train.samples, and what it needs and excludes.
+void apply_sample_rules(Settings& settings);
+// The values that evaluations have by train.samples. After its rules.
+struct SampleValues {
+  bool exact_match = false;  // some prompt may have a reference
+  bool of_command = false;   // values of any names
+};
+SampleValues sample_values(const Settings& settings);
+
 // The entries of train.metrics; which of their values train.early_stopping and checkpoint.keep_best may name, and which
 // of these are better.
 void apply_metric_rules(Settings& settings);
@@ -64,6 +73,9 @@ std::vector<TensorSplitRule> split_rules(const Settings& settings);
 
 // Fills the metrics, whose key has several forms.
 void build_metrics(const Settings& settings, Train& out);
+
+// Fills the prompts of samples, whose key has several forms.
+void build_samples(const Settings& settings, std::optional<Samples>& out);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

@@ -89,6 +89,9 @@ void check_named_files(const config::JobConfig& config, const std::string& cwd) 
   for (const auto& metric : config.train.metrics) {
     if (!metric.module.empty()) check_model_archive(fs::path(cwd) / metric.module);
   }
+  if (const auto& samples = config.train.samples; samples && !samples->prompts_file.empty()) {
+    open_input_file(fs::path(cwd) / samples->prompts_file, "file of prompts");
+  }
   if (config.loss.empty() || config::is_own_loss(config.loss)) return;
   check_model_archive(fs::path(cwd) / config.loss);
 }

@@ -20,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExecRecord = "exec.json";
-constexpr const char* kRunFiles[] = {"metrics.jsonl",     "config.resolved.json", "events.jsonl",
-                                     "model_skeleton.pt", "launcher.jsonl",       kRunRecord,
-                                     kExecRecord};
+constexpr const char* kRunFiles[] = {"metrics.jsonl", "samples.jsonl",     "config.resolved.json",
+                                     "events.jsonl",  "model_skeleton.pt", "launcher.jsonl",
+                                     kRunRecord,      kExecRecord};
 constexpr const char kDigits[] = "0123456789";
 
 [[noreturn]] void refuse(const std::string& dir, const std::string& why) {

@@ -463,6 +463,48 @@ std::string charts(const std::vector<RunHistory>& runs) {
          section("phases", "Step time by phase", phases);
 }
 
+// ---- samples
+
+std::string rows_of(const std::vector<SampleText>& samples, bool has_reference) {
+  std::vector<std::string> heading{"step", "prompt", "text"};
+  if (has_reference) heading.emplace_back("reference");
+  std::string rows;
+  for (size_t i = 0; i < std::min(samples.size(), kMaxRows); ++i) {
+    std::vector<std::string> cells{fmt::format("{}", samples[i].step), samples[i].prompt, samples[i].text};
+    if (has_reference) cells.push_back(samples[i].reference);
+    rows += row(cells);
+  }
+  const std::string rest = samples.size() <= kMaxRows ? ""
+                                                      : fmt::format(
+                                                            "<p class=\"hint\">Not shown: {} more; "
+                                                            "samples.jsonl has them.</p>\n",
+                                                            samples.size() - kMaxRows);
+  return table(heading, rows) + rest;
+}
+
+// Those of the last evaluation; the ones before it folded, the newest first.
+std::string samples_of(const RunHistory& run) {
+  const bool has_reference = std::any_of(run.samples.begin(), run.samples.end(),
+                                         [](const SampleText& each) { return !each.reference.empty(); });
+  const auto begin = std::find_if(run.samples.begin(), run.samples.end(),
+                                  [&](const SampleText& each) { return each.step == run.samples.back().step; });
+  std::vector<SampleText> older(run.samples.begin(), begin);
+  std::stable_sort(older.begin(), older.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  std::string out = rows_of({begin, run.samples.end()}, has_reference);
+  if (older.empty()) return out;
+  return out + "<details><summary>Earlier evaluations</summary>\n" + rows_of(older, has_reference) + "</details>\n";
+}
+
+std::string samples(const std::vector<RunHistory>& runs) {
+  std::string out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].samples.empty()) continue;
+    if (runs.size() > 1) out += element("h3", run_label(runs, i));
+    out += samples_of(runs[i]);
+  }
+  return out;
+}
+
 // ---- ranks
 
 std::string slowest_text(const RankFigure& figure, Unit unit) {
@@ -604,6 +646,7 @@ std::string report_page(const std::vector<RunHistory>& runs) {
                      escape_html(title), DSL_VERSION, utc_text(std::time(nullptr)));
   out += notes(runs) + run_list(runs);
   out += section("summary", "Summary", summary(runs)) + section("time", "Time", time_axis(runs)) + charts(runs);
+  out += section("samples", "Samples", samples(runs));
   out += section("ranks", "Ranks", ranks(runs)) + section("config", "Config", config(runs));
   out += section("environment", "Environment", environment(runs)) + section("files", "Files", files(runs));
   out += fmt::format(

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kRunEvents = "events.jsonl";         // of rank 0
 constexpr const char* kLauncherEvents = "launcher.jsonl";  // of the launcher
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -236,6 +237,25 @@ void read_metrics(const fs::path& path, RunHistory& run) {
   }
 }
 
+void read_samples(const fs::path& path, RunHistory& run) {
+  if (!is_plain_file(path)) return;
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  size_t num_damaged = 0;
+  while (std::getline(in, line)) {
+    const Json json = parse(line);
+    const auto step = json.is_object() ? integer_in(json, "step") : std::nullopt;
+    if (step) {
+      run.samples.push_back({*step, text_in(json, "prompt"), text_in(json, "text"), text_in(json, "reference")});
+    } else if (!line.empty() && !in.eof()) {
+      ++num_damaged;
+    }
+  }
+  std::stable_sort(run.samples.begin(), run.samples.end(),
+                   [](const SampleText& a, const SampleText& b) { return a.step < b.step; });
+  if (num_damaged > 0) run.notes.push_back(fmt::format("damaged lines of {}, left out: {}", kSamples, num_damaged));
+}
+
 void read_config(const fs::path& path, RunHistory& run) {
   const SmallFile file = read_plain_file(path.string());
   const Json json = file.outcome.ok() ? parse(file.bytes) : Json();
@@ -329,6 +349,7 @@ RunHistory read_run_history(const std::string& dir) {
   if (run.name.empty()) run.name = dir;
   if (record && !record->name.empty() && !is_job_id(record->name)) run.name = record->name;
   read_metrics(path / kMetrics, run);
+  read_samples(path / kSamples, run);
   Events events(run);
   events.read(path / kLauncherEvents);
   events.read(path / kRunEvents);

@@ -40,6 +40,12 @@ struct RankFigure {
   std::vector<Point> spread;                  // highest less lowest of the ranks, over the step of the sample
 };
 
+// A text that the model has written at an evaluation.
+struct SampleText {
+  int64_t step = 0;
+  std::string prompt, text, reference;  // without a reference: empty
+};
+
 struct RunHistory {
   std::string name;  // as the reader of the report knows it
   std::string dir;
@@ -50,6 +56,7 @@ struct RunHistory {
   std::vector<RunAttempt> attempts;          // in order of time
   std::vector<SavedCheckpoint> checkpoints;  // in order of steps
   std::vector<RankFigure> ranks;
+  std::vector<SampleText> samples;                               // in order of steps
   int64_t total_steps = 0;                                       // 0: not recorded
   std::vector<std::pair<std::string, std::string>> config;       // dotted key, value as JSON
   std::vector<std::pair<std::string, std::string>> environment;  // of the newest attempt

@@ -19,7 +19,9 @@ namespace dslaunch::runtime {
 
 class CollectiveOrder {
  public:
-  enum class Pass : uint8_t { kTraining, kInference };
+  // kGeneration: forwards that one rank does, while the others only participate.
+  enum class Pass : uint8_t { kTraining, kInference, kGeneration };
+  static constexpr size_t kNumPasses = 3;
   struct Options {
     c10::Device device = c10::kCPU;       // device of the buffers of the group's collectives
     std::vector<std::string> unit_names;  // by unit
@@ -60,8 +62,8 @@ class CollectiveOrder {
   comm::Communicator& group_;
   const Options options_;
   Pass pass_ = Pass::kTraining;
-  UnitOrder orders_[2];
-  bool diverged_[2] = {};  // by pass: ranks were at different events
+  UnitOrder orders_[kNumPasses];
+  bool diverged_[kNumPasses] = {};  // by pass: ranks were at different events
 };
 
 }  // namespace dslaunch::runtime

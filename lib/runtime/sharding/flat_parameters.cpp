@@ -238,7 +238,8 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
   if (unit == 0 && !in_training_pass_) {
     if (in_inference_pass_) end_inference_pass();  // its root was never released: an output was a parameter of the root
     in_inference_pass_ = true;
-    collective_order_.begin_pass(CollectiveOrder::Pass::kInference);
+    using Pass = CollectiveOrder::Pass;
+    collective_order_.begin_pass(generates_ ? Pass::kGeneration : Pass::kInference);
   }
   ensure_gathered(unit, call == UnitCall::kRecompute ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
   if (call == UnitCall::kTraining) {
@@ -306,6 +307,10 @@ void FlatParameters::participate(UnitEvent event) {
   } else {
     gathered_->unshard(event.unit, collective_order_.ahead());
   }
+}
+
+bool FlatParameters::gathers_units() const {
+  return std::any_of(groups_.begin(), groups_.end(), [](const FlatGroup& group) { return group.is_gathered; });
 }
 
 at::Tensor FlatParameters::full_parameters(int group) const {

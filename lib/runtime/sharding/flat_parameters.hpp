@@ -71,6 +71,11 @@ class FlatParameters : public UnitParameters {
   void gather_parameters();  // after the optimizer has written the state, or begun to
   // Waits for pending updates and publishes their results. Collective.
   void finish_updates();
+  // Of the passes without backward that begin from now on: whether ranks do them on their own
+  // (CollectiveOrder::Pass::kGeneration). The other ranks then acquire and release the root once for each pass.
+  void set_generating(bool generates) { generates_ = generates; }
+  // Whether parameters are whole only while their unit is acquired.
+  bool gathers_units() const;
   // From now on, updates of offloaded state are pending until `updates` says otherwise; it must outlive the last use.
   void set_pending_updates(PendingUpdates& updates);
   // From now on, backwards may leave weight gradients there (stages 0 and 1); it must outlive the last pass.
@@ -150,6 +155,7 @@ class FlatParameters : public UnitParameters {
   CollectiveOrder collective_order_;
   std::vector<UnitViews> views_;  // by unit
   bool in_training_pass_ = false, in_inference_pass_ = false;
+  bool generates_ = false;
   bool is_last_pass_ = false;           // of the step
   bool micro_batches_overlap_ = false;  // in a training pass of a pipeline
 };

@@ -46,6 +46,17 @@ std::string event_at(double wall_time) {
   return out;
 }
 
+// `point`: of the event's summary.
+std::string event_with(double wall_time, int64_t step, std::string_view point) {
+  std::string summary;
+  put_bytes(summary, 1, point);
+  std::string out = event_at(wall_time);
+  put_tag(out, 2, kVarint);
+  put_varint(out, static_cast<uint64_t>(step));
+  put_bytes(out, 5, summary);
+  return out;
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
@@ -70,13 +81,25 @@ std::string encode_scalar_event(double wall_time, int64_t step, std::string_view
   put_bytes(point, 1, tag);
   put_tag(point, 2, kFixed32);
   point += ByteWriter().u32(std::bit_cast<uint32_t>(value)).take();
-  std::string summary;
-  put_bytes(summary, 1, point);
-  std::string out = event_at(wall_time);
-  put_tag(out, 2, kVarint);
-  put_varint(out, static_cast<uint64_t>(step));
-  put_bytes(out, 5, summary);
-  return out;
+  return event_with(wall_time, step, point);
+}
+
+std::string encode_text_event(double wall_time, int64_t step, std::string_view tag, std::string_view markdown) {
+  constexpr uint64_t kString = 7;
+  std::string dim, shape, tensor, plugin, metadata, point;
+  put_tag(dim, 1, kVarint);
+  put_varint(dim, 1);  // of size 1
+  put_bytes(shape, 2, dim);
+  put_tag(tensor, 1, kVarint);
+  put_varint(tensor, kString);
+  put_bytes(tensor, 2, shape);
+  put_bytes(tensor, 8, markdown);
+  put_bytes(plugin, 1, "text");
+  put_bytes(metadata, 1, plugin);
+  put_bytes(point, 1, tag);
+  put_bytes(point, 8, tensor);
+  put_bytes(point, 9, metadata);
+  return event_with(wall_time, step, point);
 }
 
 }  // namespace dslaunch::runtime

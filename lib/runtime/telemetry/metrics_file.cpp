@@ -161,6 +161,13 @@ std::string to_json_line(const EvaluationMetrics& metrics) {
   return json.dump();
 }
 
+std::string to_json_line(int64_t step, const EvaluationSample& sample) {
+  Json json{{"step", step}, {"prompt", sample.prompt}, {"text", sample.text}};
+  if (sample.reference) json["reference"] = *sample.reference;
+  json["finish"] = sample.finish;
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
 MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path), file_(without_link(path)) {
   file_.truncate(resumed_step > 0 ? complete_bytes(path, resumed_step) : 0);
 }
@@ -189,6 +196,13 @@ void MetricsFile::write(const StepMetrics& metrics) {
 void MetricsFile::write(const EvaluationMetrics& metrics) {
   recreate_if_removed(metrics.step);
   file_.write(to_json_line(metrics) + "\n");
+}
+
+void MetricsFile::write(int64_t step, const std::vector<EvaluationSample>& samples) {
+  recreate_if_removed(step);
+  std::string lines;
+  for (const auto& sample : samples) lines += to_json_line(step, sample) + "\n";
+  file_.write(lines);
 }
 
 void MetricsFile::rewrite_last(const StepMetrics& metrics) {

@@ -1,9 +1,11 @@
-// metrics.jsonl: one JSON object per step, one write per line, so that a reader never sees half a line. One thread.
+// metrics.jsonl: one JSON object per step, one write per line, so that a reader never sees half a line; samples.jsonl:
+// the same for the texts of evaluations. One thread.
 #pragma once
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
@@ -13,6 +15,7 @@ namespace dslaunch::runtime {
 // One line without its newline.
 std::string to_json_line(const StepMetrics& metrics);
 std::string to_json_line(const EvaluationMetrics& metrics);
+std::string to_json_line(int64_t step, const EvaluationSample& sample);
 
 class MetricsFile {
  public:
@@ -24,6 +27,7 @@ class MetricsFile {
   // logged. If that fails, its lines are lost, with a warning: this must not end a run of weeks.
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
+  void write(int64_t step, const std::vector<EvaluationSample>& samples);
   // Replaces the last line that was written, with values of its step that have become known since.
   void rewrite_last(const StepMetrics& metrics);
   static bool has_step(const std::string& path, int64_t step);

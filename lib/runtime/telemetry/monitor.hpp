@@ -1,4 +1,5 @@
-// One point of a curve, as DeepSpeed's monitors receive it, and the interface of such monitors. Plain data.
+// One point of a curve, as DeepSpeed's monitors receive it, texts beside them, and the interface of such monitors.
+// Plain data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,11 +17,19 @@ struct ScalarEvent {
   int64_t samples = 0;  // the x axis: samples of all ranks since the start of training
 };
 
+struct TextEvent {
+  std::string name;  // "Train/Samples/text_1"
+  std::string text;
+  int64_t samples = 0;  // as of a ScalarEvent
+};
+
 // One thread. Throws SystemError (73, 74).
 class Monitor {
  public:
   virtual ~Monitor() = default;
   virtual void write(std::span<const ScalarEvent> events) = 0;
+  // Of a monitor of numbers only: nothing.
+  virtual void write_texts(std::span<const TextEvent>) {}
 };
 
 // The monitors that the config enables, in DeepSpeed's order. Creates their directories. `resumes`: the run in

@@ -1,9 +1,34 @@
 #include "runtime/telemetry/step_metrics.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "base/quantity.hpp"
 
 namespace dslaunch::runtime {
+
+namespace {
+
+constexpr size_t kShownBytes = 48;  // of a prompt or a text
+
+// In quotes, the end or the beginning of a long text left out.
+std::string quoted(const std::string& text, bool shows_end) {
+  std::string line = text;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  if (line.size() <= kShownBytes) return '"' + line + '"';
+  size_t cut = shows_end ? line.size() - kShownBytes : kShownBytes;
+  const auto is_inside = [&] { return (static_cast<unsigned char>(line[cut]) & 0xc0) == 0x80; };  // of a character
+  while (cut > 0 && cut < line.size() && is_inside()) shows_end ? ++cut : --cut;
+  return shows_end ? "\"…" + line.substr(cut) + '"' : '"' + line.substr(0, cut) + "…\"";
+}
+
+}  // namespace
+
+std::string format_sample(const std::vector<EvaluationSample>& samples) {
+  const auto& first = samples.front();
+  return fmt::format("sample {} → {} (1 of {})", quoted(first.prompt, /*shows_end=*/true),
+                     quoted(first.text, /*shows_end=*/false), samples.size());
+}
 
 std::string format_evaluation(double loss, const NamedValues& metrics, const char* separator) {
   std::string out = "eval_loss " + format_loss(loss);

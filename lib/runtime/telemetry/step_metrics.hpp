@@ -40,6 +40,16 @@ struct EvaluationMetrics {
   int64_t eval_samples = 0;
 };
 
+// A text that the model has written at an evaluation.
+struct EvaluationSample {
+  std::string prompt, text;              // of ids without a tokenizer: the ids
+  std::optional<std::string> reference;  // what the text should be
+  std::string finish;                    // why it ends: "end", "stop", "length"
+};
+
+// "sample "Once upon a" → " time there was" (1 of 3)", on one line that fits into a terminal.
+std::string format_sample(const std::vector<EvaluationSample>& samples);
+
 // "eval_loss 2.4012  eval_accuracy 0.4813"
 std::string format_evaluation(double loss, const NamedValues& metrics, const char* separator = "  ");
 

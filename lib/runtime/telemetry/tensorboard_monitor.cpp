@@ -39,4 +39,12 @@ void TensorBoardMonitor::write(std::span<const ScalarEvent> events) {
   file_.write(records);
 }
 
+void TensorBoardMonitor::write_texts(std::span<const TextEvent> events) {
+  std::string records;
+  for (const auto& event : events) {
+    records += event_record(encode_text_event(now_(), event.samples, event.name, event.text));
+  }
+  file_.write(records);
+}
+
 }  // namespace dslaunch::runtime

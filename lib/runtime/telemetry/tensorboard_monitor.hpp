@@ -14,6 +14,7 @@ class TensorBoardMonitor final : public Monitor {
   using Clock = std::function<double()>;
   explicit TensorBoardMonitor(const std::string& directory, Clock now = wall_clock);
   void write(std::span<const ScalarEvent> events) override;
+  void write_texts(std::span<const TextEvent> events) override;
 
   static double wall_clock();
 

@@ -45,6 +45,16 @@ TEST_CASE("files of metrics are looked for before the ranks start", "[launch][in
                      [&] { check_named_files(config, dir.path()); });
 }
 
+TEST_CASE("a file of prompts is looked for before the ranks start", "[launch][input_files]") {
+  const test::TempDir dir;
+  auto config = trained_on({});
+  config.train.samples.emplace().prompts_file = "p.txt";
+  test::expect_error(ExitCode::kNoInput, {"file of prompts", dir / "p.txt"},
+                     [&] { check_named_files(config, dir.path()); });
+  dir.write("p.txt", "Once");
+  CHECK_NOTHROW(check_named_files(config, dir.path()));
+}
+
 TEST_CASE("the ranks' directory is not a pattern, whatever its name", "[launch][input_files]") {
   const test::TempDir dir;
   const std::string cwd = dir / "run[1]*\\";

@@ -1,6 +1,7 @@
 #include "runtime/engine/run/evaluation_decisions.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/format.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
@@ -9,12 +10,13 @@
 namespace dslaunch::runtime::engine::run {
 namespace {
 
-// "eval_loss" or "eval_NAME"; the config was checked.
+// "eval_loss" or "eval_NAME"; NaN where the command of train.samples has not printed it.
 double value_of(const step::EvaluationResult& result, const std::string& name) {
+  if (name == "eval_loss") return result.loss;
   for (const auto& [metric, value] : result.metrics) {
     if (name == "eval_" + metric) return value;
   }
-  return result.loss;
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace

@@ -10,12 +10,13 @@
 namespace dslaunch::runtime::engine::run {
 
 RunEvaluation::RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine,
-                             step::Metrics metrics, RunLog& log, comm::Communicator& world, at::Device device,
-                             std::function<bool()> stop_requested)
+                             step::Metrics metrics, std::unique_ptr<RunSamples> samples, RunLog& log,
+                             comm::Communicator& world, at::Device device, std::function<bool()> stop_requested)
     : data_(data),
       config_(config),
       engine_(engine),
       metrics_(std::move(metrics)),
+      samples_(std::move(samples)),
       log_(log),
       world_(world),
       device_(device),
@@ -35,7 +36,9 @@ step::EvaluationResult RunEvaluation::evaluate(int64_t num_batches) {
 }
 
 void RunEvaluation::try_metrics() {
-  if (metrics_.reads_results() && data_.eval) evaluate(/*num_batches=*/1);
+  if (!data_.eval) return;
+  if (metrics_.reads_results()) evaluate(/*num_batches=*/1);
+  if (samples_) samples_->try_prompts();
 }
 
 std::optional<step::EvaluationResult> RunEvaluation::run() {
@@ -45,7 +48,10 @@ std::optional<step::EvaluationResult> RunEvaluation::run() {
     log::info("the evaluation was stopped on request");
     return std::nullopt;
   }
-  log_.report_evaluation(engine_.steps_done(), result);
+  WrittenSamples written;
+  if (samples_) written = samples_->write();
+  result.metrics.insert(result.metrics.end(), written.values.begin(), written.values.end());
+  log_.report_evaluation(engine_.steps_done(), result, written.texts);
   return result;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/run/run_log.hpp"
+#include "runtime/engine/run/run_samples.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/step/metrics.hpp"
@@ -18,11 +20,11 @@ class RunEvaluation {
  public:
   // All references must outlive this object.
   RunEvaluation(const setup::TrainingData& data, const config::Data& config, step::Engine& engine,
-                step::Metrics metrics, RunLog& log, comm::Communicator& world, at::Device device,
-                std::function<bool()> stop_requested);
+                step::Metrics metrics, std::unique_ptr<RunSamples> samples, RunLog& log, comm::Communicator& world,
+                at::Device device, std::function<bool()> stop_requested);
 
-  // Evaluates one batch, so that a metric that does not suit the model ends the run before its first step. Reports
-  // nothing. Collective.
+  // Evaluates one batch and begins each sample, so that a metric or a prompt that does not suit the model ends the run
+  // before its first step. Reports nothing. Collective.
   void try_metrics();
   // Evaluates the parameters as they are after the engine's last step, and reports the result. Empty when a rank
   // requested a stop, which ends the evaluation without a report. Collective.
@@ -43,6 +45,7 @@ class RunEvaluation {
   const config::Data& config_;
   step::Engine& engine_;
   step::Metrics metrics_;
+  const std::unique_ptr<RunSamples> samples_;  // null: none
   RunLog& log_;
   comm::Communicator& world_;
   const at::Device device_;

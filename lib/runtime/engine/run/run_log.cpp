@@ -116,6 +116,16 @@ std::vector<ScalarEvent> evaluation_events(const step::EvaluationResult& result,
   return events;
 }
 
+// In Markdown, which would otherwise read the text's own characters.
+std::string as_code_block(const EvaluationSample& sample) {
+  std::string out = "    ";
+  for (const char c : sample.prompt + sample.text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
 }  // namespace
 
 RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device)
@@ -127,7 +137,9 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
   make_directory(options_.run_dir);
   const std::string resolved = options_.run_dir + "/config.resolved.json";
   if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
-  file_.emplace(metrics_path(options_.run_dir), options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
+  const int64_t kept = options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step;
+  file_.emplace(metrics_path(options_.run_dir), kept);
+  if (config.train.samples) samples_file_.emplace(options_.run_dir + "/samples.jsonl", kept);
   if (options_.eval_only) return;
   events_.emplace(options_.run_dir + "/events.jsonl");
   monitors_ = make_monitors(config, options_.run_dir, options_.resumed_step > 0, options_.resolved_config);
@@ -250,7 +262,8 @@ void RunLog::show_deepspeed_lines(const step::StepResult& result, const StepRepo
   if (config_.throughput_timer && !line.empty()) print(line);
 }
 
-void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& result) {
+void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& result,
+                               const std::vector<EvaluationSample>& samples) {
   if (!writes()) return;
   if (pending_ && pending_->step == step) {
     pending_->eval_loss = result.loss;
@@ -262,9 +275,21 @@ void RunLog::report_evaluation(int64_t step, const step::EvaluationResult& resul
   totals_.add_evaluation(step, result.loss, result.metrics);
   const auto points = evaluation_events(result, step * config_.batch.train_batch);
   for (auto& monitor : monitors_) monitor->write(points);
+  if (!samples.empty()) report_samples(step, samples);
   if (options_.quiet && !options_.eval_only) return;
   print(fmt::format("step {}  {}  over {} samples", step, format_evaluation(result.loss, result.metrics),
                     result.num_samples));
+  if (!samples.empty()) print(fmt::format("step {}  {}", step, format_sample(samples)));
+}
+
+void RunLog::report_samples(int64_t step, const std::vector<EvaluationSample>& samples) {
+  samples_file_->write(step, samples);
+  std::vector<TextEvent> events;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    events.push_back(
+        {event_name(fmt::format("text_{}", i + 1)), as_code_block(samples[i]), step * config_.batch.train_batch});
+  }
+  for (auto& monitor : monitors_) monitor->write_texts(events);
 }
 
 void RunLog::report_checkpoint(int64_t step, double time) {

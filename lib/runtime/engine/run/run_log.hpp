@@ -1,5 +1,5 @@
-// What a run reports while it trains: metrics.jsonl and config.resolved.json in its directory, the monitors' files, and
-// lines on standard output. Rank 0 writes, the other ranks do nothing. One thread.
+// What a run reports while it trains: metrics.jsonl, samples.jsonl and config.resolved.json in its directory, the
+// monitors' files, and lines on standard output. Rank 0 writes, the other ranks do nothing. One thread.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -54,7 +54,9 @@ class RunLog {
   void report_start(const RunDescription& run);
   void report_step(const step::StepResult& result, const StepReport& report);
   // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
-  void report_evaluation(int64_t step, const step::EvaluationResult& result);
+  // `samples`: texts that the model has written then.
+  void report_evaluation(int64_t step, const step::EvaluationResult& result,
+                         const std::vector<EvaluationSample>& samples = {});
   // Call before a checkpoint of the last step: a run that resumes from that checkpoint does not repeat the step.
   void write_last_step();
   // Rank 0: whether the evaluation after `step` has been reported, possibly by an earlier start.
@@ -71,13 +73,14 @@ class RunLog {
   void show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
   void show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const;
   void show_live(const StepMetrics& metrics);
+  void report_samples(int64_t step, const std::vector<EvaluationSample>& samples);
   void write_pending();
   void record_resumed_checkpoint(const std::string& checkpoints);
 
   const RunLogOptions options_;
   const config::JobConfig& config_;
   const at::Device device_;
-  std::optional<MetricsFile> file_;
+  std::optional<MetricsFile> file_, samples_file_;
   std::optional<RunEvents> events_;  // not of an evaluation
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;

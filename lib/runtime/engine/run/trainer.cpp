@@ -252,8 +252,16 @@ class Training {
     log_ = std::make_unique<RunLog>(options, config_, device_);
     const bool tells = groups_.contributes_loss() && groups_.own.data == 0;
     evaluation_.emplace(data_, config_.data, *engine_, step::Metrics(config_, model_->facts.labels, device_, tells),
-                        *log_, groups_.world, device_, request_.stop_requested);
+                        make_samples(), *log_, groups_.world, device_, request_.stop_requested);
     decisions_.emplace(config_, groups_.world, device_);
+  }
+
+  std::unique_ptr<RunSamples> make_samples() {
+    if (!config_.train.samples) return nullptr;
+    return std::make_unique<RunSamples>(
+        config_.train, config_.checkpoint,
+        SampledModel{*model_, *engine_, request_.model_path, device_, precision_.compute_dtype, dtypes_},
+        groups_.world);
   }
 
   // A schedule that does not end with the run.
@@ -394,7 +402,7 @@ class Training {
   // Before the first step, so that a metric that does not suit the model ends the run now and not in its first
   // evaluation.
   void try_metrics() {
-    is_at("the first batch of the evaluation data");
+    is_at("the first batch of the evaluation data and the first tokens of samples");
     evaluation_->try_metrics();
     engine_->restart_clock();
     ended("trying the metrics");

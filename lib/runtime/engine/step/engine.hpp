@@ -136,6 +136,11 @@ class Engine {
   void load_state_from(const Engine& other);
   // The parameters and gradients of the model's units; use outside a step, and not during an evaluation. Collective.
   UnitParameters& unit_parameters();
+  // The same, for forwards that one rank does (FlatParameters::set_generating), until end_generation().
+  UnitParameters& begin_generation();
+  void end_generation() { parameters_->set_generating(false); }
+  // Whether parameters are whole only while their unit is acquired; else for as long as no step begins.
+  bool gathers_units() const { return parameters_->gathers_units(); }
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of this rank's part of a state, or
   // returns false for a moment that is to start as in a new run. `barrier`: see FlatParameters::load().
   using ReadState = std::function<bool(int parameter, const std::string& state, int64_t begin, at::Tensor out)>;

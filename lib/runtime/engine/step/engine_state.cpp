@@ -66,6 +66,12 @@ UnitParameters& Engine::unit_parameters() {
   return *parameters_;
 }
 
+UnitParameters& Engine::begin_generation() {
+  finish_updates();
+  parameters_->set_generating(true);
+  return *parameters_;
+}
+
 std::vector<OwnedState> Engine::named_state(std::span<const SpanState> states) const {
   std::vector<OwnedState> out;
   if (!owns_state()) return out;

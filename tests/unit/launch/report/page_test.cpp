@@ -114,6 +114,21 @@ TEST_CASE("what never changes is a word instead of a chart", "[launch][report][p
   CHECK_THAT(page, Contains("Constant: Learning rate 0.001.") && Contains("Constant: mine 7."));
 }
 
+TEST_CASE("texts of evaluations are in the report, the last ones first", "[launch][report][page]") {
+  const TempDir dir;
+  write_run(dir.path() + "/run");
+  CHECK_THAT(report_page({read_run_history(dir.path() + "/run")}), !Contains("id=\"samples\""));
+  const auto line = [](int step, const char* text) {
+    return nlohmann::json({{"step", step}, {"prompt", "Once"}, {"text", text}, {"finish", "end"}}).dump() + "\n";
+  };
+  test::write_file(dir.path() + "/run/samples.jsonl", line(20, " upon") + "{damaged\n" + line(40, kEvil));
+  const std::string page = report_page({read_run_history(dir.path() + "/run")});
+  const auto newest = page.find("<td>40</td><td>Once</td><td>&lt;/script&gt;"),
+             folded = page.find("Earlier evaluations"), older = page.find("<td>20</td><td>Once</td><td> upon</td>");
+  CHECK((newest < folded && folded < older && older != page.npos));
+  CHECK_THAT(page, Contains("damaged lines of samples.jsonl, left out: 1") && !Contains("<td></td>"));
+}
+
 TEST_CASE("a run has the name that --name gave it in the report", "[launch][report][page]") {
   const TempDir dir;
   const auto name_with = [&](const std::string& recorded) {

@@ -92,6 +92,11 @@ TEST_CASE("an event is a record around a protocol buffer", "[runtime][telemetry]
   CHECK(encode_scalar_event(2.0, 300, "ab", 1.5F) ==
         bytes({0x09, 0,    0,    0,    0, 0,   0,   0,    0x40, 0x10, 0xac, 0x02, 0x2a,
                0x0b, 0x0a, 0x09, 0x0a, 2, 'a', 'b', 0x15, 0,    0,    0xc0, 0x3f}));
+  // A text is a tensor of one string (type 7, shape [1]), for the plugin "text".
+  const std::string tensor = bytes({0x08, 7, 0x12, 4, 0x12, 2, 0x08, 1, 0x42, 2, 'h', 'i'});
+  const std::string value = bytes({0x0a, 1, 'a', 0x42, 12}) + tensor + bytes({0x4a, 8, 0x0a, 6, 0x0a, 4}) + "text";
+  CHECK(encode_text_event(2.0, 1, "a", "hi") ==
+        bytes({0x09, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x10, 1, 0x2a, 29, 0x0a, 27}) + value);
   const std::string record = event_record("abc");
   CHECK(record.size() == 8 + 4 + 3 + 4);
   CHECK(record.substr(0, 8) == bytes({3, 0, 0, 0, 0, 0, 0, 0}));

@@ -215,6 +215,13 @@ TEST_CASE("metrics that cannot be written are errors with the path", "[runtime][
                      [] { MetricsFile("/dev/full", 0).write(example(1)); });
 }
 
+TEST_CASE("a sample is shown on one line", "[runtime][telemetry]") {
+  const std::string letters(47, 'a');
+  CHECK(format_sample({{"one\ntwo", " th\xc3\xa9", {}, "end"}}) == "sample \"one two\" \u2192 \" th\u00e9\" (1 of 1)");
+  CHECK(format_sample({{"\xc3\xa9" + letters, letters + "\xc3\xa9", {}, "end"}, {}}) ==
+        "sample \"\u2026" + letters + "\" \u2192 \"" + letters + "\u2026\" (1 of 2)");
+}
+
 TEST_CASE("the progress line is short and aligned", "[runtime][telemetry]") {
   CHECK(format_progress(example(120), 200) ==
         "step 120/200  loss 2.3145  lr 3.0e-04  grad_norm 0.870  142 ms/step  7.2k tok/s");
