@@ -1,4 +1,7 @@
 // Texts, scores and outputs of a model, with the weights of a checkpoint or of its file.
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/split.hpp"
 #include "command_line.hpp"
 #include "command_line/infer_options.hpp"
@@ -90,6 +94,36 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
+// What a model has written; a terminal would obey its control characters.
+void print_written(const std::string& text) {
+  print(::isatty(STDOUT_FILENO) != 0 ? printable_lines(text) : text);
+}
+
+// While one exists, Ctrl-C ends the line that is being written before it ends this process.
+class OpenLine {
+ public:
+  OpenLine() {
+    struct sigaction action {};
+    action.sa_handler = end_line;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    if (::isatty(STDOUT_FILENO) != 0) is_caught_ = ::sigaction(SIGINT, &action, &before_) == 0;
+  }
+  ~OpenLine() {
+    if (is_caught_) ::sigaction(SIGINT, &before_, nullptr);
+  }
+  OpenLine(const OpenLine&) = delete;
+  OpenLine& operator=(const OpenLine&) = delete;
+
+ private:
+  static void end_line(int signal) {
+    [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, "\n", 1);
+    ::raise(signal);  // delivered once this handler returns, to the default action
+  }
+
+  struct sigaction before_ {};
+  bool is_caught_ = false;
+};
+
 void print_document(const ordered_json& document) {
   print(dump_json(document, 2) + "\n");
 }
@@ -105,8 +139,9 @@ class TextOutput {
   // A single text is shown while it is written. The prompt waits for it: an error then has its own line.
   void show(const std::string& text) {
     if (is_json_ || prompts_.size() > 1) return;
+    if (!line_) line_.emplace();
     if (!std::exchange(has_begun_, true) && !prompts_[0].has_ids) print(prompts_[0].text);
-    print(text);
+    print_written(text);
   }
 
   void finish(size_t prompt, const inference::WrittenText& text) {
@@ -143,15 +178,17 @@ class TextOutput {
     if (own.text.empty()) return print(fmt::format("{}\n", fmt::join(text.ids, " ")));
     if (prompts_.size() == 1) {
       show("");
+      line_.reset();
       return print("\n");
     }
-    print((own.has_ids ? "" : own.text) + text.text + "\n");  // an answer, or the text with its beginning
+    print_written((own.has_ids ? "" : own.text) + text.text + "\n");  // an answer, or the text with its beginning
   }
 
   const std::vector<inference::Prompt>& prompts_;
   std::vector<inference::WrittenText> written_;
   const bool is_json_;
   std::optional<runtime::OutputFile> file_;
+  std::optional<OpenLine> line_;  // while a text is shown
   bool has_begun_ = false;
   size_t next_ = 0;  // to write
 };

@@ -3,8 +3,11 @@
 that return only their loss. Skipped where transformers is not installed (scripts/setup --tests does that).
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_infer.py [Generation...]"""
+import contextlib
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
 import unittest
@@ -100,7 +103,25 @@ class Generation(InferTest):
         wanted = self.expected(model, ids)
         self.assertEqual([text["prompt_ids"], text["ids"]], [ids, wanted])
         self.assertEqual(text["text"], tokenizer.decode(wanted, skip_special_tokens=True))
+        self.check_interrupt(path, prompt)
         self.check_messages(path, model, tokenizer, file)
+
+    def check_interrupt(self, path, prompt):
+        """Ctrl-C at a terminal ends the line that is being written."""
+        ours, theirs = pty.openpty()
+        command = [harness.program("dsworker"), "infer", path, "--device", "cpu", "--prompt", prompt, "--num_tokens", "1000000"]
+        program = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=harness.environment())
+        os.close(theirs)
+        shown = b""
+        while len(shown) < len(prompt.encode()) + 40:
+            shown += os.read(ours, 4096)
+        program.send_signal(signal.SIGINT)
+        self.assertEqual(program.wait(timeout=60), -signal.SIGINT)
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        self.assertTrue(shown.endswith(b"\r\n"), shown)
 
     def check_messages(self, path, model, tokenizer, file):
         """Rendered in Python: what transformers makes of a conversation, and the answer to it."""
