@@ -85,7 +85,10 @@ std::vector<int64_t> parse_ids(const std::string& text, const std::string& optio
 
 std::vector<Prompt> parse_prompts(const std::string& lines, const std::function<std::string(size_t number)>& where) {
   std::vector<Prompt> out;
-  for_each_line(lines, [&](size_t number, const std::string& line) { out.push_back(from_json(line, where(number))); });
+  for_each_line(lines, [&](size_t number, const std::string& line) {
+    out.push_back(from_json(line, where(number)));
+    if (out.back().text.empty() && out.back().ids.empty()) refuse(where(number), "the prompt is empty");
+  });
   return out;
 }
 

@@ -79,6 +79,12 @@ TEST_CASE("prompts are lines, or JSON lines", "[runtime][engine][prompts]") {
   CHECK((lines[2].has_ids && lines[2].ids == std::vector<int64_t>{3, 4}));
   expect_error(ExitCode::kNoInput, {"absent"}, [&] { read_prompts(dir / "absent"); });
   expect_error(ExitCode::kBadInput, {"has none"}, [&] { read_prompts(dir.write("c", "\n\n")); });
+  for (const char* empty : {"\"y\"\n\"\"\n", "\"y\"\n{\"ids\": []}", "\"y\"\n{\"prompt\": \"\"}"}) {
+    expect_error(ExitCode::kBadInput, {"line 2 of", "the prompt is empty"},
+                 [&] { read_prompts(dir.write("e", empty)); });
+  }
+  const auto answered = read_prompts(dir.write("f", R"({"prompt": "x", "ids": [3], "reference": "y"})"));
+  CHECK((answered[0].text == "x" && answered[0].has_ids && answered[0].reference == "y"));
   expect_error(ExitCode::kBadInput, {"line 2 of", "neither \"prompt\" nor \"ids\""},
                [&] { read_prompts(dir.write("d.jsonl", "\"y\"\n{\"text_\": 3}\n")); });
   expect_error(ExitCode::kUsage, {"--ids '1,x'"}, [] { parse_ids("1,x", "--ids"); });
