@@ -69,13 +69,20 @@ std::optional<SamplePrompt> prompt_of(Settings& settings, const Value& entry) {
   return SamplePrompt{entry.text, {}, {}};
 }
 
+// Such as another spelling of prompts.
+bool has_issue_within(const Settings& settings) {
+  const auto& issues = settings.issues();
+  return std::any_of(issues.begin(), issues.end(),
+                     [](const Issue& issue) { return issue.key.starts_with(kSamples + "."); });
+}
+
 void check_prompts(Settings& settings) {
   const Value& given = settings.at(kPrompts).value;
   if (given.is_string() && !given.text.empty()) return;  // a file
   if (!given.is_array()) {
     refuse(settings, Issue::Kind::kType,
            fmt::format("'{}' must be a list of texts and of {}, or a file, not {}", kPrompts, kForm, describe(given)));
-  } else if (given.items.empty()) {
+  } else if (given.items.empty() && !has_issue_within(settings)) {
     refuse(settings, Issue::Kind::kConflict,
            fmt::format("'{}' needs '{}': texts to continue, or a file with one a line", kSamples, kPrompts));
   }

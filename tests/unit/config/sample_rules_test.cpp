@@ -51,6 +51,7 @@ TEST_CASE("runs decide by values of samples", "[config][sample_rules]") {
 TEST_CASE("a slip in samples is refused with the way out", "[config][sample_rules]") {
   const auto slip = GENERATE(values<Slip>({
       {sampled("num_tokens: 3"), "'train.samples' needs 'train.samples.prompts': texts to continue, or a file"},
+      {sampled("promts: [\"a\"]"), "unknown key 'promts' in 'train.samples' (did you mean 'prompts'?)"},
       {sampled("prompts: []"), "'train.samples' needs 'train.samples.prompts'"},
       {sampled("prompts: 3"), "must be a list of texts and of {\"prompt\": …, \"reference\": …}, or a file, not 3"},
       {sampled("prompts: [3]"), "or a file, not 3"},
