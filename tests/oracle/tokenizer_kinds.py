@@ -97,18 +97,18 @@ def train_byte_fallback(tokenizers, samples):
     return document
 
 
-def train_word_ends(tokenizers, samples, prefix=""):
-    """As CLIP's and GPT-1's: a piece that ends a word has a mark; with `prefix`, one that does not begin a word, too."""
+def train_word_parts(tokenizers, samples):
+    """As GPT-1's, where a piece that ends a word has a mark; here one that does not begin a word has another."""
     from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-    out = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix=prefix))
+    marks = {"end_of_word_suffix": "</w>", "continuing_subword_prefix": "##"}
+    out = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", **marks))
     out.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
                                            normalizers.Lowercase()])
     out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(tokenizers.Regex(r"\s+"), "removed"),
                                                  pre_tokenizers.Punctuation()])
     out.train_from_iterator(samples, trainers.BpeTrainer(
-        vocab_size=900, special_tokens=["<unk>"], limit_alphabet=150, show_progress=False, end_of_word_suffix="</w>",
-        continuing_subword_prefix=prefix))
+        vocab_size=900, special_tokens=["<unk>"], limit_alphabet=150, show_progress=False, **marks))
     out.decoder = decoders.BPEDecoder("</w>")
     return json.loads(out.to_str())
 
@@ -175,11 +175,8 @@ def documents(samples):
             normalizer=normalizers.NFKC()),
         "bloom": byte_level(split(BLOOM)),
         "kimi": byte_level(split(KIMI)),
-        "punctuation": byte_level(pre_tokenizers.Sequence([
-            pre_tokenizers.Punctuation("merged_with_next"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])),
         "clip": train_clip(tokenizers, samples),
-        "word ends": train_word_ends(tokenizers, samples),
-        "word parts": train_word_ends(tokenizers, samples, "##"),
+        "gpt1": train_word_parts(tokenizers, samples),
         "llama2": dict(fallback, decoder=LLAMA2_DECODER, normalizer={
             "type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, space]}),
         "mistral": dict(fallback, decoder=LLAMA2_DECODER, pre_tokenizer={**metaspace, "prepend_scheme": "first", "split": False}),
