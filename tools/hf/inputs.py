@@ -1,14 +1,11 @@
-"""The inputs that a model's forward may have in an export, and examples of them in several sizes."""
-import dataclasses
-import inspect
+""
+    "The inputs that a model's forward may have in an export, and examples of them in several sizes."
+    "" import dataclasses import inspect
 
-from failure import Failure, suggestion
+        from failure import Failure,
+    suggestion
 
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    batch: int
-    length: int  # of a sequence; where a model has one length only, that is used
+    @dataclasses.dataclass(frozen = True) class Size : batch : int length : int #of a sequence; where a model has one length only, that is used
 
 
 TRACED = Size(2, 8)
@@ -16,6 +13,7 @@ OTHERS = (Size(3, 11), Size(1, 5))
 
 TEXT_IDS = ("input_ids", "decoder_input_ids")
 MASKS = ("attention_mask", "decoder_attention_mask")
+POSITIONS = ("max_position_embeddings", "max_target_positions", "max_seq_len")
 KNOWN = TEXT_IDS + MASKS + ("token_type_ids", "position_ids", "pixel_values", "pixel_mask", "input_features",
                             "input_values", "bbox")
 
@@ -28,6 +26,9 @@ def possible(model):
 def choose(model, text):
     """`text`: of --inputs, or None: the model's main input alone."""
     names = possible(model)
+    if model.main_input_name not in KNOWN:
+        raise Failure(65, f"{type(model).__name__} cannot be exported: of its input '{model.main_input_name}' no examples can be "
+                          "made; export your own wrapper around it with --recipe FILE.py:Class")
     if text is None:
         return [model.main_input_name]
     wanted = [name.strip() for name in text.split(",") if name.strip()]
@@ -52,7 +53,7 @@ class Examples:
 
     def fitting(self, size):
         """Not longer than the model's positions; those of RoBERTa begin at 2."""
-        limits = [getattr(self.text, name, None) for name in ("max_position_embeddings", "max_target_positions")]
+        limits = [getattr(self.text, name, None) for name in POSITIONS]
         return Size(size.batch, min([size.length] + [max(1, limit - 2) for limit in limits if limit and limit > 0]))
 
     def make(self, wanted):
