@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """tools/export --hf: weights, heads, adapters and metadata of what it writes beside transformers and peft themselves; runs of
 such files beside transformers' Trainer; and what it says to a user who slips. Skipped where transformers and peft are not
 installed (scripts/setup --tests does that).
@@ -28,40 +28,30 @@ def padded_samples(count):
     ids = torch.randint(3, VOCABULARY, (count, LENGTH), generator=generator)
     lengths = torch.randint(4, LENGTH + 1, (count, 1), generator=generator)
     mask = (torch.arange(LENGTH) < lengths).long()
-    return {
-  "input_ids" : torch.where(mask == 1, ids, 0), "attention_mask" : mask, "labels" : torch.where(mask == 1, ids, -100)
-}
+    return {"input_ids": torch.where(mask == 1, ids, 0), "attention_mask": mask, "labels": torch.where(mask == 1, ids, -100)}
 
-class Weights(ExportTest)
-    : ""
-      "The oracle is transformers' class with the weights of the same directory."
-      ""
 
-      def model(self, name, kind, **changes)
-    : import transformers
+class Weights(ExportTest):
+    """The oracle is transformers' class with the weights of the same directory."""
 
-      return getattr(transformers, kind)
-          .from_pretrained(self.directory(name), **changes)
+    def model(self, name, kind, **changes):
+        import transformers
 
-              def check(self, name, kind, options, arrays, changes = None, own = lambda model, arrays
-                        : model(**arrays).loss, bound = 1e-5)
-    : path,
-traced, found = self.export("--hf", self.directory(name), *options) torch.manual_seed(0) #of what the directory does
-                not have model = self.model(name, kind, **(changes or {})) values =
-            dict(traced.named_parameters()) model
-                .load_state_dict(
-                    {
-target: values[source] for source, target in found["hugging_face"]["parameters"].items()
-                               if source in values
-                    },
-                    strict = False) self.assert_close(traced.eval()(*arrays.values()), own(model.eval(), arrays),
-                                                      bound) return path,
-        traced, found
+        return getattr(transformers, kind).from_pretrained(self.directory(name), **changes)
 
-                def text(self, *names)
-    : arrays = padded_samples(5) return {
-name: arrays[name] for name in names
-}
+    def check(self, name, kind, options, arrays, changes=None, own=lambda model, arrays: model(**arrays).loss, bound=1e-5):
+        path, traced, found = self.export("--hf", self.directory(name), *options)
+        torch.manual_seed(0)  # of what the directory does not have
+        model = self.model(name, kind, **(changes or {}))
+        values = dict(traced.named_parameters())
+        model.load_state_dict({target: values[source] for source, target in found["hugging_face"]["parameters"].items()
+                               if source in values}, strict=False)
+        self.assert_close(traced.eval()(*arrays.values()), own(model.eval(), arrays), bound)
+        return path, traced, found
+
+    def text(self, *names):
+        arrays = padded_samples(5)
+        return {name: arrays[name] for name in names}
 
     def test_heads(self):
         classes = torch.tensor([0, 2, 1, 0, 2])
@@ -72,19 +62,15 @@ name: arrays[name] for name in names
                 ("llama", "AutoModelForCausalLM", ["--labels", "same", *with_mask], padded_samples(5), {}),
                 ("bert", "AutoModelForMaskedLM", with_mask, padded_samples(5), {}),
                 ("bert", "AutoModelForTokenClassification", ["--head", "token-classification", *with_mask,
-                 "--hf-config", f'{{"num_labels": {VOCABULARY}}}'], padded_samples(5), {
-  "num_labels" : VOCABULARY}),
+                 "--hf-config", f'{{"num_labels": {VOCABULARY}}}'], padded_samples(5), {"num_labels": VOCABULARY}),
                 ("bert", "AutoModelForSequenceClassification", ["--head", "sequence-classification", *with_mask,
-                 "--hf-config", '{"num_labels": 3}'], {
-  **self.text(*sorted(two, reverse = True)), "labels" : classes},
+                 "--hf-config", '{"num_labels": 3}'], {**self.text(*sorted(two, reverse=True)), "labels": classes},
                  {"num_labels": 3}),
                 ("bert", "AutoModelForQuestionAnswering", ["--head", "question-answering"],
-                 {
-  **self.text("input_ids"), "start_positions" : classes, "end_positions" : classes + 1}, {}),
+                 {**self.text("input_ids"), "start_positions": classes, "end_positions": classes + 1}, {}),
                 ("t5", "AutoModelForSeq2SeqLM", with_mask, padded_samples(5), {}),
                 ("vit", "AutoModelForImageClassification", [],
-                 {
-  "pixel_values" : torch.randn(5, 3, 16, 16), "labels" : classes}, {})):
+                 {"pixel_values": torch.randn(5, 3, 16, 16), "labels": classes}, {})):
             with self.subTest(kind=kind, options=options):
                 self.check(name, kind, options, arrays, changes)
 
@@ -151,8 +137,7 @@ class Traces(ExportTest):
         graph = traced.inlined_graph
         inputs = [list(node.inputs()) for node in graph.findAllNodes("aten::scaled_dot_product_attention")]
         self.assertTrue(inputs)
-        return {(not isinstance(each[3].type(), torch._C.NoneType), each[5].toIValue()) for each in inputs
-    }
+        return {(not isinstance(each[3].type(), torch._C.NoneType), each[5].toIValue()) for each in inputs}
 
     def test_causal_and_full_masks_are_no_tensors(self):
         for name, causal in (("gpt2", True), ("llama", True), ("bert", False)):
@@ -245,8 +230,7 @@ class Adapters(ExportTest):
         folder = self.env.path("adapter")
         os.makedirs(folder, exist_ok=True)
         tensor_file.write(os.path.join(folder, "adapter_model.safetensors"),
-                          {
-target: values[source].detach() for source, target in adapter["parameters"].items()})
+                          {target: values[source].detach() for source, target in adapter["parameters"].items()})
         with open(os.path.join(folder, "adapter_config.json"), "w") as file:
             json.dump(adapter["config"], file)
         import transformers
@@ -258,8 +242,7 @@ target: values[source].detach() for source, target in adapter["parameters"].item
             own = torch.nn.functional.cross_entropy(model(input_ids=ids).logits.flatten(0, 1), ids.flatten())
             self.assert_close(traced.eval()(ids, ids), own)
             merged = model.merge_and_unload().state_dict()
-        by_target = {
-target: source for source, target in found["hugging_face"]["parameters"].items()}
+        by_target = {target: source for source, target in found["hugging_face"]["parameters"].items()}
         self.assertEqual(adapter["not_mergeable"], [])
         for target, merge in adapter["merges"].items():
             delta = merge["scaling"] * values[merge["b"]] @ values[merge["a"]]
@@ -290,10 +273,7 @@ target: source for source, target in found["hugging_face"]["parameters"].items()
 class Runs(ExportTest):
     """Files of tools/export in runs of dslaunch."""
 
-    CONFIG = {
-  "optimizer" : {"type" : "SGD", "params" : {"lr" : 0.1}}, "checkpoint" : {
-    "async" : False
-  }}
+    CONFIG = {"optimizer": {"type": "SGD", "params": {"lr": 0.1}}, "checkpoint": {"async": False}}
 
     def run_case(self, model, arrays, steps, **config):
         data, run_dir = self.env.path(f"data{self.env.made}.safetensors"), self.env.run_dir()
@@ -321,8 +301,7 @@ class Runs(ExportTest):
             def on_log(self, args, state, control, logs=None, **_):
                 losses.extend([logs["loss"]] if "loss" in logs else [])
 
-        dataset = [{
-name: values[i] for name, values in arrays.items()} for i in range(len(arrays["labels"]))]
+        dataset = [{name: values[i] for name, values in arrays.items()} for i in range(len(arrays["labels"]))]
         args = transformers.TrainingArguments(
             output_dir=self.env.path("trainer"), max_steps=steps, per_device_train_batch_size=rows, save_strategy="no",
             gradient_accumulation_steps=accumulation, max_grad_norm=0.0, logging_steps=1, report_to=[], use_cpu=True,
@@ -363,8 +342,7 @@ name: values[i] for name, values in arrays.items()} for i in range(len(arrays["l
             optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
             for step in range(steps):
                 part = slice(step * rows * accumulation, (step + 1) * rows * accumulation)
-                loss = model(**{
-name: values[part] for name, values in arrays.items()}).loss
+                loss = model(**{name: values[part] for name, values in arrays.items()}).loss
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
@@ -404,8 +382,7 @@ name: values[part] for name, values in arrays.items()}).loss
     def test_a_trace_of_ones_own_that_shifts_its_labels(self):
         """Its graph shows it: pad and slice, as in transformers' losses."""
         ids = padded_samples(8)["input_ids"] + 1
-        following, own = {"inputs": ids[:, :-1], "labels": ids[:, 1:]}, {
-  "inputs" : ids, "labels" : ids}
+        following, own = {"inputs": ids[:, :-1], "labels": ids[:, 1:]}, {"inputs": ids, "labels": ids}
         for name in ("gpt2", "llama"):
             path = hugging_face.export(name, False, "fp32", self.env.folder)
             outcome, _ = self.run_case(path, following, 1, train_batch_size=4)
@@ -550,13 +527,12 @@ class OlderTransformers(unittest.TestCase):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertNotIn("skipped", outcome.text)
 
-#Only what keeps the models small; entries that a config has not are left out.
+
+# Only what keeps the models small; entries that a config has not are left out.
 SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
              num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-OWN_ENTRIES = {
-  "codegen" : {"rotary_dim" : 4}, "gptj" : {"rotary_dim" : 4}, "gpt_neo" : {
-    "attention_types" : [[ [ "global", "local" ], 1 ]]
-  }}
+OWN_ENTRIES = {"codegen": {"rotary_dim": 4}, "gptj": {"rotary_dim": 4},
+               "gpt_neo": {"attention_types": [[["global", "local"], 1]]}}
 MANY = ("albert", "camembert", "codegen", "convbert", "deberta-v2", "distilbert", "electra", "falcon", "gemma",
         "gemma2", "gemma3_text", "glm", "gpt_bigcode", "gpt_neo", "gptj", "granite", "mistral", "mpt", "olmo", "olmo2", "phi",
         "phi3", "qwen2", "qwen3", "roberta", "smollm3", "stablelm", "starcoder2", "xlm-roberta", "deit", "beit", "bart",
@@ -569,8 +545,7 @@ def add_cases():
 
         config = transformers.AutoConfig.for_model(name)
         known = {*config.to_dict(), *type(config).attribute_map}
-        entries = {
-entry: value for entry, value in SMALL.items() if entry in known} | OWN_ENTRIES.get(name, {})
+        entries = {entry: value for entry, value in SMALL.items() if entry in known} | OWN_ENTRIES.get(name, {})
         with torch.device("meta"):  # before an architecture with sizes of its own fills the memory
             model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name, **entries))
         self.assertLess(sum(parameter.numel() for parameter in model.parameters()), 200e6)

@@ -1,11 +1,14 @@
-""
-    "The inputs that a model's forward may have in an export, and examples of them in several sizes."
-    "" import dataclasses import inspect
+"""The inputs that a model's forward may have in an export, and examples of them in several sizes."""
+import dataclasses
+import inspect
 
-        from failure import Failure,
-    suggestion
+from failure import Failure, suggestion
 
-    @dataclasses.dataclass(frozen = True) class Size : batch : int length : int #of a sequence; where a model has one length only, that is used
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    batch: int
+    length: int  # of a sequence; where a model has one length only, that is used
 
 
 TRACED = Size(2, 8)
