@@ -13,8 +13,8 @@ constexpr KeySpec kRows[] = {
         .max(65536),
     key<&JobConfig::tensor_parallel, &TensorParallel::sequence_parallel>(
         "tensor_parallel.sequence_parallel",
-        "norms and what else lies between the products are split along the positions")
-        .later("true"),
+        "norms and what else lies between the products are split along the positions of the sequences; needs no "
+        "activation_checkpointing.partition_activations"),
     key<&JobConfig::tensor_parallel, &TensorParallel::overlap>(
         "tensor_parallel.overlap",
         "backward all-reduces an input's gradient while it computes the weight's; null: on GPUs"),

@@ -223,7 +223,11 @@ void apply_recomputation_rules(Settings& settings, const ModelDefaults& model) {
     settings.note(section + "selective",
                   fmt::format("'activation_checkpointing.selective' has no effect: '{}' is false", kernels));
   }
-  if (is_true("partition_activations") && settings.integer("tensor_parallel.size") == 1) {
+  if (is_true("partition_activations") && settings.boolean("tensor_parallel.sequence_parallel")) {
+    settings.note(section + "partition_activations",
+                  "'activation_checkpointing.partition_activations' has no effect beside recomputation: "
+                  "tensor_parallel.sequence_parallel has split what blocks pass on already");
+  } else if (is_true("partition_activations") && settings.integer("tensor_parallel.size") == 1) {
     settings.note(section + "partition_activations",
                   "'activation_checkpointing.partition_activations' has no effect beside recomputation: saved inputs "
                   "are split among tensor ranks, and tensor_parallel.size is 1");

@@ -91,8 +91,9 @@ void check_exclusions(Settings& settings, int64_t size) {
 // Names what would need tensor ranks, unless their number was chosen.
 void note_single_rank(Settings& settings) {
   if (!given_sizes(settings).empty() || settings.given(kEnabled)) return;
-  for (const auto* key : {"tensor_parallel.overlap", "tensor_parallel.policy", "injection_policy",
-                          "tensor_parallel.injection_policy_tuple", "tensor_parallel.partition_config"}) {
+  for (const auto* key :
+       {"tensor_parallel.sequence_parallel", "tensor_parallel.overlap", "tensor_parallel.policy", "injection_policy",
+        "tensor_parallel.injection_policy_tuple", "tensor_parallel.partition_config"}) {
     const Setting& setting = settings.at(key);
     const bool is_off =
         setting.origin == "auto" || setting.value.is_null() || (setting.value.is_bool() && !setting.value.boolean);

@@ -151,9 +151,14 @@ TEST_CASE("what does not work on parts of layers is refused with more than one t
              Contains("'optimizer.type' Muon does not go with 2 tensor ranks: its step needs whole matrices"));
 }
 
-TEST_CASE("sequence parallelism is refused until there is one", "[config][tensor_parallel]") {
-  CHECK_THAT(only_line("{tensor_parallel: {size: 2, sequence_parallel: true}}", 2),
-             Contains("not supported yet: 'tensor_parallel.sequence_parallel' = true"));
+TEST_CASE("sequence parallelism leaves partition_activations nothing to split", "[config][tensor_parallel]") {
+  CHECK(section_of("{tensor_parallel: {size: 2, sequence_parallel: true}}").sequence_parallel);
+  CHECK(has_note(load("{tensor_parallel: {size: 2, sequence_parallel: true}, "
+                      "activation_checkpointing: {partition_activations: true}}",
+                      2),
+                 "tensor_parallel.sequence_parallel has split what blocks pass on already"));
+  CHECK(has_note(load("{tensor_parallel: {sequence_parallel: true}}"),
+                 "'tensor_parallel.sequence_parallel' has no effect with one tensor rank"));
 }
 
 TEST_CASE("what is for several tensor ranks has a line where there is one", "[config][tensor_parallel]") {

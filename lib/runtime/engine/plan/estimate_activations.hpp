@@ -11,8 +11,9 @@ namespace dslaunch::runtime::engine::plan {
 
 // Each matrix is taken as a layer that keeps its input and its output for backward, and each normalisation weight as
 // one that keeps its input, once for every position of the micro batch: within 6 % of what GPTs of 163M and 1.4B
-// parameters take on a GPU. With recomputation each unit keeps its input, and the largest one runs again. Zero where
-// that says nothing: no matrices, pipeline stages.
+// parameters take on a GPU. With recomputation each unit keeps its input, and the largest one runs again.
+// With sequence parallelism a tensor rank keeps its share of the inputs of norms and units. Zero where that says
+// nothing: no matrices, pipeline stages.
 int64_t estimate_activations(const ParameterTable& table, const config::JobConfig& config, int64_t num_positions,
                              at::ScalarType compute_dtype);
 

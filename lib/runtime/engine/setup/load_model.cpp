@@ -60,6 +60,7 @@ std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config:
                                                        .rules = config.tensor_parallel.rules,
                                                        .needs_rules = config.tensor_parallel.needs_rules,
                                                        .probe = config.tensor_parallel.probe,
+                                                       .sequence_parallel = config.tensor_parallel.sequence_parallel,
                                                        .overlap = config.tensor_parallel.overlap};
   const model::StageOptions stages{
       .num_stages = part.num_stages,
@@ -166,7 +167,7 @@ model::RecomputationOptions recomputation_options(const config::JobConfig& confi
           std::max<int64_t>(1, config.pipeline.activation_checkpoint_interval),
           wanted.cpu_checkpointing,
           wanted.contiguous_memory_optimization,
-          wanted.partition_activations,
+          wanted.partition_activations && !config.tensor_parallel.sequence_parallel,
           wanted.synchronize_checkpoint_boundary,
           wanted.profile,
           device};

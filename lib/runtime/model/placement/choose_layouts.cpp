@@ -103,7 +103,7 @@ class Choice {
         for (const auto& [parameter, placement] : demanded_) decisions.insert_or_assign(parameter, placement);
         Propagated propagated = propagate(graph_, views_, decisions, ranks_);
         auto gemms = report(decisions);
-        return {std::move(decisions), std::move(propagated), std::move(gemms)};
+        return {std::move(decisions), std::move(propagated), std::move(views_), std::move(gemms)};
       } catch (const Coarsen& demand) {
         coarsen(demand);
       } catch (const Divide& demand) {

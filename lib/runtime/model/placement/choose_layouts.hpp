@@ -31,6 +31,7 @@ struct GivenSplit {
 struct ChosenLayouts {
   Decisions decisions;
   Propagated propagated;
+  ParameterViews views = {};       // without those of parameters that stay whole
   std::vector<PlannedGemm> gemms;  // each parameter once, in the order of use
 };
 

@@ -180,6 +180,7 @@ void Operation::cut_at(const Segments& segments, const std::vector<int64_t>& pos
 
 NumberEdit Operation::local_number(size_t input, std::optional<size_t> position, const Segments& segments) const {
   NumberEdit out{input, position, {}};
+  if (are_positions(segments)) return out;
   for (int rank = 0; rank < ranks(); ++rank) out.by_rank.push_back(local_length(segments, ranks(), rank));
   return out;
 }

@@ -40,7 +40,7 @@ struct WalkState {
 struct NumberEdit {
   size_t input = 0;
   std::optional<size_t> position = {};
-  std::vector<int64_t> by_rank;
+  std::vector<int64_t> by_rank;  // empty: of positions, so it follows from the number itself
 };
 
 // What is put in the operator's place.
@@ -66,6 +66,7 @@ struct Outcome {
   std::vector<double> scale_by_rank = {};         // kScaled
   Segments segments = {};                         // of the table's rows, or of the classes of the loss
   bool draws = false;                             // random numbers for a sharded value
+  std::optional<size_t> passes_length = {};       // to a unit that takes positions: the number of their length
 };
 
 // A rule throws one of these instead of returning. The parameters are changed so and the walk starts again.

@@ -137,7 +137,7 @@ bool is_any_of(std::string_view kind, std::initializer_list<std::string_view> na
 
 Rule rule_of_values(std::string_view kind) {
   if (kind == "prim::ListConstruct") return list;
-  if (kind == "prim::ListUnpack") return unpacked_list;
+  if (kind == "prim::ListUnpack" || kind == "prim::TupleUnpack") return unpacked_list;
   if (kind == "aten::__getitem__") return list_element;
   if (kind == "aten::size") return size;
   if (kind == "aten::dropout") return dropout;

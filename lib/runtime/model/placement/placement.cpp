@@ -53,6 +53,25 @@ Placement shared(int64_t dim, Layout layout) {
   return {Kind::kSharded, dim, {}, std::move(layout), {}};
 }
 
+Placement of_positions(int64_t dim, int64_t size, size_t length) {
+  return sharded(dim, {{size, 1, {{kPositions, length}}}});
+}
+
+bool are_positions(const Segments& segments) {
+  // Numbers of parameters are not negative, so the first origin tells.
+  return std::any_of(segments.begin(), segments.end(), [](const Segment& segment) {
+    return !segment.origins.empty() && segment.origins.front().parameter == kPositions;
+  });
+}
+
+bool Placement::is_of_positions() const {
+  return is_sharded() && are_positions(segments);
+}
+
+size_t length_of_positions(const Placement& placement) {
+  return placement.segments.at(0).origins.at(0).segment;
+}
+
 std::vector<Range> ranges_of(const Segments& segments, int ranks, int rank) {
   std::vector<Range> out;
   int64_t offset = 0;

@@ -15,12 +15,13 @@
 
 namespace dslaunch::runtime::model::placement {
 
-// A segment of a parameter that the plan has split.
+// A segment of a parameter that the plan has split, or positions of sequences (sequence_walk.hpp).
 struct Origin {
-  int parameter = 0;
-  size_t segment = 0;
+  int parameter = 0;   // kPositions: none
+  size_t segment = 0;  // of kPositions: the number of the length
   auto operator<=>(const Origin&) const = default;
 };
+inline constexpr int kPositions = -1;
 using Origins = std::vector<Origin>;  // sorted, each once
 Origins united(const Origins& one, const Origins& other);
 
@@ -55,10 +56,18 @@ struct Placement {
   bool is_whole() const { return kind == Kind::kWhole; }
   bool is_sharded() const { return kind == Kind::kSharded; }
   bool is_partial() const { return kind == Kind::kPartial; }
+  bool is_of_positions() const;
 };
 Placement sharded(int64_t dim, Segments segments);
 Placement partial(Origins origins);
 Placement shared(int64_t dim, Layout layout);
+
+// Each rank has its positions of a dim that is as long as the sequences of a batch, which only a run knows: `size` is
+// that of the analysis.
+Placement of_positions(int64_t dim, int64_t size, size_t length);
+bool are_positions(const Segments& segments);
+// The number of the length.
+size_t length_of_positions(const Placement& placement);
 
 // Items are dealt out in order, the first ranks have one more where their number is not a multiple.
 std::vector<Range> ranges_of(const Segments& segments, int ranks, int rank);

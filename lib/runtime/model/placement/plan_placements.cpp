@@ -16,6 +16,8 @@
 #include "runtime/model/graph/aliases.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/operators/operator_traits.hpp"
+#include "runtime/model/placement/late_bias.hpp"
+#include "runtime/model/placement/plan_sequences.hpp"
 #include "runtime/model/placement/split_rules.hpp"
 
 namespace dslaunch::runtime::model::placement {
@@ -26,8 +28,6 @@ using graph::Object;
 using torch::jit::Module;
 using torch::jit::Node;
 using torch::jit::Value;
-
-constexpr int64_t kBatch = 2;  // samples in the arguments that a graph is run with
 
 const c10::Symbol kCall = c10::Symbol::attr("call");  // of a node, while passes run that destroy nodes
 
@@ -166,6 +166,9 @@ struct Draft {
   std::vector<c10::IValue> arguments = {};
   std::string obstacle = {};
   ChosenLayouts chosen = {};
+  UnitPositions positions = {};
+
+  PlacedGraph placed() const { return {flat, *known, written, reads}; }
 };
 
 class Planner {
@@ -188,6 +191,8 @@ class Planner {
     run_shapes(0);
     for (Draft& each : drafts_) number_parameters(each);
     choose_all();
+    for (Draft& each : drafts_) add_biases_late(each);
+    if (options_.sequence_parallel) split_positions();
     return result();
   }
 
@@ -207,7 +212,7 @@ class Planner {
                                          [&](const auto& input) { return input.name == schema.arguments()[i].name(); });
       if (recorded != model_.inputs.end()) {
         std::vector<int64_t> sizes = recorded->shape;
-        sizes.insert(sizes.begin(), kBatch);
+        sizes.insert(sizes.begin(), kAnalyzedBatch);
         arguments.emplace_back(meta_tensor(sizes, dtype_of(*recorded)));
       } else if (schema.arguments()[i].default_value()) {
         arguments.push_back(*schema.arguments()[i].default_value());
@@ -361,7 +366,7 @@ class Planner {
         }
       }
     }
-    draft.chosen = choose_layouts({draft.flat, *draft.known, draft.written, draft.reads}, options_.size, given);
+    draft.chosen = choose_layouts(draft.placed(), options_.size, given);
   }
 
   // Empty: the root's.
@@ -370,6 +375,51 @@ class Planner {
   }
   const std::string& name_of(int parameter) const {
     return model_.table.parameters.at(static_cast<size_t>(parameter)).name;
+  }
+
+  void add_biases_late(Draft& draft) const {
+    auto& chosen = draft.chosen;
+    if (chosen.propagated.outcomes.empty()) return;
+    separate_late_biases(draft.flat, *draft.known, draft.written, chosen.propagated, options_.sequence_parallel);
+    chosen.propagated = propagate(draft.placed(), chosen.views, chosen.decisions, options_.size);
+  }
+
+  void split_positions() {
+    std::vector<Draft*> of_graphs;
+    std::vector<SequenceGraph> graphs;
+    std::map<size_t, size_t> graph_of_draft;
+    for (size_t i = 0; i < drafts_.size(); ++i) {
+      Draft& draft = drafts_[i];
+      if (!draft.obstacle.empty() || !draft.known) continue;
+      graph_of_draft[i] = graphs.size();
+      of_graphs.push_back(&draft);
+      graphs.push_back({draft.placed(), draft.chosen});
+    }
+    if (of_graphs.empty() || of_graphs[0] != &drafts_[0]) return;  // without the calls of its units nothing can be said
+    auto plans = plan_sequences(graphs, options_.size, [&](const Node* call) -> std::optional<size_t> {
+      const auto object = drafts_[0].flat.unit_calls.find(call);
+      if (object == drafts_[0].flat.unit_calls.end()) return std::nullopt;
+      const auto draft = draft_of_object_.find(object->second.get());
+      if (draft == draft_of_object_.end()) return std::nullopt;
+      const auto graph = graph_of_draft.find(draft->second);
+      return graph == graph_of_draft.end() ? std::nullopt : std::optional(graph->second);
+    });
+    for (size_t i = 0; i < plans.size(); ++i) {
+      of_graphs[i]->chosen.propagated = std::move(plans[i].propagated);
+      of_graphs[i]->positions = std::move(plans[i].positions);
+    }
+  }
+
+  // Of the calls in the root that pass positions.
+  std::unordered_map<const Node*, UnitPositions> calls_of(const Draft& draft) const {
+    std::unordered_map<const Node*, UnitPositions> out;
+    for (const auto& [call, object] : draft.flat.unit_calls) {
+      const auto callee = draft_of_object_.find(object.get());
+      if (callee == draft_of_object_.end()) continue;
+      const auto& positions = drafts_[callee->second].positions;
+      if (positions.takes_any()) out.emplace(call, positions);
+    }
+    return out;
   }
 
   // Read by several graphs or instances that do not split them alike.
@@ -410,10 +460,17 @@ class Planner {
         }
       }
       if (draft.chosen.propagated.outcomes.empty()) continue;
+      auto calls = calls_of(draft);
       out.graphs.push_back({std::move(draft.flat), std::move(draft.instances), std::move(draft.parameters),
-                            *std::move(draft.known), std::move(draft.chosen)});
+                            *std::move(draft.known), std::move(draft.chosen), draft.positions, std::move(calls)});
     }
     for (auto& [parameter, gemm] : gemms) out.report.gemms.push_back(std::move(gemm));
+    const bool any_positions = std::any_of(out.graphs.begin(), out.graphs.end(), [](const GraphPlan& graph) {
+      return !graph.chosen.propagated.lengths.empty();
+    });
+    if (options_.sequence_parallel && !any_positions) {
+      out.report.notes.emplace_back("nothing is split along positions: no sum over the tensor ranks has a dim of them");
+    }
     return out;
   }
 

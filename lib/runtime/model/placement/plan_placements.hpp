@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/model/graph/flat_graph.hpp"
 #include "runtime/model/graph/unit_discovery.hpp"
 #include "runtime/model/interface/placement_report.hpp"
 #include "runtime/model/placement/choose_layouts.hpp"
+#include "runtime/model/placement/sequence_walk.hpp"
 #include "runtime/model/placement/tensor_parallel_options.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "runtime/state/parameter_location.hpp"
@@ -35,6 +37,9 @@ struct GraphPlan {
   std::vector<std::vector<int>> parameters;   // by instance and number in `chosen`: in the table
   KnownValues known;
   ChosenLayouts chosen;
+  UnitPositions positions = {};  // of a unit: what it takes and returns
+  // By call of a unit that takes any, in the order of the nodes.
+  std::unordered_map<const torch::jit::Node*, UnitPositions> calls = {};
 };
 
 struct ModelPlan {

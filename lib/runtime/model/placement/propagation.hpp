@@ -20,10 +20,17 @@ struct PlacedGraph {
 
 using Decisions = std::unordered_map<int, Placement>;  // by parameter; others are whole
 
+// The dim of a value that is as long as sequences are; null: the length that a unit is given as its last argument.
+struct LengthSource {
+  const torch::jit::Value* value = nullptr;
+  int64_t dim = 0;
+};
+
 struct Propagated {
   // Of the nodes that have a sharded or partial operand, or read one of the two.
   std::unordered_map<const torch::jit::Node*, Outcome> outcomes;
   std::unordered_map<const torch::jit::Value*, Placements> placements;
+  std::vector<LengthSource> lengths = {};  // by number; empty: no value is split along positions
 };
 
 // The parameters, in another order of dims, that values of the graph are.

@@ -14,6 +14,7 @@ struct TensorParallelOptions {
   // `rules` must match every GEMM.
   bool needs_rules = false;
   config::TensorProbe probe = config::TensorProbe::kOff;
+  bool sequence_parallel = false;    // what lies between the GEMMs is split along the positions
   std::optional<bool> overlap = {};  // of backward's sums over the ranks; empty: on devices
 
   bool is_on() const { return size > 1; }

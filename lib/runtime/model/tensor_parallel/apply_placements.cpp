@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,8 @@
 
 namespace dslaunch::runtime::model::tensor_parallel {
 namespace {
+
+constexpr char kLengthArgument[] = "whole_length";  // of a unit that takes positions: how many all ranks have
 
 using placement::GraphPlan;
 using placement::NumberEdit;
@@ -64,9 +67,13 @@ class GraphEdit {
         graph_(*plan.flat.graph),
         rank_(static_cast<size_t>(group->rank())),
         placements_(plan.chosen.propagated.placements),
-        differentiable_(find_differentiable(plan)) {}
+        differentiable_(find_differentiable(plan)),
+        lengths_(plan.chosen.propagated.lengths) {}
 
   void run() {
+    if (plan_.positions.takes_any()) {
+      length_argument_ = graph_.addInput(kLengthArgument)->setType(c10::IntType::get());
+    }
     const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
     old_.insert(nodes.begin(), nodes.end());
     for (Node* node : nodes) {
@@ -78,7 +85,7 @@ class GraphEdit {
       }
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
-      if (is_partial(graph_.outputs()[i])) graph_.block()->replaceOutput(i, reduced(graph_.outputs()[i]));
+      if (!returns_positions()) graph_.block()->replaceOutput(i, made_whole(graph_.outputs()[i]));
     }
     give_calls();
   }
@@ -98,13 +105,15 @@ class GraphEdit {
   void edit(Node* node, const Outcome& outcome) {
     read_operands(node, outcome);
     read_whole_inside(node);
+    if (outcome.passes_length) node->addInput(length(*outcome.passes_length));
     for (const NumberEdit& number : outcome.edits) edit_number(node, number);
     switch (outcome.rewrite) {
       case Rewrite::kNone:
         if (outcome.draws) replace_by_own_draws(node);
         return;
       case Rewrite::kLateBias:
-        return add_bias_late(node);
+        DSL_CHECK(false, "a plan separates biases from GEMMs that sum over the ranks");
+        return;
       case Rewrite::kWholeSizes:
         return keep_whole_sizes(node, outcome);
       case Rewrite::kUnequalPieces:
@@ -120,31 +129,39 @@ class GraphEdit {
     }
   }
 
-  // What the node's branches read of partial values.
+  // What the node's branches read of partial values and of positions.
   void read_whole_inside(Node* node) {
     for (auto* inner : node->blocks()) {
       graph::for_each_node(inner, [&](Node* other) {
-        for (size_t i = 0; i < other->inputs().size(); ++i) {
-          if (is_partial(other->input(i))) other->replaceInput(i, reduced(other->input(i)));
-        }
+        for (size_t i = 0; i < other->inputs().size(); ++i) other->replaceInput(i, made_whole(other->input(i)));
       });
       for (size_t i = 0; i < inner->outputs().size(); ++i) {
-        if (is_partial(inner->outputs()[i])) inner->replaceOutput(i, reduced(inner->outputs()[i]));
+        inner->replaceOutput(i, made_whole(inner->outputs()[i]));
       }
     }
   }
 
-  bool is_partial(const Value* value) const {
+  Value* made_whole(Value* value) {
     const auto found = placements_.find(value);
-    return found != placements_.end() && found->second.size() == 1 && found->second[0].is_partial();
+    if (found == placements_.end() || found->second.size() != 1) return value;
+    if (found->second[0].is_partial()) return reduced(value);
+    return found->second[0].is_of_positions() ? gathered(value, found->second[0], kGatherPositionsOperator) : value;
+  }
+
+  // Or its tuple, whose elements are then what they have to be.
+  bool returns_positions() const {
+    const auto& results = plan_.positions.results;
+    return std::any_of(results.begin(), results.end(), [](const auto& dim) { return dim.has_value(); });
   }
 
   void read_operands(Node* node, const Outcome& outcome) {
+    // A unit and a tuple pass on what they read as it is.
+    const bool passes_on = plan_.flat.unit_calls.count(node) > 0 || node->kind() == c10::prim::TupleConstruct;
     const bool is_placed =
         outcome.rewrite == Rewrite::kHeadOfSlice ||
-        std::any_of(outcome.results.begin(), outcome.results.end(), [](const Placements& held) {
+        (!passes_on && std::any_of(outcome.results.begin(), outcome.results.end(), [](const Placements& held) {
           return std::any_of(held.begin(), held.end(), [](const Placement& one) { return !one.is_whole(); });
-        });
+        }));
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       Value* input = node->input(i);
       if (input->type()->kind() == c10::TypeKind::ListType) {
@@ -182,11 +199,17 @@ class GraphEdit {
 
   Value* read(Value* value, const Placement& held, const Placement& wanted, bool result_is_placed) {
     if (!is_tensor(value) && held.is_whole()) return value;
+    if (held.is_of_positions() && wanted.is_whole()) {
+      return gathered(value, held, result_is_placed ? kGatherForPartsOperator : kGatherPositionsOperator);
+    }
     if (held.is_sharded()) {
       DSL_CHECK(wanted.is_sharded() && wanted.dim == held.dim, "a plan never gathers a sharded value");
       return value;
     }
     if (wanted.is_partial()) return value;
+    if (wanted.is_of_positions()) {
+      return to_positions(value, held.is_partial() ? kReduceScatterOperator : kOwnPositionsOperator, wanted.dim);
+    }
     if (held.is_partial()) value = reduced(value);
     if (wanted.is_sharded()) return own_slice(copied(value), wanted);
     return result_is_placed ? copied(value) : value;
@@ -201,6 +224,35 @@ class GraphEdit {
     return inserted({value, kOwnSliceOperator, wanted.dim, layout});
   }
 
+  Value* gathered(Value* value, const Placement& held, const char* name) {
+    Value* whole_length = length(length_of_positions(held));
+    return converted({value, name, held.dim, {}}, [&] {
+      return insert_tensor_operator(graph_, name, {value, constant(held.dim), whole_length}, group_);
+    });
+  }
+  Value* to_positions(Value* value, const char* name, int64_t dim) {
+    return converted({value, name, dim, {}}, [&] {
+      return insert_tensor_operator(graph_, name, {value, constant(dim)}, group_);
+    });
+  }
+
+  // A length, read right behind the value that has it.
+  Value* length(size_t number) {
+    const auto [value, dim] = lengths_.at(number);
+    if (value == nullptr) return length_argument_;
+    Value*& known = length_values_[number];
+    if (known == nullptr) {
+      const WithInsertPoint after(behind(value));
+      known = graph_.insert(c10::aten::size, {const_cast<Value*>(value), dim});
+    }
+    return known;
+  }
+
+  Node* behind(const Value* value) {
+    Node* node = const_cast<Value*>(value)->node();
+    return node->kind() == c10::prim::Param ? *graph_.nodes().begin() : node->next();
+  }
+
   struct Conversion {
     Value* value;
     const char* name;
@@ -208,16 +260,21 @@ class GraphEdit {
     Layout layout;
   };
 
-  // Each conversion of a value once, right behind the value.
   Value* inserted(const Conversion& conversion) {
+    return converted(conversion, [&] {
+      return insert_tensor_operator(graph_, conversion.name, conversion.value, group_, conversion.dim,
+                                    conversion.layout);
+    });
+  }
+
+  // Each conversion of a value once, right behind the value.
+  Value* converted(const Conversion& conversion, const std::function<Value*()>& insert) {
     auto& known = conversions_[conversion.value];
     for (const auto& [made, result] : known) {
       if (made.name == conversion.name && made.dim == conversion.dim && made.layout == conversion.layout) return result;
     }
-    Node* node = conversion.value->node();
-    const WithInsertPoint after(node->kind() == c10::prim::Param ? *graph_.nodes().begin() : node->next());
-    Value* result =
-        insert_tensor_operator(graph_, conversion.name, conversion.value, group_, conversion.dim, conversion.layout);
+    const WithInsertPoint after(behind(conversion.value));
+    Value* result = insert();
     take_for(conversion.value, result, {});
     known.emplace_back(conversion, result);
     return result;
@@ -234,13 +291,20 @@ class GraphEdit {
 
   void edit_number(Node* node, const NumberEdit& edit) {
     const WithInsertPoint before(node);
-    const int64_t local = edit.by_rank.at(rank_);
-    node->replaceInput(edit.input,
-                       edit.position ? with_element(node->input(edit.input), *edit.position, local) : constant(local));
+    Value* input = node->input(edit.input);
+    const auto local = [&](Value* whole) {
+      return edit.by_rank.empty() ? own_length(whole) : constant(edit.by_rank.at(rank_));
+    };
+    node->replaceInput(edit.input, edit.position ? with_element(input, *edit.position, local) : local(input));
+  }
+
+  Value* own_length(Value* whole) {
+    Value* out = insert_tensor_operator(graph_, kOwnLengthOperator, whole, group_);
+    return out->setType(c10::IntType::get());
   }
 
   // A list of numbers with another number at one position.
-  Value* with_element(Value* list, size_t position, int64_t number) {
+  Value* with_element(Value* list, size_t position, const std::function<Value*(Value* old)>& number) {
     std::vector<Value*> elements;
     if (list->node()->kind() == c10::prim::ListConstruct) {
       elements = list->node()->inputs().vec();
@@ -250,33 +314,10 @@ class GraphEdit {
         elements.push_back(graph_.insert(c10::aten::__getitem__, {list, constant(static_cast<int64_t>(i))}));
       }
     }
-    elements.at(position) = constant(number);
+    elements.at(position) = number(elements.at(position));
     Value* out = graph_.insertNode(graph_.createList(c10::IntType::get(), elements))->output();
     take_for(list, out, {});
     return out;
-  }
-
-  // The GEMM without its bias, summed over the ranks, and then the bias.
-  void add_bias_late(Node* node) {
-    const std::string_view kind = node->kind().toQualString();
-    const WithInsertPoint before(node);
-    Value* bias = nullptr;
-    Value* gemm = nullptr;
-    if (kind == "aten::addmm") {
-      bias = node->input(0);
-      gemm = graph_.insert(c10::aten::mm, {node->input(1), node->input(2)});
-    } else if (kind == "dslaunch::addmm") {
-      bias = node->input(0);
-      gemm = insert("dslaunch::matmul", {node->input(1), node->input(2), node->input(5), node->input(6)});
-    } else {
-      bias = node->input(2);
-      std::vector<Value*> inputs = node->inputs().vec();
-      inputs[2] = constant(c10::IValue());
-      gemm = insert(node->kind().toQualString(), inputs);
-    }
-    gemm->node()->setSourceRange(node->sourceRange());
-    Value* sum = insert_tensor_operator(graph_, kReduceOperator, gemm, group_);
-    replace(node, insert("aten::add", {sum, bias, constant(1)}));
   }
 
   Value* insert(const char* kind, const std::vector<Value*>& inputs) {
@@ -286,6 +327,9 @@ class GraphEdit {
   void replace(Node* node, Value* by) {
     by->setType(node->output()->type());
     by->node()->setSourceRange(node->sourceRange());
+    for (auto& length : lengths_) {
+      if (length.value == node->output()) length.value = by;
+    }
     const auto held = placements_.find(node->output());
     take_for(node->output(), by, held == placements_.end() ? Placements() : held->second);
     node->output()->replaceAllUsesWith(by);
@@ -304,12 +348,16 @@ class GraphEdit {
   }
 
   void keep_whole_sizes(Node* node, const Outcome& outcome) {
+    const Placement& read = outcome.reads.at(0).at(0);
+    const auto whole = [&](Value*) {
+      return read.is_of_positions() ? length(length_of_positions(read)) : constant(outcome.whole_size);
+    };
     if (node->inputs().size() > 1) {
       const WithInsertPoint before(node);
-      return replace(node, constant(outcome.whole_size));
+      return replace(node, whole(nullptr));
     }
     const WithInsertPoint after(node->next());
-    Value* sizes = with_element(node->output(), static_cast<size_t>(outcome.sharded_dim), outcome.whole_size);
+    Value* sizes = with_element(node->output(), static_cast<size_t>(outcome.sharded_dim), whole);
     node->output()->replaceAllUsesAfterNodeWith(sizes->node(), sizes);
   }
 
@@ -372,6 +420,9 @@ class GraphEdit {
   std::unordered_map<const Value*, Placements> placements_;
   std::unordered_set<const Value*> differentiable_;
   std::unordered_map<const Value*, std::vector<std::pair<Conversion, Value*>>> conversions_;
+  std::vector<placement::LengthSource> lengths_;
+  std::unordered_map<size_t, Value*> length_values_;
+  Value* length_argument_ = nullptr;
 };
 
 void hold_slice(ParameterInfo& parameter, const Placement& placement, const TensorGroup& group) {
@@ -380,6 +431,13 @@ void hold_slice(ParameterInfo& parameter, const Placement& placement, const Tens
   parameter.numel = 1;
   for (const int64_t size : parameter.shape) parameter.numel *= size;
   parameter.slice = std::move(slice);
+}
+
+void add_length_argument(torch::jit::GraphFunction& forward) {
+  const auto& schema = forward.getSchema();
+  auto arguments = schema.arguments();
+  arguments.emplace_back(kLengthArgument, c10::IntType::get());
+  forward.setSchema(c10::FunctionSchema(schema.name(), schema.overload_name(), std::move(arguments), schema.returns()));
 }
 
 }  // namespace
@@ -393,6 +451,7 @@ void apply_placements(placement::ModelPlan& plan, const TensorGroupPtr& group, P
     edit_graph(each, group);
     auto& forward = torch::jit::toGraphFunction(each.instances.at(0).get_method("forward").function());
     graph::replace_graph(*forward.graph(), *each.flat.graph);
+    if (each.positions.takes_any()) add_length_argument(forward);
   }
   for (const auto& [parameter, placement] : plan.parameters) {
     hold_slice(table.parameters.at(static_cast<size_t>(parameter)), placement, *group);

@@ -40,11 +40,21 @@ struct ProbedParameter {
   std::optional<Placement> placement = {};
 };
 
+// Of a value of which each rank has its positions.
+struct Positions {
+  int64_t dim = 0, length = 0;
+};
+
 struct Named {
   std::string name;
   at::Tensor value;
   const ProbedParameter* parameter = nullptr;  // whose gradient it is
+  std::optional<Positions> positions = {};
 };
+
+at::Tensor own_part(const at::Tensor& whole, const Positions& positions, const TensorGroup& group) {
+  return part_of(whole, positions.dim, {own_positions(whole.size(positions.dim), group)});
+}
 
 // The first seeds of each kind of value.
 constexpr uint64_t kArgumentSeeds = 0, kResultSeeds = 1000, kUpstreamSeeds = 2000, kParameterSeeds = 10000;
@@ -165,6 +175,9 @@ struct Probe::Subject {
   ProbedGraph whole;
   std::vector<c10::IValue> arguments, results;  // results of calls; tensors have no elements
   std::vector<int64_t> bounds;                  // of the arguments' whole numbers
+  // By tensor of what the graph is run with: arguments, then results of calls; and of what comes out.
+  std::vector<std::optional<Positions>> given, returned;
+  std::optional<int64_t> length;  // that the split graph is given
   std::map<SlotKey, ProbedParameter> parameters;
   std::string obstacle;
 
@@ -194,18 +207,42 @@ std::string unit_of(const std::map<SlotKey, ProbedParameter>& parameters, const 
 
 // What a graph is run with, and what of it has a gradient.
 struct Inputs {
-  torch::jit::Stack stack;
-  std::vector<Named> leaves;
+  const std::vector<std::optional<Positions>>& positions;  // by tensor
+  const TensorGroup* group = nullptr;                      // null: everything is whole
+  torch::jit::Stack stack = {};
+  std::vector<Named> leaves = {};
+  size_t num_tensors = 0;
 
-  void add(const c10::IValue& value, const std::string& name) {
-    for (const auto& tensor : units::tensors_in_all({value})) {
+  void add(c10::IValue value, const std::string& name) {
+    const size_t first = num_tensors;
+    num_tensors += units::tensors_in_all({value}).size();
+    if (group != nullptr) value = parts_of(value, first);
+    const auto tensors = units::tensors_in_all({value});
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor& tensor = tensors[i];
       if (!tensor.defined() || !tensor.is_floating_point()) continue;
       const bool is_only = value.isTensor();
-      leaves.push_back({is_only ? name : fmt::format("{}, tensor {}", name, leaves.size()), tensor.requires_grad_()});
+      leaves.push_back({is_only ? name : fmt::format("{}, tensor {}", name, leaves.size()), tensor.requires_grad_(),
+                        nullptr, positions.at(first + i)});
     }
     // The graph may write to what it is given, which a leaf does not allow.
     stack.push_back(value.isTensor() && value.toTensor().requires_grad() ? c10::IValue(value.toTensor().clone())
                                                                          : value);
+  }
+
+ private:
+  c10::IValue parts_of(const c10::IValue& value, size_t first) const {
+    if (value.isTensor()) {
+      const auto& own = positions.at(first);
+      return own ? own_part(value.toTensor(), *own, *group).clone() : value.toTensor();
+    }
+    if (!value.isTuple()) return value;
+    std::vector<c10::IValue> elements;
+    for (const auto& element : value.toTupleRef().elements()) {
+      elements.push_back(parts_of(element, first));
+      first += units::tensors_in_all({element}).size();
+    }
+    return c10::ivalue::Tuple::create(std::move(elements));
   }
 };
 
@@ -213,11 +250,12 @@ struct Inputs {
 
 Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* group, at::Device device) const {
   const at::AutoGradMode with_gradients(true);
-  Inputs inputs{.stack = {module._ivalue()}, .leaves = {}};
+  Inputs inputs{.positions = given, .group = group, .stack = {module._ivalue()}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     auto generator = generator_of(kArgumentSeeds + i);
     inputs.add(random_value(arguments[i], generator, bounds[i], device), fmt::format("input {}", i));
   }
+  if (group != nullptr && length) inputs.stack.emplace_back(*length);
   for (const auto& attribute : probed.attributes) {
     const auto found = parameters.find(attribute.slot);
     if (found == parameters.end()) {
@@ -242,13 +280,19 @@ Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* g
 
   Pass out;
   variable_list outputs, upstream, leaves;
-  for (const auto& tensor : units::tensors_in_all(probed.run(std::move(inputs.stack), device))) {
+  const auto tensors = units::tensors_in_all(probed.run(std::move(inputs.stack), device));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
     if (!tensor.defined()) continue;
-    out.outputs.push_back({fmt::format("output {}", out.outputs.size()), tensor.detach()});
+    const auto positions = group == nullptr ? std::nullopt : returned.at(i);
+    out.outputs.push_back({fmt::format("output {}", out.outputs.size()), tensor.detach(), nullptr, positions});
     if (!tensor.is_floating_point() || !tensor.requires_grad()) continue;
     auto generator = generator_of(kUpstreamSeeds + out.outputs.size());
+    auto shape = tensor.sizes().vec();
+    if (positions) shape.at(static_cast<size_t>(positions->dim)) = positions->length;
+    const at::Tensor random = at::randn(shape, generator, at::TensorOptions());
     outputs.push_back(tensor);
-    upstream.push_back(at::randn(tensor.sizes(), generator, at::TensorOptions()).to(device, tensor.scalar_type()));
+    upstream.push_back((positions ? own_part(random, *positions, *group) : random).to(device, tensor.scalar_type()));
   }
   for (const auto& leaf : inputs.leaves) leaves.push_back(leaf.value);
   variable_list gradients(leaves.size());
@@ -257,8 +301,8 @@ Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* g
                                       /*allow_unused=*/true);
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
-    out.gradients.push_back(
-        {fmt::format("the gradient of {}", inputs.leaves[i].name), gradients[i], inputs.leaves[i].parameter});
+    out.gradients.push_back({fmt::format("the gradient of {}", inputs.leaves[i].name), gradients[i],
+                             inputs.leaves[i].parameter, group == nullptr ? std::nullopt : inputs.leaves[i].positions});
   }
   return out;
 }
@@ -291,7 +335,10 @@ std::optional<Difference> compare(const Probe::Pass& found, const Probe::Pass& w
     return is_close ? std::nullopt : std::optional(Difference{apart / size, position});
   };
   for (; position < found.outputs.size(); ++position) {
-    if (auto difference = difference_of(found.outputs[position], whole.outputs[position].value, 0)) return difference;
+    const Named& output = found.outputs[position];
+    const at::Tensor& value = whole.outputs[position].value;
+    const at::Tensor part = output.positions ? own_part(value, *output.positions, group) : value;
+    if (auto difference = difference_of(output, part, 0)) return difference;
   }
   std::map<std::string, const Named*> expected;  // the graphs may read parameters in another order
   for (const auto& gradient : whole.gradients) expected.emplace(gradient.name, &gradient);
@@ -303,6 +350,7 @@ std::optional<Difference> compare(const Probe::Pass& found, const Probe::Pass& w
       const LocalSlice slice = placement::slice_of(*parameter->placement, group.size(), group.rank());
       value = part_of(value, slice.dim, slice.ranges);
     }
+    if (gradient.positions && value.defined()) value = own_part(value, *gradient.positions, group);
     if (gradient.value.defined() || value.defined()) {
       if (auto difference = difference_of(gradient, value, kNegligible * largest_gradient)) return difference;
     }
@@ -331,6 +379,43 @@ std::optional<RankDifference> first_of_all(const std::optional<Difference>& own,
     if (relative >= 0) return RankDifference{rank, {relative, static_cast<size_t>(all[rank][1].item<double>())}};
   }
   return std::nullopt;
+}
+
+// What of a value's tensors is positions. `dims`: by tensor; empty: none.
+void add_positions(const c10::IValue* known, const placement::UnitPositions::Dims& dims,
+                   std::vector<std::optional<Positions>>& out) {
+  if (known == nullptr) return;
+  const auto tensors = units::tensors_in_all({*known});
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto dim = i < dims.size() ? dims[i] : std::nullopt;
+    out.push_back(dim ? std::optional(Positions{*dim, tensors[i].size(*dim)}) : std::nullopt);
+  }
+}
+
+void take_positions(Probe::Subject& subject, const placement::GraphPlan& plan) {
+  const auto add = [&](const Value* value, const placement::UnitPositions::Dims& dims, auto& out) {
+    add_positions(plan.known.find(value), dims, out);
+  };
+  const auto of_argument = [](const placement::UnitPositions& unit, size_t i) -> placement::UnitPositions::Dims {
+    return i < unit.arguments.size() ? placement::UnitPositions::Dims{unit.arguments[i]}
+                                     : placement::UnitPositions::Dims();
+  };
+  const auto inputs = plan.flat.graph->inputs().slice(1);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    add(inputs[i], of_argument(plan.positions, i), subject.given);
+    if (i < plan.positions.arguments.size() && plan.positions.arguments[i])
+      subject.length = subject.given.back()->length;
+  }
+  for (const Value* output : plan.flat.graph->outputs()) add(output, plan.positions.results, subject.returned);
+  for (const Node* node : plan.flat.graph->nodes()) {
+    if (node->kind() != c10::prim::CallMethod) continue;
+    const auto found = plan.calls.find(node);
+    const placement::UnitPositions unit = found == plan.calls.end() ? placement::UnitPositions() : found->second;
+    add(node->output(), unit.results, subject.given);
+    for (size_t i = 1; i < node->inputs().size(); ++i) {
+      add(node->input(i), of_argument(unit, i - 1), subject.returned);
+    }
+  }
 }
 
 }  // namespace
@@ -366,6 +451,7 @@ Probe::Probe(const placement::ModelPlan& plan, const ParameterTable& table,
       for (const Node* node : each.flat.graph->nodes()) {
         if (node->kind() == c10::prim::CallMethod) subject->results.push_back(known_or_none(node->output()));
       }
+      take_positions(*subject, each);
       auto whole = to_probed_graph(*each.flat.graph, subject->module);
       if (whole.ok()) {
         subject->whole = *std::move(whole);

@@ -10,6 +10,18 @@
 namespace dslaunch::runtime::model::tensor_parallel {
 namespace {
 
+// Whether the ranks' parts, one behind the other, are the whole.
+bool are_slices(const Layout& layout) {
+  const int64_t each = length_of(layout.at(0));
+  for (size_t rank = 0; rank < layout.size(); ++rank) {
+    const Range slice{static_cast<int64_t>(rank) * each, static_cast<int64_t>(rank + 1) * each};
+    if (layout[rank].size() != 1 || layout[rank][0].begin != slice.begin || layout[rank][0].end != slice.end) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Nodes of graphs hold objects of this type.
 const auto kRegistration = torch::class_<TensorGroup>("dslaunch", "TensorGroup");
 
@@ -37,11 +49,25 @@ void TensorGroup::overlap(at::Device device) {
   streams_.emplace(device, /*overlaps=*/true);
 }
 
-TensorGroup::Started TensorGroup::start_all_reduce(const at::Tensor& tensor) {
+TensorGroup::Started TensorGroup::start(const std::function<at::Tensor()>& collective) {
   Started out;
   streams_->wait(SideStream::kReduction, streams_->mark());
-  out.end = streams_->run(SideStream::kReduction, [&] { out.tensor = all_reduce(tensor); });
+  out.end = streams_->run(SideStream::kReduction, [&] { out.tensor = collective(); });
   return out;
+}
+
+at::Tensor TensorGroup::reduce_scatter(const at::Tensor& tensor, int64_t dim) {
+  const int64_t length = tensor.size(dim);
+  if (length % size_ != 0 || tensor.scalar_type() == at::kDouble) {  // slices of collectives have one length
+    const Range own = own_positions(length, *this);
+    return all_reduce(tensor).narrow(dim, own.begin, own.size()).contiguous();
+  }
+  const at::Tensor in = tensor.detach().movedim(dim, 0).contiguous();
+  auto shape = in.sizes().vec();
+  shape[0] = length / size_;
+  at::Tensor out = at::empty(shape, in.options());
+  communicator().reduce_scatter(buffer_of(in), buffer_of(out), comm::ReduceOp::kSum);
+  return out.movedim(0, dim).contiguous();
 }
 
 at::Tensor TensorGroup::stacked(const at::Tensor& tensor) {
@@ -67,6 +93,7 @@ at::Tensor TensorGroup::all_gather(const at::Tensor& part, int64_t dim, const La
     own = at::cat({own, at::zeros(shape, own.options())});
   }
   const at::Tensor parts = stacked(own);
+  if (are_slices(layout)) return parts.flatten(0, 1).movedim(0, dim).contiguous();
   auto shape = own.sizes().vec();
   shape[0] = whole;
   const at::Tensor out = at::empty(shape, own.options());
@@ -97,6 +124,21 @@ int64_t length_of(const std::vector<Range>& ranges) {
 int64_t longest_of(const Layout& layout) {
   int64_t out = 0;
   for (const auto& ranges : layout) out = std::max(out, length_of(ranges));
+  return out;
+}
+
+Range own_positions(int64_t length, const TensorGroup& group) {
+  return layout_of_positions(length, group.size()).at(static_cast<size_t>(group.rank())).at(0);
+}
+
+Layout layout_of_positions(int64_t length, int ranks) {
+  Layout out;
+  int64_t begin = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t end = begin + length / ranks + (rank < length % ranks ? 1 : 0);
+    out.push_back({{begin, end}});
+    begin = end;
+  }
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <torch/custom_class.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -30,16 +31,18 @@ class TensorGroup : public torch::CustomClassHolder {
 
   // The sum over the ranks, the same bits on all of them. A new tensor.
   virtual at::Tensor all_reduce(const at::Tensor& tensor);
-  // From now on copy_to_tensor_group() sums gradients beside other work of backward: on the device in a stream of its
-  // own, in host memory before it.
+  // The rank's positions of the sum over the ranks, along `dim`. A new tensor.
+  virtual at::Tensor reduce_scatter(const at::Tensor& tensor, int64_t dim);
+  // From now on backward sums gradients of whole values beside other work: on the device in a stream of its own, in
+  // host memory before it.
   void overlap(at::Device device);
   bool overlaps() const { return streams_.has_value(); }
   struct Started {
     at::Tensor tensor;  // valid for work that is enqueued after wait()
     StreamMark end = {};
   };
-  // all_reduce(); requires overlaps().
-  Started start_all_reduce(const at::Tensor& tensor);
+  // `collective` of this group; requires overlaps().
+  Started start(const std::function<at::Tensor()>& collective);
   void wait(const Started& started) const { streams_->wait(started.end); }
 
   // The whole tensor of which each rank has its part along `dim`.
@@ -61,6 +64,9 @@ using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
 at::Tensor part_of(const at::Tensor& whole, int64_t dim, const std::vector<Range>& ranges);
 int64_t length_of(const std::vector<Range>& ranges);
 int64_t longest_of(const Layout& layout);  // of the ranks' parts
+// Of a dim that the ranks share in turn: the first ones have one more where its length is not a multiple of them.
+Range own_positions(int64_t length, const TensorGroup& group);
+Layout layout_of_positions(int64_t length, int ranks);
 
 // Of indices of the whole dim.
 struct LocalIndices {

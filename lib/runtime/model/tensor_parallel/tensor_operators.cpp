@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,15 @@ TensorGroupPtr kept_group(const AutogradContext& context) {
   return context.saved_data.at(kKeptGroup).toCustomClass<TensorGroup>();
 }
 
+at::Tensor beside_postponed_gemms(const std::function<at::Tensor()>& collective, TensorGroup& group) {
+  const auto started = group.start(collective);
+  units::run_postponed_gemms();
+  group.wait(started);
+  return started.tensor;
+}
+
+constexpr char kKeptDim[] = "dim", kKeptLength[] = "length";
+
 // The backward of each is another one of them, so that it can be differentiated again.
 class Copy : public torch::autograd::Function<Copy> {
  public:
@@ -60,10 +70,7 @@ class Copy : public torch::autograd::Function<Copy> {
   static variable_list backward(AutogradContext* context, variable_list upstream) {
     const auto group = kept_group(*context);
     if (at::GradMode::is_enabled() || !group->overlaps()) return {reduce_from_tensor_group(upstream[0], group), {}};
-    const auto sum = group->start_all_reduce(upstream[0]);
-    units::run_postponed_gemms();
-    group->wait(sum);
-    return {sum.tensor, {}};
+    return {beside_postponed_gemms([&] { return group->all_reduce(upstream[0]); }, *group), {}};
   }
 };
 
@@ -92,6 +99,65 @@ class Gather : public torch::autograd::Function<Gather> {
     const Layout layout = layout_from(context->saved_data["layout"].toIntVector());
     const int64_t dim = context->saved_data["dim"].toInt();
     return {own_slice(copy_to_tensor_group(upstream[0], group), dim, layout, group), {}, {}, {}};
+  }
+};
+
+class ReduceToPositions : public torch::autograd::Function<ReduceToPositions> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& partial, int64_t dim,
+                            const TensorGroupPtr& group) {
+    context->saved_data[kKeptGroup] = group;
+    context->saved_data[kKeptDim] = dim;
+    context->saved_data[kKeptLength] = partial.size(dim);
+    return group->reduce_scatter(partial, dim);
+  }
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    return {gather_for_parts(upstream[0], context->saved_data[kKeptDim].toInt(),
+                             context->saved_data[kKeptLength].toInt(), kept_group(*context)),
+            {},
+            {}};
+  }
+};
+
+class TakePositions : public torch::autograd::Function<TakePositions> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& whole, int64_t dim,
+                            const TensorGroupPtr& group) {
+    context->saved_data[kKeptGroup] = group;
+    context->saved_data[kKeptDim] = dim;
+    context->saved_data[kKeptLength] = whole.size(dim);
+    const Range own = own_positions(whole.size(dim), *group);
+    return whole.narrow(dim, own.begin, own.size()).clone(at::MemoryFormat::Contiguous);
+  }
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    return {gather_positions(upstream[0], context->saved_data[kKeptDim].toInt(),
+                             context->saved_data[kKeptLength].toInt(), kept_group(*context)),
+            {},
+            {}};
+  }
+};
+
+// `sums`: the gradient of the result is a sum over the ranks.
+template <bool sums>
+class GatherPositions : public torch::autograd::Function<GatherPositions<sums>> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& part, int64_t dim, int64_t length,
+                            const TensorGroupPtr& group) {
+    context->saved_data[kKeptGroup] = group;
+    context->saved_data[kKeptDim] = dim;
+    return group->all_gather(part, dim, layout_of_positions(length, group->size()));
+  }
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    const auto group = kept_group(*context);
+    const int64_t dim = context->saved_data[kKeptDim].toInt();
+    return {own_part(upstream[0], dim, group), {}, {}, {}};
+  }
+
+ private:
+  static at::Tensor own_part(const at::Tensor& gradient, int64_t dim, const TensorGroupPtr& group) {
+    if (!sums) return take_positions(gradient, dim, group);
+    if (at::GradMode::is_enabled() || !group->overlaps()) return reduce_to_positions(gradient, dim, group);
+    return beside_postponed_gemms([&] { return group->reduce_scatter(gradient, dim); }, *group);
   }
 };
 
@@ -131,6 +197,32 @@ Operation run_gather(const Node* node) {
 Operation run_own_slice(const Node* node) {
   return [group = tensor_group_of(node), dim = node->i(kDim), layout = layout_of(node)](Stack& stack) {
     torch::jit::push(stack, own_slice(torch::jit::pop(stack).toTensor(), dim, layout, group));
+  };
+}
+
+template <at::Tensor (*convert)(const at::Tensor&, int64_t, const TensorGroupPtr&)>
+Operation run_to_positions(const Node* node) {
+  return [group = tensor_group_of(node)](Stack& stack) {
+    at::Tensor tensor;
+    int64_t dim = 0;
+    torch::jit::pop(stack, tensor, dim);
+    torch::jit::push(stack, convert(tensor, dim, group));
+  };
+}
+
+template <at::Tensor (*gather)(const at::Tensor&, int64_t, int64_t, const TensorGroupPtr&)>
+Operation run_gather_positions(const Node* node) {
+  return [group = tensor_group_of(node)](Stack& stack) {
+    at::Tensor part;
+    int64_t dim = 0, length = 0;
+    torch::jit::pop(stack, part, dim, length);
+    torch::jit::push(stack, gather(part, dim, length, group));
+  };
+}
+
+Operation run_own_length(const Node* node) {
+  return [group = tensor_group_of(node)](Stack& stack) {
+    torch::jit::push(stack, own_positions(torch::jit::pop(stack).toInt(), *group).size());
   };
 }
 
@@ -185,6 +277,13 @@ const torch::jit::RegisterOperators kRegistration({
     declared("dslaunch::reduce_from_tensor_group(Tensor partial) -> Tensor", run_reduce),
     declared("dslaunch::gather_from_tensor_group(Tensor part) -> Tensor", run_gather),
     declared("dslaunch::own_slice(Tensor(a) whole) -> Tensor(a)", run_own_slice),
+    declared("dslaunch::reduce_to_positions(Tensor partial, int dim) -> Tensor", run_to_positions<reduce_to_positions>),
+    declared("dslaunch::take_positions(Tensor whole, int dim) -> Tensor", run_to_positions<take_positions>),
+    declared("dslaunch::gather_positions(Tensor part, int dim, int length) -> Tensor",
+             run_gather_positions<gather_positions>),
+    declared("dslaunch::gather_for_parts(Tensor part, int dim, int length) -> Tensor",
+             run_gather_positions<gather_for_parts>),
+    declared("dslaunch::own_length(int length) -> int", run_own_length),
     declared("dslaunch::embedding_of_slice(Tensor weight, Tensor ids, int padding_idx, bool scale_grad_by_freq, "
              "bool sparse) -> Tensor",
              run_embedding),
@@ -204,8 +303,27 @@ at::Tensor copy_to_tensor_group(const at::Tensor& whole, const TensorGroupPtr& g
 }
 
 bool is_reduced_in_backward(const at::Tensor& value) {
-  const auto* copy = dynamic_cast<torch::autograd::CppNode<Copy>*>(value.grad_fn().get());
-  return copy != nullptr && kept_group(copy->ctx_)->overlaps();
+  auto* const node = value.grad_fn().get();
+  const auto* copy = dynamic_cast<torch::autograd::CppNode<Copy>*>(node);
+  if (copy != nullptr) return kept_group(copy->ctx_)->overlaps();
+  const auto* gather = dynamic_cast<torch::autograd::CppNode<GatherPositions</*sums=*/true>>*>(node);
+  return gather != nullptr && kept_group(gather->ctx_)->overlaps();
+}
+
+at::Tensor reduce_to_positions(const at::Tensor& partial, int64_t dim, const TensorGroupPtr& group) {
+  return ReduceToPositions::apply(partial, dim, group);
+}
+
+at::Tensor take_positions(const at::Tensor& whole, int64_t dim, const TensorGroupPtr& group) {
+  return TakePositions::apply(whole, dim, group);
+}
+
+at::Tensor gather_positions(const at::Tensor& part, int64_t dim, int64_t length, const TensorGroupPtr& group) {
+  return GatherPositions</*sums=*/false>::apply(part, dim, length, group);
+}
+
+at::Tensor gather_for_parts(const at::Tensor& part, int64_t dim, int64_t length, const TensorGroupPtr& group) {
+  return GatherPositions</*sums=*/true>::apply(part, dim, length, group);
 }
 
 at::Tensor reduce_from_tensor_group(const at::Tensor& partial, const TensorGroupPtr& group) {
@@ -270,9 +388,10 @@ Layout layout_of(const Node* node) {
   return layout_from(node->is(kLayout));
 }
 
-torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name, torch::jit::Value* operand,
-                                          const TensorGroupPtr& group, int64_t dim, const Layout& layout) {
-  Node* node = graph.insertNode(graph.create(c10::Symbol::fromQualString(name), {operand}));
+torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name,
+                                          at::ArrayRef<torch::jit::Value*> operands, const TensorGroupPtr& group,
+                                          int64_t dim, const Layout& layout) {
+  Node* node = graph.insertNode(graph.create(c10::Symbol::fromQualString(name), operands));
   set_tensor_group(node, group);
   set_layout(node, dim, layout);
   node->output()->setType(c10::TensorType::get());

@@ -18,8 +18,9 @@ namespace dslaunch::runtime::model::tensor_parallel {
 inline constexpr char kCopyOperator[] = "dslaunch::copy_to_tensor_group";
 at::Tensor copy_to_tensor_group(const at::Tensor& whole, const TensorGroupPtr& group);
 
-// Whether the value is a result of copy_to_tensor_group() whose sum overlaps the GEMMs that backward has postponed
-// until then (units/gather_node.hpp): gradients of weights that the value is multiplied with.
+// Whether the value is a result of copy_to_tensor_group() or gather_for_parts() whose sum in backward overlaps the
+// GEMMs that backward has postponed until then (units/gather_node.hpp): gradients of weights that the value is
+// multiplied with.
 bool is_reduced_in_backward(const at::Tensor& value);
 
 // Partial to whole.
@@ -34,6 +35,24 @@ at::Tensor gather_from_tensor_group(const at::Tensor& part, int64_t dim, const L
 // Whole, behind copy_to_tensor_group(), to sharded.
 inline constexpr char kOwnSliceOperator[] = "dslaunch::own_slice";
 at::Tensor own_slice(const at::Tensor& whole, int64_t dim, const Layout& layout, const TensorGroupPtr& group);
+
+// Between a partial or whole value and one of which each rank has its positions (own_positions() of the length of
+// `dim`, which only a run knows). The gradient of positions is that of these positions.
+//
+// Partial to positions: backward gathers.
+inline constexpr char kReduceScatterOperator[] = "dslaunch::reduce_to_positions";
+at::Tensor reduce_to_positions(const at::Tensor& partial, int64_t dim, const TensorGroupPtr& group);
+// Whole to positions: backward gathers.
+inline constexpr char kOwnPositionsOperator[] = "dslaunch::take_positions";
+at::Tensor take_positions(const at::Tensor& whole, int64_t dim, const TensorGroupPtr& group);
+// Positions to whole. The gradient of the whole value is whole, or for what reads it into a sharded or partial value
+// the sum of all ranks' gradients: backward takes the rank's positions of it.
+inline constexpr char kGatherPositionsOperator[] = "dslaunch::gather_positions";
+at::Tensor gather_positions(const at::Tensor& part, int64_t dim, int64_t length, const TensorGroupPtr& group);
+inline constexpr char kGatherForPartsOperator[] = "dslaunch::gather_for_parts";
+at::Tensor gather_for_parts(const at::Tensor& part, int64_t dim, int64_t length, const TensorGroupPtr& group);
+// The number of the rank's positions.
+inline constexpr char kOwnLengthOperator[] = "dslaunch::own_length";
 
 // at::embedding of a table of which each rank has its rows, for ids of the whole table: partial. A row of an id that
 // another rank has is zero here.
@@ -62,7 +81,8 @@ TensorGroupPtr tensor_group_of(const torch::jit::Node* node);
 Layout layout_of(const torch::jit::Node* node);
 
 // Inserts the operator at the graph's insertion point; its result. `dim` and `layout` for those that have them.
-torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name, torch::jit::Value* operand,
-                                          const TensorGroupPtr& group, int64_t dim = 0, const Layout& layout = {});
+torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name,
+                                          at::ArrayRef<torch::jit::Value*> operands, const TensorGroupPtr& group,
+                                          int64_t dim = 0, const Layout& layout = {});
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

@@ -57,6 +57,10 @@ class VirtualGroup final : public TensorGroup {
       : TensorGroup(rank, size), meeting_(std::move(meeting)) {}
 
   at::Tensor all_reduce(const at::Tensor& tensor) override { return stacked(tensor).sum(0); }
+  at::Tensor reduce_scatter(const at::Tensor& tensor, int64_t dim) override {
+    const Range own = own_positions(tensor.size(dim), *this);
+    return all_reduce(tensor).narrow(dim, own.begin, own.size()).contiguous();
+  }
   at::Tensor stacked(const at::Tensor& tensor) override {
     return at::stack(meeting_->meet(rank(), tensor.detach().clone()));  // this rank may write to it before others read
   }

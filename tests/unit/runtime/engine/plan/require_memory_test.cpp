@@ -85,6 +85,10 @@ TEST_CASE("activations of a GPT are estimated from its shapes", "[runtime][engin
   config::JobConfig config;
   const auto bytes = static_cast<double>(estimate_activations(gpt, config, 16 * 1024, at::kBFloat16));
   CHECK(bytes / kGiB == Approx(7.8).epsilon(0.07));
+  config.tensor_parallel.size = 2;
+  config.tensor_parallel.sequence_parallel = true;  // of the inputs of 24 norms each rank keeps a half
+  const auto of_positions = static_cast<double>(estimate_activations(gpt, config, 16 * 1024, at::kBFloat16));
+  CHECK(bytes - of_positions == Approx(24.0 * kWidth / 2 * 16 * 1024 * 2));
   config.pipeline.stages = 2;
   CHECK(estimate_activations(gpt, config, 16 * 1024, at::kBFloat16) == 0);
 }

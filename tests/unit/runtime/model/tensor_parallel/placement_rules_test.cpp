@@ -197,9 +197,12 @@ const std::vector<RuleModel>& models() {
 TEST_CASE("an operator on parts gives parts of what it gives on the whole", "[runtime][model][placement]") {
   const int ranks = GENERATE(2, 3, 4);
   const bool own_operators = ranks == 3;
+  const bool sequence_parallel = GENERATE(false, true);
   for (const RuleModel& model : models()) {
-    INFO(model.name << " on " << ranks << " ranks" << (own_operators ? ", our operators" : ""));
-    TensorRanks run([&] { return make(model); }, ranks, {random_values({2, 5, 24}, 3)}, {.runs_passes = own_operators});
+    INFO(model.name << " on " << ranks << " ranks" << (own_operators ? ", our operators" : "")
+                    << (sequence_parallel ? ", along positions" : ""));
+    TensorRanks run([&] { return make(model); }, ranks, {random_values({2, 5, 24}, 3)},
+                    {.runs_passes = own_operators, .sequence_parallel = sequence_parallel});
     for (const auto& gemm : run.report().gemms) {
       UNSCOPED_INFO(gemm.parameter << ": " << gemm.split << " " << gemm.reason);
     }

@@ -75,12 +75,14 @@ struct Loaded {
 
 // `spoil_plan` before the probe is made, `spoil_graph` of the first unit's graph of each rank.
 void probe(int ranks, const std::function<void(const Loaded&, ModelPlan&)>& spoil_plan,
-           const std::function<void(Graph&)>& spoil_graph, bool is_manual = false) {
+           const std::function<void(Graph&)>& spoil_graph, bool is_manual = false, bool sequence_parallel = false) {
   const Loaded loaded;
   VirtualRanks virtual_ranks(ranks);
   std::vector<ModelPlan> plans;
   for (int rank = 0; rank < ranks; ++rank) {
-    plans.push_back(plan_placements(loaded.to_place(), {.size = ranks, .rank = rank}));
+    plans.push_back(
+        plan_placements(loaded.to_place(), {.size = ranks, .rank = rank, .sequence_parallel = sequence_parallel}));
+    if (sequence_parallel) std::erase_if(plans.back().graphs, [](const auto& graph) { return graph.calls.size() > 0; });
     REQUIRE(plans.back().graphs.size() == 1);
     spoil_plan(loaded, plans.back());
   }
@@ -115,9 +117,10 @@ const auto kNoPlanFault = [](const Loaded&, ModelPlan&) {};
 const auto kNoGraphFault = [](Graph&) {};
 
 void check_finds(int ranks, const std::function<void(const Loaded&, ModelPlan&)>& spoil_plan,
-                 const std::function<void(Graph&)>& spoil_graph, const std::string& tensor) {
+                 const std::function<void(Graph&)>& spoil_graph, const std::string& tensor,
+                 bool sequence_parallel = false) {
   try {
-    probe(ranks, spoil_plan, spoil_graph);
+    probe(ranks, spoil_plan, spoil_graph, /*is_manual=*/false, sequence_parallel);
     FAIL("the fault was not found");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::kInternal);
@@ -131,7 +134,9 @@ TEST_CASE("units that are split right are what they were", "[tensor][probe]") {
   const Loaded loaded;
   const int ranks = GENERATE(2, 3, 4);  // of 6 heads 4 ranks have 2, 2, 1 and 1
   const auto which = GENERATE(TensorProbe::kDistinct, TensorProbe::kAll, TensorProbe::kOff);
-  CHECK(probe_on_virtual_ranks(loaded.to_place(), {.size = ranks}, which).empty());
+  const bool sequence_parallel = GENERATE(false, true);
+  CHECK(probe_on_virtual_ranks(loaded.to_place(), {.size = ranks, .sequence_parallel = sequence_parallel}, which)
+            .empty());
 }
 
 TEST_CASE("a bias that each rank adds is found", "[tensor][probe]") {
@@ -157,6 +162,8 @@ TEST_CASE("a gradient that is not summed over the ranks is found", "[tensor][pro
     };
   };
   check_finds(3, kNoPlanFault, forget_copy_of("q_norm"), "the gradient of 'q_norm'");
+  check_finds(2, kNoPlanFault, forget_copy_of("norm"), "the gradient of 'norm'", /*sequence_parallel=*/true);
+  check_finds(2, kNoPlanFault, forget_copy_of("out_bias"), "the gradient of 'out_bias'", /*sequence_parallel=*/true);
   const auto forget_first = [](Graph& graph) {
     Node* copy = first(graph, kCopyOperator);
     copy->output()->replaceAllUsesWith(copy->input(0));

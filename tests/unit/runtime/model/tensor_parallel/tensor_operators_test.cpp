@@ -109,6 +109,35 @@ TEST_CASE("a value cut into parts and gathered is the value, and so is its gradi
   }
 }
 
+TEST_CASE("positions are reduced, taken and gathered with the gradients of the whole", "[tensor]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const int64_t dim = GENERATE(0, 1), length = GENERATE(12, 7, 1);  // 7 and 1: not alike on all ranks, or on some none
+  std::vector<int64_t> shape{3, 4, 5};
+  shape[static_cast<size_t>(dim)] = length;
+  const at::Tensor value = random(shape), upstream = random(shape), factor = random(shape);
+  const auto found = on_ranks(ranks, [&](const TensorGroupPtr& group) {
+    const at::Tensor x = leaf(value), w = leaf(factor);
+    const double own = group->rank() + 1;
+    // Behind a sum over the ranks, with a whole value, into one that each rank reads for a summand of its own.
+    const at::Tensor part = reduce_to_positions(copy_to_tensor_group(x, group) * own, dim, group).sin();
+    const at::Tensor product = part * take_positions(w, dim, group);
+    const at::Tensor sum = reduce_from_tensor_group(gather_for_parts(product, dim, length, group) * own, group);
+    const at::Tensor whole = sum + gather_positions(product, dim, length, group);
+    const auto gradients = torch::autograd::grad({whole}, {x, w}, {upstream});
+    return at::stack({whole.detach(), gradients[0], gradients[1]});
+  });
+  const double factors = ranks * (ranks + 1) / 2.0;
+  const at::Tensor x = leaf(value), w = leaf(factor);
+  const at::Tensor expected = (x * factors).sin() * w * (factors + 1);
+  const auto gradients = torch::autograd::grad({expected}, {x, w}, {upstream});
+  for (const auto& each : found) {
+    CHECK(near(each[0], expected.detach(), 1e-4));
+    CHECK(near(each[1], gradients[0], 1e-3));
+    CHECK(near(each[2], gradients[1], 1e-4));
+    CHECK(at::equal(each, found[0]));
+  }
+}
+
 TEST_CASE("an embedding of rows that the ranks share looks up what the whole table has", "[tensor]") {
   const int ranks = GENERATE(2, 3, 4);
   const int64_t padding = GENERATE(-1, 6);
@@ -210,6 +239,13 @@ TEST_CASE("gradients of gradients pass through the collectives", "[tensor]") {
     return penalty(reduce_from_tensor_group(copy_to_tensor_group(x, group) * factor, group), x);
   });
   for (const auto& gradient : found) CHECK(near(gradient, expected, 1e-3));
+  const auto of_positions = on_ranks(2, [&](const TensorGroupPtr& group) {
+    const at::Tensor x = leaf(value);
+    const double factor = group->rank() + 1;
+    const at::Tensor part = reduce_to_positions(copy_to_tensor_group(x, group) * factor, 1, group);
+    return penalty(gather_positions(part, 1, 5, group), x);
+  });
+  for (const auto& gradient : of_positions) CHECK(near(gradient, expected, 1e-3));
 }
 
 TEST_CASE("an embedding of shared rows divides its gradient by the uses of each row", "[tensor]") {
@@ -240,6 +276,7 @@ struct HeldGradient : UnitParameters {
 
 TEST_CASE("weight gradients that wait for the sum of an input's gradient to begin are the same", "[tensor]") {
   const at::Tensor input = random({3, 5, 4}), values = random({6, 4});
+  const bool of_positions = GENERATE(false, true);
   const auto run = [&](bool overlaps) {
     return on_ranks(2, [&](const TensorGroupPtr& group) {
       if (overlaps) group->overlap(at::kCPU);
@@ -248,7 +285,9 @@ TEST_CASE("weight gradients that wait for the sum of an input's gradient to begi
       call->parameters = &unit;
       std::vector<at::Tensor> weights{values.clone()};
       model::units::attach_gather_node(weights, call);
-      const at::Tensor x = leaf(input), copied = copy_to_tensor_group(x, group);
+      const at::Tensor x = leaf(input);
+      const at::Tensor copied = of_positions ? gather_for_parts(take_positions(x, 1, group), 1, x.size(1), group)
+                                             : copy_to_tensor_group(x, group);
       DSL_CHECK(is_reduced_in_backward(copied) == overlaps, "the sum overlaps where it was asked for");
       const at::Tensor output = model::layers::fused_linear(copied, weights[0], {}, {.sums_bias = false}) *
                                 static_cast<double>(group->rank() + 1);

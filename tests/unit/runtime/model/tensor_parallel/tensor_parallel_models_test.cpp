@@ -1,8 +1,10 @@
 // Whole models as tensor ranks run them: units, tied weights, a head with its loss, and what a job chooses by name.
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "runtime/model/tensor_parallel/tensor_operators.hpp"
 #include "support/expect_error.hpp"
 #include "support/script_models.hpp"
 #include "tensor_ranks.hpp"
@@ -67,13 +69,110 @@ test::Inputs make_inputs() {
 
 TEST_CASE("tensor ranks split all of a language model", "[runtime][model][placement]") {
   const int ranks = GENERATE(2, 4);
-  TensorRanks run(make_model, ranks, make_inputs(), {.units = {"Block"}});
+  const bool sequence_parallel = GENERATE(false, true);
+  TensorRanks run(make_model, ranks, make_inputs(), {.units = {"Block"}, .sequence_parallel = sequence_parallel});
   const auto& report = run.report();
   CHECK(report.split_elements() == report.gemm_elements());
   CHECK(report.gemms.size() == 9);
   CHECK(run.split("table") == "column");
   CHECK(run.split("second.down") == "row");
   CHECK(report.notes.empty());
+  run.check_equals_whole(kTolerance);
+}
+
+namespace {
+
+int count(const Module& module, std::string_view kind) {
+  int out = 0;
+  for (const auto* node : module.get_method("forward").graph()->nodes()) out += kind == node->kind().toQualString();
+  return out;
+}
+
+// A residual stream of three dims beside GEMMs of two, and a value that all blocks read, as exports have them.
+constexpr char kFlatBlock[] = R"(
+def forward(self, x, other):
+    shape = [x.size(0), x.size(1), 72]
+    h = torch.layer_norm(x, [36], self.norm, self.norm_bias)
+    y = torch.addmm(self.up_bias, h.view(-1, 36), self.up).view(shape)
+    y = torch.addmm(self.down_bias, torch.gelu(y).view(-1, 72), self.down).view([x.size(0), x.size(1), 36])
+    seen = torch.linear(torch.relu(torch.linear(other, self.seen)), self.out)
+    return x + torch.dropout(y, 0.1, False) + seen.transpose(0, 1).transpose(0, 1), torch.mean(x, [1])
+)";
+
+Module make_flat_block(int i) {
+  const auto seed = static_cast<uint64_t>(100 * i);
+  return test::compile({"FlatBlock",
+                        kFlatBlock,
+                        {{"norm", random_weight({36}, seed)},
+                         {"norm_bias", random_weight({36}, seed + 1)},
+                         {"up", random_weight({36, 72}, seed + 2)},
+                         {"up_bias", random_weight({72}, seed + 3)},
+                         {"down", random_weight({72, 36}, seed + 4)},
+                         {"down_bias", random_weight({36}, seed + 5)},
+                         {"seen", random_weight({48, 36}, seed + 6)},
+                         {"out", random_weight({36, 48}, seed + 7)}}});
+}
+
+Module make_flat_model() {
+  return test::compile({"Net",
+                        R"(
+def forward(self, ids):
+    x = torch.embedding(self.table, ids) + self.positions[:, :ids.size(1)]
+    other = torch.layer_norm(x, [36], self.norm)
+    x, mean = self.first.forward(x, other)
+    x, last = self.second.forward(x, other)
+    return torch.matmul(torch.layer_norm(x, [36], self.norm), self.table.t()).sum([2]) + (mean + last).sum([1], True)
+)",
+                        {{"table", random_weight({kVocabulary, 36}, 7)},
+                         {"positions", random_weight({1, 20, 36}, 8)},
+                         {"norm", random_weight({36}, 9)}},
+                        {},
+                        {{"first", make_flat_block(1)}, {"second", make_flat_block(2)}}});
+}
+
+test::Inputs ids_of(int64_t length) {
+  return {at::arange(2 * length).view({2, length}) * 97 % kVocabulary};
+}
+
+}  // namespace
+
+TEST_CASE("positions stay split from unit to unit", "[runtime][model][placement]") {
+  TensorRanks run(make_model, 2, make_inputs(), {.units = {"Block"}, .sequence_parallel = true});
+  const Module& model = run.module(0);
+  CHECK(count(model, test::tensor_parallel::kReduceScatterOperator) == 1);   // behind the table
+  CHECK(count(model, test::tensor_parallel::kGatherForPartsOperator) == 1);  // in front of the head
+  CHECK(count(model, test::tensor_parallel::kReduceOperator) == 0);
+  const Module block = model.attr("first").toModule();
+  CHECK(count(block, test::tensor_parallel::kReduceScatterOperator) == 2);
+  CHECK(count(block, test::tensor_parallel::kGatherForPartsOperator) == 2);
+  CHECK(count(block, test::tensor_parallel::kReduceOperator) == 0);
+  CHECK(count(block, test::tensor_parallel::kOwnPositionsOperator) == 0);
+}
+
+TEST_CASE("a model without positions says so", "[runtime][model][placement]") {
+  const auto make = [] {
+    return test::compile({"Flat",
+                          "def forward(self, x):\n"
+                          "    return torch.linear(torch.relu(torch.linear(x, self.a)), self.b)\n",
+                          {{"a", random_weight({40, 24}, 1)}, {"b", random_weight({24, 40}, 2)}}});
+  };
+  TensorRanks run(make, 2, {test::random_values({5, 24}, 3)}, {.sequence_parallel = true});
+  CHECK(run.report().notes ==
+        std::vector<std::string>{"nothing is split along positions: no sum over the tensor ranks has a dim of them"});
+  run.check_equals_whole();
+}
+
+TEST_CASE("positions of any number are split", "[runtime][model][placement]") {
+  const int ranks = GENERATE(2, 3);
+  const int64_t length = GENERATE(8, 7, 1);  // of the run
+  const bool runs_passes = length == 7;
+  INFO(length << " positions on " << ranks << " ranks");
+  TensorRanks run(
+      make_flat_model, ranks, ids_of(length),
+      {.runs_passes = runs_passes, .units = {"FlatBlock"}, .sequence_parallel = true, .analyzed = ids_of(9)});
+  const Module block = run.module(0).attr("first").toModule();
+  CHECK(count(block, test::tensor_parallel::kReduceScatterOperator) == 2);
+  CHECK(block.get_method("forward").function().getSchema().arguments().size() == 4);
   run.check_equals_whole(kTolerance);
 }
 

@@ -59,6 +59,8 @@ class TensorRanks {
     std::vector<std::string> units = {};
     std::vector<config::TensorSplitRule> rules = {};
     bool needs_rules = false;
+    bool sequence_parallel = false;
+    Inputs analyzed = {};  // instead of the inputs of the run: those whose shapes the file records
   };
 
   TensorRanks(MakeModule make, int ranks, Inputs inputs) : TensorRanks(std::move(make), ranks, std::move(inputs), {}) {}
@@ -118,9 +120,13 @@ class TensorRanks {
     prepare(own->module);
     own->binding = runtime::model::torchscript::bind_parameters(own->module, {});
     const auto units = runtime::model::graph::find_unit_candidates(own->module, options_.units);
-    const auto recorded = recorded_of(own->module, inputs_);
+    const auto recorded = recorded_of(own->module, options_.analyzed.empty() ? inputs_ : options_.analyzed);
     own->plan = placement::plan_placements({own->module, units, own->binding.table, own->binding.locations, recorded},
-                                           {ranks, rank, options_.rules, options_.needs_rules});
+                                           {.size = ranks,
+                                            .rank = rank,
+                                            .rules = options_.rules,
+                                            .needs_rules = options_.needs_rules,
+                                            .sequence_parallel = options_.sequence_parallel});
     own->group = c10::make_intrusive<tensor_parallel::TensorGroup>(rank, ranks);
     own->communicator = std::make_unique<ThreadCommunicator>(group_, rank);
     own->group->set_communicator(*own->communicator);

@@ -45,7 +45,7 @@ std::string save_model(const std::string& path) {
   net.define(
       "def forward(self, x):\n    return self.one.forward(self.two.forward(self.one.forward(x))).square().mean()\n");
   net.save(path,
-           {{kModelMetadataName, R"({"format": 1, "inputs": [{"name": "x", "dtype": "float32", "shape": [8]}]})"}});
+           {{kModelMetadataName, R"({"format": 1, "inputs": [{"name": "x", "dtype": "float32", "shape": [5, 8]}]})"}});
   return path;
 }
 
@@ -91,15 +91,15 @@ struct Trained {
   ParameterTable table;
 };
 
-Trained train(Model& model, int steps) {
-  model.runnable->set_recomputation({.partition_activations = true});
+Trained train(Model& model, int steps, bool sequence_parallel = false) {
+  model.runnable->set_recomputation({.partition_activations = !sequence_parallel});
   HeldParameters parameters(model);
   model.runnable->set_unit_parameters(&parameters);
   model.runnable->set_device(at::kCPU, at::kFloat);
   Trained out;
   for (int step = 0; step < steps; ++step) {
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
-    const at::Tensor loss = model.runnable->forward({at::randn({3, 8}, generator, at::TensorOptions())}).first;
+    const at::Tensor loss = model.runnable->forward({at::randn({3, 5, 8}, generator, at::TensorOptions())}).first;
     loss.backward();
     parameters.update();
     out.losses.push_back(loss.item<double>());
@@ -109,17 +109,17 @@ Trained train(Model& model, int steps) {
   return out;
 }
 
-void check_steps(int ranks, int steps, bool overlap = false) {
+void check_steps(int ranks, int steps, bool overlap = false, bool sequence_parallel = false) {
   const test::TempDir folder;
   const std::string path = save_model(folder / "net.pt");
   const auto whole = train(*model::torchscript::load_script_model(path, {"Block"}), steps);
   std::vector<Trained> trained(static_cast<size_t>(ranks));
   test::run_mesh({1, 1, ranks}, [&](const comm::Groups& groups) {
     const int rank = groups.own.tensor;
-    const auto loaded =
-        model::torchscript::load_script_model(path, {"Block"}, {}, {.size = ranks, .rank = rank, .overlap = overlap});
+    const auto loaded = model::torchscript::load_script_model(
+        path, {"Block"}, {}, {.size = ranks, .rank = rank, .sequence_parallel = sequence_parallel, .overlap = overlap});
     loaded->runnable->set_tensor_group(*groups.tensor);
-    trained[static_cast<size_t>(rank)] = train(*loaded, steps);
+    trained[static_cast<size_t>(rank)] = train(*loaded, steps, sequence_parallel);
   });
   for (const auto& rank : trained) {
     CHECK(rank.losses == trained[0].losses);
@@ -146,6 +146,11 @@ TEST_CASE("tensor ranks train recomputed blocks as one rank does", "[tensor][ste
 
 TEST_CASE("sums over tensor ranks that overlap the gradients of weights change no number", "[tensor][steps]") {
   check_steps(2, 12, /*overlap=*/true);
+}
+
+TEST_CASE("tensor ranks that split positions train as one rank does", "[tensor][steps]") {
+  const bool overlap = GENERATE(false, true);
+  check_steps(2, 12, overlap, /*sequence_parallel=*/true);  // of five positions
 }
 
 TEST_CASE("a thousand steps of tensor ranks with recomputed blocks", "[.][slow][tensor][steps]") {
