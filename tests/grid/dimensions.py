@@ -83,6 +83,9 @@ PIPELINE_MODELS = {"plain": 3, "tied": 4, "batch_norm": 4, "tuples": 4, "nested"
 STAGE_VARIANTS = {
     "recompute": {"activation_checkpointing": {"enabled": True}},
     "uniform": {"pipeline": {"partition": "uniform"}},
+    # Of tensor ranks.
+    "sequence_parallel": {"tensor_parallel": {"sequence_parallel": True}},
+    "sequence_recompute": {"tensor_parallel": {"sequence_parallel": True}, "activation_checkpointing": {"enabled": True}},
 }
 PIPELINE_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "recompute", "uniform")
 
@@ -91,7 +94,8 @@ PIPELINE_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offloa
 # (Random numbers of a split value are others than those of the whole one.)
 TENSORS = {2: ((2, 1),), 3: ((3, 1),), 4: ((2, 1), (4, 1), (2, 2)), 8: ((2, 2), (4, 2))}
 TENSOR_MODELS = ("plain", "tied", "lora", "mask_minimum_trace")
-TENSOR_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "offload_files", "one_slot", "recompute")
+TENSOR_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "offload_files", "one_slot", "recompute",
+                   "sequence_parallel", "sequence_recompute")
 
 
 class Refusal(NamedTuple):

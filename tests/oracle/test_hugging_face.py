@@ -29,6 +29,8 @@ NOT_RECORDED = {"t5": 12}
 PROBE_STEPS, PROBE_RANKS = 3, 2
 TENSOR_STEPS = 20
 TENSOR_MESHES = ((2, 2), (3, 3), (4, 2))  # ranks, tensor ranks
+SEQUENCE_STEPS = 8
+SEQUENCE_PARALLEL = {"gpt2": (4, 2), "llama": (3, 3), "t5": (2, 2)}  # those of every test run
 PROBE_BOUND = 1e-5  # relative, fp32: ranks add in another order
 
 
@@ -49,17 +51,17 @@ def relative(found, expected):
 class Probed(pooled.PooledTest):
     """With SGD and momentum, what a parameter has moved by after a few steps is a sum of its gradients."""
 
-    def check(self, name, ranks=PROBE_RANKS, tensor=1, steps=PROBE_STEPS, stage=2):
+    def check(self, name, ranks=PROBE_RANKS, tensor=1, steps=PROBE_STEPS, stage=2, stages=1, **changes):
         masked, folder = hugging_face.is_masked(name), hugging_face.shared_folder() or self.env.folder
         data = self.env.path(f"{name}.safetensors")
         tensor_file.write(data, hugging_face.samples(name, masked, steps * hugging_face.ROWS))
         config = {"train_batch_size": hugging_face.ROWS, "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}},
                   "zero_optimization": {"stage": stage}, "data": {"shuffle": False},
-                  "tensor_parallel": {"size": tensor}}
+                  "tensor_parallel": {"size": tensor}, "pipeline": {"stages": stages}, **changes}
         run_dir = self.env.run_dir()
         outcome = self.env.run(hugging_face.export(name, masked, "fp32", folder), data, config, run_dir, ranks, steps)
         self.assertEqual(outcome.code, 0, str(outcome))
-        expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, steps, shares=ranks // tensor)
+        expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, steps, shares=ranks // (tensor * stages))
         for row, want in zip(harness.read_metrics(run_dir), expected.rows, strict=True):
             for key in ("loss", "grad_norm"):
                 self.assertLessEqual(abs(row[key] / want[key] - 1), PROBE_BOUND, f"{key} of step {want['step']}: {row} {want}")
@@ -84,6 +86,25 @@ class TensorParallel(Probed):
 @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
 class TensorParallelMeshes(Probed):
     """Slow: the other meshes of each architecture."""
+
+
+class ProbedAlongPositions(Probed):
+    def check(self, name, ranks, tensor, steps, stage, stages=1, **changes):
+        super().check(name, ranks, tensor, steps, stage, stages,
+                      **{**changes, "tensor_parallel": {"size": tensor, "sequence_parallel": True}})
+
+
+@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+class SequenceParallel(ProbedAlongPositions):
+    """What lies between the products is split along positions: some architectures, and with stages."""
+
+    def test_gpt2_in_two_stages(self):
+        self.check("gpt2", 4, 2, SEQUENCE_STEPS, 1, stages=2)
+
+
+@unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
+class SequenceParallelMeshes(ProbedAlongPositions):
+    """Slow: all architectures on all meshes, recomputed on one of them."""
 
 
 @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
@@ -155,6 +176,11 @@ def add_cases():
             test_case = TensorParallel if turn == number % len(TENSOR_MESHES) else TensorParallelMeshes
             setattr(test_case, f"test_{name}_on_{tensor}_of_{ranks}", lambda self, name=name, ranks=ranks, tensor=tensor,
                     stage=(number + turn) % 4: self.check(name, ranks, tensor, TENSOR_STEPS, stage))
+            recompute = {"activation_checkpointing": {"enabled": turn == number % len(TENSOR_MESHES)}}
+            along = SequenceParallel if SEQUENCE_PARALLEL.get(name) == (ranks, tensor) else SequenceParallelMeshes
+            steps = SEQUENCE_STEPS if along is SequenceParallel else TENSOR_STEPS
+            setattr(along, f"test_{name}_on_{tensor}_of_{ranks}", lambda self, name=name, ranks=ranks, tensor=tensor, steps=steps,
+                    stage=(number + turn + 1) % 4, recompute=recompute: self.check(name, ranks, tensor, steps, stage, **recompute))
     for name in hugging_face.NAMES:
         setattr(Types, "test_" + name, lambda self, name=name: self.check(name, hugging_face.is_masked(name)))
 
