@@ -75,7 +75,7 @@ class Generation {
 
   InferReport run() {
     for (size_t i = 0; i < encoded_.ids.size(); ++i) add(i);
-    while (!session_.is_done()) {
+    while (!session_.is_done() && !options_.stop_requested()) {
       try {
         for (const NewToken& token : session_.step()) take(token);
       } catch (const TooManyTokens& error) {

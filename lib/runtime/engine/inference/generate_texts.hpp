@@ -32,6 +32,7 @@ struct GenerateOptions {
   bool uses_cache = true;   // of keys and values, where the model has them; not with `context`
   int64_t cache_bytes = 0;  // that it may take; 0: as many as there are
   bool tells = true;        // logs what is not applied, and why there is no cache
+  std::function<bool()> stop_requested = [] { return false; };  // polled before each token; texts then stay unfinished
 };
 
 struct WrittenText {

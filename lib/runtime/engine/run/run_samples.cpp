@@ -68,8 +68,12 @@ EvaluationSample sample_of(const inference::Prompt& prompt, const inference::Wri
 }  // namespace
 
 RunSamples::RunSamples(const config::Train& train, const config::Checkpoint& checkpoint, SampledModel of,
-                       comm::Communicator& world)
-    : samples_(*train.samples), of_(std::move(of)), world_(world), is_writer_(world.rank() == 0) {
+                       comm::Communicator& world, std::function<bool()> stop_requested)
+    : samples_(*train.samples),
+      of_(std::move(of)),
+      world_(world),
+      stop_requested_(std::move(stop_requested)),
+      is_writer_(world.rank() == 0) {
   for (const auto& metric : train.metrics) elsewhere_.insert("eval_" + metric.name);
   if (train.early_stopping) decisive_.push_back(train.early_stopping->metric);
   if (checkpoint.keep_best) decisive_.push_back(checkpoint.keep_best->metric);
@@ -82,7 +86,7 @@ RunSamples::RunSamples(const config::Train& train, const config::Checkpoint& che
 
 void RunSamples::try_prompts() {
   const auto written = write(/*num_tokens=*/1);
-  if (is_writer_) require_values(written.values);
+  if (is_writer_ && !stops_) require_values(written.values);
   has_worked_ = true;
 }
 
@@ -129,6 +133,7 @@ void RunSamples::require_values(const NamedValues& values) const {
 
 WrittenSamples RunSamples::write(int64_t num_tokens) {
   const at::NoGradGuard no_grad;
+  stops_ = false;
   const at::Tensor random_state = device::save_random_state(of_.device);
   UnitParameters& units = of_.engine.begin_generation();
   const ScopeExit end([&] {
@@ -168,9 +173,13 @@ void RunSamples::follow(UnitParameters& units) {
   }
 }
 
-// Whether rank 0 begins another forward.
+// Whether rank 0 begins another forward. It also learns of stops.
 bool RunSamples::any_forward(bool own) {
-  return gather_values<uint8_t>(world_, of_.device, own ? 1 : 0).front() != 0;
+  constexpr uint8_t kForward = 1, kStop = 2;
+  const auto flags = static_cast<uint8_t>((own ? kForward : 0) | (stop_requested_() ? kStop : 0));
+  const auto of_ranks = gather_values<uint8_t>(world_, of_.device, flags);
+  stops_ |= std::any_of(of_ranks.begin(), of_ranks.end(), [](uint8_t rank) { return (rank & kStop) != 0; });
+  return (of_ranks.front() & kForward) != 0;
 }
 
 WrittenSamples RunSamples::generate(int64_t num_tokens) {
@@ -180,18 +189,30 @@ WrittenSamples RunSamples::generate(int64_t num_tokens) {
   options.stops = samples_.stop;
   options.uses_cache = !of_.engine.gathers_units();
   options.tells = !has_worked_;
+  options.stop_requested = [this] { return stops_ |= stop_requested_(); };
   WrittenSamples out;
   out.texts.resize(prompts_.size());
   inference::generate_texts(*model_, of_.device, options,
                             {.on_finished = [&](size_t i, const inference::WrittenText& text) {
                               out.texts[i] = sample_of(prompts_[i], text);
                             }});
+  if (stops_) return {};
   const bool has_references =
       std::any_of(prompts_.begin(), prompts_.end(), [](const auto& prompt) { return prompt.reference.has_value(); });
   if (has_references) out.values.emplace_back(config::kExactMatch, exact_match(out.texts));
-  if (samples_.metric_command.empty()) return out;
-  for (auto& value : run_metric_command(samples_.metric_command, out.texts)) add_value(out.values, std::move(value));
+  if (!samples_.metric_command.empty()) measure(out);
   return out;
+}
+
+void RunSamples::measure(WrittenSamples& written) const {
+  try {
+    for (auto& value : run_metric_command(samples_.metric_command, written.texts)) {
+      add_value(written.values, std::move(value));
+    }
+  } catch (const UserError& error) {
+    if (!has_worked_) throw;
+    log::warning("samples of this evaluation are not measured: {}", error.what());
+  }
 }
 
 }  // namespace dslaunch::runtime::engine::run

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -39,19 +40,21 @@ class RunSamples {
  public:
   // `train`: with samples. Throws UserError (65, 66) for prompts and models that do not go together.
   RunSamples(const config::Train& train, const config::Checkpoint& checkpoint, SampledModel of,
-             comm::Communicator& world);
+             comm::Communicator& world, std::function<bool()> stop_requested);
 
   // Writes one token of each text, and makes the values of them. Throws UserError(65) on rank 0 for what does not work,
   // and for a value that decides about the run and is not there. Collective.
   void try_prompts();
   // With the parameters as they are after the engine's last step; empty but on rank 0. What fails that has worked
-  // before costs these texts, with a warning. Collective.
+  // before costs these texts, or the values of the command, with a warning. When a stop is requested, of rank 0 or in
+  // an exchange of the ranks, there are none. Collective.
   WrittenSamples write();
 
  private:
   WrittenSamples write(int64_t num_tokens);
   WrittenSamples write_on_rank_0(int64_t num_tokens, UnitParameters& units);
   WrittenSamples generate(int64_t num_tokens);
+  void measure(WrittenSamples& written) const;
   void follow(UnitParameters& units);
   bool any_forward(bool own);
   void add_value(NamedValues& values, NamedValues::value_type value) const;
@@ -62,10 +65,12 @@ class RunSamples {
   std::vector<std::string> decisive_;                             // values of samples that the run decides by
   const SampledModel of_;
   comm::Communicator& world_;
+  const std::function<bool()> stop_requested_;
   const bool is_writer_;
   std::vector<inference::Prompt> prompts_;          // on rank 0
   std::unique_ptr<inference::TrainedModel> model_;  // likewise
   bool has_worked_ = false;
+  bool stops_ = false;  // these texts are left unfinished
 };
 
 }  // namespace dslaunch::runtime::engine::run

@@ -260,8 +260,8 @@ class Training {
     if (!config_.train.samples) return nullptr;
     return std::make_unique<RunSamples>(
         config_.train, config_.checkpoint,
-        SampledModel{*model_, *engine_, request_.model_path, device_, precision_.compute_dtype, dtypes_},
-        groups_.world);
+        SampledModel{*model_, *engine_, request_.model_path, device_, precision_.compute_dtype, dtypes_}, groups_.world,
+        request_.stop_requested);
   }
 
   // A schedule that does not end with the run.

@@ -1,13 +1,13 @@
 // train.samples: texts that a run writes at its evaluations, and that training does not change by them.
 #include "runtime/engine/run/run_samples.hpp"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "runtime/engine/inference/generate_texts.hpp"
 #include "runtime/engine/inference/infer_model.hpp"
 #include "runtime/engine/inference/score_texts.hpp"
-#include "runtime/engine/run/metric_command.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_run.hpp"
 
@@ -193,6 +193,31 @@ TEST_CASE("a command measures texts, and the run may decide by what it prints", 
     fresh.run_dir = files.folder / "other";
     test::run_job(fresh);
   });
+}
+
+TEST_CASE("a command that fails after the run's first step costs its values only", "[runtime][engine][run_samples]") {
+  const ByteFiles files;
+  const std::string flag = files.folder / "flag";  // of the trial before the first step
+  const std::string command = fmt::format("test ! -e {0} && touch {0} && echo '{{\"n\": 1}}'", flag);
+  const auto run = files.run("run", 1, stage(0), test::with(kSamples, {{"metric_command", command}}));
+  CHECK(test::run_job(run) == test::TrainOutcome::kFinished);
+  CHECK(texts_of(run).size() == 6);
+  const auto last = test::metrics_of(run.run_dir).back();
+  CHECK((last.contains("eval_exact_match") && !last.contains("eval_n")));
+}
+
+TEST_CASE("a request to stop ends texts that are being written", "[runtime][engine][run_samples]") {
+  const auto [zero, ranks] = GENERATE(table<int, int>({{0, 1}, {3, 2}}));
+  const ByteFiles files;
+  auto run = files.run("run", ranks, stage(zero), test::with(kSamples, {{"num_tokens", 1'000'000}}));
+  std::atomic<int> num_polls = 0;  // a step polls once: the rest of a hundred is for texts
+  run.prepare = [&](test::TrainRequest& request) { request.stop_requested = [&] { return ++num_polls > 100; }; };
+  CHECK(test::run_job(run) == test::TrainOutcome::kStopped);
+  CHECK(texts_of(run).empty());
+  const auto metrics = test::metrics_of(run.run_dir);
+  CHECK(metrics.at(2).contains("eval_loss"));
+  CHECK(metrics.size() == 4);
+  CHECK(std::filesystem::exists(run.run_dir + "/checkpoints/step_00000004"));
 }
 
 TEST_CASE("the loss of a run's last evaluation is the score of its data", "[runtime][engine][run_samples]") {
