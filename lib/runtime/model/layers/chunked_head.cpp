@@ -261,10 +261,9 @@ at::Tensor with_operators(const at::Tensor& input, const at::Tensor& weight, con
                             : has_bias     ? at::addmm(*bias, input, weight)
                                            : at::matmul(input, weight);
   if (loss.shared) {
-    DSL_CHECK(loss.label_smoothing == 0.0 && !(class_weights && class_weights->defined()),
-              "a head is shared only under a loss without label smoothing and class weights");
-    return tensor_parallel::cross_entropy_of_slice(logits.flatten(0, -2), labels, loss.reduction, loss.ignore_index,
-                                                   loss.in_float, loss.shared);
+    return tensor_parallel::cross_entropy_of_slice(
+        logits.flatten(0, -2), labels,
+        {class_weights, loss.reduction, loss.ignore_index, loss.label_smoothing, loss.in_float}, loss.shared);
   }
   return fused_cross_entropy(logits.reshape({-1, loss.classes}), labels, class_weights, loss.reduction,
                              loss.ignore_index, loss.label_smoothing, loss.in_float);

@@ -17,28 +17,44 @@ constexpr int kMaxChanges = 8;  // of what one parameter is demanded to be, befo
 
 constexpr int64_t kLargeTable = 1 << 16;  // elements
 
+// Of the elements of a graph's weights one in this many must be split by it, or an exchange is not worth it: a
+// router's.
+constexpr int64_t kWorthGathering = 50;
+
+int64_t count(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
 // The parameter of a GEMM, and the dim of it that holds the output's features.
 struct Candidate {
   int parameter = 0;
   int64_t in = 0, out = 0;
   Sizes sizes = {};
+  int64_t results = 0;  // elements that all its GEMMs make of a batch
 
-  int64_t elements() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
+  int64_t elements() const { return count(sizes); }
 };
 
 std::vector<Candidate> find_candidates(const PlacedGraph& graph, const ParameterViews& views, int ranks) {
   const WalkState state{graph.known, views, ranks, {}};
   std::vector<Candidate> out;
-  std::set<int> seen;
   for (const Node* node : graph.flat.graph->nodes()) {
     const Operation operation(*node, state);
     const auto form = gemm_form(operation);
     const ParameterView* view = form ? operation.parameter(form->weight) : nullptr;
-    if (view == nullptr || !seen.insert(view->parameter).second) continue;
+    if (view == nullptr) continue;
+    const int64_t results = count(operation.result_sizes());
+    const auto known = std::find_if(out.begin(), out.end(),
+                                    [&](const Candidate& other) { return other.parameter == view->parameter; });
+    if (known != out.end()) {
+      known->results += results;
+      continue;
+    }
     out.push_back({view->parameter,
                    view->dims.at(static_cast<size_t>(form->weight_in)),
                    view->dims.at(static_cast<size_t>(form->weight_out)),
-                   {}});
+                   {},
+                   results});
     const Sizes sizes = operation.sizes(form->weight);
     out.back().sizes.resize(sizes.size());
     for (size_t i = 0; i < sizes.size(); ++i) out.back().sizes[static_cast<size_t>(view->dims[i])] = sizes[i];
@@ -65,11 +81,6 @@ std::map<int, TableRows> find_tables(const PlacedGraph& graph, const ParameterVi
     if (sizes[0] >= ranks) out.emplace(view->parameter, TableRows{sizes[0], sizes[0] * sizes[1] >= kLargeTable});
   }
   return out;
-}
-
-bool meets(const Origins& one, const Origins& other) {
-  return std::any_of(one.begin(), one.end(),
-                     [&](const Origin& origin) { return std::binary_search(other.begin(), other.end(), origin); });
 }
 
 class Choice {
@@ -101,9 +112,10 @@ class Choice {
       try {
         Decisions decisions = begun_;
         for (const auto& [parameter, placement] : demanded_) decisions.insert_or_assign(parameter, placement);
-        Propagated propagated = propagate(graph_, views_, decisions, ranks_);
+        Propagated propagated = propagate(graph_, views_, decisions, gathered_, ranks_);
         auto gemms = report(decisions);
-        return {std::move(decisions), std::move(propagated), std::move(views_), std::move(gemms)};
+        return {std::move(decisions), std::move(propagated), std::move(views_), std::move(gemms),
+                std::move(reasons_of_gathering_)};
       } catch (const Coarsen& demand) {
         coarsen(demand);
       } catch (const Divide& demand) {
@@ -169,7 +181,7 @@ class Choice {
       }
       placement.segments = numbered(std::move(divided), parameter);
     }
-    demanded_.clear();
+    forget_demands();
     if (!has_changed) refuse({demand.of, "its parts do not match"});
   }
 
@@ -181,7 +193,13 @@ class Choice {
     demanded_.insert_or_assign(demand.parameter, demand.placement);
   }
 
+  void forget_demands() {
+    demanded_.clear();
+    changes_.clear();
+  }
+
   void refuse(const Refuse& refusal) {
+    if (gather(refusal)) return;
     const size_t num_begun = begun_.size();
     const bool is_other = !refusal.or_of.empty() && elements_of(refusal.or_of) < elements_of(refusal.of);
     for (const Origin& origin : is_other ? refusal.or_of : refusal.of) keep_whole(origin.parameter, refusal.reason);
@@ -189,12 +207,33 @@ class Choice {
     while (!begun_.empty()) keep_whole(begun_.begin()->first, refusal.reason);  // what it began with is not known
   }
 
+  // Instead of keeping them whole: where what is exchanged is not more than what their GEMMs make.
+  bool gather(const Refuse& refusal) {
+    if (refusal.values.empty()) return false;
+    int64_t exchanged = 0, made = 0, all = 0;
+    for (const torch::jit::Value* value : refusal.values) exchanged += count(*graph_.known.sizes(value));
+    for (const Candidate& candidate : candidates_) {
+      made += is_among(candidate, refusal.of) ? candidate.results : 0;
+      all += candidate.elements();
+    }
+    if (exchanged > made || elements_of(refusal.of) * kWorthGathering < all) return false;
+    const size_t before = gathered_.size();
+    gathered_.insert(refusal.values.begin(), refusal.values.end());
+    if (gathered_.size() == before) return false;
+    const auto known = std::find(reasons_of_gathering_.begin(), reasons_of_gathering_.end(), refusal.reason);
+    if (known == reasons_of_gathering_.end()) reasons_of_gathering_.push_back(refusal.reason);
+    forget_demands();
+    return true;
+  }
+
+  static bool is_among(const Candidate& candidate, const Origins& origins) {
+    return std::any_of(origins.begin(), origins.end(),
+                       [&](const Origin& origin) { return origin.parameter == candidate.parameter; });
+  }
+
   int64_t elements_of(const Origins& origins) const {
-    std::set<int> parameters;
-    for (const Origin& origin : origins) parameters.insert(origin.parameter);
     int64_t out = 0;
-    for (const Candidate& candidate : candidates_)
-      out += parameters.count(candidate.parameter) > 0 ? candidate.elements() : 0;
+    for (const Candidate& candidate : candidates_) out += is_among(candidate, origins) ? candidate.elements() : 0;
     return out;
   }
 
@@ -206,7 +245,7 @@ class Choice {
   void keep_whole(int parameter, const std::string& reason) {
     begun_.erase(parameter);
     reasons_.emplace(parameter, reason);
-    demanded_.clear();
+    forget_demands();
   }
 
   std::vector<PlannedGemm> report(const Decisions& decisions) const {
@@ -231,7 +270,9 @@ class Choice {
   const std::vector<Candidate> candidates_;
   Decisions begun_;     // the GEMMs that split their outputs: all others follow from these
   Decisions demanded_;  // by consumers: rows of GEMMs, biases
-  std::map<int, int> changes_;
+  GatheredValues gathered_;
+  std::vector<std::string> reasons_of_gathering_;
+  std::map<int, int> changes_;  // of what consumers demand, since they were last forgotten
 };
 
 }  // namespace

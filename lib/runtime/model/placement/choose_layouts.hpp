@@ -1,6 +1,6 @@
 // Which parameters of one graph are split, and how. Every GEMM with a parameter tries to split its output features;
-// what its consumers demand refines the parts, and the walk is repeated until all stands. A GEMM whose output does
-// not end in one that sums over its features stays whole. Pure.
+// what its consumers demand refines the parts, and the walk is repeated until all stands. Where an operator does not
+// work on parts, they are gathered in front of it, or the GEMMs that they come from stay whole. Pure.
 #pragma once
 #include <map>
 #include <set>
@@ -31,8 +31,9 @@ struct GivenSplit {
 struct ChosenLayouts {
   Decisions decisions;
   Propagated propagated;
-  ParameterViews views = {};       // without those of parameters that stay whole
-  std::vector<PlannedGemm> gemms;  // each parameter once, in the order of use
+  ParameterViews views = {};          // without those of parameters that stay whole
+  std::vector<PlannedGemm> gemms;     // each parameter once, in the order of use
+  std::vector<std::string> gathered;  // why the ranks gather a value, as clauses: each once
 };
 
 // `given`: by parameter. Those of which some are whole are cut where an operator needs a part.

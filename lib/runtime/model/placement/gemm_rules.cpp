@@ -53,6 +53,7 @@ class WeightGemm {
     const Placement& factor = op_.placement(form_.factor);
     const Placement& weight = op_.placement(form_.weight);
     if (weight.is_partial()) return op_.whole("its weight is a sum over the ranks");
+    if (op_.any_grouped() && factor.dim == last_) return op_.whole("its input is split in a dim of samples and parts");
     if (factor.is_sharded() && factor.dim == last_) return by_row(met(op_, factor, weight, form_.weight_in));
     if (factor.is_sharded()) return by_position(factor);
     if (weight.is_sharded() && weight.dim == form_.weight_out) return by_column(weight.segments);
@@ -134,8 +135,12 @@ class MatrixGemm {
   static int64_t rows(const Sizes& sizes) { return static_cast<int64_t>(sizes.size()) - 2; }
   static int64_t columns(const Sizes& sizes) { return static_cast<int64_t>(sizes.size()) - 1; }
   Sizes result_sizes() const { return op_.result_sizes(); }
+  void refuse_groups() const {
+    if (op_.any_grouped()) op_.refuse("a factor is split in a dim of samples and parts of it");
+  }
 
   Outcome summed(const Segments& segments) {
+    refuse_groups();
     if (added_) op_.refuse("something is added to a product that is a sum over the ranks");
     out_.reads[one_] = {split_operand(op_, one_, columns(a_), segments)};
     out_.reads[other_] = {split_operand(op_, other_, rows(b_), segments)};
@@ -145,6 +150,7 @@ class MatrixGemm {
 
   // Rows of the first factor or columns of the second.
   Outcome kept(const Placement& beside, size_t split, size_t whole, int64_t dim) {
+    refuse_groups();
     if (beside.is_sharded()) op_.refuse("two factors are split in ways that do not match");
     out_.reads[whole] = {Placement()};
     return with_added(sharded(dim, op_.placement(split).segments));
@@ -156,26 +162,27 @@ class MatrixGemm {
     };
     const int64_t dim = a.is_sharded() ? at(a.dim, a_) : at(b.dim, b_);
     Segments segments = a.is_sharded() ? a.segments : b.segments;
+    const int64_t groups = a.is_sharded() ? a.groups : b.groups;
     if (a.is_sharded() && b.is_sharded()) {
-      if (at(b.dim, b_) != dim) op_.refuse("two factors are split in ways that do not match");
+      if (at(b.dim, b_) != dim || a.groups != b.groups) op_.refuse("two factors are split in ways that do not match");
       segments = op_.meet(a.segments, b.segments);
     }
-    out_.reads[one_] = {batch_operand(a_, dim, segments)};
-    out_.reads[other_] = {batch_operand(b_, dim, segments)};
-    return with_added(sharded(dim, segments));
+    out_.reads[one_] = {batch_operand(a_, dim, segments, groups)};
+    out_.reads[other_] = {batch_operand(b_, dim, segments, groups)};
+    return with_added(sharded(dim, segments, groups));
   }
 
-  Placement batch_operand(const Sizes& sizes, int64_t dim, const Segments& segments) const {
+  Placement batch_operand(const Sizes& sizes, int64_t dim, const Segments& segments, int64_t groups) const {
     const int64_t own = dim - static_cast<int64_t>(result_sizes().size()) + static_cast<int64_t>(sizes.size());
-    const bool has_dim = own >= 0 && sizes[static_cast<size_t>(own)] == length_of(segments);
-    return has_dim ? sharded(own, segments) : Placement();
+    const bool has_dim = own >= 0 && sizes[static_cast<size_t>(own)] == length_of(segments) * groups;
+    return has_dim ? sharded(own, segments, groups) : Placement();
   }
 
   Outcome with_added(Placement placement) {
     if (added_) {
-      const Placement read = batch_operand(op_.sizes(0), placement.dim, placement.segments);
+      const Placement read = batch_operand(op_.sizes(0), placement.dim, placement.segments, placement.groups);
       const Placement& held = op_.placement(0);
-      if (held.is_sharded() && !(read.is_sharded() && held.dim == read.dim)) {
+      if (held.is_sharded() && !(read.is_sharded() && held.dim == read.dim && held.groups == read.groups)) {
         op_.refuse("what is added is split in another dim");
       }
       out_.reads[0] = {read};

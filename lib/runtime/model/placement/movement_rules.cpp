@@ -16,9 +16,9 @@ int64_t product(const Sizes& sizes, size_t begin, size_t end) {
 }
 
 // The operand's placement continues in the result. `dim`: where it lies then.
-Outcome moved(const Operation& op, int64_t dim, Segments segments) {
+Outcome moved(const Operation& op, int64_t dim, Segments segments, int64_t groups = 1) {
   Outcome out = op.as_it_is();
-  out.results[0] = {sharded(dim, std::move(segments))};
+  out.results[0] = {sharded(dim, std::move(segments), groups)};
   return out;
 }
 
@@ -89,25 +89,25 @@ Outcome regroup(const Operation& op, std::optional<size_t> sizes_input, size_t f
   const Sizes in = op.sizes(0), out = op.result_sizes();
   const auto dim = static_cast<size_t>(placement.dim);
   const auto [in_begin, in_end, out_begin, out_end] = group_around(dim, in, out);
-  if (product(in, in_begin, dim) != 1) op.refuse("a view joins dims of which the split one is not the first");
-  const int64_t after = product(in, dim + 1, in_end);
+  const int64_t before = product(in, in_begin, dim) * placement.groups, after = product(in, dim + 1, in_end);
   const Segments flat = with_widths(placement.segments, after, 1);
   for (size_t at = out_begin; at < out_end; ++at) {
     const int64_t outer = product(out, out_begin, at), inner = product(out, at + 1, out_end);
-    const Segments segments = one_of_equal(flat, outer);
-    if (out[at] == 1) continue;
-    if (flat.size() == 1 && outer > 1 && out[at] >= op.ranks()) {
-      throw Divide{flat[0].origins, std::vector<int64_t>(static_cast<size_t>(outer), 1)};  // q, k and v as a dim
+    if (out[at] == 1 || (before % outer != 0 && outer % before != 0)) continue;
+    const int64_t groups = std::max<int64_t>(before / outer, 1), parts = std::max<int64_t>(outer / before, 1);
+    const Segments segments = one_of_equal(flat, parts);
+    if (flat.size() == 1 && parts > 1 && out[at] >= op.ranks()) {
+      throw Divide{flat[0].origins, std::vector<int64_t>(static_cast<size_t>(parts), 1)};  // q, k and v as a dim
     }
-    if (!fits(segments, inner, out[at], op.ranks())) continue;
+    if (out[at] % groups != 0 || !fits(segments, inner, out[at] / groups, op.ranks())) continue;
     op.in_units(segments, inner);
     Segments local = with_widths(segments, 1, inner);
-    Outcome result = moved(op, static_cast<int64_t>(at), local);
+    Outcome result = moved(op, static_cast<int64_t>(at), local, groups);
     if (sizes_input && at >= first_given_dim) {
       const size_t position = at - first_given_dim;
       const auto given = op.numbers(*sizes_input);
       if (position < given.size() && given[position] != -1) {
-        result.edits.push_back(op.local_number(*sizes_input, position, local));
+        result.edits.push_back(op.local_number(*sizes_input, position, local, groups));
       }
     }
     return result;
@@ -130,12 +130,27 @@ Outcome unflatten(const Operation& op) {
   return regroup(op, 2, static_cast<size_t>(wrapped(op.number(1), op.sizes(0).size())));
 }
 
+// Like another value, which is split in the same way.
+Outcome reshape_as(const Operation& op) {
+  const Placement& like = op.placement(1);
+  if (op.placement(0).is_sharded() != like.is_sharded())
+    op.refuse("of a value and what it is reshaped like one is split");
+  if (auto sum = moved_sum(op)) return *std::move(sum);
+  if (!like.is_sharded()) return op.whole("");
+  Outcome out = regroup(op, std::nullopt);
+  Placement& made = out.results[0][0];
+  if (made.dim != like.dim || made.groups != like.groups)
+    op.refuse("it is reshaped like a value that is split elsewhere");
+  made.segments = op.meet(made.segments, like.segments);
+  return out;
+}
+
 // `order`: by dim of the result that of the operand.
 Outcome reorder(const Operation& op, const std::vector<int64_t>& order) {
   if (auto sum = moved_sum(op)) return *std::move(sum);
   const Placement& placement = op.placement(0);
   const auto found = std::find(order.begin(), order.end(), placement.dim);
-  return moved(op, found - order.begin(), placement.segments);
+  return moved(op, found - order.begin(), placement.segments, placement.groups);
 }
 
 std::vector<int64_t> plain_order(size_t dims) {
@@ -168,7 +183,7 @@ Outcome unsqueeze(const Operation& op) {
   if (auto sum = moved_sum(op)) return *std::move(sum);
   const Placement& placement = op.placement(0);
   const int64_t at = wrapped(op.number(1), op.sizes(0).size() + 1);
-  return moved(op, placement.dim + (at <= placement.dim ? 1 : 0), placement.segments);
+  return moved(op, placement.dim + (at <= placement.dim ? 1 : 0), placement.segments, placement.groups);
 }
 
 Outcome squeeze(const Operation& op) {
@@ -200,8 +215,7 @@ Outcome repeat(const Operation& op) {
   const Placement& placement = op.placement(0);
   const int64_t at =
       placement.dim + static_cast<int64_t>(op.result_sizes().size()) - static_cast<int64_t>(op.sizes(0).size());
-  if (op.numbers(1).at(static_cast<size_t>(at)) != 1) op.refuse("it is repeated along the dim that would be split");
-  return moved(op, at, placement.segments);
+  return moved(op, at, placement.segments, placement.groups * op.numbers(1).at(static_cast<size_t>(at)));
 }
 
 Outcome repeat_interleave(const Operation& op) {
@@ -211,6 +225,46 @@ Outcome repeat_interleave(const Operation& op) {
   const Placement& placement = op.placement(0);
   const bool is_along = wrapped(op.number(2), op.sizes(0).size()) == placement.dim;
   return moved(op, placement.dim, with_widths(placement.segments, is_along ? op.number(1) : 1, 1));
+}
+
+// index(x, indices): indices of one dim, which is not the split one.
+Outcome index(const Operation& op) {
+  if (auto sum = moved_sum(op)) return *std::move(sum);
+  const c10::IValue* indices = op.known(1);
+  const Placement& placement = op.placement(0);
+  if (!placement.is_sharded() || indices == nullptr) return op.whole("it is indexed by a value that is split");
+  std::optional<int64_t> dim, dims;
+  int64_t at = 0;
+  for (const c10::IValue& element : indices->toListRef()) {
+    if (element.isTensor() && element.toTensor().defined()) {
+      if (dim || element.toTensor().scalar_type() != at::kLong) op.refuse("its elements are read one by one");
+      dim = at;
+      dims = element.toTensor().dim();
+    }
+    ++at;
+  }
+  if (!dim || *dim == placement.dim) op.refuse("single indices of the dim that would be split are read");
+  return moved(op, placement.dim + (*dim < placement.dim ? *dims - 1 : 0), placement.segments);
+}
+
+// gather(x, dim, indices): of each row its own.
+Outcome gather_elements(const Operation& op) {
+  const Placement& from = op.placement(0);
+  const Placement& indices = op.placement(2);
+  if (op.any_partial()) return op.whole("an operand of it is a sum over the ranks");
+  const Placement& one = from.is_sharded() ? from : indices;
+  if (wrapped(op.number(1), op.sizes(0).size()) == one.dim)
+    op.refuse("elements along the dim that would be split are read");
+  const auto dim = static_cast<size_t>(one.dim);
+  if (op.sizes(0)[dim] != op.sizes(2)[dim]) op.refuse("elements of a part of its rows are read");
+  Segments segments = one.segments;
+  if (from.is_sharded() && indices.is_sharded()) {
+    if (from.dim != indices.dim || from.groups != indices.groups) op.refuse("two operands are split in different dims");
+    segments = op.meet(from.segments, indices.segments);
+  }
+  Outcome out = moved(op, one.dim, segments, one.groups);
+  out.reads[0] = out.reads[2] = out.results[0];
+  return out;
 }
 
 // Consecutive parts of a dim, one for each element of the list.
@@ -359,6 +413,9 @@ Outcome of_matrices(const Operation& op) {
 constexpr RuleRow kRows[] = {
     {"view reshape _unsafe_view", view},
     {"flatten", flatten},
+    {"reshape_as view_as", reshape_as},
+    {"index", index},
+    {"gather", gather_elements},
     {"unflatten", unflatten},
     {"transpose swapaxes swapdims", transpose},
     {"t numpy_T", matrix_transpose},

@@ -103,6 +103,14 @@ bool Operation::any_partial() const {
   return false;
 }
 
+bool Operation::any_grouped() const {
+  for (size_t i = 0; i < num_inputs(); ++i) {
+    const auto& held = placements(i);
+    if (std::any_of(held.begin(), held.end(), [](const auto& one) { return one.groups > 1; })) return true;
+  }
+  return false;
+}
+
 Origins Operation::origins() const {
   Origins out;
   for (size_t i = 0; i < num_inputs(); ++i) {
@@ -178,8 +186,9 @@ void Operation::cut_at(const Segments& segments, const std::vector<int64_t>& pos
   }
 }
 
-NumberEdit Operation::local_number(size_t input, std::optional<size_t> position, const Segments& segments) const {
-  NumberEdit out{input, position, {}};
+NumberEdit Operation::local_number(size_t input, std::optional<size_t> position, const Segments& segments,
+                                   int64_t groups) const {
+  NumberEdit out{input, position, {}, groups > 1 ? length_of(segments) : 0};
   if (are_positions(segments)) return out;
   for (int rank = 0; rank < ranks(); ++rank) out.by_rank.push_back(local_length(segments, ranks(), rank));
   return out;

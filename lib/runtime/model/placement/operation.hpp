@@ -41,6 +41,7 @@ struct NumberEdit {
   size_t input = 0;
   std::optional<size_t> position = {};
   std::vector<int64_t> by_rank;  // empty: of positions, so it follows from the number itself
+  int64_t per_whole = 0;         // not 0: instead of each so many that the number has
 };
 
 // What is put in the operator's place.
@@ -60,11 +61,12 @@ struct Outcome {
   std::vector<Placements> results;  // by output
   std::vector<NumberEdit> edits = {};
   Rewrite rewrite = Rewrite::kNone;
-  int64_t whole_size = 0;                         // kWholeSizes
+  int64_t whole_size = 0;                         // kWholeSizes; of a group
+  int64_t groups = 1;                             // kWholeSizes
   int64_t sharded_dim = 0;                        // kWholeSizes, kUnequalPieces
   std::vector<std::vector<int64_t>> pieces = {};  // kUnequalPieces: by rank
   std::vector<double> scale_by_rank = {};         // kScaled
-  Segments segments = {};                         // of the table's rows, or of the classes of the loss
+  Segments segments = {};                         // of the table's rows, of the classes of the loss, of the size
   bool draws = false;                             // random numbers for a sharded value
   std::optional<size_t> passes_length = {};       // to a unit that takes positions: the number of their length
 };
@@ -85,7 +87,8 @@ struct Shard {
 struct Refuse {  // these parameters stay whole
   Origins of;
   std::string reason;
-  Origins or_of = {};  // or these, if they are smaller and any
+  Origins or_of = {};                                 // or these, if they are smaller and any
+  std::vector<const torch::jit::Value*> values = {};  // or these are gathered: set by the walk
 };
 
 class Operation {
@@ -121,6 +124,7 @@ class Operation {
 
   bool any_sharded() const;
   bool any_partial() const;
+  bool any_grouped() const;
   Origins origins() const;  // of all operands
 
   // All operands and results whole. Refuses sharded ones: `why` as a clause.
@@ -135,7 +139,9 @@ class Operation {
   Segments in_units(const Segments& segments, int64_t unit) const;
   // Segments begin and end at these positions of the dim.
   void cut_at(const Segments& segments, const std::vector<int64_t>& positions) const;
-  NumberEdit local_number(size_t input, std::optional<size_t> position, const Segments& segments) const;
+  // `groups`: of Placement.
+  NumberEdit local_number(size_t input, std::optional<size_t> position, const Segments& segments,
+                          int64_t groups = 1) const;
   // The operand is a parameter, which is then split so: the walk starts again.
   void shard_parameter(size_t input, int64_t dim, const Segments& segments) const;
 

@@ -53,11 +53,13 @@ Outcome elementwise(const Operation& op) {
   const Sizes sizes = op.result_sizes();
   std::optional<int64_t> dim;
   Segments segments;
+  int64_t groups = 1;
   for (size_t i = 0; i < op.num_inputs(); ++i) {
     const Placement& placement = op.placement(i);
     if (!placement.is_sharded()) continue;
     const int64_t at = aligned(placement.dim, op.sizes(i).size(), sizes.size());
-    if (dim && *dim != at) op.refuse("two operands are split in different dims");
+    if (dim && (*dim != at || groups != placement.groups)) op.refuse("two operands are split in different dims");
+    groups = placement.groups;
     segments = dim ? op.meet(segments, placement.segments) : placement.segments;
     dim = at;
   }
@@ -67,9 +69,9 @@ Outcome elementwise(const Operation& op) {
     const Sizes own = op.sizes(i);
     const int64_t at = *dim - static_cast<int64_t>(sizes.size()) + static_cast<int64_t>(own.size());
     const bool has_dim = at >= 0 && own[static_cast<size_t>(at)] == sizes[static_cast<size_t>(*dim)];
-    out.reads[i] = {has_dim ? sharded(at, segments) : Placement()};
+    out.reads[i] = {has_dim ? sharded(at, segments, groups) : Placement()};
   }
-  out.results[0] = {sharded(*dim, segments)};
+  out.results[0] = {sharded(*dim, segments, groups)};
   return out;
 }
 
@@ -126,7 +128,9 @@ Outcome size(const Operation& op) {
   const Sizes sizes = op.sizes(0);
   if (op.num_inputs() > 1 && wrapped(op.number(1), sizes.size()) != placement.dim) return out;
   out.rewrite = Rewrite::kWholeSizes;
-  out.whole_size = sizes[static_cast<size_t>(placement.dim)];
+  out.groups = placement.groups;
+  out.segments = placement.segments;
+  out.whole_size = length_of(placement.segments);
   out.sharded_dim = placement.dim;
   return out;
 }
@@ -155,8 +159,21 @@ Rule rule_of_values(std::string_view kind) {
   return nullptr;
 }
 
+// Whether the operator's rule treats dims that are several groups of the same segments.
+bool takes_groups(const Operation& op) {
+  const std::string_view kind = op.kind();
+  return is_any_of(kind, {"prim::ListConstruct", "prim::ListUnpack", "aten::size",         "aten::dropout",
+                          "aten::view",          "aten::reshape",    "aten::_unsafe_view", "aten::flatten",
+                          "aten::unflatten",     "aten::reshape_as", "aten::view_as",      "aten::transpose",
+                          "aten::permute",       "aten::unsqueeze",  "aten::repeat",       "aten::gather",
+                          "aten::bmm",           "aten::matmul",     "aten::baddbmm",      "aten::softmax"}) ||
+         rule_of_values(kind) == static_cast<Rule>(like_first) || operators::traits(op.node().kind()).elementwise;
+}
+
 Rule find_rule(const Operation& op) {
   const std::string_view kind = op.kind();
+  const bool is_of_two = is_any_of(kind, {"aten::max", "aten::min"}) && op.num_inputs() == 2 && op.is_tensor(1);
+  if (is_of_two) return elementwise;
   for (const auto find : {rule_of_values, movement_rule, gemm_rule, reduction_rule}) {
     if (const Rule rule = find(kind)) return rule;
   }
@@ -183,6 +200,9 @@ Rule rule_among(std::string_view kind, std::span<const RuleRow> rows) {
 }
 
 Outcome apply_rule(const Operation& op) {
+  if (op.any_grouped() && !takes_groups(op)) {
+    return op.whole(fmt::format("the operator {} does not work on a dim of samples and parts of it", op.kind()));
+  }
   if (const Rule rule = find_rule(op)) return rule(op);
   return op.whole(fmt::format("the operator {} does not work on a part of it", op.kind()));
 }

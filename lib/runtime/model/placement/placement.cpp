@@ -24,6 +24,11 @@ Origins united(const Origins& one, const Origins& other) {
   return out;
 }
 
+bool meets(const Origins& one, const Origins& other) {
+  return std::any_of(one.begin(), one.end(),
+                     [&](const Origin& origin) { return std::binary_search(other.begin(), other.end(), origin); });
+}
+
 int64_t length_of(const Segments& segments) {
   int64_t out = 0;
   for (const Segment& segment : segments) out += segment.length();
@@ -41,16 +46,16 @@ bool lie_alike(const Segments& one, const Segments& other) {
                     [](const Segment& a, const Segment& b) { return a.lies_like(b); });
 }
 
-Placement sharded(int64_t dim, Segments segments) {
-  return {Kind::kSharded, dim, std::move(segments), {}, {}};
+Placement sharded(int64_t dim, Segments segments, int64_t groups) {
+  return {Kind::kSharded, dim, std::move(segments), groups, {}, {}};
 }
 
 Placement partial(Origins origins) {
-  return {Kind::kPartial, 0, {}, {}, std::move(origins)};
+  return {Kind::kPartial, 0, {}, 1, {}, std::move(origins)};
 }
 
 Placement shared(int64_t dim, Layout layout) {
-  return {Kind::kSharded, dim, {}, std::move(layout), {}};
+  return {Kind::kSharded, dim, {}, 1, std::move(layout), {}};
 }
 
 Placement of_positions(int64_t dim, int64_t size, size_t length) {

@@ -24,6 +24,7 @@ struct Origin {
 inline constexpr int kPositions = -1;
 using Origins = std::vector<Origin>;  // sorted, each once
 Origins united(const Origins& one, const Origins& other);
+bool meets(const Origins& one, const Origins& other);
 
 struct Segment {
   int64_t items = 0, width = 1;
@@ -50,6 +51,7 @@ struct Placement {
   Kind kind = Kind::kWhole;
   int64_t dim = 0;
   Segments segments = {};
+  int64_t groups = 1;    // so many times the segments one after the other, for each of as many samples: a dim of a view
   Layout shared = {};    // instead of segments, of a whole value as an operator reads it: ranks may have the same parts
   Origins origins = {};  // of a partial value: those of the dim that was summed over
 
@@ -58,7 +60,7 @@ struct Placement {
   bool is_partial() const { return kind == Kind::kPartial; }
   bool is_of_positions() const;
 };
-Placement sharded(int64_t dim, Segments segments);
+Placement sharded(int64_t dim, Segments segments, int64_t groups = 1);
 Placement partial(Origins origins);
 Placement shared(int64_t dim, Layout layout);
 

@@ -18,6 +18,7 @@
 #include "runtime/model/operators/operator_traits.hpp"
 #include "runtime/model/placement/late_bias.hpp"
 #include "runtime/model/placement/plan_sequences.hpp"
+#include "runtime/model/placement/slices_of_views.hpp"
 #include "runtime/model/placement/split_rules.hpp"
 
 namespace dslaunch::runtime::model::placement {
@@ -189,7 +190,10 @@ class Planner {
   ModelPlan run() {
     drafts_.push_back(draft(model_.module, model_.units));
     run_shapes(0);
-    for (Draft& each : drafts_) number_parameters(each);
+    for (Draft& each : drafts_) {
+      if (each.known && each.obstacle.empty()) slice_before_views(each.flat, *each.known);
+      number_parameters(each);
+    }
     choose_all();
     for (Draft& each : drafts_) add_biases_late(each);
     if (options_.sequence_parallel) split_positions();
@@ -381,7 +385,8 @@ class Planner {
     auto& chosen = draft.chosen;
     if (chosen.propagated.outcomes.empty()) return;
     separate_late_biases(draft.flat, *draft.known, draft.written, chosen.propagated, options_.sequence_parallel);
-    chosen.propagated = propagate(draft.placed(), chosen.views, chosen.decisions, options_.size);
+    chosen.propagated =
+        propagate(draft.placed(), chosen.views, chosen.decisions, gathered_values(chosen.propagated), options_.size);
   }
 
   void split_positions() {
@@ -450,6 +455,12 @@ class Planner {
         out.report.notes.push_back(
             fmt::format("'{}' stays whole: {}", graph::class_name(draft.instances[0]), draft.obstacle));
       }
+      for (const auto& reason : draft.chosen.gathered) {
+        std::string note = fmt::format("'{}': the ranks gather what they have split: {}",
+                                       graph::class_name(draft.instances[0]), reason);
+        auto& notes = out.report.notes;  // traces have several classes of one name
+        if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+      }
       for (const auto& of_instance : draft.parameters) {
         for (const auto& [number, placement] : draft.chosen.decisions) {
           out.parameters[of_instance.at(static_cast<size_t>(number))] = placement;
@@ -490,6 +501,26 @@ class Planner {
 };
 
 }  // namespace
+
+std::vector<graph::UnitCandidate> units_of_split_model(const Module& module, std::vector<graph::UnitCandidate> units) {
+  const auto root = graph::flatten_forward(module, units);
+  std::unordered_set<const void*> read;  // objects that have attributes which the root reads
+  graph::for_each_node(root.graph->block(), [&](const Node* node) {
+    if (node->kind() != c10::prim::GetAttr || !node->output()->type()->isSubtypeOf(*c10::TensorType::get())) return;
+    const auto owner = root.objects.find(node->input(0));
+    if (owner != root.objects.end()) read.insert(owner->second.get());
+  });
+  std::erase_if(units, [&](const auto& unit) {
+    if (unit.is_block) return false;
+    if (read.count(unit.module._ivalue().get()) > 0) return true;
+    const auto flat = graph::flatten_forward(unit.module, {});
+    return graph::any_node(flat.graph->block(), [](const Node* node) {
+      const int weight = operators::traits(node->kind()).gemm.weight;
+      return weight >= 0 && node->input(static_cast<size_t>(weight))->node()->kind() == c10::prim::Param;
+    });
+  });
+  return units;
+}
 
 ModelPlan plan_placements(const ModelToPlace& model, const TensorParallelOptions& options) {
   require_known_modules(options, model.table);

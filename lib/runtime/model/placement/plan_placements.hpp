@@ -48,6 +48,11 @@ struct ModelPlan {
   PlacementReport report;
 };
 
+// Without single layers that share their weight with the root (a head with a table): only in one graph with all uses of
+// it, and with the loss, can the weight be split well.
+std::vector<graph::UnitCandidate> units_of_split_model(const torch::jit::Module& module,
+                                                       std::vector<graph::UnitCandidate> units);
+
 ModelPlan plan_placements(const ModelToPlace& model, const TensorParallelOptions& options);
 
 }  // namespace dslaunch::runtime::model::placement

@@ -53,7 +53,8 @@ class Sequences {
  private:
   Propagated walk(size_t number, const UnitPositions& own, const FindUnit& units) const {
     const auto& [graph, chosen] = graphs_[number];
-    return propagate_positions(graph, chosen.views, chosen.decisions, ranks_, own, units);
+    return propagate_positions(graph, chosen.views, chosen.decisions, gathered_values(chosen.propagated), ranks_, own,
+                               units);
   }
 
   SequencePlan plan_unit(size_t number) const {

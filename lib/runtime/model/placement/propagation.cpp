@@ -22,24 +22,34 @@ bool any_placed(const std::vector<Placements>& all) {
   return !std::all_of(all.begin(), all.end(), is_whole);
 }
 
-// Whether another tensor is read than the value itself.
-bool is_converted(const Placements& held, const Placements& read, bool result_is_placed) {
+// Whether another tensor is read than the value itself. `has_gradient`: reading it in part sums that over the ranks.
+bool is_converted(const Placements& held, const Placements& read, bool has_gradient) {
   for (size_t i = 0; i < read.size(); ++i) {
     const Placement own = i < held.size() ? held[i] : Placement();
-    if (own.kind != read[i].kind || (own.is_whole() && result_is_placed)) return true;
+    if (own.kind != read[i].kind || (own.is_whole() && has_gradient)) return true;
   }
   return false;
 }
 
+bool is_of_integers(const c10::IValue* known) {
+  return known != nullptr && known->isTensor() && known->toTensor().defined() &&
+         !known->toTensor().is_floating_point() && !known->toTensor().is_complex();
+}
+
+bool is_sharded(const Placements& held) {
+  return std::any_of(held.begin(), held.end(), [](const auto& one) { return one.is_sharded(); });
+}
+
 class Walk {
  public:
-  Walk(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions, int ranks)
-      : graph_(graph), decisions_(decisions), state_{graph.known, views, ranks, {}} {}
+  Walk(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions,
+       const GatheredValues& gathered, int ranks)
+      : graph_(graph), decisions_(decisions), to_gather_(gathered), state_{graph.known, views, ranks, {}} {}
 
   Propagated run() {
     for (const Node* node : graph_.flat.graph->nodes()) visit(node);
     for (const Value* output : graph_.flat.graph->outputs()) end(output);
-    return {std::move(outcomes_), std::move(state_.placements)};
+    return {std::move(outcomes_), std::move(state_.placements), std::move(gathered_)};
   }
 
  private:
@@ -53,12 +63,53 @@ class Walk {
     }
     const Operation operation(*node, state_);
     if (!operation.any_sharded() && !operation.any_partial()) return;
-    Outcome outcome = rule_of(node, operation);
-    refuse_converted_writes(node, operation, outcome);
-    for (size_t i = 0; i < outcome.results.size(); ++i) {
-      if (!is_whole(outcome.results[i])) state_.placements[node->output(i)] = outcome.results[i];
-    }
+    Outcome outcome = outcome_of(node, operation);
+    for (size_t i = 0; i < outcome.results.size(); ++i) place(node->output(i), outcome.results[i]);
     outcomes_.emplace(node, std::move(outcome));
+  }
+
+  Outcome outcome_of(const Node* node, const Operation& operation) const {
+    try {
+      Outcome outcome = rule_of(node, operation);
+      refuse_converted_writes(node, operation, outcome);
+      return outcome;
+    } catch (Refuse& refusal) {
+      if (refusal.or_of.empty()) refusal.values = gatherable(node, refusal.of);
+      throw;
+    }
+  }
+
+  void place(const Value* value, const Placements& held) {
+    if (is_whole(held)) return;
+    if (to_gather_.count(value) > 0 && held[0].is_sharded() && held[0].groups == 1) {
+      gathered_.emplace(value, held[0]);
+    } else {
+      state_.placements[value] = held;
+    }
+  }
+
+  // The operands that are parts of these parameters' results; empty: not all of them can be gathered.
+  std::vector<const Value*> gatherable(const Node* node, const Origins& of) const {
+    std::vector<const Value*> out;
+    for (const Value* input : node->inputs()) {
+      const auto held = state_.placements.find(input);
+      if (held == state_.placements.end() || !is_sharded(held->second)) continue;
+      if (input->type()->kind() != c10::TypeKind::ListType) {
+        if (!meets(origins_of(held->second[0].segments), of)) continue;
+        if (!can_gather(input, held->second[0])) return {};
+        out.push_back(input);
+        continue;
+      }
+      if (input->node()->kind() != c10::prim::ListConstruct) return {};
+      for (const Value* element : gatherable(input->node(), of)) out.push_back(element);
+    }
+    return out;
+  }
+
+  // What a GEMM or something behind it makes: not a parameter, and not what others write to.
+  bool can_gather(const Value* value, const Placement& held) const {
+    return held.groups == 1 && graph_.written.count(value) == 0 && state_.parameters.count(value) == 0 &&
+           graph_.known.sizes(value) && !is_of_integers(graph_.known.find(value));
   }
 
   void place_parameter(const Node* node) {
@@ -79,8 +130,8 @@ class Walk {
     const bool is_placed = any_placed(outcome.results);
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (graph_.written.count(node->input(i)) == 0) continue;
-      Placements held = operation.placements(i);
-      if (is_converted(held, outcome.reads[i], is_placed)) {
+      const bool has_gradient = is_placed && !is_of_integers(graph_.known.find(node->input(i)));
+      if (is_converted(operation.placements(i), outcome.reads[i], has_gradient)) {
         operation.refuse("a value that is changed in place would be read in part");
       }
     }
@@ -92,16 +143,21 @@ class Walk {
     Origins of;
     for (const Placement& placement : found->second)
       of = united(united(of, placement.origins), origins_of(placement.segments));
-    const bool is_sharded =
-        std::any_of(found->second.begin(), found->second.end(), [](const auto& one) { return one.is_sharded(); });
-    if (is_sharded || graph_.written.count(value) > 0) throw Refuse{of, why};
+    if (!is_sharded(found->second) && graph_.written.count(value) == 0) return;
+    const bool is_tensor = graph_.known.sizes(value) && is_sharded(found->second);
+    throw Refuse{of,
+                 why,
+                 {},
+                 is_tensor && can_gather(value, found->second[0]) ? std::vector{value} : std::vector<const Value*>()};
   }
 
   void end(const Value* output) const { require_whole(output, "the result of a unit or of the model would be split"); }
 
   const PlacedGraph& graph_;
   const Decisions& decisions_;
+  const GatheredValues& to_gather_;
   WalkState state_;
+  std::unordered_map<const Value*, Placement> gathered_;
   std::unordered_map<const Node*, Outcome> outcomes_;
 };
 
@@ -132,8 +188,15 @@ std::vector<int64_t> order_of(const Node* node, const KnownValues& known, size_t
 
 }  // namespace
 
-Propagated propagate(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions, int ranks) {
-  return Walk(graph, views, decisions, ranks).run();
+Propagated propagate(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions,
+                     const GatheredValues& gathered, int ranks) {
+  return Walk(graph, views, decisions, gathered, ranks).run();
+}
+
+GatheredValues gathered_values(const Propagated& propagated) {
+  GatheredValues out;
+  for (const auto& [value, held] : propagated.gathered) out.insert(value);
+  return out;
 }
 
 ParameterViews parameter_views(const PlacedGraph& graph) {

@@ -19,6 +19,7 @@ struct PlacedGraph {
 };
 
 using Decisions = std::unordered_map<int, Placement>;  // by parameter; others are whole
+using GatheredValues = std::unordered_set<const torch::jit::Value*>;
 
 // The dim of a value that is as long as sequences are; null: the length that a unit is given as its last argument.
 struct LengthSource {
@@ -30,13 +31,18 @@ struct Propagated {
   // Of the nodes that have a sharded or partial operand, or read one of the two.
   std::unordered_map<const torch::jit::Node*, Outcome> outcomes;
   std::unordered_map<const torch::jit::Value*, Placements> placements;
+  std::unordered_map<const torch::jit::Value*, Placement> gathered;  // as they are made; whole for all that reads them
   std::vector<LengthSource> lengths = {};  // by number; empty: no value is split along positions
 };
+
+GatheredValues gathered_values(const Propagated& propagated);
 
 // The parameters, in another order of dims, that values of the graph are.
 ParameterViews parameter_views(const PlacedGraph& graph);
 
-// `views`: of the parameters that the walk may demand to be split. Throws Coarsen, Divide, Shard or Refuse.
-Propagated propagate(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions, int ranks);
+// `views`: of the parameters that the walk may demand to be split. `gathered`: where they are sharded. Throws Coarsen,
+// Divide, Shard or Refuse.
+Propagated propagate(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions,
+                     const GatheredValues& gathered, int ranks);
 
 }  // namespace dslaunch::runtime::model::placement

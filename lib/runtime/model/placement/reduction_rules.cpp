@@ -51,7 +51,7 @@ Outcome along_dims(const Operation& op) {
     const bool loses_dims = op.result_sizes(i).size() < op.sizes(0).size();
     int64_t before = 0;
     for (const int64_t dim : dims) before += loses_dims && dim < placement.dim ? 1 : 0;
-    out.results[i] = {sharded(placement.dim - before, placement.segments)};
+    out.results[i] = {sharded(placement.dim - before, placement.segments, placement.groups)};
   }
   return out;
 }
@@ -92,17 +92,25 @@ Outcome embedding(const Operation& op) {
 }
 
 // cross_entropy(logits, labels, weight, reduction, ignore_index, label_smoothing, …) can be computed of parts of the
-// classes. `first`: the input of the weight.
-bool is_plain_loss(const Operation& op, size_t first) {
-  const c10::IValue* smoothing = op.known(first + 3);
-  return op.is_none(first) && smoothing != nullptr && smoothing->isDouble() && smoothing->toDouble() == 0;
+// classes, if labels are classes and the weights of classes are not trained. `first`: the input of the weight.
+void require_loss_of_parts(const Operation& op, size_t first) {
+  const c10::IValue* labels = op.known(first - 1);
+  if (!op.is_tensor(first - 1) || labels->toTensor().scalar_type() != at::kLong) {
+    op.refuse("the loss is of probabilities, not of classes");
+  }
+  if (op.is_none(first)) return;
+  const auto kind = op.node().input(first)->node()->kind();
+  const bool is_held =
+      kind == c10::prim::GetAttr || kind == c10::prim::Constant || !op.known(first)->toTensor().is_meta();
+  if (!op.is_tensor(first) || !is_held || op.parameter(first) != nullptr)
+    op.refuse("the loss has class weights that are computed");
 }
 
 Outcome cross_entropy(const Operation& op) {
   const Placement& logits = op.placement(0);
   if (!logits.is_sharded()) return op.whole("its labels are split");
   if (op.sizes(0).size() != 2 || logits.dim != 1) op.refuse("the loss is of another dim than the classes");
-  if (!is_plain_loss(op, 2)) op.refuse("the loss has class weights or label smoothing");
+  require_loss_of_parts(op, 2);
   Outcome out = op.as_it_is();
   out.rewrite = Rewrite::kLossOfSlice;
   out.segments = logits.segments;
@@ -115,7 +123,7 @@ Outcome chunked_head(const Operation& op) {
   const Placement& head = op.placement(1);
   if (!form || op.placement(0).is_sharded() || !head.is_sharded()) return op.whole("its input is split");
   if (head.dim != form->weight_out) op.refuse("its weight is split in another dim than the classes");
-  if (!is_plain_loss(op, 6)) op.refuse("the loss has class weights or label smoothing");
+  require_loss_of_parts(op, 6);
   Outcome out = op.as_it_is();
   out.reads[0] = {Placement()};
   if (op.is_tensor(2)) {

@@ -27,7 +27,8 @@ bool any_positions(const std::vector<Placements>& all) {
 
 // All positions of a dim, in their order.
 bool are_plain(const Placement& placement) {
-  return placement.is_of_positions() && placement.segments.size() == 1 && placement.segments[0].width == 1;
+  return placement.is_of_positions() && placement.groups == 1 && placement.segments.size() == 1 &&
+         placement.segments[0].width == 1;
 }
 
 // A GEMM of positions that has more features than they have: its input is gathered at less cost than its result.
@@ -45,9 +46,9 @@ bool is_taken_apart(const Value* list) {
 
 class SequenceWalk {
  public:
-  SequenceWalk(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions, int ranks,
-               const FindUnit& units)
-      : graph_(graph), views_(views), decisions_(decisions), ranks_(ranks), units_(units) {}
+  SequenceWalk(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions,
+               const GatheredValues& gathered, int ranks, const FindUnit& units)
+      : graph_(graph), views_(views), decisions_(decisions), to_gather_(gathered), ranks_(ranks), units_(units) {}
 
   Propagated run(const UnitPositions& own) {
     takes_length_ = own.takes_any();
@@ -109,7 +110,14 @@ class SequenceWalk {
 
   void take(const Node* node, Outcome outcome) {
     for (size_t i = 0; i < outcome.results.size(); ++i) {
-      if (!is_whole(outcome.results[i])) out_.placements[node->output(i)] = outcome.results[i];
+      const Placements& held = outcome.results[i];
+      if (is_whole(held)) continue;
+      const bool is_part = held[0].is_sharded() && !held[0].is_of_positions() && held[0].groups == 1;
+      if (is_part && to_gather_.count(node->output(i)) > 0) {
+        out_.gathered.emplace(node->output(i), held[0]);
+      } else {
+        out_.placements[node->output(i)] = held;
+      }
     }
     out_.outcomes.emplace(node, std::move(outcome));
   }
@@ -248,6 +256,7 @@ class SequenceWalk {
   const PlacedGraph& graph_;
   const ParameterViews& views_;
   const Decisions& decisions_;
+  const GatheredValues& to_gather_;
   const int ranks_;
   const FindUnit& units_;
   bool takes_length_ = false;
@@ -262,8 +271,9 @@ bool UnitPositions::takes_any() const {
 }
 
 Propagated propagate_positions(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions,
-                               int ranks, const UnitPositions& own, const FindUnit& units) {
-  return SequenceWalk(graph, views, decisions, ranks, units).run(own);
+                               const GatheredValues& gathered, int ranks, const UnitPositions& own,
+                               const FindUnit& units) {
+  return SequenceWalk(graph, views, decisions, gathered, ranks, units).run(own);
 }
 
 std::optional<int64_t> positions_dim(const Sizes& sizes, int ranks) {

@@ -23,9 +23,11 @@ struct UnitPositions {
 // Of a call in the graph; null: all is whole.
 using FindUnit = std::function<const UnitPositions*(const torch::jit::Node* call)>;
 
-// `views`, `decisions`: with which propagate() has succeeded. Of `own` the arguments; the results follow from them.
+// `views`, `decisions`, `gathered`: with which propagate() has succeeded. Of `own` the arguments; the results follow
+// from them.
 Propagated propagate_positions(const PlacedGraph& graph, const ParameterViews& views, const Decisions& decisions,
-                               int ranks, const UnitPositions& own, const FindUnit& units);
+                               const GatheredValues& gathered, int ranks, const UnitPositions& own,
+                               const FindUnit& units);
 
 // The dim of the positions in activations of this shape; empty: they have none, or fewer than there are ranks.
 std::optional<int64_t> positions_dim(const Sizes& sizes, int ranks);

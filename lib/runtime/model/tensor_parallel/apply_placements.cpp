@@ -29,7 +29,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 using torch::jit::WithInsertPoint;
 
-// Of the floating type, and made of something that is trained: what backward may come back to.
+// Of the floating type, and made of something that is trained, by a unit too: what backward may come back to.
 std::unordered_set<const Value*> find_differentiable(const GraphPlan& plan) {
   std::unordered_set<const Value*> out;
   const auto is_floating = [&](const Value* value) {
@@ -41,7 +41,7 @@ std::unordered_set<const Value*> find_differentiable(const GraphPlan& plan) {
     if (is_floating(input)) out.insert(input);
   }
   for (const Node* node : plan.flat.graph->nodes()) {
-    bool follows = node->kind() != c10::aten::detach && !node->blocks().empty();
+    bool follows = node->kind() == c10::prim::CallMethod || !node->blocks().empty();
     if (node->kind() == c10::prim::GetAttr) {
       const auto owner = plan.flat.objects.find(node->input(0));
       const auto held =
@@ -76,6 +76,12 @@ class GraphEdit {
     }
     const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
     old_.insert(nodes.begin(), nodes.end());
+    const auto& gathered = plan_.chosen.propagated.gathered;
+    for (Node* node : nodes) {  // in an order that is the same on all ranks
+      for (Value* output : node->outputs()) {
+        if (const auto found = gathered.find(output); found != gathered.end()) gather(output, found->second);
+      }
+    }
     for (Node* node : nodes) {
       const auto found = plan_.chosen.propagated.outcomes.find(node);
       if (found != plan_.chosen.propagated.outcomes.end()) {
@@ -127,6 +133,16 @@ class GraphEdit {
       case Rewrite::kHeadOfSlice:
         return compute_head_of_slice(node, outcome);
     }
+  }
+
+  // All that reads the value reads the whole one instead.
+  void gather(Value* value, const Placement& held) {
+    const WithInsertPoint after(value->node()->next());
+    Value* whole = insert_cut(graph_, kGatherOperator, value, group_, held.dim,
+                              placement::layout_of(held.segments, group_->size()));
+    value->replaceAllUsesAfterNodeWith(whole->node(), whole);
+    take_for(value, whole, {});
+    placements_.insert_or_assign(value, Placements{held});
   }
 
   // What the node's branches read of partial values and of positions.
@@ -203,7 +219,7 @@ class GraphEdit {
       return gathered(value, held, result_is_placed ? kGatherForPartsOperator : kGatherPositionsOperator);
     }
     if (held.is_sharded()) {
-      DSL_CHECK(wanted.is_sharded() && wanted.dim == held.dim, "a plan never gathers a sharded value");
+      DSL_CHECK(wanted.is_sharded() && wanted.dim == held.dim, "what a plan gathers is read as a whole value");
       return value;
     }
     if (wanted.is_partial()) return value;
@@ -262,8 +278,9 @@ class GraphEdit {
 
   Value* inserted(const Conversion& conversion) {
     return converted(conversion, [&] {
-      return insert_tensor_operator(graph_, conversion.name, conversion.value, group_, conversion.dim,
-                                    conversion.layout);
+      return conversion.layout.empty()
+                 ? insert_tensor_operator(graph_, conversion.name, conversion.value, group_)
+                 : insert_cut(graph_, conversion.name, conversion.value, group_, conversion.dim, conversion.layout);
     });
   }
 
@@ -293,7 +310,7 @@ class GraphEdit {
     const WithInsertPoint before(node);
     Value* input = node->input(edit.input);
     const auto local = [&](Value* whole) {
-      return edit.by_rank.empty() ? own_length(whole) : constant(edit.by_rank.at(rank_));
+      return edit.by_rank.empty() ? own_length(whole) : rescaled(whole, edit.per_whole, edit.by_rank.at(rank_));
     };
     node->replaceInput(edit.input, edit.position ? with_element(input, *edit.position, local) : local(input));
   }
@@ -303,21 +320,30 @@ class GraphEdit {
     return out->setType(c10::IntType::get());
   }
 
+  // `to`; with `per` instead of each `per` of the number.
+  Value* rescaled(Value* number, int64_t per, int64_t to) {
+    if (per == 0) return constant(to);
+    Value* count = graph_.insert(c10::aten::floordiv, {number, constant(per)});
+    return graph_.insert(c10::aten::mul, {count, constant(to)});
+  }
+
   // A list of numbers with another number at one position.
   Value* with_element(Value* list, size_t position, const std::function<Value*(Value* old)>& number) {
-    std::vector<Value*> elements;
-    if (list->node()->kind() == c10::prim::ListConstruct) {
-      elements = list->node()->inputs().vec();
-    } else {
-      const size_t count = plan_.known.find(list)->toIntVector().size();
-      for (size_t i = 0; i < count; ++i) {
-        elements.push_back(graph_.insert(c10::aten::__getitem__, {list, constant(static_cast<int64_t>(i))}));
-      }
-    }
+    std::vector<Value*> elements = elements_of(list);
     elements.at(position) = number(elements.at(position));
     Value* out = graph_.insertNode(graph_.createList(c10::IntType::get(), elements))->output();
     take_for(list, out, {});
     return out;
+  }
+
+  std::vector<Value*> elements_of(Value* list) {
+    if (list->node()->kind() == c10::prim::ListConstruct) return list->node()->inputs().vec();
+    std::vector<Value*> elements;
+    const size_t count = plan_.known.find(list)->toIntVector().size();
+    for (size_t i = 0; i < count; ++i) {
+      elements.push_back(graph_.insert(c10::aten::__getitem__, {list, constant(static_cast<int64_t>(i))}));
+    }
+    return elements;
   }
 
   Value* insert(const char* kind, const std::vector<Value*>& inputs) {
@@ -349,15 +375,19 @@ class GraphEdit {
 
   void keep_whole_sizes(Node* node, const Outcome& outcome) {
     const Placement& read = outcome.reads.at(0).at(0);
-    const auto whole = [&](Value*) {
-      return read.is_of_positions() ? length(length_of_positions(read)) : constant(outcome.whole_size);
+    const int64_t per =
+        outcome.groups > 1 ? placement::local_length(outcome.segments, group_->size(), group_->rank()) : 0;
+    const auto whole = [&](Value* own) {
+      return read.is_of_positions() ? length(length_of_positions(read)) : rescaled(own, per, outcome.whole_size);
     };
-    if (node->inputs().size() > 1) {
+    const bool is_number = node->inputs().size() > 1;
+    if (is_number && per == 0) {
       const WithInsertPoint before(node);
       return replace(node, whole(nullptr));
     }
     const WithInsertPoint after(node->next());
-    Value* sizes = with_element(node->output(), static_cast<size_t>(outcome.sharded_dim), whole);
+    Value* sizes = is_number ? whole(node->output())
+                             : with_element(node->output(), static_cast<size_t>(outcome.sharded_dim), whole);
     node->output()->replaceAllUsesAfterNodeWith(sizes->node(), sizes);
   }
 
@@ -369,9 +399,10 @@ class GraphEdit {
 
   void look_up_own_rows(Node* node, const Outcome& outcome) {
     const WithInsertPoint before(node);
-    Value* rows = insert(kEmbeddingOperator, node->inputs().vec());
+    std::vector<Value*> inputs = node->inputs().vec();
+    inputs.push_back(layout_value(outcome.segments));
+    Value* rows = insert(kEmbeddingOperator, inputs);
     set_tensor_group(rows->node(), group_);
-    set_layout(rows->node(), 0, placement::layout_of(outcome.segments, group_->size()));
     replace(node, rows);
   }
 
@@ -386,20 +417,21 @@ class GraphEdit {
   void compute_loss_of_slice(Node* node, const Outcome& outcome) {
     const WithInsertPoint before(node);
     Value* in_float = node->inputs().size() > 6 ? node->input(6) : constant(false);
-    replace(node, loss_of_slice({node->input(0), node->input(1), node->input(3), node->input(4), in_float}, outcome));
+    std::vector<Value*> inputs = node->inputs().slice(0, 6).vec();
+    inputs.insert(inputs.end(), {in_float, layout_value(outcome.segments)});
+    Value* loss = insert(kCrossEntropyOperator, inputs);
+    set_tensor_group(loss->node(), group_);
+    replace(node, loss);
   }
 
   // The operator computes it of a part of the classes, too (layers/chunked_head.hpp).
   void compute_head_of_slice(Node* node, const Outcome& outcome) {
     set_tensor_group(node, group_);
-    set_layout(node, 0, placement::layout_of(outcome.segments, group_->size()));
+    set_layout(node, placement::layout_of(outcome.segments, group_->size()));
   }
 
-  Value* loss_of_slice(const std::vector<Value*>& inputs, const Outcome& outcome) {
-    Value* loss = insert(kCrossEntropyOperator, inputs);
-    set_tensor_group(loss->node(), group_);
-    set_layout(loss->node(), 1, placement::layout_of(outcome.segments, group_->size()));
-    return loss;
+  Value* layout_value(const placement::Segments& segments) {
+    return insert_layout(graph_, placement::layout_of(segments, group_->size()));
   }
 
   void replace_by_own_draws(Node* node) {
@@ -408,7 +440,6 @@ class GraphEdit {
     std::vector<Value*> inputs = node->inputs().vec();
     Value* drawn = insert(is_dropout ? kDropoutOperator : kAttentionOperator, inputs);
     set_tensor_group(drawn->node(), group_);
-    set_layout(drawn->node(), 0, {});
     replace(node, drawn);
   }
 

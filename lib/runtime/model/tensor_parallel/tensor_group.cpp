@@ -81,10 +81,6 @@ at::Tensor TensorGroup::stacked(const at::Tensor& tensor) {
 
 at::Tensor TensorGroup::all_gather(const at::Tensor& part, int64_t dim, const Layout& layout) {
   const int64_t longest = longest_of(layout);
-  int64_t whole = 0;
-  for (const auto& ranges : layout) {
-    for (const Range& range : ranges) whole = std::max(whole, range.end);
-  }
   // Parts have one length on the wire, and their dim comes first: a range is then one block of memory.
   at::Tensor own = part.detach().movedim(dim, 0);
   if (own.size(0) < longest) {
@@ -95,7 +91,7 @@ at::Tensor TensorGroup::all_gather(const at::Tensor& part, int64_t dim, const La
   const at::Tensor parts = stacked(own);
   if (are_slices(layout)) return parts.flatten(0, 1).movedim(0, dim).contiguous();
   auto shape = own.sizes().vec();
-  shape[0] = whole;
+  shape[0] = whole_length_of(layout);
   const at::Tensor out = at::empty(shape, own.options());
   for (int rank = 0; rank < size_; ++rank) {
     int64_t begin = 0;
@@ -138,6 +134,14 @@ Layout layout_of_positions(int64_t length, int ranks) {
     const int64_t end = begin + length / ranks + (rank < length % ranks ? 1 : 0);
     out.push_back({{begin, end}});
     begin = end;
+  }
+  return out;
+}
+
+int64_t whole_length_of(const Layout& layout) {
+  int64_t out = 0;
+  for (const auto& ranges : layout) {
+    for (const Range& range : ranges) out = std::max(out, range.end);
   }
   return out;
 }

@@ -64,6 +64,7 @@ using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;
 at::Tensor part_of(const at::Tensor& whole, int64_t dim, const std::vector<Range>& ranges);
 int64_t length_of(const std::vector<Range>& ranges);
 int64_t longest_of(const Layout& layout);  // of the ranks' parts
+int64_t whole_length_of(const Layout& layout);
 // Of a dim that the ranks share in turn: the first ones have one more where its length is not a multiple of them.
 Range own_positions(int64_t length, const TensorGroup& group);
 Layout layout_of_positions(int64_t length, int ranks);

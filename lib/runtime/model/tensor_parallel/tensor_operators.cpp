@@ -25,7 +25,6 @@ using torch::jit::Stack;
 
 constexpr char kKeptGroup[] = "group";
 const auto kGroup = c10::Symbol::attr("tensor_group");
-const auto kDim = c10::Symbol::attr("sharded_dim");
 const auto kLayout = c10::Symbol::attr("layout");
 
 // For each rank the number of its ranges, then their ends.
@@ -175,7 +174,19 @@ const std::vector<Range>& own_ranges(const Layout& layout, const TensorGroupPtr&
   return layout.at(static_cast<size_t>(group->rank()));
 }
 
-// The operators as TorchScript runs them: arguments on the stack, the rest of the node.
+// The operators as TorchScript runs them: arguments on the stack, the group of the node. (All nodes of a graph that
+// have the same operator run what the first one was compiled to: only what they have in common may be read off a node.)
+struct Cut {
+  at::Tensor tensor;
+  int64_t dim = 0;
+  Layout layout;
+};
+Cut pop_cut(Stack& stack) {
+  const Layout layout = layout_from(torch::jit::pop(stack).toIntVector());
+  const int64_t dim = torch::jit::pop(stack).toInt();
+  return {torch::jit::pop(stack).toTensor(), dim, layout};
+}
+
 Operation run_copy(const Node* node) {
   return [group = tensor_group_of(node)](Stack& stack) {
     torch::jit::push(stack, copy_to_tensor_group(torch::jit::pop(stack).toTensor(), group));
@@ -189,14 +200,16 @@ Operation run_reduce(const Node* node) {
 }
 
 Operation run_gather(const Node* node) {
-  return [group = tensor_group_of(node), dim = node->i(kDim), layout = layout_of(node)](Stack& stack) {
-    torch::jit::push(stack, gather_from_tensor_group(torch::jit::pop(stack).toTensor(), dim, layout, group));
+  return [group = tensor_group_of(node)](Stack& stack) {
+    const auto [part, dim, layout] = pop_cut(stack);
+    torch::jit::push(stack, gather_from_tensor_group(part, dim, layout, group));
   };
 }
 
 Operation run_own_slice(const Node* node) {
-  return [group = tensor_group_of(node), dim = node->i(kDim), layout = layout_of(node)](Stack& stack) {
-    torch::jit::push(stack, own_slice(torch::jit::pop(stack).toTensor(), dim, layout, group));
+  return [group = tensor_group_of(node)](Stack& stack) {
+    const auto [whole, dim, layout] = pop_cut(stack);
+    torch::jit::push(stack, own_slice(whole, dim, layout, group));
   };
 }
 
@@ -227,7 +240,8 @@ Operation run_own_length(const Node* node) {
 }
 
 Operation run_embedding(const Node* node) {
-  return [group = tensor_group_of(node), layout = layout_of(node)](Stack& stack) {
+  return [group = tensor_group_of(node)](Stack& stack) {
+    const Layout layout = layout_from(torch::jit::pop(stack).toIntVector());
     at::Tensor weight, ids;
     int64_t padding_idx = -1;
     bool scale_grad_by_freq = false, sparse = false;
@@ -237,12 +251,15 @@ Operation run_embedding(const Node* node) {
 }
 
 Operation run_cross_entropy(const Node* node) {
-  return [classes = c10::make_intrusive<SharedClasses>(layout_of(node), tensor_group_of(node))](Stack& stack) {
+  return [group = tensor_group_of(node)](Stack& stack) {
+    const auto classes = c10::make_intrusive<SharedClasses>(layout_from(torch::jit::pop(stack).toIntVector()), group);
     at::Tensor logits, labels;
-    int64_t reduction = at::Reduction::Mean, ignore_index = -100;
-    bool in_float = false;
-    torch::jit::pop(stack, logits, labels, reduction, ignore_index, in_float);
-    torch::jit::push(stack, cross_entropy_of_slice(logits, labels, reduction, ignore_index, in_float, classes));
+    c10::IValue class_weights;
+    LossSettings settings;
+    torch::jit::pop(stack, logits, labels, class_weights, settings.reduction, settings.ignore_index,
+                    settings.label_smoothing, settings.in_float);
+    settings.class_weights = class_weights.toOptional<at::Tensor>();
+    torch::jit::push(stack, cross_entropy_of_slice(logits, labels, settings, classes));
   };
 }
 
@@ -275,8 +292,8 @@ torch::jit::Operator declared(const std::string& schema, Operation (*run)(const 
 const torch::jit::RegisterOperators kRegistration({
     declared("dslaunch::copy_to_tensor_group(Tensor(a) whole) -> Tensor(a)", run_copy),
     declared("dslaunch::reduce_from_tensor_group(Tensor partial) -> Tensor", run_reduce),
-    declared("dslaunch::gather_from_tensor_group(Tensor part) -> Tensor", run_gather),
-    declared("dslaunch::own_slice(Tensor(a) whole) -> Tensor(a)", run_own_slice),
+    declared("dslaunch::gather_from_tensor_group(Tensor part, int dim, int[] layout) -> Tensor", run_gather),
+    declared("dslaunch::own_slice(Tensor(a) whole, int dim, int[] layout) -> Tensor(a)", run_own_slice),
     declared("dslaunch::reduce_to_positions(Tensor partial, int dim) -> Tensor", run_to_positions<reduce_to_positions>),
     declared("dslaunch::take_positions(Tensor whole, int dim) -> Tensor", run_to_positions<take_positions>),
     declared("dslaunch::gather_positions(Tensor part, int dim, int length) -> Tensor",
@@ -285,10 +302,10 @@ const torch::jit::RegisterOperators kRegistration({
              run_gather_positions<gather_for_parts>),
     declared("dslaunch::own_length(int length) -> int", run_own_length),
     declared("dslaunch::embedding_of_slice(Tensor weight, Tensor ids, int padding_idx, bool scale_grad_by_freq, "
-             "bool sparse) -> Tensor",
+             "bool sparse, int[] layout) -> Tensor",
              run_embedding),
-    declared("dslaunch::cross_entropy_of_slice(Tensor logits, Tensor labels, int reduction, int ignore_index, "
-             "bool in_float) -> Tensor",
+    declared("dslaunch::cross_entropy_of_slice(Tensor logits, Tensor labels, Tensor? weight, int reduction, "
+             "int ignore_index, float label_smoothing, bool in_float, int[] layout) -> Tensor",
              run_cross_entropy),
     declared("dslaunch::dropout_of_slice(Tensor part, float p, bool train) -> Tensor", run_dropout),
     declared("dslaunch::attention_of_slice(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
@@ -336,7 +353,11 @@ at::Tensor gather_from_tensor_group(const at::Tensor& part, int64_t dim, const L
 }
 
 at::Tensor own_slice(const at::Tensor& whole, int64_t dim, const Layout& layout, const TensorGroupPtr& group) {
-  return part_of(whole, dim, own_ranges(layout, group));
+  const auto& own = own_ranges(layout, group);
+  const int64_t length = whole_length_of(layout);
+  if (whole.size(dim) <= length) return part_of(whole, dim, own);
+  const int64_t at = dim < 0 ? dim + whole.dim() : dim;
+  return part_of(whole.unflatten(at, {-1, length}), at + 1, own).flatten(at, at + 1);
 }
 
 at::Tensor embedding_of_slice(const at::Tensor& weight, const at::Tensor& ids, int64_t padding_idx,
@@ -376,8 +397,8 @@ void set_tensor_group(Node* node, const TensorGroupPtr& group) {
   node->ival_(kGroup, c10::IValue(group));
 }
 
-void set_layout(Node* node, int64_t dim, const Layout& layout) {
-  node->i_(kDim, dim)->is_(kLayout, numbers_of(layout));
+void set_layout(Node* node, const Layout& layout) {
+  node->is_(kLayout, numbers_of(layout));
 }
 
 TensorGroupPtr tensor_group_of(const Node* node) {
@@ -388,14 +409,25 @@ Layout layout_of(const Node* node) {
   return layout_from(node->is(kLayout));
 }
 
+torch::jit::Value* insert_layout(torch::jit::Graph& graph, const Layout& layout) {
+  return graph.insertConstant(numbers_of(layout));
+}
+
 torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name,
-                                          at::ArrayRef<torch::jit::Value*> operands, const TensorGroupPtr& group,
-                                          int64_t dim, const Layout& layout) {
+                                          at::ArrayRef<torch::jit::Value*> operands, const TensorGroupPtr& group) {
   Node* node = graph.insertNode(graph.create(c10::Symbol::fromQualString(name), operands));
   set_tensor_group(node, group);
-  set_layout(node, dim, layout);
   node->output()->setType(c10::TensorType::get());
   return node->output();
+}
+
+torch::jit::Value* insert_cut(torch::jit::Graph& graph, const char* name, torch::jit::Value* operand,
+                              const TensorGroupPtr& group, int64_t dim, const Layout& layout) {
+  torch::jit::Value *at = graph.insertConstant(dim), *parts = insert_layout(graph, layout);
+  torch::jit::Value* out = insert_tensor_operator(graph, name, operand, group);
+  out->node()->addInput(at);
+  out->node()->addInput(parts);
+  return out;
 }
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

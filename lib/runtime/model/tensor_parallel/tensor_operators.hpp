@@ -2,7 +2,8 @@
 // of the group), sharded (each rank has its part of one dim) or partial (the sum over the ranks is the value). The
 // gradient of a partial value is whole; that of a whole value is whole once copy_to_tensor_group() has summed it.
 //
-// A node keeps its group, dim and layout as attributes, since TorchScript has no types for them.
+// A node keeps its group, which is that of all nodes, as an attribute, since TorchScript has no type for it. Layouts
+// are lists of numbers.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -32,7 +33,8 @@ inline constexpr char kGatherOperator[] = "dslaunch::gather_from_tensor_group";
 at::Tensor gather_from_tensor_group(const at::Tensor& part, int64_t dim, const Layout& layout,
                                     const TensorGroupPtr& group);
 
-// Whole, behind copy_to_tensor_group(), to sharded.
+// Whole, behind copy_to_tensor_group(), to sharded. A dim that is a multiple of the layout is cut in each of the
+// groups.
 inline constexpr char kOwnSliceOperator[] = "dslaunch::own_slice";
 at::Tensor own_slice(const at::Tensor& whole, int64_t dim, const Layout& layout, const TensorGroupPtr& group);
 
@@ -74,15 +76,20 @@ at::Tensor attention_of_slice(const at::Tensor& query, const at::Tensor& key, co
                               const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
                               std::optional<double> scale, bool enable_gqa, const TensorGroupPtr& group);
 
-// What such nodes keep. An operator without a layout has an empty one; a node without a group has a null one.
+// What such nodes keep, and the head of a chunked loss, of which a graph has one. A node without a group has a null
+// one.
 void set_tensor_group(torch::jit::Node* node, const TensorGroupPtr& group);
-void set_layout(torch::jit::Node* node, int64_t dim, const Layout& layout);
+void set_layout(torch::jit::Node* node, const Layout& layout);
 TensorGroupPtr tensor_group_of(const torch::jit::Node* node);
 Layout layout_of(const torch::jit::Node* node);
 
-// Inserts the operator at the graph's insertion point; its result. `dim` and `layout` for those that have them.
+// Inserts the operator at the graph's insertion point; its result.
 torch::jit::Value* insert_tensor_operator(torch::jit::Graph& graph, const char* name,
-                                          at::ArrayRef<torch::jit::Value*> operands, const TensorGroupPtr& group,
-                                          int64_t dim = 0, const Layout& layout = {});
+                                          at::ArrayRef<torch::jit::Value*> operands, const TensorGroupPtr& group);
+// Likewise one of those that have a dim and a layout.
+torch::jit::Value* insert_cut(torch::jit::Graph& graph, const char* name, torch::jit::Value* operand,
+                              const TensorGroupPtr& group, int64_t dim, const Layout& layout);
+// A layout as such operators read it.
+torch::jit::Value* insert_layout(torch::jit::Graph& graph, const Layout& layout);
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

@@ -190,7 +190,8 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
   auto binding = bind_parameters(module, analysis.mutable_parameters);
   auto buffers = find_buffers(module);
   auto inputs = signature_of(module);
-  const auto candidates = graph::find_unit_candidates(module, unit_names);
+  auto candidates = graph::find_unit_candidates(module, unit_names);
+  if (tensor.is_on() && stages == nullptr) candidates = placement::units_of_split_model(module, std::move(candidates));
   auto split = split_among_ranks(module, candidates, metadata, tensor, binding);
   std::optional<ModelStage> stage;
   if (stages != nullptr) {

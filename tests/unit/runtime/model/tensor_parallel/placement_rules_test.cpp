@@ -33,6 +33,7 @@ torch::jit::Module make(const RuleModel& model) {
 using Splits = std::vector<std::pair<std::string, std::string>>;
 const Splits kPair{{"a", "column"}, {"b", "row"}};
 const Splits kNone{{"a", ""}};
+const Splits kColumn{{"a", "column"}};
 
 const std::vector<RuleModel>& models() {
   // Heads are 4 wide; 6 of them.
@@ -160,6 +161,7 @@ const std::vector<RuleModel>& models() {
        {{"a", {40, 24}}, {"b", {24, 40}}},
        "  y = torch.linear(x, self.a)\n"
        "  y = torch.where(y > 0, y, torch.zeros_like(y)).masked_fill(torch.isnan(y), 0.0)\n"
+       "  y = torch.max(y, torch.tensor(-0.5))\n"
        "  return torch.linear(torch.tril(y.view(2, 5, 40, 1).permute(0, 2, 1, 3)).squeeze(3).transpose(1, 2), "
        "self.b)\n",
        kPair},
@@ -170,18 +172,81 @@ const std::vector<RuleModel>& models() {
        "  y = torch._grouped_mm(torch.silu(y), self.b.to(15), ends)\n"
        "  return y.to(6).view(2, 5, 24)\n",
        kPair},
-      {"no part of what goes along the features",
+      {"heads of all samples in one dim",
+       {{"q", {24, 24}}, {"k", {24, 24}}, {"v", {24, 24}}, {"p", {24, 24}}, {"b", {24, 24}}},
+       "  q = torch.linear(x, self.q).view(x.size(0), x.size(1), 6, 4).transpose(1, 2).contiguous().view(-1, "
+       "x.size(1), 4)\n"
+       "  k = torch.linear(x, self.k).view(x.size(0), x.size(1), 6, 4).transpose(1, 2)\n"
+       "  k = k.reshape(x.size(0) * 6, x.size(1), 4)\n"
+       "  v = torch.linear(x, self.v).view(x.size(0), x.size(1), 6, 4).permute(0, 2, 1, 3).flatten(0, 1)\n"
+       "  scores = torch.bmm(q, k.transpose(1, 2))\n"
+       "  mask = torch.arange(5, dtype=x.dtype).view(1, 5).expand(scores.size(0), 5, 5)\n"
+       "  scores = scores + mask * 0.1\n"
+       "  far = torch.linear(x[:1], self.p).view(1, 5, 6, 4).transpose(1, 2).reshape(6, 5, 4)\n"
+       "  far = torch.bmm(q, far.repeat(scores.size(0) // 6, 1, 1).transpose(1, 2))\n"
+       "  indices = (torch.arange(5) * 2 % 5).expand(scores.size(0), scores.size(1), 5)\n"
+       "  scores = (scores + torch.gather(far, 2, indices)).view(x.size(0), 6, x.size(1), 5) * 0.5\n"
+       "  y = torch.bmm(torch.softmax(scores.view(x.size(0) * 6, x.size(1), 5), -1), v)\n"
+       "  y = y.view(x.size(0), 6, x.size(1), 4).transpose(1, 2).reshape(x.size(0), x.size(1), 24)\n"
+       "  return torch.linear(y, self.b)\n",
+       {{"q", "column"}, {"k", "column"}, {"v", "column"}, {"p", "column"}, {"b", "row"}}},
+      {"elements of heads by their indices, and a shape of another value",
+       {{"a", {48, 24}}, {"b", {24, 24}}},
+       "  y = torch.linear(x, self.a).view(x.size(0), x.size(1), 6, 2, 4)\n"
+       "  first, second = y[:, :, :, torch.tensor([-2])], y[:, :, :, torch.tensor([1])]\n"
+       "  pairs = torch.stack([-first[..., 1::2], first[..., ::2]], -1).reshape_as(first)\n"
+       "  return torch.linear((pairs * second).flatten(2), self.b)\n",
+       kPair},
+      {"fused queries of several heads with one key and one value, by the offsets of a split",
+       {{"a", {32, 24}}, {"ab", {32}}, {"b", {24, 24}}},
+       "  q, k, v = torch.linear(x, self.a, self.ab).split([24, 4, 4], 2)\n"
+       "  q = q.view(x.size(0), x.size(1), 6, 4).transpose(1, 2)\n"
+       "  k = k.view(x.size(0), x.size(1), 1, 4).transpose(1, 2) * 2\n"
+       "  v = v.view(x.size(0), x.size(1), 1, 4).transpose(1, 2)\n"
+       "  y = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, enable_gqa=True)\n"
+       "  return torch.linear(y.transpose(1, 2).flatten(2), self.b)\n",
+       kPair},
+      {"fused queries of several heads with one key and one value, as heads of one dim",
+       {{"a", {32, 24}}, {"b", {24, 24}}},
+       "  y = torch.linear(x, self.a).view(x.size(0), x.size(1), 8, 4)\n"
+       "  q = y[:, :, :-2].transpose(1, 2)\n"
+       "  k, v = y[:, :, torch.tensor([-2])].transpose(1, 2), y[:, :, torch.tensor([-1])].transpose(1, 2)\n"
+       "  y = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, enable_gqa=True)\n"
+       "  return torch.linear(y.transpose(1, 2).flatten(2), self.b)\n",
+       kPair},
+      {"what goes along the features is gathered",
        {{"a", {40, 24}}, {"w", {40}}},
        "  return torch.layer_norm(torch.linear(x, self.a).cumsum(-1), [40], self.w)\n",
-       kNone},
-      {"no part of what is not known", {{"a", {40, 24}}}, "  return torch.linear(x, self.a).cumprod(2)\n", kNone},
-      {"no part of what a branch reads",
+       kColumn},
+      {"what an operator that is not known reads is gathered",
        {{"a", {40, 24}}, {"b", {24, 40}}},
+       "  y = torch.linear(x, self.a)\n"
+       "  return torch.linear(y.cumprod(2) + y, self.b)\n",
+       {{"a", "column"}, {"b", "column"}}},
+      {"what a branch reads is gathered",
+       {{"a", {40, 24}}},
        "  y = torch.linear(x, self.a)\n"
        "  if x.size(0) > 1:\n"
        "    y = y + 1\n"
-       "  return torch.linear(y, self.b)\n",
-       {{"a", ""}, {"b", ""}}},
+       "  return y\n",
+       kColumn},
+      {"a loss with class weights and label smoothing",
+       {{"a", {40, 24}}, {"b", {40}}},
+       "  labels = torch.arange(10) * 7 % 40\n"
+       "  logits = torch.linear(x, self.a, self.b).view(-1, 40)\n"
+       "  return torch.cross_entropy_loss(logits, labels, torch.linspace(0.5, 1.5, 40), 1, 14, 0.1)\n",
+       kColumn},
+      {"no part of what would be gathered for little",
+       {{"a", {240, 24}}, {"b", {24, 240}}, {"c", {4, 24}}},
+       "  y = torch.linear(torch.relu(torch.linear(x, self.a)), self.b)\n"
+       "  chosen = torch.linear(x, self.c).softmax(-1).max(-1, True)[0]\n"
+       "  return y * chosen\n",
+       {{"a", "column"}, {"b", "row"}, {"c", ""}}},
+      {"no part of what would be gathered when it is large",
+       {{"a", {40, 24}}},
+       "  y = torch.linear(x, self.a)\n"
+       "  return (y.unsqueeze(3) * y.unsqueeze(2).detach()).cumprod(2)\n",
+       kNone},
       {"no part of what is written in place",
        {{"a", {40, 24}}, {"b", {24, 40}}},
        "  y = torch.linear(x, self.a)\n"

@@ -161,16 +161,19 @@ TEST_CASE("the cross entropy of classes that the ranks share is that of all clas
   const int ranks = GENERATE(2, 3, 4);
   const int64_t reduction = GENERATE(at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum);
   const bool in_float = GENERATE(true, false);
+  const double smoothing = GENERATE(0.0, 0.1);
+  const bool is_weighted = GENERATE(true, false);
+  const auto class_weights = is_weighted ? std::optional(at::rand({13}) + 0.5) : std::nullopt;
   const Layout layout = layout_of_13(ranks);
   const at::Tensor logits = random({9, 13}) * 20;  // exponentials of these differ by more than fp32 has
   const at::Tensor labels = at::randint(0, 13, {9}).index_fill(0, at::tensor({2, 5}, at::kLong), -100);
   const at::Tensor upstream = reduction == at::Reduction::None ? random({9}) : random({});
   const at::Tensor whole = leaf(logits);
-  const at::Tensor expected = at::cross_entropy_loss(whole, labels, {}, reduction);
+  const at::Tensor expected = at::cross_entropy_loss(whole, labels, class_weights, reduction, -100, smoothing);
   std::vector<at::Tensor> gradients(static_cast<size_t>(ranks));
   const auto found = on_ranks(ranks, [&](const TensorGroupPtr& group) {
     const at::Tensor part = leaf(part_of(logits, 1, layout[static_cast<size_t>(group->rank())]));
-    const at::Tensor loss = cross_entropy_of_slice(part, labels, reduction, -100, in_float,
+    const at::Tensor loss = cross_entropy_of_slice(part, labels, {class_weights, reduction, -100, smoothing, in_float},
                                                    c10::make_intrusive<SharedClasses>(layout, group));
     gradients[static_cast<size_t>(group->rank())] = gradient_of(loss, upstream, part);
     return loss.detach();

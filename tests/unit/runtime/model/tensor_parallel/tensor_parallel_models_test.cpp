@@ -80,6 +80,25 @@ TEST_CASE("tensor ranks split all of a language model", "[runtime][model][placem
   run.check_equals_whole(kTolerance);
 }
 
+TEST_CASE("what a unit makes of numbers alone has the gradient of all that ranks make of it",
+          "[runtime][model][placement]") {
+  const auto make = [] {
+    const Module table = test::compile({"Table",
+                                        "def forward(self, ids):\n    return torch.embedding(self.rows, ids)\n",
+                                        {{"rows", random_weight({64, 36}, 3)}}});
+    return test::compile({"Net",
+                          "def forward(self, ids):\n"
+                          "    x = torch.linear(self.table.forward(ids), self.up)\n"
+                          "    return torch.linear(torch.relu(x), self.down)\n",
+                          {{"up", random_weight({48, 36}, 4)}, {"down", random_weight({36, 48}, 5)}},
+                          {},
+                          {{"table", table}}});
+  };
+  TensorRanks run(make, 2, {at::arange(14).view({2, 7})}, {.units = {"Table"}});
+  CHECK(run.split("up") == "column");
+  run.check_equals_whole(kTolerance);
+}
+
 namespace {
 
 int count(const Module& module, std::string_view kind) {
