@@ -14,12 +14,12 @@ import unittest
 import torch
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) for folder in ("../support/python", "../grid")]
-import checkpoint_state  # noqa: E402
 import harness  # noqa: E402
 import hugging_face  # noqa: E402
 import model_packages  # noqa: E402
 import plain_pytorch  # noqa: E402
 import pooled  # noqa: E402
+import same_training  # noqa: E402
 import tensor_file  # noqa: E402
 
 STEPS = 6
@@ -43,11 +43,6 @@ def casts_to(dtype, traced):
     return sum(any(name in constants for name in re.findall(r"%[\w.]+", arguments)) for arguments in found)
 
 
-def relative(found, expected):
-    """The largest difference in units of the largest number: a key's bias, whose gradient is noise about 0, counts as such."""
-    return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-3)).item()
-
-
 class Probed(pooled.PooledTest):
     """With SGD and momentum, what a parameter has moved by after a few steps is a sum of its gradients."""
 
@@ -62,14 +57,10 @@ class Probed(pooled.PooledTest):
         outcome = self.env.run(hugging_face.export(name, masked, "fp32", folder), data, config, run_dir, ranks, steps)
         self.assertEqual(outcome.code, 0, str(outcome))
         expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, steps, shares=ranks // (tensor * stages))
-        for row, want in zip(harness.read_metrics(run_dir), expected.rows, strict=True):
-            for key in ("loss", "grad_norm"):
-                self.assertLessEqual(abs(row[key] / want[key] - 1), PROBE_BOUND, f"{key} of step {want['step']}: {row} {want}")
-        masters = checkpoint_state.read(checkpoint_state.newest(run_dir))[0]["master"]
-        self.assertEqual(sorted(masters), sorted(expected.parameters))
-        for each, value in expected.parameters.items():
-            moved = (masters[each] - expected.start[each].flatten(), (value - expected.start[each]).flatten())
-            self.assertLessEqual(relative(*moved), 100 * PROBE_BOUND, each)
+        for (key, step), off in same_training.of_rows(run_dir, expected).items():
+            self.assertLessEqual(off, PROBE_BOUND, f"{key} of step {step}: {harness.read_metrics(run_dir)} {expected.rows}")
+        for each, off in same_training.of_movements(run_dir, expected).items():
+            self.assertLessEqual(off, 100 * PROBE_BOUND, each)
 
 
 @unittest.skipIf(model_packages.WHY_NOT, model_packages.WHY_NOT)
@@ -125,7 +116,7 @@ class Tools(harness.TrainingTest):
         model.load_state_dict({name.removeprefix("model."): value for name, value in traced.named_parameters()})
         ids = hugging_face.samples("llama", False, 3)["inputs"]
         loss = torch.nn.functional.cross_entropy(model(input_ids=ids).logits.flatten(0, 1), ids.flatten())
-        self.assertLessEqual(relative(traced(ids, ids), loss), 1e-6)
+        self.assertLessEqual(same_training.relative(traced(ids, ids), loss), 1e-6)
 
     def test_a_tokenizer_file(self):
         import tokenizers
