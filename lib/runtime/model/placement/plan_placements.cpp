@@ -515,7 +515,7 @@ std::vector<graph::UnitCandidate> units_of_split_model(const Module& module, std
     if (read.count(unit.module._ivalue().get()) > 0) return true;
     const auto flat = graph::flatten_forward(unit.module, {});
     return graph::any_node(flat.graph->block(), [](const Node* node) {
-      const int weight = operators::traits(node->kind()).gemm.weight;
+      const int weight = node->kind() == c10::aten::embedding ? 0 : operators::traits(node->kind()).gemm.weight;
       return weight >= 0 && node->input(static_cast<size_t>(weight))->node()->kind() == c10::prim::Param;
     });
   });
