@@ -47,13 +47,15 @@ CONFIGS = {
     "gpt_neo": dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4,
                     attention_types=[[["global", "local"], 1]], window_size=8, max_position_embeddings=32, resid_dropout=0.0,
                     embed_dropout=0.0, attention_dropout=0.0, bos_token_id=1, eos_token_id=2),
+    "falcon": dict(vocab_size=VOCABULARY, hidden_size=32, ffn_hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                   max_position_embeddings=32, bos_token_id=1, eos_token_id=2),  # one key and value, in a weight with all queries
 }
 NAMES = tuple(CONFIGS)
 # One of each kind of attention, norm, position and head: those that every test run compares with PyTorch.
 PROBED = ("gpt2", "llama", "qwen2", "mistral", "gpt_neox", "opt", "t5", "bert", "roberta", "vit", "lora", "gemma")
 # The architectures that are trained on tensor parallel ranks.
 SPLIT = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "phi3", "gemma", "gpt_neo", "gpt_neox", "opt", "bert", "t5", "mixtral",
-         "lora")
+         "lora", "falcon")
 HEADS = {"t5": "AutoModelForSeq2SeqLM", "vit": "AutoModelForImageClassification", "bert": "AutoModelForMaskedLM",
          "roberta": "AutoModelForMaskedLM", "whisper": "AutoModelForSpeechSeq2Seq"}
 
