@@ -33,7 +33,7 @@ cudaError_t launch_joined_partials(const ColumnParts& parts, ElementType type, s
                                    float* partials, cudaStream_t stream);
 
 // out[columns] = the sums of partials[num_partials][columns], in out's type.
-cudaError_t launch_column_totals(const float* partials, size_t num_partials, size_t columns, void* out, ElementType type,
-                                 cudaStream_t stream);
+cudaError_t launch_column_totals(const float* partials, size_t num_partials, size_t columns, void* out,
+                                 ElementType type, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

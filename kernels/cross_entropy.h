@@ -1,6 +1,6 @@
 // The cross entropy of rows of logits against one class each, computed in fp32 whatever the logits' type, without
-// copying them: forward reads the logits once, backward reads them again and writes their gradient. Where the loss's own
-// gradient is known beforehand one kernel does both, and memory is read once. See cross_entropy.cu.
+// copying them: forward reads the logits once, backward reads them again and writes their gradient. Where the loss's
+// own gradient is known beforehand one kernel does both, and memory is read once. See cross_entropy.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 

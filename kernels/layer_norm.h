@@ -10,9 +10,9 @@
 namespace dslaunch::kernels {
 
 struct LayerNormArguments {
-  const void* input = nullptr;   // [rows, columns]
-  const void* weight = nullptr;  // [columns]
-  const void* bias = nullptr;    // [columns]
+  const void* input = nullptr;               // [rows, columns]
+  const void* weight = nullptr;              // [columns]
+  const void* bias = nullptr;                // [columns]
   ElementType type = ElementType::kFloat32;  // of all arrays but the statistics
   size_t rows = 0, columns = 0;
   float eps = 1e-5F;

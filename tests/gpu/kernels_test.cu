@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "kernel_checks.cuh"
-#include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
+#include "kernels/element_step.h"
 #include "kernels/lamb.h"
-#include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
 
 using namespace dslaunch::kernels;
@@ -112,7 +111,7 @@ void test_adamw(size_t count, const Layout& layout, Types types) {
   State s(count, types.gradient);
   DeviceState there(s, layout);
   DeviceArray<float> factor({0.37F}, 1);
-  auto a = arguments_of<AdamArguments>(there, types);
+  auto a = arguments_of<ElementArguments<AdamRule>>(there, types);
   AdamCoefficients& c = a.coefficients.value;
   c.one_minus_beta1 = 0.1F;
   c.beta2 = 0.999F;
@@ -122,10 +121,10 @@ void test_adamw(size_t count, const Layout& layout, Types types) {
   c.inverse_root_correction = 1.7F;
   c.coupled_decay = 0.02F;
   c.decoupled_decay = 0.01F;
-  a.exp_avg = there.first.data();
-  a.exp_avg_sq = there.second.data();
+  a.moments[0] = there.first.data();
+  a.moments[1] = there.second.data();
   a.control.gradient_factor = factor.data();
-  finish(launch_adamw(a, nullptr), name);
+  finish(launch_element_step(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] * 0.37F + c.coupled_decay * s.master[i];
     s.first[i] = s.first[i] + (g - s.first[i]) * c.one_minus_beta1;
@@ -137,11 +136,13 @@ void test_adamw(size_t count, const Layout& layout, Types types) {
   compare(s, there, name);
 }
 
-void test_sgd(size_t count, const Layout& layout, Types types, bool momentum) {
+template <class Rule>
+void test_sgd(size_t count, const Layout& layout, Types types) {
+  constexpr bool momentum = Rule::kMoments > 0;
   const std::string name = describe(momentum ? "sgd with momentum" : "sgd", count, layout, variant(types));
   State s(count, types.gradient);
   DeviceState there(s, layout);
-  auto a = arguments_of<SgdArguments>(there, types);
+  auto a = arguments_of<ElementArguments<Rule>>(there, types);
   SgdCoefficients& c = a.coefficients.value;
   c.lr = 0.1F;
   c.coupled_decay = 0.01F;
@@ -149,8 +150,8 @@ void test_sgd(size_t count, const Layout& layout, Types types, bool momentum) {
   c.share = 0.7F;
   c.gradient_weight = 1.0F;
   c.momentum_weight = 0.9F;
-  a.moment = momentum ? there.first.data() : nullptr;
-  finish(launch_sgd(a, nullptr), name);
+  if (momentum) a.moments[0] = there.first.data();
+  finish(launch_element_step(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] + c.coupled_decay * s.master[i];
     if (momentum) {
@@ -170,7 +171,7 @@ void test_amsgrad(size_t count, const Layout& layout, Types types) {
   std::vector<float> largest = uniform(count, 6, 0, 1);
   DeviceState there(s, layout);
   DeviceArray<float> third(largest, layout.master);
-  auto a = arguments_of<AdamArguments>(there, types);
+  auto a = arguments_of<ElementArguments<AmsgradRule>>(there, types);
   AdamCoefficients& c = a.coefficients.value;
   c.direction = -1.0F;
   c.one_minus_beta1 = 0.1F;
@@ -178,10 +179,10 @@ void test_amsgrad(size_t count, const Layout& layout, Types types) {
   c.one_minus_beta2 = 0.1F;
   c.eps = 1e-8F;
   c.step_size = 3e-3F;
-  a.exp_avg = there.first.data();
-  a.exp_avg_sq = there.second.data();
-  a.max_exp_avg_sq = third.data();
-  finish(launch_adamw(a, nullptr), name);
+  a.moments[0] = there.first.data();
+  a.moments[1] = there.second.data();
+  a.moments[2] = third.data();
+  finish(launch_element_step(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] * -1.0F;
     s.first[i] = s.first[i] + (g - s.first[i]) * c.one_minus_beta1;
@@ -198,7 +199,7 @@ void test_lion(size_t count, const Layout& layout, Types types) {
   const std::string name = describe("lion", count, layout, variant(types));
   State s(count, types.gradient);
   DeviceState there(s, layout);
-  auto a = arguments_of<LionArguments>(there, types);
+  auto a = arguments_of<ElementArguments<LionRule>>(there, types);
   LionCoefficients& c = a.coefficients.value;
   c.beta1 = 0.9F;
   c.one_minus_beta1 = 0.1F;
@@ -206,8 +207,8 @@ void test_lion(size_t count, const Layout& layout, Types types) {
   c.one_minus_beta2 = 0.01F;
   c.lr = 0.01F;
   c.keep = 0.999F;
-  a.moment = there.first.data();
-  finish(launch_lion(a, nullptr), name);
+  a.moments[0] = there.first.data();
+  finish(launch_element_step(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float mixed = c.beta1 * s.first[i] + c.one_minus_beta1 * s.gradient[i];
     const float sign = mixed > 0.0F ? 1.0F : mixed < 0.0F ? -1.0F : mixed;
@@ -222,13 +223,13 @@ void test_adagrad(size_t count, const Layout& layout, Types types) {
   const std::string name = describe("adagrad", count, layout, variant(types));
   State s(count, types.gradient);
   DeviceState there(s, layout);
-  auto a = arguments_of<AdagradArguments>(there, types);
+  auto a = arguments_of<ElementArguments<AdagradRule>>(there, types);
   AdagradCoefficients& c = a.coefficients.value;
   c.step_size = 0.01F;
   c.eps = 1e-10F;
   c.coupled_decay = 0.02F;
-  a.moment = there.second.data();
-  finish(launch_adagrad(a, nullptr), name);
+  a.moments[0] = there.second.data();
+  finish(launch_element_step(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] + c.coupled_decay * s.master[i];
     s.second[i] = s.second[i] + g * g;
@@ -308,13 +309,13 @@ void test_step_control() {
   require(cudaMalloc(&table, sizeof(rows)), "cudaMalloc");
   require(cudaMemcpy(table, rows, sizeof(rows), cudaMemcpyHostToDevice), "upload");
   DeviceArray<int64_t> applied({8}, 0);
-  auto a = arguments_of<SgdArguments>(there, {});
+  auto a = arguments_of<ElementArguments<SgdRule>>(there, {});
   a.control.skip = skip.data();
   a.coefficients = {{}, table, applied.data(), 7, 3};
-  require(launch_sgd(a, nullptr), name.c_str());
+  require(launch_element_step(a, nullptr), name.c_str());
   compare(start, there, name + ", skipped");
   a.control.skip = nullptr;
-  require(launch_sgd(a, nullptr), name.c_str());
+  require(launch_element_step(a, nullptr), name.c_str());
   State expected = start;
   for (size_t i = 0; i < count; ++i) expected.master[i] -= rows[1].lr * expected.gradient[i];
   compare(expected, there, name + ", from the table");
@@ -372,8 +373,8 @@ void run_tests() {
     for (const Layout& layout : kLayouts) {
       for (const Types types : kTypes) {
         test_adamw(count, layout, types);
-        test_sgd(count, layout, types, false);
-        test_sgd(count, layout, types, true);
+        test_sgd<SgdRule>(count, layout, types);
+        test_sgd<SgdMomentumRule>(count, layout, types);
         test_lion(count, layout, types);
         test_adagrad(count, layout, types);
         test_lamb(count, layout, types);
@@ -411,37 +412,37 @@ void run_bench() {
   const double copy = 8 * count / copy_ms * 1e-6;
   report("copy", 8 * count, copy_ms, 0);
 
-  AdamArguments a;
+  ElementArguments<AdamRule> a;
   a.master = arrays[0];
   a.gradient = arrays[1];
-  a.exp_avg = arrays[2];
-  a.exp_avg_sq = arrays[3];
+  a.moments[0] = arrays[2];
+  a.moments[1] = arrays[3];
   a.count = n;
   a.coefficients.value.eps = 1e-8F;
-  report("adamw", 28 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
+  report("adamw", 28 * count, median_ms([&] { return launch_element_step(a, nullptr); }), copy);
   a.low_precision = low;
-  report("adamw + bf16", 30 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
+  report("adamw + bf16", 30 * count, median_ms([&] { return launch_element_step(a, nullptr); }), copy);
   a.gradient_type = ElementType::kBFloat16;
-  report("adamw, all bf16", 28 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
-  SgdArguments s;
+  report("adamw, all bf16", 28 * count, median_ms([&] { return launch_element_step(a, nullptr); }), copy);
+  ElementArguments<SgdMomentumRule> s;
   s.master = arrays[0];
   s.gradient = arrays[1];
-  s.moment = arrays[2];
+  s.moments[0] = arrays[2];
   s.count = n;
-  report("sgd with momentum", 20 * count, median_ms([&] { return launch_sgd(s, nullptr); }), copy);
-  LionArguments l;
+  report("sgd with momentum", 20 * count, median_ms([&] { return launch_element_step(s, nullptr); }), copy);
+  ElementArguments<LionRule> l;
   l.master = arrays[0];
   l.gradient = arrays[1];
-  l.moment = arrays[2];
+  l.moments[0] = arrays[2];
   l.count = n;
-  report("lion", 20 * count, median_ms([&] { return launch_lion(l, nullptr); }), copy);
-  AdagradArguments g;
+  report("lion", 20 * count, median_ms([&] { return launch_element_step(l, nullptr); }), copy);
+  ElementArguments<AdagradRule> g;
   g.master = arrays[0];
   g.gradient = arrays[1];
-  g.moment = arrays[2];
+  g.moments[0] = arrays[2];
   g.count = n;
   g.coefficients.value.eps = 1e-10F;
-  report("adagrad", 20 * count, median_ms([&] { return launch_adagrad(g, nullptr); }), copy);
+  report("adagrad", 20 * count, median_ms([&] { return launch_element_step(g, nullptr); }), copy);
   LambArguments b;
   b.master = arrays[0];
   b.gradient = arrays[1];

@@ -6,8 +6,8 @@
 
 namespace dslaunch::runtime::optim {
 
-// Adam, AdamW, SGD, Lion or Adagrad, depending on the settings of the first group (all groups have one type). With
-// Muon's settings it is the AdamW for the parameters that are not matrices.
+// An element-wise optimizer, depending on the settings of the first group (all groups have one type). With Muon's
+// settings it is the AdamW for the parameters that are not matrices.
 std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_lamb(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_muon(const OptimizerGroups& groups, FlatLayout layout);

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "config/job_config.hpp"
-#include "kernels/optimizer_coefficients.h"
+#include "kernels/optimizer_rules.h"
 #include "runtime/optim/step_rates.hpp"
 
 namespace dslaunch::runtime::optim {

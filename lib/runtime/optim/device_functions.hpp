@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "runtime/optim/coefficients.hpp"
@@ -31,13 +33,15 @@ struct ParameterPart {
 // All of them enqueue on the current stream of the tensors' device and return; the caller has checked sizes, types and
 // devices. The steps read gradient_factor, skip and applied_steps of the inputs. A failed kernel launch throws Error.
 struct DeviceFunctions {
-  template <class Coefficients>
-  using Update = void (*)(const StateArrays& arrays, const DeviceCoefficients<Coefficients>& coefficients,
-                          const StepInputs& inputs);
-  Update<AdamCoefficients> adam;  // AMSGrad if there are three moments
-  Update<SgdCoefficients> sgd;
-  Update<LionCoefficients> lion;
-  Update<AdagradCoefficients> adagrad;
+  // One for each rule of kernels/optimizer_rules.h: std::get<ElementStep<Rule>>(element_steps).
+  template <class Rule>
+  struct ElementStep {
+    void (*run)(const StateArrays& arrays, const DeviceCoefficients<typename Rule::Values>& coefficients,
+                const StepInputs& inputs);
+  };
+#define DSL_STEP_OF(Rule) ElementStep<kernels::Rule>,
+  std::tuple<DSL_ELEMENT_RULES(DSL_STEP_OF) std::monostate> element_steps;
+#undef DSL_STEP_OF
 
   // LAMB's first pass over all parts: fp64 [num_parameters, 2], the sums of squares of parameter and update; 0 for
   // parameters without a part. A parameter has at most one part. `on_device` is dsworker's function: only dsworker

@@ -1,6 +1,7 @@
-// The element-wise optimizers (Adam, AdamW, SGD, Lion, Adagrad). One class for all of them: they differ in their
-// coefficients, host loop and kernel.
+// The element-wise optimizers: one class for all of them, and a row for each.
 #include "runtime/optim/algorithms.hpp"
+
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -13,30 +14,38 @@ namespace {
 
 constexpr int64_t kGrain = 32768;  // minimum number of elements per thread
 
-template <class C>
-struct Rule {
-  std::vector<std::string> moment_names;
-  C (*coefficients)(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
-  void (*host)(const host::Range& range, const C& coefficients, float factor, host::InstructionSet set);
-  DeviceFunctions::Update<C> DeviceFunctions::*device;
-  double initial_moment = 0.0;
+using config::OptimizerType;
+
+// What an optimizer needs beside its rule (kernels/optimizer_rules.h).
+template <class Rule>
+struct Row {
+  std::vector<std::string> moment_names;  // as many as the rule has
+  typename Rule::Values (*coefficients)(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+  // A moment's value before the first step; null: 0.
+  double (*initial)(const config::Optimizer& settings, size_t moment) = nullptr;
 };
 
-template <class C>
+template <class Rule>
 class Elementwise final : public FlatOptimizer {
  public:
-  Elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout, Rule<C> rule)
-      : groups_(groups), layout_(layout), rule_(std::move(rule)) {}
+  using C = typename Rule::Values;
 
-  const std::vector<std::string>& moment_names(int) const override { return rule_.moment_names; }
-  double initial_moment(int, size_t) const override { return rule_.initial_moment; }
+  Elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout, Row<Rule> row)
+      : groups_(groups), layout_(layout), row_(std::move(row)) {
+    DSL_CHECK(row_.moment_names.size() == Rule::kMoments, "a name for each moment of the rule");
+  }
+
+  const std::vector<std::string>& moment_names(int) const override { return row_.moment_names; }
+  double initial_moment(int group, size_t moment) const override {
+    return row_.initial == nullptr ? 0.0 : row_.initial(groups_.at(static_cast<size_t>(group)).settings, moment);
+  }
 
   void step(std::span<const SpanState> states, const StepInputs& inputs) const override {
     if (states.empty()) return;
     const at::Device device = states[0].arrays.master.device();
     check_inputs(inputs, device);
     for (const auto& state : states) {
-      check_state(state, device, groups_.size(), rule_.moment_names.size());
+      check_state(state, device, groups_.size(), row_.moment_names.size());
     }
     std::vector<SpanState> parts;
     if (!inputs.starts().are_zero()) {
@@ -51,17 +60,18 @@ class Elementwise final : public FlatOptimizer {
  private:
   C coefficients(size_t set, const StepInputs& inputs, const StepRates& rates) const {
     const size_t group = MomentStarts::group_of_set(set, groups_.size());
-    return rule_.coefficients(groups_[group].settings, rates.of_group(group),
-                              inputs.starts().step_of_set(set, groups_.size(), rates.step));
+    return row_.coefficients(groups_[group].settings, rates.of_group(group),
+                             inputs.starts().step_of_set(set, groups_.size(), rates.step));
   }
 
   void step_on_device(std::span<const SpanState> states, const StepInputs& inputs, at::Device device) const {
     const auto by_set =
         device_coefficients<C>(inputs.starts().num_sets(groups_.size()), inputs, device,
                                [&](size_t set, const StepRates& rates) { return coefficients(set, inputs, rates); });
+    const auto element_step = std::get<DeviceFunctions::ElementStep<Rule>>(device::module().optim.element_steps);
     for (const auto& [span, arrays] : states) {
       if (arrays.master.numel() > 0) {
-        (device::module().optim.*rule_.device)(arrays, by_set[static_cast<size_t>(span.optimizer_group)], inputs);
+        element_step.run(arrays, by_set[static_cast<size_t>(span.optimizer_group)], inputs);
       }
     }
   }
@@ -71,18 +81,19 @@ class Elementwise final : public FlatOptimizer {
     const host::Range all = host_range(state.arrays);
     const float factor = gradient_factor(inputs);
     const auto set = host::best_instruction_set();
-    parallel_ranges(all.count, kGrain,
-                    [&](int64_t begin, int64_t end) { rule_.host(host::part(all, begin, end), chosen, factor, set); });
+    parallel_ranges(all.count, kGrain, [&](int64_t begin, int64_t end) {
+      host::update<Rule>(host::part(all, begin, end), chosen, factor, set);
+    });
   }
 
   const std::vector<OptimizerGroup> groups_;
   const FlatLayout layout_;
-  const Rule<C> rule_;
+  const Row<Rule> row_;
 };
 
-template <class C>
-std::unique_ptr<FlatOptimizer> make(const std::vector<OptimizerGroup>& groups, FlatLayout layout, Rule<C> rule) {
-  return std::make_unique<Elementwise<C>>(groups, layout, std::move(rule));
+template <class Rule>
+std::unique_ptr<FlatOptimizer> make(const std::vector<OptimizerGroup>& groups, FlatLayout layout, Row<Rule> row) {
+  return std::make_unique<Elementwise<Rule>>(groups, layout, std::move(row));
 }
 
 void check_nesterov(const config::Optimizer& settings) {
@@ -93,17 +104,14 @@ void check_nesterov(const config::Optimizer& settings) {
                               settings.momentum, settings.dampening));
 }
 
-std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& groups, FlatLayout layout) {
-  // If one group's momentum is 0 and another's is not, all groups keep the moment.
-  bool has_momentum = false;
-  for (const auto& group : groups) {
-    check_nesterov(group.settings);
-    has_momentum = has_momentum || group.settings.momentum != 0.0;
-  }
-  if (!has_momentum)
-    return make<SgdCoefficients>(groups, layout, {{}, sgd_coefficients, host::update_sgd, &DeviceFunctions::sgd});
-  return make<SgdCoefficients>(groups, layout,
-                               {{"momentum"}, sgd_coefficients, host::update_sgd_momentum, &DeviceFunctions::sgd});
+// If one group's momentum is 0 and another's is not, all groups keep the moment.
+bool has_momentum(const std::vector<OptimizerGroup>& groups) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const OptimizerGroup& group) { return group.settings.momentum != 0.0; });
+}
+
+double accumulator_start(const config::Optimizer& settings, size_t) {
+  return settings.initial_accumulator_value;
 }
 
 }  // namespace
@@ -111,33 +119,27 @@ std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& group
 std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout) {
   DSL_CHECK(!groups.empty(), "an optimizer has at least one group");
   const config::Optimizer& settings = groups.front().settings;
+  using namespace kernels;
   switch (settings.type) {
-    case config::OptimizerType::kSgd:
-      return make_sgd(groups, layout);
-    case config::OptimizerType::kLion:
-      return make<LionCoefficients>(groups, layout,
-                                    {{"exp_avg"}, lion_coefficients, host::update_lion, &DeviceFunctions::lion});
-    case config::OptimizerType::kAdagrad:
-      return make<AdagradCoefficients>(groups, layout,
-                                       {{"sum"},
-                                        adagrad_coefficients,
-                                        host::update_adagrad,
-                                        &DeviceFunctions::adagrad,
-                                        settings.initial_accumulator_value});
-    case config::OptimizerType::kAdam:
-    case config::OptimizerType::kAdamW:
-    case config::OptimizerType::kMuon:
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
+    case OptimizerType::kMuon:
+      if (settings.amsgrad) {
+        return make<AmsgradRule>(groups, layout, {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adam_coefficients});
+      }
+      return make<AdamRule>(groups, layout, {{"exp_avg", "exp_avg_sq"}, adam_coefficients});
+    case OptimizerType::kSgd:
+      for (const auto& group : groups) check_nesterov(group.settings);
+      if (has_momentum(groups)) return make<SgdMomentumRule>(groups, layout, {{"momentum"}, sgd_coefficients});
+      return make<SgdRule>(groups, layout, {{}, sgd_coefficients});
+    case OptimizerType::kLion:
+      return make<LionRule>(groups, layout, {{"exp_avg"}, lion_coefficients});
+    case OptimizerType::kAdagrad:
+      return make<AdagradRule>(groups, layout, {{"sum"}, adagrad_coefficients, accumulator_start});
+    case OptimizerType::kLamb:
       break;
-    case config::OptimizerType::kLamb:
-      throw InternalError(__FILE__, __LINE__, "settings.type", "Lamb is not element-wise");
   }
-  if (settings.amsgrad) {
-    return make<AdamCoefficients>(
-        groups, layout,
-        {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adam_coefficients, host::update_amsgrad, &DeviceFunctions::adam});
-  }
-  return make<AdamCoefficients>(
-      groups, layout, {{"exp_avg", "exp_avg_sq"}, adam_coefficients, host::update_adam, &DeviceFunctions::adam});
+  throw InternalError(__FILE__, __LINE__, "settings.type", "the optimizer is not element-wise");
 }
 
 }  // namespace dslaunch::runtime::optim

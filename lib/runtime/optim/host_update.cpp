@@ -12,7 +12,6 @@
 #include <cmath>
 
 #include "base/half_float.hpp"
-#include "kernels/one_moment_rules.h"
 
 #define DSL_INLINE __attribute__((always_inline)) inline
 #define DSL_AVX2 __attribute__((target("avx2")))
@@ -54,57 +53,34 @@ DSL_INLINE Range part_of(const Range& range, int64_t begin, int64_t end) {
 struct Block {
   float* master = nullptr;
   const float* gradient = nullptr;
-  float* moments[3] = {};
+  float* moments[kernels::kMaxMoments] = {};
   int64_t count = 0;
 };
 
-// The loops, one struct each: its coefficients, and run().
+// The loops: their coefficients, and run().
 
-template <bool kAmsgrad>
-struct AdamLoop {
-  using Coefficients = AdamCoefficients;
-  DSL_INLINE static void run(const Block& block, const AdamCoefficients& coefficients, float factor) {
-    float* __restrict master = block.master;
-    const float* __restrict gradient = block.gradient;
-    float* __restrict exp_avg = block.moments[0];
-    float* __restrict exp_avg_sq = block.moments[1];
-    float* __restrict max_exp_avg_sq = block.moments[2];
-    const AdamCoefficients c = coefficients;
-    const float scale = factor * c.direction;
-    for (int64_t i = 0; i < block.count; ++i) {
-      const float p = master[i];
-      const float g = gradient[i] * scale + c.coupled_decay * p;
-      const float m = exp_avg[i] + (g - exp_avg[i]) * c.one_minus_beta1;
-      const float v = exp_avg_sq[i] * c.beta2 + g * g * c.one_minus_beta2;
-      float w = v;
-      if constexpr (kAmsgrad) {
-        w = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v;
-        max_exp_avg_sq[i] = w;
-      }
-      const float denominator = std::sqrt(w) * c.inverse_root_correction + c.eps;
-      const float updated = p - (c.step_size * (m / denominator) + c.decoupled_decay * p);
-      exp_avg[i] = m;
-      exp_avg_sq[i] = v;
-      master[i] = updated;
-    }
-  }
-};
-
+// A moment that the rule does not have is neither read nor written.
 template <class Rule>
-struct OneMomentLoop {
+struct ElementLoop {
   using Coefficients = typename Rule::Values;
   DSL_INLINE static void run(const Block& block, const Coefficients& coefficients, float factor) {
     float* __restrict master = block.master;
     const float* __restrict gradient = block.gradient;
-    float* __restrict moments = block.moments[0];
+    float* __restrict first = block.moments[0];
+    float* __restrict second = block.moments[1];
+    float* __restrict third = block.moments[2];
     const Coefficients c = coefficients;
     const float scale = factor * c.direction;
     for (int64_t i = 0; i < block.count; ++i) {
       float p = master[i];
-      float m = 0;
-      if constexpr (Rule::kHasMoment) m = moments[i];
-      Rule::update(p, gradient[i] * scale, m, c);
-      if constexpr (Rule::kHasMoment) moments[i] = m;
+      float moments[kernels::kMaxMoments];
+      if constexpr (Rule::kMoments > 0) moments[0] = first[i];
+      if constexpr (Rule::kMoments > 1) moments[1] = second[i];
+      if constexpr (Rule::kMoments > 2) moments[2] = third[i];
+      Rule::update(p, gradient[i] * scale, moments, c);
+      if constexpr (Rule::kMoments > 0) first[i] = moments[0];
+      if constexpr (Rule::kMoments > 1) second[i] = moments[1];
+      if constexpr (Rule::kMoments > 2) third[i] = moments[2];
       master[i] = p;
     }
   }
@@ -325,24 +301,17 @@ Range part(const Range& range, int64_t begin, int64_t end) {
   return part_of(range, begin, end);
 }
 
-void update_adam(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<AdamLoop<false>>(range, coefficients, factor, set);
+template <class Rule>
+void update(const Range& range, const typename Rule::Values& coefficients, float factor, InstructionSet set) {
+  run_loop<ElementLoop<Rule>>(range, coefficients, factor, set);
 }
-void update_amsgrad(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<AdamLoop<true>>(range, coefficients, factor, set);
-}
-void update_sgd(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<OneMomentLoop<kernels::SgdRule>>(range, coefficients, factor, set);
-}
-void update_sgd_momentum(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<OneMomentLoop<kernels::SgdMomentumRule>>(range, coefficients, factor, set);
-}
-void update_lion(const Range& range, const LionCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<OneMomentLoop<kernels::LionRule>>(range, coefficients, factor, set);
-}
-void update_adagrad(const Range& range, const AdagradCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<OneMomentLoop<kernels::AdagradRule>>(range, coefficients, factor, set);
-}
+
+#define DSL_INSTANTIATE(Rule)                                                                                      \
+  template void update<kernels::Rule>(const Range& range, const kernels::Rule::Values& coefficients, float factor, \
+                                      InstructionSet set);
+DSL_ELEMENT_RULES(DSL_INSTANTIATE)
+#undef DSL_INSTANTIATE
+
 void update_lamb(const Range& range, const LambCoefficients& coefficients, float ratio, InstructionSet set) {
   run_loop<LambLoop>(range, coefficients, ratio, set);
 }

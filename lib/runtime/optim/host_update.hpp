@@ -22,8 +22,8 @@ struct Range {
   float* master = nullptr;
   const void* gradient = nullptr;
   ElementType gradient_type = ElementType::kFloat32;
-  float* moments[3] = {};             // in the order of the optimizer's moment names
-  uint16_t* low_precision = nullptr;  // null, or the new master rounded to low_precision_type, bf16 or fp16
+  float* moments[kernels::kMaxMoments] = {};  // in the order of the optimizer's moment names
+  uint16_t* low_precision = nullptr;          // null, or the new master rounded to low_precision_type, bf16 or fp16
   ElementType low_precision_type = ElementType::kBFloat16;
   int64_t count = 0;
 };
@@ -31,14 +31,9 @@ struct Range {
 // The part [begin, end) of a range.
 Range part(const Range& range, int64_t begin, int64_t end);
 
-// The formulas are with the coefficients (kernels/optimizer_coefficients.h); `factor` multiplies the gradient.
-void update_adam(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set);
-// The third moment is the largest second moment so far.
-void update_amsgrad(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set);
-void update_sgd(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set);
-void update_sgd_momentum(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set);
-void update_lion(const Range& range, const LionCoefficients& coefficients, float factor, InstructionSet set);
-void update_adagrad(const Range& range, const AdagradCoefficients& coefficients, float factor, InstructionSet set);
+// One step of an element-wise optimizer: a rule of kernels/optimizer_rules.h. `factor` multiplies the gradient.
+template <class Rule>
+void update(const Range& range, const typename Rule::Values& coefficients, float factor, InstructionSet set);
 
 // LAMB's second pass; the first is update_lamb_moments. `ratio` is the trust ratio of the parameter.
 void update_lamb(const Range& range, const LambCoefficients& coefficients, float ratio, InstructionSet set);

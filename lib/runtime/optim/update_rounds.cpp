@@ -69,29 +69,29 @@ void update(const Range& range, RoundOptimizer optimizer) {
   constexpr float kFactor = 0.37F;
   switch (optimizer) {
     case RoundOptimizer::kAdam:
-      return update_adam(range,
-                         {.one_minus_beta1 = 0.1F,
-                          .beta2 = 0.999F,
-                          .one_minus_beta2 = 0.001F,
-                          .eps = 1e-8F,
-                          .step_size = 1e-3F,
-                          .inverse_root_correction = 1.7F,
-                          .decoupled_decay = 1e-5F},
-                         kFactor, kSet);
+      return host::update<kernels::AdamRule>(range,
+                                             {.one_minus_beta1 = 0.1F,
+                                              .beta2 = 0.999F,
+                                              .one_minus_beta2 = 0.001F,
+                                              .eps = 1e-8F,
+                                              .step_size = 1e-3F,
+                                              .inverse_root_correction = 1.7F,
+                                              .decoupled_decay = 1e-5F},
+                                             kFactor, kSet);
     case RoundOptimizer::kAdagrad:
-      return update_adagrad(range, {.step_size = 1e-3F, .eps = 1e-8F}, kFactor, kSet);
+      return host::update<kernels::AdagradRule>(range, {.step_size = 1e-3F, .eps = 1e-8F}, kFactor, kSet);
     case RoundOptimizer::kLion:
-      return update_lion(range,
-                         {.beta1 = 0.9F,
-                          .one_minus_beta1 = 0.1F,
-                          .beta2 = 0.99F,
-                          .one_minus_beta2 = 0.01F,
-                          .lr = 1e-4F,
-                          .keep = 0.999F},
-                         kFactor, kSet);
+      return host::update<kernels::LionRule>(range,
+                                             {.beta1 = 0.9F,
+                                              .one_minus_beta1 = 0.1F,
+                                              .beta2 = 0.99F,
+                                              .one_minus_beta2 = 0.01F,
+                                              .lr = 1e-4F,
+                                              .keep = 0.999F},
+                                             kFactor, kSet);
     case RoundOptimizer::kSgdMomentum:
-      return update_sgd_momentum(range, {.lr = 1e-4F, .keep = 0.9F, .gradient_weight = 0, .momentum_weight = 1},
-                                 kFactor, kSet);
+      return host::update<kernels::SgdMomentumRule>(
+          range, {.lr = 1e-4F, .keep = 0.9F, .gradient_weight = 0, .momentum_weight = 1}, kFactor, kSet);
   }
 }
 

@@ -7,10 +7,9 @@
 
 #include <vector>
 
-#include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
+#include "kernels/element_step.h"
 #include "kernels/lamb.h"
-#include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
 #include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
@@ -46,37 +45,15 @@ Arguments arguments_of(const StateArrays& arrays, const DeviceCoefficients<Coeff
   return arguments;
 }
 
-void adam(const StateArrays& arrays, const DeviceCoefficients<AdamCoefficients>& coefficients,
-          const StepInputs& inputs) {
+template <class Rule>
+void element_step(const StateArrays& arrays, const DeviceCoefficients<typename Rule::Values>& coefficients,
+                  const StepInputs& inputs) {
   const c10::cuda::CUDAGuard guard(arrays.master.device());
-  auto arguments = arguments_of<kernels::AdamArguments>(arrays, coefficients, inputs);
-  arguments.exp_avg = arrays.moments[0].mutable_data_ptr<float>();
-  arguments.exp_avg_sq = arrays.moments[1].mutable_data_ptr<float>();
-  if (arrays.moments.size() > 2) arguments.max_exp_avg_sq = arrays.moments[2].mutable_data_ptr<float>();
-  check_launch(kernels::launch_adamw(arguments, stream_of(arrays.master)), "adamw", arrays.master);
-}
-
-void sgd(const StateArrays& arrays, const DeviceCoefficients<SgdCoefficients>& coefficients, const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(arrays.master.device());
-  auto arguments = arguments_of<kernels::SgdArguments>(arrays, coefficients, inputs);
-  if (!arrays.moments.empty()) arguments.moment = arrays.moments[0].mutable_data_ptr<float>();
-  check_launch(kernels::launch_sgd(arguments, stream_of(arrays.master)), "sgd", arrays.master);
-}
-
-void lion(const StateArrays& arrays, const DeviceCoefficients<LionCoefficients>& coefficients,
-          const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(arrays.master.device());
-  auto arguments = arguments_of<kernels::LionArguments>(arrays, coefficients, inputs);
-  arguments.moment = arrays.moments[0].mutable_data_ptr<float>();
-  check_launch(kernels::launch_lion(arguments, stream_of(arrays.master)), "lion", arrays.master);
-}
-
-void adagrad(const StateArrays& arrays, const DeviceCoefficients<AdagradCoefficients>& coefficients,
-             const StepInputs& inputs) {
-  const c10::cuda::CUDAGuard guard(arrays.master.device());
-  auto arguments = arguments_of<kernels::AdagradArguments>(arrays, coefficients, inputs);
-  arguments.moment = arrays.moments[0].mutable_data_ptr<float>();
-  check_launch(kernels::launch_adagrad(arguments, stream_of(arrays.master)), "adagrad", arrays.master);
+  auto arguments = arguments_of<kernels::ElementArguments<Rule>>(arrays, coefficients, inputs);
+  for (size_t i = 0; i < arrays.moments.size(); ++i) {
+    arguments.moments[i] = arrays.moments[i].mutable_data_ptr<float>();
+  }
+  check_launch(kernels::launch_element_step(arguments, stream_of(arrays.master)), "element_step", arrays.master);
 }
 
 kernels::LambArguments lamb_arguments(const ParameterPart& part,
@@ -175,14 +152,13 @@ ClippedNorm clip(const at::Tensor& sum_of_squares, double max_norm, double gradi
 
 }  // namespace
 
-const DeviceFunctions kDeviceFunctions{.adam = adam,
-                                       .sgd = sgd,
-                                       .lion = lion,
-                                       .adagrad = adagrad,
+#define DSL_STEP_OF(Rule) DeviceFunctions::ElementStep<kernels::Rule>{element_step<kernels::Rule>},
+const DeviceFunctions kDeviceFunctions{.element_steps = {DSL_ELEMENT_RULES(DSL_STEP_OF) std::monostate()},
                                        .lamb_moments = lamb_moments,
                                        .lamb_ratios = lamb_ratios,
                                        .lamb = lamb,
                                        .sum_of_squares = sum_of_squares_on_device,
                                        .clip = clip};
+#undef DSL_STEP_OF
 
 }  // namespace dslaunch::runtime::optim

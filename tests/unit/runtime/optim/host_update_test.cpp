@@ -103,17 +103,23 @@ host::Range range_of(State& s, size_t begin, size_t end, const Types& types) {
 // Each loop under one signature.
 using Update = void (*)(const host::Range& range, InstructionSet set);
 const std::vector<std::pair<const char*, Update>> kUpdates = {
-    {"adam", [](const host::Range& r, InstructionSet set) { host::update_adam(r, kAdam, 0.37F, set); }},
-    {"amsgrad", [](const host::Range& r, InstructionSet set) { host::update_amsgrad(r, kAdam, 0.37F, set); }},
-    {"sgd", [](const host::Range& r, InstructionSet set) { host::update_sgd(r, kMomentum, 0.37F, set); }},
+    {"adam",
+     [](const host::Range& r, InstructionSet set) { host::update<dslaunch::kernels::AdamRule>(r, kAdam, 0.37F, set); }},
+    {"amsgrad", [](const host::Range& r,
+                   InstructionSet set) { host::update<dslaunch::kernels::AmsgradRule>(r, kAdam, 0.37F, set); }},
+    {"sgd", [](const host::Range& r,
+               InstructionSet set) { host::update<dslaunch::kernels::SgdRule>(r, kMomentum, 0.37F, set); }},
     {"sgd with momentum",
-     [](const host::Range& r, InstructionSet set) { host::update_sgd_momentum(r, kMomentum, 0.37F, set); }},
-    {"lion", [](const host::Range& r, InstructionSet set) { host::update_lion(r, kLion, 0.37F, set); }},
+     [](const host::Range& r, InstructionSet set) {
+       host::update<dslaunch::kernels::SgdMomentumRule>(r, kMomentum, 0.37F, set);
+     }},
+    {"lion",
+     [](const host::Range& r, InstructionSet set) { host::update<dslaunch::kernels::LionRule>(r, kLion, 0.37F, set); }},
     {"adagrad",
      [](const host::Range& r, InstructionSet set) {
        host::Range sums = r;
        sums.moments[0] = r.moments[1];  // a sum of squares is not negative
-       host::update_adagrad(sums, kAdagrad, 0.37F, set);
+       host::update<dslaunch::kernels::AdagradRule>(sums, kAdagrad, 0.37F, set);
      }},
     {"lamb", [](const host::Range& r, InstructionSet set) { host::update_lamb(r, kLamb, 1.3F, set); }},
 };
