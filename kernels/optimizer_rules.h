@@ -122,14 +122,192 @@ struct AdagradRule {
   }
 };
 
+// s = alpha * s + one_minus_alpha * g * g;  u = g / (sqrt(s) + eps), centered: / (sqrt(s - a * a) + eps), where
+// a += (g - a) * one_minus_alpha
+// without momentum: p -= lr * u
+// with momentum:    b = momentum * b + u;  p -= lr * b
+struct RmspropCoefficients {
+  float direction = 1;
+  float lr = 0, alpha = 0, one_minus_alpha = 0, eps = 0, momentum = 0, coupled_decay = 0;
+};
+
+template <bool kHasMomentum, bool kIsCentered>
+struct RmspropLikeRule {
+  using Values = RmspropCoefficients;
+  static constexpr int kMoments = 1 + (kHasMomentum ? 1 : 0) + (kIsCentered ? 1 : 0);
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    g = g + c.coupled_decay * p;
+    const float s = c.alpha * moments[0] + c.one_minus_alpha * (g * g);
+    moments[0] = s;
+    float variance = s;
+    if constexpr (kIsCentered) {
+      float& a = moments[kMoments - 1];
+      a = a + (g - a) * c.one_minus_alpha;
+      variance = s - a * a;
+      variance = variance < 0.0F ? 0.0F : variance;  // by rounding
+    }
+    float u = g / (std::sqrt(variance) + c.eps);
+    if constexpr (kHasMomentum) {
+      u = c.momentum * moments[1] + u;
+      moments[1] = u;
+    }
+    p = p - c.lr * u;
+  }
+};
+using RmspropRule = RmspropLikeRule<false, false>;
+using RmspropMomentumRule = RmspropLikeRule<true, false>;
+using CenteredRmspropRule = RmspropLikeRule<false, true>;
+using CenteredRmspropMomentumRule = RmspropLikeRule<true, true>;
+
+// m and v as Adam;  p -= (gradient_size * g + moment_size * m) / (sqrt(v) * inverse_root_correction + eps) +
+// decoupled_decay * p
+struct NadamCoefficients {
+  float direction = 1;
+  float one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0, eps = 0;
+  float gradient_size = 0, moment_size = 0;  // lr, the momentum of this step and of the next, and their corrections
+  float inverse_root_correction = 1;
+  float coupled_decay = 0, decoupled_decay = 0;
+};
+
+struct NadamRule {
+  using Values = NadamCoefficients;
+  static constexpr int kMoments = 2;
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    g = g + c.coupled_decay * p;
+    const float m = moments[0] + (g - moments[0]) * c.one_minus_beta1;
+    const float v = moments[1] * c.beta2 + g * g * c.one_minus_beta2;
+    moments[0] = m;
+    moments[1] = v;
+    const float denominator = std::sqrt(v) * c.inverse_root_correction + c.eps;
+    p = p - ((c.gradient_size * g + c.moment_size * m) / denominator + c.decoupled_decay * p);
+  }
+};
+
+// m and v as Adam;  p -= step_size * (m / (root_weight * sqrt(v) + offset)) + decoupled_decay * p
+struct RadamCoefficients {
+  float direction = 1;
+  float one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
+  float step_size = 0;                // lr, the bias corrections and the rectification
+  float root_weight = 0, offset = 1;  // 1 and eps from the step on that is rectified, before it 0 and 1
+  float coupled_decay = 0, decoupled_decay = 0;
+};
+
+struct RadamRule {
+  using Values = RadamCoefficients;
+  static constexpr int kMoments = 2;
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    g = g + c.coupled_decay * p;
+    const float m = moments[0] + (g - moments[0]) * c.one_minus_beta1;
+    const float v = moments[1] * c.beta2 + g * g * c.one_minus_beta2;
+    moments[0] = m;
+    moments[1] = v;
+    p = p - (c.step_size * (m / (c.root_weight * std::sqrt(v) + c.offset)) + c.decoupled_decay * p);
+  }
+};
+
+// m as Adam;  u = max(u * beta2, |g| + eps);  p -= step_size * (m / u)
+struct AdamaxCoefficients {
+  float direction = 1;
+  float one_minus_beta1 = 0, beta2 = 0, eps = 0;
+  float step_size = 0;  // lr / the first moment's bias correction
+  float coupled_decay = 0;
+};
+
+struct AdamaxRule {
+  using Values = AdamaxCoefficients;
+  static constexpr int kMoments = 2;
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    g = g + c.coupled_decay * p;
+    const float m = moments[0] + (g - moments[0]) * c.one_minus_beta1;
+    const float faded = moments[1] * c.beta2;
+    const float size = std::fabs(g) + c.eps;
+    const float u = faded > size ? faded : size;
+    moments[0] = m;
+    moments[1] = u;
+    p = p - c.step_size * (m / u);
+  }
+};
+
+// s = rho * s + one_minus_rho * g * g;  u = sqrt(a + eps) / sqrt(s + eps) * g;  a = rho * a + one_minus_rho * u * u;
+// p -= lr * u
+struct AdadeltaCoefficients {
+  float direction = 1;
+  float lr = 0, rho = 0, one_minus_rho = 0, eps = 0, coupled_decay = 0;
+};
+
+struct AdadeltaRule {
+  using Values = AdadeltaCoefficients;
+  static constexpr int kMoments = 2;
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    g = g + c.coupled_decay * p;
+    const float s = c.rho * moments[0] + c.one_minus_rho * (g * g);
+    const float u = std::sqrt(moments[1] + c.eps) / std::sqrt(s + c.eps) * g;
+    moments[0] = s;
+    moments[1] = c.rho * moments[1] + c.one_minus_rho * (u * u);
+    p = p - c.lr * u;
+  }
+};
+
+// Where the gradient keeps its sign the step grows by eta_plus; where the sign changes it shrinks by eta_minus, and the
+// gradient counts as 0. Between min_step and max_step.  p -= sign(g) * step
+struct RpropCoefficients {
+  float direction = 1;
+  float eta_minus = 0, eta_plus = 0, min_step = 0, max_step = 0;
+};
+
+struct RpropRule {
+  using Values = RpropCoefficients;
+  static constexpr int kMoments = 2;
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    const float product = g * moments[0];
+    const float factor = product > 0.0F ? c.eta_plus : product < 0.0F ? c.eta_minus : product + 1.0F;  // 0: 1; NaN: NaN
+    float step = moments[1] * factor;
+    step = step < c.min_step ? c.min_step : step > c.max_step ? c.max_step : step;
+    const float kept = product < 0.0F ? 0.0F : g;
+    const float sign = kept > 0.0F ? 1.0F : kept < 0.0F ? -1.0F : kept;
+    moments[0] = kept;
+    moments[1] = step;
+    p = p - sign * step;
+  }
+};
+
+// p -= step_size * g + decay * p;  a += (p - a) * share, at a share of 1 a = p
+struct AsgdCoefficients {
+  float direction = 1;
+  float step_size = 0, share = 1;
+  float decay = 0;  // lambd * step_size
+  float coupled_decay = 0;
+};
+
+struct AsgdRule {
+  using Values = AsgdCoefficients;
+  static constexpr int kMoments = 1;
+  DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
+    g = g + c.coupled_decay * p;
+    p = p - (c.step_size * g + c.decay * p);
+    const float a = moments[0];
+    moments[0] = c.share == 1.0F ? p : a + (p - a) * c.share;
+  }
+};
+
 // Every rule, for what there is once for each: the kernel, its place in the table of device functions, the host loop.
-#define DSL_ELEMENT_RULES(X) \
-  X(AdamRule)                \
-  X(AmsgradRule)             \
-  X(SgdRule)                 \
-  X(SgdMomentumRule)         \
-  X(LionRule)                \
-  X(AdagradRule)
+#define DSL_ELEMENT_RULES(X)     \
+  X(AdamRule)                    \
+  X(AmsgradRule)                 \
+  X(SgdRule)                     \
+  X(SgdMomentumRule)             \
+  X(LionRule)                    \
+  X(AdagradRule)                 \
+  X(RmspropRule)                 \
+  X(RmspropMomentumRule)         \
+  X(CenteredRmspropRule)         \
+  X(CenteredRmspropMomentumRule) \
+  X(NadamRule)                   \
+  X(RadamRule)                   \
+  X(AdamaxRule)                  \
+  X(AdadeltaRule)                \
+  X(RpropRule)                   \
+  X(AsgdRule)
 
 // First pass: m = beta1 * m + one_minus_beta1 * g,  v = beta2 * v + one_minus_beta2 * g * g, and for each parameter the
 // sums of p * p and of u * u, where u = m / (sqrt(v + eps_inside) + eps_outside) + decay * p.

@@ -12,7 +12,18 @@ namespace {
 
 void derive_optimizer(const Settings& settings, Optimizer& out) {
   if (out.type == OptimizerType::kMuon) out.lr = settings.number("optimizer.params.adam_lr");
-  if (out.type != OptimizerType::kAdam) out.decoupled_weight_decay = true;
+  if (out.type == OptimizerType::kNadam || out.type == OptimizerType::kRadam) {
+    out.decoupled_weight_decay = settings.boolean("optimizer.params.decoupled_weight_decay");
+  } else if (out.type != OptimizerType::kAdam) {
+    out.decoupled_weight_decay = true;
+  }
+  const auto pair = [&](const char* path, double& first, double& second) {
+    const auto& items = settings.at(path).value.items;
+    first = items.at(0).number;
+    second = items.at(1).number;
+  };
+  pair("optimizer.params.etas", out.eta_minus, out.eta_plus);
+  pair("optimizer.params.step_sizes", out.min_step_size, out.max_step_size);
   out.groups = parameter_groups(settings);
 }
 

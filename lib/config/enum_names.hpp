@@ -5,9 +5,21 @@
 namespace dslaunch::config {
 
 inline constexpr EnumName<OptimizerType> kOptimizerTypes[] = {
-    {"AdamW", OptimizerType::kAdamW},     {"Adam", OptimizerType::kAdam}, {"SGD", OptimizerType::kSgd},
-    {"Adagrad", OptimizerType::kAdagrad}, {"Lamb", OptimizerType::kLamb}, {"Lion", OptimizerType::kLion},
+    {"AdamW", OptimizerType::kAdamW},
+    {"Adam", OptimizerType::kAdam},
+    {"SGD", OptimizerType::kSgd},
+    {"Adagrad", OptimizerType::kAdagrad},
+    {"Lamb", OptimizerType::kLamb},
+    {"Lion", OptimizerType::kLion},
     {"Muon", OptimizerType::kMuon},
+    {"RMSprop", OptimizerType::kRmsprop},
+    {"NAdam", OptimizerType::kNadam},
+    {"RAdam", OptimizerType::kRadam},
+    {"Adamax", OptimizerType::kAdamax},
+    {"Adadelta", OptimizerType::kAdadelta},
+    {"Rprop", OptimizerType::kRprop},
+    {"ASGD", OptimizerType::kAsgd},
+    {"Adafactor", OptimizerType::kAdafactor},
 };
 
 inline constexpr EnumName<SchedulerType> kSchedulerTypes[] = {

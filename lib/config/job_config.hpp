@@ -36,7 +36,23 @@ struct Batch {
   int64_t accumulation = 1;
 };
 
-enum class OptimizerType { kAdamW, kAdam, kSgd, kLion, kAdagrad, kLamb, kMuon };
+enum class OptimizerType {
+  kAdamW,
+  kAdam,
+  kSgd,
+  kLion,
+  kAdagrad,
+  kLamb,
+  kMuon,
+  kRmsprop,
+  kNadam,
+  kRadam,
+  kAdamax,
+  kAdadelta,
+  kRprop,
+  kAsgd,
+  kAdafactor,
+};
 
 // Parameters with optimizer settings of their own: a parameter belongs to the first group with a matching pattern.
 struct ParameterGroup {
@@ -51,18 +67,27 @@ struct Optimizer {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool bias_correction = true;
-  bool decoupled_weight_decay = true;         // AdamW's; Adam unless adam_w_mode is false
-  double momentum = 0.0, dampening = 0.0;     // SGD; Muon uses the momentum for its matrices
+  bool decoupled_weight_decay = true;         // AdamW's; Adam unless adam_w_mode is false; NAdam and RAdam if asked for
+  double momentum = 0.0, dampening = 0.0;     // SGD; RMSprop the momentum, Muon for its matrices
   bool nesterov = false;                      // SGD
   bool amsgrad = false;                       // Adam, AdamW
-  bool maximize = false;                      // gradient ascent: Adam, AdamW, SGD, Adagrad
+  bool maximize = false;                      // gradient ascent: torch.optim's, that is not Lion, Lamb, Muon
   double lr_decay = 0.0;                      // Adagrad
   double initial_accumulator_value = 0.0;     // Adagrad
   bool eps_inside_sqrt = false;               // Lamb
   double min_coeff = 0.01, max_coeff = 10.0;  // Lamb: bounds of the trust ratio
-  double muon_lr = 0.02;                      // Muon: lr of the matrices; `lr` is that of the other parameters
-  std::vector<ParameterGroup> groups;         // in the order of the file
-  std::vector<std::string> no_decay;  // patterns, or only "auto"; adds a last group without weight decay. Empty: none
+  double alpha = 0.99;                        // RMSprop: decay of the mean square; ASGD: power of the decaying rate
+  bool centered = false;                      // RMSprop
+  double momentum_decay = 4e-3;               // NAdam
+  double rho = 0.9;                           // Adadelta
+  double eta_minus = 0.5, eta_plus = 1.2;     // Rprop
+  double min_step_size = 1e-6, max_step_size = 50;               // Rprop
+  double lambd = 1e-4, t0 = 1e6;                                 // ASGD
+  std::optional<double> eps1;                                    // Adafactor: empty: that of fp32
+  double eps2 = 1e-3, beta2_decay = -0.8, clip_threshold = 1.0;  // Adafactor
+  double muon_lr = 0.02;               // Muon: lr of the matrices; `lr` is that of the other parameters
+  std::vector<ParameterGroup> groups;  // in the order of the file
+  std::vector<std::string> no_decay;   // patterns, or only "auto"; adds a last group without weight decay. Empty: none
 };
 
 // One number for all optimizer groups, or one per group.

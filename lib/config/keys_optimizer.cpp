@@ -19,13 +19,9 @@ struct Betas {
 constexpr KeySpec kRows[] = {
     section("optimizer"),
     key_as<EnumMember<kOptimizerTypes>, &JobConfig::optimizer, &Optimizer::type>("optimizer.type", "the optimizer")
-        .later("OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|"
-               "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam")
+        .later("OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|LBFGS|SparseAdam")
         .also("FusedAdam=Adam|DeepSpeedCPUAdam=Adam|FusedLamb=Lamb|FusedLion=Lion|DeepSpeedCPULion=Lion|"
               "DeepSpeedCPUAdagrad=Adagrad|adamw_torch=AdamW|adamw_torch_fused=AdamW|adamw_hf=AdamW")
-        .refuses(
-            "Adafactor: its second moment is one number per row and column of a whole matrix, and ZeRO splits matrices "
-            "anywhere; Lion keeps one moment per parameter, and offload_optimizer keeps those of AdamW off the GPU")
         .in_any_case(),
     named_section(
         "optimizer.param_groups",
@@ -49,11 +45,12 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::optimizer, &Optimizer::lr>("optimizer.params.lr", "learning rate").min(0).when_auto("5e-5"),
     key_as<Betas, &JobConfig::optimizer>(
         "optimizer.params.betas",
-        "decay of the two moments (Adam, AdamW, Lamb, Lion; Muon: of the parameters that are not matrices)")
+        "decay of the two moments (Adam, AdamW, Lamb, Lion, NAdam, RAdam, Adamax; Muon: of the parameters that are not "
+        "matrices)")
         .min(0)
         .below(1),
     key<&JobConfig::optimizer, &Optimizer::eps>("optimizer.params.eps",
-                                                "added to the denominator (Adam, AdamW, Lamb, Adagrad)")
+                                                "added to the denominator (all but SGD, Lion, Rprop and ASGD)")
         .min(0),
     key<&JobConfig::optimizer, &Optimizer::weight_decay>("optimizer.params.weight_decay", "weight decay").min(0),
     key<&JobConfig::optimizer, &Optimizer::bias_correction>("optimizer.params.bias_correction",
@@ -65,18 +62,54 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::optimizer, &Optimizer::amsgrad>("optimizer.params.amsgrad",
                                                     "divide by the largest second moment so far (Adam, AdamW)"),
     key<&JobConfig::optimizer, &Optimizer::momentum>("optimizer.params.momentum",
-                                                     "momentum (SGD; Muon, whose default is 0.95)")
+                                                     "momentum (SGD, RMSprop; Muon, whose default is 0.95)")
         .min(0),
     key<&JobConfig::optimizer, &Optimizer::dampening>("optimizer.params.dampening", "damping of the momentum (SGD)"),
     key<&JobConfig::optimizer, &Optimizer::nesterov>("optimizer.params.nesterov", "Nesterov momentum (SGD)"),
     key<&JobConfig::optimizer, &Optimizer::maximize>("optimizer.params.maximize",
-                                                     "climb instead of descend (Adam, AdamW, SGD, Adagrad)"),
+                                                     "climb instead of descend (all but Lion, Lamb and Muon)"),
     key<&JobConfig::optimizer, &Optimizer::lr_decay>("optimizer.params.lr_decay",
                                                      "Adagrad: the rate is lr / (1 + (step - 1) * lr_decay)")
         .min(0),
     key<&JobConfig::optimizer, &Optimizer::initial_accumulator_value>("optimizer.params.initial_accumulator_value",
                                                                       "Adagrad: where the sum of squares starts")
         .min(0),
+    rule_key("optimizer.params.decoupled_weight_decay", kBool, "false",
+             "NAdam, RAdam: weight decay apart from the gradient, as in AdamW"),
+    key<&JobConfig::optimizer, &Optimizer::alpha>(
+        "optimizer.params.alpha",
+        "RMSprop: decay of the mean square; ASGD, whose default is 0.75: power of the decaying rate")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::centered>("optimizer.params.centered",
+                                                     "RMSprop: divide by the variance instead of the mean square"),
+    key<&JobConfig::optimizer, &Optimizer::momentum_decay>(
+        "optimizer.params.momentum_decay",
+        "NAdam: the momentum of step t is beta1 * (1 - 0.96^(t * momentum_decay) / 2)")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::rho>("optimizer.params.rho", "Adadelta: decay of the two averages")
+        .min(0)
+        .max(1),
+    rule_key("optimizer.params.etas", kFloatList, "[0.5, 1.2]",
+             "Rprop: factors of a step size after the gradient's sign changed, and after it did not")
+        .above(0),
+    rule_key("optimizer.params.step_sizes", kFloatList, "[1e-6, 50.0]", "Rprop: bounds of a step size").min(0),
+    key<&JobConfig::optimizer, &Optimizer::lambd>("optimizer.params.lambd",
+                                                  "ASGD: how fast the rate and the parameters decay")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::t0>("optimizer.params.t0", "ASGD: the step after which it averages").min(0),
+    key<&JobConfig::optimizer, &Optimizer::eps1>(
+        "optimizer.params.eps1",
+        "Adafactor: smallest mean square's root; null: 2^-23, as in torch for fp32 (eps[0] there)")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::eps2>(
+        "optimizer.params.eps2", "Adafactor: smallest size of a parameter that scales its steps (eps[1] in torch)")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::beta2_decay>(
+        "optimizer.params.beta2_decay", "Adafactor: the share of step t in the mean squares is t^beta2_decay")
+        .max(0),
+    key<&JobConfig::optimizer, &Optimizer::clip_threshold>("optimizer.params.d",
+                                                           "Adafactor: largest root mean square of an update")
+        .min(1),
     key<&JobConfig::optimizer, &Optimizer::muon_lr>("optimizer.params.muon_lr",
                                                     "Muon: learning rate of the matrices; null: lr, or 0.02")
         .unset()

@@ -100,12 +100,13 @@ void check_files(Settings& settings, const std::string& section) {
 // Sub-groups are updated one by one on a thread that takes part in no collective.
 void check_optimizer(Settings& settings) {
   const std::string& type = settings.text("optimizer.type");
-  if (!is_offloaded(settings, kOptimizer) || (type != "Lamb" && type != "Muon")) return;
+  const std::string_view whole = whole_parameters_of(type);
+  if (!is_offloaded(settings, kOptimizer) || whole.empty()) return;
   settings.add_error(
       Issue::Kind::kConflict, "optimizer.type",
       fmt::format("'optimizer.type' {} cannot be offloaded: its step needs {}, whose parts are on other "
-                  "ranks; choose AdamW, Adam, SGD, Lion or Adagrad, or leave {} out",
-                  type, type == "Lamb" ? "the norm of each whole parameter" : "whole matrices", kOptimizer));
+                  "ranks; choose an element-wise optimizer, for example AdamW, SGD or Lion, or leave {} out",
+                  type, whole, kOptimizer));
 }
 
 void check_precision(Settings& settings) {

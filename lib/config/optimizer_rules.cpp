@@ -14,6 +14,8 @@ namespace {
 struct AcceptedBy {
   std::string_view type;
   std::string_view names;
+  std::string_view defaults = {};  // of this type: "lr=0.01|eps=1e-6"
+  std::string_view whole = {};     // what of whole parameters its step needs; empty: it is element-wise
 };
 
 constexpr AcceptedBy kOptimizers[] = {
@@ -27,9 +29,22 @@ constexpr AcceptedBy kOptimizers[] = {
     {"Lion", "lr|betas|weight_decay|set_grad_none|fp32_optimizer_states"},
     {"Adagrad",
      "lr|eps|weight_decay|lr_decay|initial_accumulator_value|maximize|fp32_optimizer_states|foreach|fused|"
-     "differentiable"},
-    {"Lamb", "lr|betas|eps|weight_decay|bias_correction|eps_inside_sqrt|max_coeff|min_coeff"},
-    {"Muon", "lr|muon_lr|adam_lr|momentum|betas|eps|weight_decay"},
+     "differentiable",
+     "lr=0.01|eps=1e-10"},
+    {"Lamb", "lr|betas|eps|weight_decay|bias_correction|eps_inside_sqrt|max_coeff|min_coeff", "",
+     "the norm of each whole parameter"},
+    {"Muon", "lr|muon_lr|adam_lr|momentum|betas|eps|weight_decay", "momentum=0.95|eps=1e-10", "whole matrices"},
+    {"RMSprop", "lr|alpha|eps|weight_decay|momentum|centered|maximize|foreach|capturable|differentiable", "lr=0.01"},
+    {"NAdam",
+     "lr|betas|eps|weight_decay|momentum_decay|decoupled_weight_decay|maximize|foreach|capturable|differentiable",
+     "lr=0.002"},
+    {"RAdam", "lr|betas|eps|weight_decay|decoupled_weight_decay|maximize|foreach|capturable|differentiable"},
+    {"Adamax", "lr|betas|eps|weight_decay|maximize|foreach|capturable|differentiable", "lr=0.002"},
+    {"Adadelta", "lr|rho|eps|weight_decay|maximize|foreach|capturable|differentiable", "lr=1.0|eps=1e-6"},
+    {"Rprop", "lr|etas|step_sizes|maximize|foreach|capturable|differentiable", "lr=0.01"},
+    {"Adafactor", "lr|beta2_decay|eps1|eps2|d|weight_decay|maximize|foreach", "lr=0.01",
+     "the mean squares of whole rows and columns"},
+    {"ASGD", "lr|lambd|alpha|t0|weight_decay|maximize|foreach|capturable|differentiable", "lr=0.01|alpha=0.75"},
 };
 constexpr AcceptedBy kSchedulers[] = {
     {"WarmupLR", "warmup_min_lr|warmup_max_lr|warmup_num_steps|warmup_type|last_batch_iteration"},
@@ -106,18 +121,21 @@ void apply_type_defaults(Settings& settings, const std::string& type) {
     const std::string path = std::string("optimizer.params.") + name;
     if (!settings.given(path)) settings.solve(path, std::move(value), "default");
   };
-  if (type == "Adagrad") {
-    set("lr", Value::of_float(0.01));
-    set("eps", Value::of_float(1e-10));
+  if (const AcceptedBy* row = row_of(kOptimizers, type)) {
+    for (const auto& entry : split(row->defaults, '|')) {
+      const auto equals = entry.find('=');
+      Value number;
+      if (equals != entry.npos && parse_number(entry.substr(equals + 1), number)) {
+        set(entry.substr(0, equals).c_str(), Value::of_float(number.number));
+      }
+    }
   }
   if (type != "Muon") return;
   const bool lr_given = settings.given("optimizer.params.lr");
   const double lr = settings.number("optimizer.params.lr");
   set("muon_lr", Value::of_float(lr_given ? lr : 0.02));
   set("adam_lr", Value::of_float(lr_given ? lr : 3e-4));
-  set("momentum", Value::of_float(0.95));
   set("betas", Value::of_array({Value::of_float(0.9), Value::of_float(0.95)}));
-  set("eps", Value::of_float(1e-10));
 }
 
 bool has_groups_with_lr(const Settings& settings) {
@@ -187,10 +205,11 @@ void check_one_cycle(Settings& settings) {
                        fmt::format("OneCycle needs {}: a number", path));
   }
   const std::string cycling = "scheduler.params.cycle_momentum", optimizer = settings.text("optimizer.type");
-  const bool has_betas = optimizer != "Muon" && optimizer_accepts(optimizer, "betas");
+  // NAdam has a schedule of its own for beta1.
+  const bool has_betas = optimizer != "Muon" && optimizer != "NAdam" && optimizer_accepts(optimizer, "betas");
   if (settings.boolean(cycling) && !has_betas) {
     settings.note("scheduler.type",
-                  fmt::format("{} has no betas for OneCycle to change: momentum cycling is off", optimizer));
+                  fmt::format("{} has no betas that OneCycle changes: momentum cycling is off", optimizer));
     settings.solve(cycling, Value::of_bool(false), "solved");
   }
 }
@@ -224,6 +243,32 @@ void check_nesterov(Settings& settings) {
     need(parameter_group_path(group.name, "momentum"), !group.momentum || *group.momentum > 0);
 }
 
+void check_pair(Settings& settings, const std::string& name) {
+  const std::string path = "optimizer.params." + name;
+  const size_t count = settings.at(path).value.items.size();
+  if (count == 2) return;
+  settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' must be two numbers, not {}", path, count));
+}
+
+void check_rprop(Settings& settings) {
+  const auto need = [&](const std::string& path, bool (*holds)(double, double), const char* what) {
+    const auto& items = settings.at(path).value.items;
+    if (items.size() != 2 || settings.has_error(path) || holds(items[0].number, items[1].number)) return;
+    settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' must be {}", path, what));
+  };
+  need(
+      "optimizer.params.etas", [](double minus, double plus) { return minus < 1 && plus > 1; },
+      "a number below 1 and one above 1");
+  need(
+      "optimizer.params.step_sizes", [](double low, double high) { return low <= high; },
+      "the smallest step size and the largest");
+  if (settings.at("scheduler.type").value.is_null()) return;
+  settings.add_error(
+      Issue::Kind::kConflict, "scheduler.type",
+      "'scheduler.type' has no effect on Rprop: 'optimizer.params.lr' is the size of its first step, and "
+      "signs of gradients change it from there; leave the scheduler out");
+}
+
 }  // namespace
 
 bool optimizer_accepts(std::string_view type, std::string_view name) {
@@ -231,6 +276,11 @@ bool optimizer_accepts(std::string_view type, std::string_view name) {
 }
 bool scheduler_accepts(std::string_view type, std::string_view name) {
   return accepts(kSchedulers, type, name);
+}
+
+std::string_view whole_parameters_of(std::string_view type) {
+  const AcceptedBy* row = row_of(kOptimizers, type);
+  return row ? row->whole : std::string_view();
 }
 
 void apply_optimizer_rules(Settings& settings) {
@@ -247,10 +297,8 @@ void apply_optimizer_rules(Settings& settings) {
   }
   reject_unknown_parameters(settings, "optimizer.params", kOptimizers, type);
   apply_type_defaults(settings, type);
-  if (const auto& betas = settings.at("optimizer.params.betas"); betas.value.items.size() != 2) {
-    settings.add_error(Issue::Kind::kRange, "optimizer.params.betas",
-                       fmt::format("'optimizer.params.betas' must be two numbers, not {}", betas.value.items.size()));
-  }
+  for (const char* name : {"betas", "etas", "step_sizes"}) check_pair(settings, name);
+  if (type == "Rprop") check_rprop(settings);
   // DeepSpeed uses torch.optim.AdamW for either name, and torch.optim.Adam only if adam_w_mode is false.
   if (settings.boolean("optimizer.params.torch_adam")) {
     const bool is_adamw = type == "AdamW" || settings.boolean("optimizer.params.adam_w_mode");

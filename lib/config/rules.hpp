@@ -50,6 +50,8 @@ void apply_metric_rules(Settings& settings);
 // Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
 bool optimizer_accepts(std::string_view type, std::string_view name);
 bool scheduler_accepts(std::string_view type, std::string_view name);
+// What of whole parameters the step of that optimizer needs ("whole matrices"); empty: it is element-wise.
+std::string_view whole_parameters_of(std::string_view type);
 
 // Solves the batch triple for the data ranks of a world in which each model takes several ranks; adds an error if it
 // has no solution. Returns the explanation in numbers, empty without a solution.

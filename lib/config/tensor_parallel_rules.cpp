@@ -75,6 +75,9 @@ constexpr Exclusion kExclusions[] = {
     {"optimizer.type", "Muon",
      "its step needs whole matrices, whose parts are on the other tensor ranks; choose AdamW, Adam, SGD, Lion, Adagrad "
      "or Lamb"},
+    {"optimizer.type", "Adafactor",
+     "its step needs the mean squares of whole rows and columns, whose parts are on the other tensor ranks; choose "
+     "AdamW, Adam, SGD, Lion, Adagrad or Lamb"},
 };
 
 void check_exclusions(Settings& settings, int64_t size) {

@@ -41,6 +41,16 @@ const std::vector<Optimizer> kSettings = {
     {.weight_decay = 0.1, .amsgrad = true, .maximize = true},
     {.type = OptimizerType::kLion, .weight_decay = 0.1},
     {.type = OptimizerType::kAdagrad, .weight_decay = 0.1, .maximize = true, .initial_accumulator_value = 0.1},
+    {.type = OptimizerType::kRmsprop, .weight_decay = 0.1, .maximize = true},
+    {.type = OptimizerType::kRmsprop, .momentum = 0.9},
+    {.type = OptimizerType::kRmsprop, .eps = 1e-3, .centered = true},
+    {.type = OptimizerType::kRmsprop, .eps = 1e-3, .momentum = 0.9, .centered = true},
+    {.type = OptimizerType::kNadam, .weight_decay = 0.1, .decoupled_weight_decay = false},
+    {.type = OptimizerType::kRadam, .beta2 = 0.9, .weight_decay = 0.1},
+    {.type = OptimizerType::kAdamax, .weight_decay = 0.1},
+    {.type = OptimizerType::kAdadelta, .eps = 1e-6, .weight_decay = 0.1},
+    {.type = OptimizerType::kRprop, .min_step_size = 1e-3},
+    {.type = OptimizerType::kAsgd, .alpha = 0.75, .t0 = 1},
 };
 
 at::Tensor normal(int64_t count, uint64_t seed) {
@@ -117,7 +127,7 @@ TEST_CASE("the device skips a step and picks the rates of its own count", "[gpu]
   }
 }
 
-// Lamb and Muon look at whole parameters: a matrix and a vector in one flat group, on host and device alike.
+// Lamb, Adafactor and Muon look at whole parameters: a matrix and a vector in one flat group, on host and device alike.
 struct Whole {
   dslaunch::runtime::ParameterTable table;
   OptimizerGroups groups;
@@ -149,23 +159,26 @@ struct Whole {
       runs.push_back({span, dslaunch::runtime::narrow(whole, span.range.begin, span.numel())});
       dslaunch::runtime::optim::allocate_moments(*optimizer, runs.back());
     }
+    optimizer->allocate_own_state(runs);
     return runs;
   }
 };
 
-TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen rates included",
+TEST_CASE("Lamb, Adafactor and Muon on the device follow the host, skipped steps and chosen rates included",
           "[gpu][flat_optimizer]") {
   if (!dslaunch::test::has_device()) return;
   // Lamb's sums are added in another order, which shows in the last bit of a ratio at most; Muon multiplies in bf16.
   const Optimizer lamb{.type = OptimizerType::kLamb, .weight_decay = 0.01};
+  const Optimizer adafactor{.type = OptimizerType::kAdafactor, .weight_decay = 0.01};
   const Optimizer muon{.type = OptimizerType::kMuon, .weight_decay = 0.01, .momentum = 0.95};
   const std::vector<std::tuple<Optimizer, at::ScalarType, double>> cases = {
-      {lamb, at::kFloat, 1e-6}, {lamb, at::kBFloat16, 1e-6}, {muon, at::kFloat, 0.02}, {muon, at::kBFloat16, 0.02}};
+      {lamb, at::kFloat, 1e-6},         {lamb, at::kBFloat16, 1e-6}, {adafactor, at::kFloat, 1e-6},
+      {adafactor, at::kBFloat16, 1e-6}, {muon, at::kFloat, 0.02},    {muon, at::kBFloat16, 0.02}};
   for (const auto& [settings, gradient_type, bound] : cases) {
     INFO("type " << static_cast<int>(settings.type) << ", gradients in " << gradient_type);
-    const Whole whole(settings);
-    auto host = whole.runs_on(at::kCPU, gradient_type);
-    auto device = whole.runs_on(at::Device(at::kCUDA, 0), gradient_type);
+    const Whole on_host(settings), on_gpu(settings);
+    auto host = on_host.runs_on(at::kCPU, gradient_type);
+    auto device = on_gpu.runs_on(at::Device(at::kCUDA, 0), gradient_type);
     const at::Tensor applied = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
     const std::vector<StepRates> rates = {{.step = 1, .lr = 0.01}, {.step = 2, .lr = 0.02}, {.step = 3, .lr = 0.03}};
     for (int64_t issued = 0; issued < 4; ++issued) {
@@ -175,11 +188,11 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
       }
       const bool skipped = issued == 1;
       if (skipped) device[0].arrays.gradient.fill_(std::numeric_limits<float>::infinity());
-      whole.optimizer->step(
+      on_gpu.optimizer->step(
           device,
           {.rates = rates, .applied_steps = applied, .skip = at::scalar_tensor(skipped ? 1.0F : 0.0F).to(at::kCUDA)});
       if (skipped) continue;
-      whole.optimizer->step(host, {.rates = {rates[static_cast<size_t>(issued == 0 ? 0 : issued - 1)]}});
+      on_host.optimizer->step(host, {.rates = {rates[static_cast<size_t>(issued == 0 ? 0 : issued - 1)]}});
       applied.add_(1);
     }
     for (size_t i = 0; i < host.size(); ++i) {
@@ -188,6 +201,11 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
       for (size_t m = 0; m < host[i].arrays.moments.size(); ++m) {
         CHECK((device[i].arrays.moments[m].cpu() - host[i].arrays.moments[m]).abs().max().item<double>() < 1e-6);
       }
+    }
+    const auto means = on_host.optimizer->own_state(), device_means = on_gpu.optimizer->own_state();
+    REQUIRE(means.size() == device_means.size());
+    for (size_t i = 0; i < means.size(); ++i) {
+      CHECK((device_means[i].values.cpu() - means[i].values).abs().max().item<double>() < 1e-6);
     }
   }
 }

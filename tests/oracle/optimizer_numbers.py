@@ -8,6 +8,7 @@ Needs PyTorch 2.11 and DeepSpeed 0.18.2, installed with DS_BUILD_OPS=0, and a C+
   schedules     deepspeed.runtime.lr_schedules on torch.optim, read before each optimizer step
   Adam, AdamW, SGD, Adagrad   torch.optim in double precision (DeepSpeed's Adam computes the same; for Adagrad without
                 offload it takes torch.optim itself)
+  RMSprop, NAdam, RAdam, Adamax, Adadelta, Rprop, ASGD, Adafactor   torch.optim in double precision
   Adam with torch_adam        what DeepSpeedEngine._configure_basic_optimizer makes of the section, in double precision
   Lion          DeepSpeed's csrc/lion/cpu_lion_impl.cpp, fp32, compiled here
   Lamb          deepspeed.runtime.fp16.onebit.lamb.OnebitLamb before its freeze step, in double precision: plain Lamb
@@ -37,6 +38,40 @@ SHOWN = (1, 20, 200)
 PARAMETERS = [("embed.weight", (7, 4)), ("scale", ()), ("empty", (0,)), ("blocks.0.fc.weight", (6, 5)),
               ("blocks.0.fc.bias", (6,)), ("blocks.0.norm.weight", (5,)), ("blocks.0.conv.weight", (3, 2, 2, 3)),
               ("blocks.1.proj.weight", (9, 3)), ("blocks.1.proj.bias", (9,)), ("lm_head.weight", (7, 4))]
+
+
+# Sections whose parameters are arguments of the class in torch.optim, in every regime of its formula.
+TORCH_ONLY = [
+    ("RMSprop", "RMSprop", {"weight_decay": 0.02}),
+    ("RMSprop, momentum", "RMSprop", {"lr": 0.005, "alpha": 0.9, "eps": 1e-6, "momentum": 0.8}),
+    ("RMSprop, centered, maximize", "RMSprop", {"lr": 0.005, "eps": 1e-3, "centered": True, "maximize": True}),
+    ("RMSprop, centered, momentum", "RMSprop", {"lr": 0.002, "eps": 0.01, "centered": True, "momentum": 0.5}),
+    ("NAdam", "NAdam", {"weight_decay": 0.1}),
+    ("NAdam, decoupled", "NAdam", {"lr": 0.01, "betas": [0.8, 0.95], "momentum_decay": 0.02, "weight_decay": 0.1,
+                                   "decoupled_weight_decay": True, "maximize": True}),
+    ("NAdam, steady momentum", "NAdam", {"lr": 0.01, "momentum_decay": 0.0}),
+    ("RAdam", "RAdam", {"lr": 0.01, "weight_decay": 0.1}),
+    ("RAdam, decoupled", "RAdam", {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Adamax", "Adamax", {"weight_decay": 0.1}),
+    ("Adamax, maximize", "Adamax", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-4, "maximize": True}),
+    ("Adadelta", "Adadelta", {"weight_decay": 0.1}),
+    ("Adadelta, slow", "Adadelta", {"lr": 0.7, "rho": 0.97, "eps": 1e-3, "maximize": True}),
+    ("Rprop", "Rprop", {"etas": [0.5, 1.25]}),  # of 1.2, fp32's nearest number is off at each growth
+    ("Rprop, bounds", "Rprop", {"lr": 0.05, "etas": [0.7, 1.5], "step_sizes": [1e-3, 0.1], "maximize": True}),
+    ("Adafactor", "Adafactor", {"eps1": 2.0**-23}),
+    ("Adafactor, bounds", "Adafactor", {"lr": 0.05, "beta2_decay": -0.5, "eps1": 0.25, "eps2": 0.5, "d": 1.5,
+                                        "weight_decay": 0.1, "maximize": True}),
+    ("ASGD", "ASGD", {"weight_decay": 0.02}),
+    ("ASGD, fast decay", "ASGD", {"lr": 0.05, "lambd": 0.05, "alpha": 0.5, "t0": 20, "maximize": True}),
+]
+
+
+def by_torch(kind, params):
+    """torch has Adafactor's two eps in one argument."""
+    params = dict(params)
+    if kind == "Adafactor":
+        params["eps"] = params.pop("eps1"), params.pop("eps2", 1e-3)
+    return lambda groups: getattr(torch.optim, kind)(groups, **params)
 
 
 def numel(shape):
@@ -170,8 +205,8 @@ def optimizer_cases():
     adamw = {"lr": 0.01, "weight_decay": 0.1}
     adam = {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}
     sgd = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.02}
-    by_torch = {"lr": 0.01, "torch_adam": True}
-    by_torch_l2 = {**by_torch, "weight_decay": 0.1, "adam_w_mode": False}
+    torch_adamw = {"lr": 0.01, "torch_adam": True}
+    torch_l2 = {**torch_adamw, "weight_decay": 0.1, "adam_w_mode": False}
     adagrad = {"lr": 0.05, "weight_decay": 0.01}
     slowing = {"lr": 0.05, "eps": 1e-6, "lr_decay": 0.01, "initial_accumulator_value": 0.1}
     lion = {"lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1}
@@ -185,14 +220,16 @@ def optimizer_cases():
     yield simple("Adam, L2", "Adam", {**adam, "adam_w_mode": False}, double, torch_adam(torch.optim.Adam, adam))
     yield simple("AdamW, AMSGrad, maximize", "AdamW", {**adamw, "amsgrad": True, "maximize": True}, double,
                  torch_adam(torch.optim.AdamW, adamw, amsgrad=True, maximize=True))
-    yield simple("Adam, torch_adam", "Adam", by_torch, double, chosen_by_engine("Adam", by_torch))
-    yield simple("Adam, torch_adam, L2", "Adam", by_torch_l2, double, chosen_by_engine("Adam", by_torch_l2))
+    yield simple("Adam, torch_adam", "Adam", torch_adamw, double, chosen_by_engine("Adam", torch_adamw))
+    yield simple("Adam, torch_adam, L2", "Adam", torch_l2, double, chosen_by_engine("Adam", torch_l2))
     yield simple("SGD, Nesterov", "SGD", {**sgd, "nesterov": True}, double,
                  lambda groups: torch.optim.SGD(groups, **sgd, nesterov=True))
     yield simple("SGD, dampening, maximize", "SGD", {**sgd, "dampening": 0.3, "maximize": True}, double,
                  lambda groups: torch.optim.SGD(groups, **sgd, dampening=0.3, maximize=True))
     yield simple("Adagrad", "Adagrad", adagrad, double, lambda groups: torch.optim.Adagrad(groups, **adagrad))
     yield simple("Adagrad, slowing", "Adagrad", slowing, double, lambda groups: torch.optim.Adagrad(groups, **slowing))
+    for name, kind, params in TORCH_ONLY:
+        yield simple(name, kind, params, double, by_torch(kind, params))
     yield simple("Lion", "Lion", lion, single, lambda groups: CpuLion(groups, **lion))
     yield simple("Lamb", "Lamb", lamb, double,
                  lambda groups: plain_lamb(groups, **lamb, betas=(0.9, 0.999), eps=1e-8), corrected)

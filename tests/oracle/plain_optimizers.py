@@ -5,6 +5,10 @@ import math
 import torch
 
 
+# Whose section has the arguments of the class.
+TORCH_NAMES = {name.lower(): name for name in ("RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "Rprop", "ASGD")}
+
+
 def by_name(config, named):
     """Groups for torch.optim: `named` is a list of (name, parameter, number of dims). Knows "no_decay": "auto"."""
     if config.get("optimizer", {}).get("no_decay") != "auto":
@@ -91,6 +95,8 @@ def make(kind, groups, given):
         return torch.optim.Adagrad(groups, lr=given.get("lr", 1e-2), lr_decay=given.get("lr_decay", 0.0),
                                    weight_decay=given.get("weight_decay", 0.0), eps=given.get("eps", 1e-10),
                                    foreach=False)
+    if kind in TORCH_NAMES:
+        return getattr(torch.optim, TORCH_NAMES[kind])(groups, foreach=False, **given)
     return None
 
 

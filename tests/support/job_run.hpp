@@ -70,14 +70,22 @@ inline std::vector<json> metrics_of(const std::string& run_dir) {
   return out;
 }
 
+// Of Adafactor's means there is one for each row or column of the last two dims.
+inline int64_t state_numel(const runtime::SavedTensor& tensor, const std::string& state) {
+  const size_t dims = tensor.shape.size();
+  if (state == "row_var") return tensor.numel() / tensor.shape[dims - 1];
+  return state == "col_var" ? tensor.numel() / tensor.shape[dims - 2] : tensor.numel();
+}
+
 // All states in a checkpoint, whole, in the types in which they are compared: fp32 for weights and moments.
 inline States states_of(const std::string& checkpoint) {
   runtime::CheckpointReader reader(checkpoint);
   States out;
   for (const auto& tensor : reader.metadata().parameters) {
-    for (const char* state : {"master", "exp_avg", "exp_avg_sq", "momentum", "frozen", "buffer"}) {
+    for (const char* state : {"master", "exp_avg", "exp_avg_sq", "momentum", "square_avg", "momentum_buffer",
+                              "grad_avg", "prev", "step_size", "row_var", "col_var", "variance", "frozen", "buffer"}) {
       if (!reader.has(tensor.name, state)) continue;
-      at::Tensor values = at::empty({tensor.numel()}, at::kFloat);
+      at::Tensor values = at::empty({state_numel(tensor, state)}, at::kFloat);
       reader.read_into(tensor.name, state, 0, values);
       out[{tensor.name, state}] = values;
     }

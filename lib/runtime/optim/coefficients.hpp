@@ -9,10 +9,17 @@
 
 namespace dslaunch::runtime::optim {
 
+using kernels::AdadeltaCoefficients;
 using kernels::AdagradCoefficients;
+using kernels::AdamaxCoefficients;
 using kernels::AdamCoefficients;
+using kernels::AsgdCoefficients;
 using kernels::LambCoefficients;
 using kernels::LionCoefficients;
+using kernels::NadamCoefficients;
+using kernels::RadamCoefficients;
+using kernels::RmspropCoefficients;
+using kernels::RpropCoefficients;
 using kernels::SgdCoefficients;
 
 // `step` counts the applied steps from 1. Betas in the rates override those in the settings.
@@ -20,6 +27,13 @@ AdamCoefficients adam_coefficients(const config::Optimizer& settings, const Grou
 SgdCoefficients sgd_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 LionCoefficients lion_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 AdagradCoefficients adagrad_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+RmspropCoefficients rmsprop_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+NadamCoefficients nadam_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+RadamCoefficients radam_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+AdamaxCoefficients adamax_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+AdadeltaCoefficients adadelta_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+RpropCoefficients rprop_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+AsgdCoefficients asgd_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 LambCoefficients lamb_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 
 }  // namespace dslaunch::runtime::optim

@@ -110,8 +110,26 @@ bool has_momentum(const std::vector<OptimizerGroup>& groups) {
                      [](const OptimizerGroup& group) { return group.settings.momentum != 0.0; });
 }
 
+std::unique_ptr<FlatOptimizer> make_rmsprop(const std::vector<OptimizerGroup>& groups, FlatLayout layout) {
+  using namespace kernels;
+  const bool momentum = has_momentum(groups), centered = groups.front().settings.centered;
+  const auto coefficients = rmsprop_coefficients;
+  if (momentum && centered) {
+    return make<CenteredRmspropMomentumRule>(groups, layout,
+                                             {{"square_avg", "momentum_buffer", "grad_avg"}, coefficients});
+  }
+  if (centered) return make<CenteredRmspropRule>(groups, layout, {{"square_avg", "grad_avg"}, coefficients});
+  if (momentum) return make<RmspropMomentumRule>(groups, layout, {{"square_avg", "momentum_buffer"}, coefficients});
+  return make<RmspropRule>(groups, layout, {{"square_avg"}, coefficients});
+}
+
 double accumulator_start(const config::Optimizer& settings, size_t) {
   return settings.initial_accumulator_value;
+}
+
+// Of Rprop's moments prev and step_size.
+double first_step_size(const config::Optimizer& settings, size_t moment) {
+  return moment == 0 ? 0.0 : settings.lr;
 }
 
 }  // namespace
@@ -136,7 +154,22 @@ std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup
       return make<LionRule>(groups, layout, {{"exp_avg"}, lion_coefficients});
     case OptimizerType::kAdagrad:
       return make<AdagradRule>(groups, layout, {{"sum"}, adagrad_coefficients, accumulator_start});
+    case OptimizerType::kRmsprop:
+      return make_rmsprop(groups, layout);
+    case OptimizerType::kNadam:
+      return make<NadamRule>(groups, layout, {{"exp_avg", "exp_avg_sq"}, nadam_coefficients});
+    case OptimizerType::kRadam:
+      return make<RadamRule>(groups, layout, {{"exp_avg", "exp_avg_sq"}, radam_coefficients});
+    case OptimizerType::kAdamax:
+      return make<AdamaxRule>(groups, layout, {{"exp_avg", "exp_inf"}, adamax_coefficients});
+    case OptimizerType::kAdadelta:
+      return make<AdadeltaRule>(groups, layout, {{"square_avg", "acc_delta"}, adadelta_coefficients});
+    case OptimizerType::kRprop:
+      return make<RpropRule>(groups, layout, {{"prev", "step_size"}, rprop_coefficients, first_step_size});
+    case OptimizerType::kAsgd:
+      return make<AsgdRule>(groups, layout, {{"ax"}, asgd_coefficients});
     case OptimizerType::kLamb:
+    case OptimizerType::kAdafactor:
       break;
   }
   throw InternalError(__FILE__, __LINE__, "settings.type", "the optimizer is not element-wise");

@@ -10,6 +10,9 @@ std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups
   switch (groups.groups.front().settings.type) {
     case config::OptimizerType::kLamb:
       return make_lamb(groups, layout);
+    case config::OptimizerType::kAdafactor:
+      DSL_CHECK(layout.tensor_ranks == nullptr, "Adafactor has whole matrices: the config has no tensor ranks");
+      return make_adafactor(groups, layout);
     case config::OptimizerType::kMuon:
       DSL_CHECK(layout.tensor_ranks == nullptr, "Muon has whole matrices: the config has no tensor ranks");
       return make_muon(groups, layout);

@@ -1,15 +1,17 @@
 // Optimizers over spans of flat parameters. The element-wise ones (Adam, SGD, Lion, Adagrad) update each element of the
 // fp32 master from the same element of the gradient and the moments, so a span may be cut anywhere and the result is
-// the same bit by bit. LAMB needs norms and Muon needs matrices of whole parameters; they get the parts that other
-// ranks hold through the communicator of the layout. Results do not depend on the number of threads.
+// the same bit by bit. LAMB needs norms, Adafactor means over rows and columns and Muon matrices of whole parameters;
+// they get the parts that other ranks hold through the communicator of the layout. Results do not depend on the number
+// of threads.
 //
 // Host tensors are updated before the call returns, by the threads that parallel_ranges() uses. CUDA tensors are
 // updated on the current stream without a host synchronization: the kernels read factor, skip and count of applied
 // steps there. One thread at a time per optimizer; optimizers have no state of their own (their state is in the
-// moments).
+// moments) but for Adafactor.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,6 +56,16 @@ struct FlatLayout {
   comm::Communicator* tensor_ranks = nullptr;
 };
 
+// Of a parameter, beside moments or instead of them: what a checkpoint stores of it.
+struct OwnState {
+  int parameter = 0;
+  std::string name;
+  int64_t begin = 0;  // of the values of that name
+  at::Tensor values;  // 1-D, fp32
+};
+// Fills `out` with the values from `begin` on; false: the checkpoint has none of that name.
+using ReadOwnState = std::function<bool(int parameter, const std::string& name, int64_t begin, at::Tensor out)>;
+
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
@@ -61,19 +73,25 @@ class FlatOptimizer {
   virtual const std::vector<std::string>& moment_names(int group) const = 0;
   // The value of a moment before the first step.
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
+  // State that is not one fp32 value for each element is the optimizer's own: Adafactor's means. What it takes for the
+  // parameters of a span:
+  virtual int64_t own_state_bytes(const StateSpan& /*span*/) const { return 0; }
+  // For all spans of this rank, as it is before the first step, on the masters' device.
+  virtual void allocate_own_state(std::span<const SpanState> /*states*/) {}
+  // What this rank saves of it; of what several ranks of the layout have, one saves it.
+  virtual std::vector<OwnState> own_state() const { return {}; }
+  virtual void restore_own_state(const ReadOwnState& /*read*/) {}
   // One step over spans whose arrays are all on one device. Writes masters, moments and low-precision copies.
   // Element-wise optimizers take any part of a rank's spans in any order; only where moments began at different steps
-  // does it matter where the spans lie. LAMB and Muon take all spans of this rank in one call, which all ranks of the
-  // layout make together. Gradients are fp32; on the host element-wise optimizers read bf16 and fp16 too, with the same
-  // result as from the gradient widened to fp32. Throws InternalError for tensors that do not match, UserError 69 for
-  // CUDA tensors without the CUDA module.
+  // does it matter where the spans lie. LAMB, Adafactor and Muon take all spans of this rank in one call, which all
+  // ranks of the layout make together. Gradients are fp32; on the host element-wise optimizers read bf16 and fp16 too,
+  // with the same result as from the gradient widened to fp32. Throws InternalError for tensors that do not match,
+  // UserError 69 for CUDA tensors without the CUDA module.
   virtual void step(std::span<const SpanState> states, const StepInputs& inputs) const = 0;
 };
 
-// Moments: Adam and AdamW exp_avg, exp_avg_sq and with AMSGrad max_exp_avg_sq; SGD momentum, if it is not 0; Lion
-// exp_avg; Adagrad sum; LAMB exp_avg, exp_avg_sq; Muon momentum_buffer for its matrices, else those of Adam. The
-// arithmetic is that of torch.optim for Adam, AdamW, SGD and Adagrad, DeepSpeed's for the others.
-// Throws UserError 65 for Nesterov momentum without momentum or with dampening.
+// The names of the moments are in docs/optimizers.md. The arithmetic of Lion, LAMB and Muon is that of DeepSpeed, of
+// all others torch.optim's. Throws UserError 65 for Nesterov momentum without momentum or with dampening.
 std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups, FlatLayout layout);
 
 }  // namespace dslaunch::runtime::optim

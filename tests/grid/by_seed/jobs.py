@@ -44,6 +44,13 @@ OPTIMIZERS = {
     "SGD": ({"lr": 0.02}, {"momentum": [0.9, 0.5], "dampening": [0.2], "maximize": [True]}),
     "Lion": ({"lr": 2e-4}, {"betas": [[0.9, 0.99]]}),
     "Adagrad": ({"lr": 0.01, "eps": 1e-5}, {"lr_decay": [0.1], "initial_accumulator_value": [0.1]}),
+    "RMSprop": ({"lr": 2e-3, "eps": 1e-3}, {"alpha": [0.9], "momentum": [0.5], "centered": [True], "maximize": [True]}),
+    "NAdam": ({"lr": 2e-3, "eps": 1e-5}, {"betas": [[0.8, 0.95]], "momentum_decay": [0.1],
+                                          "decoupled_weight_decay": [True]}),
+    "RAdam": ({"lr": 2e-3, "eps": 1e-5}, {"betas": [[0.8, 0.9]], "decoupled_weight_decay": [True]}),
+    "Adamax": ({"lr": 2e-3, "eps": 1e-3}, {"betas": [[0.8, 0.95]], "maximize": [True]}),
+    "Adadelta": ({"lr": 0.1, "eps": 1e-3}, {"rho": [0.8]}),
+    "Adafactor": ({"lr": 5e-3}, {"d": [2.0], "beta2_decay": [-0.5], "eps2": [0.1]}),
     "Lamb": ({"lr": 5e-3, "eps": 1e-5}, {"bias_correction": [False], "eps_inside_sqrt": [True], "max_coeff": [0.5]}),
     "Muon": ({"lr": 2e-3, "eps": 1e-5}, {"momentum": [0.9], "muon_lr": [5e-3], "adam_lr": [1e-3]}),
 }

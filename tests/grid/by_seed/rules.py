@@ -95,6 +95,71 @@ class Rule:
         s = self.kept("s", p, self.settings.get("initial_accumulator_value", 0.0)).add_(g * g)
         p.sub_(lr / (1 + (self.t - 1) * self.settings.get("lr_decay", 0.0)) * g / (s.sqrt() + self.eps))
 
+    def rmsprop(self, p, g, lr, decay, cycled):
+        g, alpha = g + decay * p, self.settings.get("alpha", 0.99)
+        variance = self.kept("s", p).mul_(alpha).add_(g * g * (1 - alpha))
+        if self.settings.get("centered"):
+            a = self.kept("a", p)
+            a.add_((g - a) * (1 - alpha))
+            variance = variance - a * a
+        u = g / (variance.clamp(min=0).sqrt() + self.eps)
+        momentum = self.settings.get("momentum", 0.0)
+        p.sub_(lr * (self.kept("b", p).mul_(momentum).add_(u) if momentum else u))
+
+    def coupled(self, p, g, lr, decay):
+        """The gradient with the decay, where that is not apart."""
+        if not self.settings.get("decoupled_weight_decay"):
+            return g + decay * p
+        p.mul_(1 - lr * decay)
+        return g
+
+    def nadam(self, p, g, lr, decay, cycled):
+        g, betas, rate = self.coupled(p, g, lr, decay), self.betas(None), self.settings.get("momentum_decay", 4e-3)
+        now, then = (betas[0] * (1 - 0.5 * 0.96 ** ((self.t + more) * rate)) for more in (0, 1))
+        self.product = getattr(self, "product", 1.0) * now
+        m, v, _, c2 = self.moments(p, g, betas)
+        root = (v / c2).sqrt() + self.eps
+        p.sub_(lr * ((1 - now) / (1 - self.product) * g + then / (1 - self.product * then) * m) / root)
+
+    def radam(self, p, g, lr, decay, cycled):
+        g, (first, second) = self.coupled(p, g, lr, decay), self.betas(cycled)
+        m, v, c1, c2 = self.moments(p, g, (first, second))
+        end = 2 / (1 - second) - 1
+        rho = end - 2 * self.t * second**self.t / c2
+        if rho <= 5:
+            return p.sub_(lr / c1 * m)
+        r = math.sqrt((rho - 4) * (rho - 2) * end / ((end - 4) * (end - 2) * rho))
+        return p.sub_(lr * r / c1 * math.sqrt(c2) * m / (v.sqrt() + self.eps))
+
+    def adamax(self, p, g, lr, decay, cycled):
+        g, (first, second), m, u = g + decay * p, self.betas(cycled), self.kept("m", p), self.kept("u", p)
+        m.add_((g - m) * (1 - first))
+        u.copy_(torch.maximum(u * second, g.abs() + self.eps))
+        p.sub_(lr / (1 - first**self.t) * m / u)
+
+    def adadelta(self, p, g, lr, decay, cycled):
+        g, rho, s, a = g + decay * p, self.settings.get("rho", 0.9), self.kept("s", p), self.kept("a", p)
+        s.mul_(rho).add_((1 - rho) * g * g)
+        u = (a + self.eps).sqrt() / (s + self.eps).sqrt() * g
+        a.mul_(rho).add_((1 - rho) * u * u)
+        p.sub_(lr * u)
+
+    def adafactor(self, p, g, lr, decay, cycled):
+        share, eps = self.t ** self.settings.get("beta2_decay", -0.8), self.settings.get("eps1", 2.0**-23)
+        if p.numel() == 0:
+            return
+        size = max(self.settings.get("eps2", 1e-3), p.square().mean().sqrt().item()) * min(lr, self.t**-0.5)
+        if p.dim() < 2:
+            v = self.kept("v", p)
+            v.add_((g * g - v) * share)
+        else:
+            row, column = (self.kept(name, p.sum(dim, keepdim=True)) for name, dim in (("row", -1), ("column", -2)))
+            row.add_(((g * g).mean(-1, keepdim=True) - row) * share)
+            column.add_(((g * g).mean(-2, keepdim=True) - column) * share)
+            v = row * column / row.mean(-2, keepdim=True).clamp(min=eps)
+        u = g / v.clamp(min=eps * eps).sqrt()
+        p.mul_(1 - lr * decay).sub_(size / max(1.0, u.square().mean().sqrt().item() / self.settings.get("d", 1.0)) * u)
+
     def lamb(self, p, g, lr, decay, cycled):
         m, v, c1, c2 = self.moments(p, g, self.betas(cycled))
         root = (v + self.eps).sqrt() if self.settings.get("eps_inside_sqrt") else v.sqrt() + self.eps

@@ -32,7 +32,9 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
       {"{\"zero_optimization\": {\"stage\": 7}}", "DIR/ds.json:1:33: 'zero_optimization.stage' must be 0 to 3, not 7"},
       {"{\"zero_optimization\": {\"stage\": 4}}", "DIR/ds.json:1:33: 'zero_optimization.stage' must be 0 to 3, not 4"},
       {"{\"optimizer\": {\"type\": \"Adamm\", \"params\": {\"lr\": 1e-3}}}",
-       "DIR/ds.json:1:24: 'optimizer.type' must be AdamW, Adam, SGD, Adagrad, Lamb, Lion or Muon, not the text "
+       "DIR/ds.json:1:24: 'optimizer.type' must be AdamW, Adam, SGD, Adagrad, Lamb, Lion, Muon, RMSprop, NAdam, RAdam, "
+       "Adamax, "
+       "Adadelta, Rprop, ASGD or Adafactor, not the text "
        "\"Adamm\" (did you mean 'AdamW'?)"},
       {"{\"scheduler\": {\"type\": \"WarmUpLRR\", \"params\": {}}}",
        "DIR/ds.json:1:24: 'scheduler.type' must be WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle, "

@@ -60,7 +60,8 @@ const JobConfig kDefaults;
 TEST_CASE("every member of the typed sections is bound by a row or is derived", "[config][binding]") {
   const JobConfig& config = kDefaults;
   check_members("Batch", config.batch, config);
-  check_members("Optimizer", config.optimizer, config, {"beta2, with beta1", "groups"});
+  check_members("Optimizer", config.optimizer, config,
+                {"beta2, with beta1", "groups", "eta_minus", "eta_plus", "min_step_size", "max_step_size"});
   check_members("Scheduler", config.scheduler, config);
   check_members("OffloadOptimizer", config.zero.offload_optimizer, config, {"delayed_update", "delayed_after_steps"});
   check_members("OffloadParam", config.zero.offload_param, config);

@@ -197,7 +197,8 @@ TEST_CASE("what cannot be offloaded is refused with key, reason and what to do",
        "item 1 must be a text, not 5"},
       {job("stage: 2, " + kHost, "optimizer: {type: \"Lamb\"}"), "optimizer.type",
        "'optimizer.type' Lamb cannot be offloaded: its step needs the norm of each whole parameter, whose parts are on "
-       "other ranks; choose AdamW, Adam, SGD, Lion or Adagrad, or leave zero_optimization.offload_optimizer out"},
+       "other ranks; choose an element-wise optimizer, for example AdamW, SGD or Lion, or leave "
+       "zero_optimization.offload_optimizer out"},
       {job("stage: 2, " + kHost, "optimizer: {type: \"muon\"}"), "optimizer.type",
        "'optimizer.type' Muon cannot be offloaded: its step needs whole matrices, whose parts are on other ranks"},
       {job("stage: 1, " + kHost, "amp: {enabled: true, opt_level: \"O3\"}"), "amp.opt_level",

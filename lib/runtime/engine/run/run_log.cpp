@@ -67,7 +67,8 @@ void print(const std::vector<std::string>& lines) {
 }
 
 std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
-  if (optimizer.type == config::OptimizerType::kSgd) return {{false, optimizer.momentum, 0}};
+  using enum config::OptimizerType;
+  if (optimizer.type == kSgd || optimizer.type == kRmsprop) return {{false, optimizer.momentum, 0}};
   return {{true, optimizer.beta1, optimizer.beta2}};
 }
 

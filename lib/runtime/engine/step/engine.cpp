@@ -166,6 +166,7 @@ std::function<void()> Engine::check_peers() const {
 }
 
 void Engine::allocate_moments(const ShardingOptions::Offload& offload) {
+  optimizer_->allocate_own_state(parameters_->state());
   const auto on_host = [&](int64_t numel) { return offload.allocate(numel, at::kFloat, HostUse::kState); };
   for (auto& state : parameters_->state()) {
     if (state.arrays.stored) {

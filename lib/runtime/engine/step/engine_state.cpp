@@ -58,7 +58,14 @@ void Engine::finish_updates() {
 
 std::vector<OwnedState> Engine::owned_state() {
   if (host_updates_) host_updates_->finish();
-  return named_state(parameters_->state());
+  std::vector<OwnedState> out = named_state(parameters_->state());
+  if (!owns_state()) return out;
+  for (auto& state : optimizer_->own_state()) {
+    if (!ownership_.owns_shard(state.parameter)) continue;
+    const auto& name = model_.facts.table.parameters[state.parameter].name;
+    out.push_back({name, state.name, state.begin, state.values.numel(), state.values});
+  }
+  return out;
 }
 
 UnitParameters& Engine::unit_parameters() {
@@ -155,6 +162,7 @@ void Engine::restore(const RestoredCounters& counters, const ReadState& read, co
       }
     }
   }
+  optimizer_->restore_own_state(read);
   update_->round_masters(parameters_->state());
 }
 

@@ -92,11 +92,20 @@ void refuse_quantized(const config::Zero& zero) {
                   "fewer, so the run differs from an unsharded replica by design; verify without them");
 }
 
+void refuse_factored(const config::Optimizer& optimizer) {
+  if (optimizer.type != config::OptimizerType::kAdafactor) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      "--verify: Adafactor keeps means over rows and columns, of which there is no copy for the updates that "
+      "bound the replica's; verify with another optimizer");
+}
+
 }  // namespace
 
 VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config,
                              const step::EngineOptions& engine, int num_ranks) {
   refuse_quantized(config.zero);
+  refuse_factored(config.optimizer);
   const bool is_muon = config.optimizer.type == config::OptimizerType::kMuon;
   return {.gradient = gradient_bound(model, config, engine, num_ranks),
           .rounding = rounding_of(model, config, engine),

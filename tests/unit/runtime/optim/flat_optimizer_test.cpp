@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/optim/coefficients.hpp"
 
 namespace {
 
@@ -47,6 +48,25 @@ const std::vector<NamedSettings> kSettings = {
      {.type = OptimizerType::kSgd, .lr = 0.05, .weight_decay = 0.02, .momentum = 0.9, .dampening = 0.3}},
     {"SGD, Nesterov", {.type = OptimizerType::kSgd, .lr = 0.05, .momentum = 0.9, .nesterov = true}},
 };
+
+// Whose formulas trajectories_test.cpp compares with torch's.
+const std::vector<NamedSettings> kFurtherSettings = {
+    {"RMSprop", {.type = OptimizerType::kRmsprop, .lr = 0.01, .weight_decay = 0.1}},
+    {"RMSprop, centered, momentum",
+     {.type = OptimizerType::kRmsprop, .lr = 0.01, .eps = 1e-3, .momentum = 0.9, .centered = true}},
+    {"NAdam", {.type = OptimizerType::kNadam, .lr = 0.01, .weight_decay = 0.1}},
+    {"RAdam", {.type = OptimizerType::kRadam, .lr = 0.01, .beta2 = 0.9, .weight_decay = 0.1}},
+    {"Adamax", {.type = OptimizerType::kAdamax, .lr = 0.01, .weight_decay = 0.1}},
+    {"Adadelta", {.type = OptimizerType::kAdadelta, .lr = 1.0, .eps = 1e-6, .weight_decay = 0.1}},
+    {"Rprop", {.type = OptimizerType::kRprop, .lr = 0.01, .min_step_size = 1e-3}},
+    {"ASGD", {.type = OptimizerType::kAsgd, .lr = 0.01, .alpha = 0.75, .t0 = 2}},
+};
+
+std::vector<NamedSettings> all_settings() {
+  std::vector<NamedSettings> all = kSettings;
+  all.insert(all.end(), kFurtherSettings.begin(), kFurtherSettings.end());
+  return all;
+}
 
 SpanState make_state(const FlatOptimizer& optimizer, const at::Tensor& start, at::ScalarType low = at::kFloat) {
   SpanState shard{.arrays = {.master = start.clone(), .gradient = at::zeros_like(start)}};
@@ -205,7 +225,7 @@ TEST_CASE("AdamW ends where LibTorch's fused AdamW does, with every type of grad
 
 TEST_CASE("a shard may be cut anywhere", "[runtime][flat_optimizer]") {
   constexpr int64_t kCount = 50'021;
-  for (const auto& [name, settings] : kSettings) {
+  for (const auto& [name, settings] : all_settings()) {
     INFO(name);
     const auto optimizer = make_flat_optimizer(settings);
     SpanState whole = make_state(*optimizer, start_values(kCount), at::kBFloat16);
@@ -247,7 +267,7 @@ TEST_CASE("the number of threads does not show in the result", "[runtime][flat_o
 }
 
 TEST_CASE("the low-precision copy is the rounded master", "[runtime][flat_optimizer]") {
-  for (const auto& [name, settings] : kSettings) {
+  for (const auto& [name, settings] : all_settings()) {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       INFO(name);
       const auto optimizer = make_flat_optimizer(settings);
@@ -272,7 +292,7 @@ TEST_CASE("the gradient factor multiplies the gradient, and the gradient stays a
 }
 
 TEST_CASE("a skipped step writes nothing, and one that is not skipped all of it", "[runtime][flat_optimizer]") {
-  for (const auto& [name, settings] : kSettings) {
+  for (const auto& [name, settings] : all_settings()) {
     INFO(name);
     const auto optimizer = make_flat_optimizer(settings);
     SpanState shard = make_state(*optimizer, start_values(1003), at::kBFloat16);
@@ -293,7 +313,7 @@ TEST_CASE("a skipped step writes nothing, and one that is not skipped all of it"
 }
 
 TEST_CASE("the count of applied steps picks the rates of its step", "[runtime][flat_optimizer]") {
-  for (const auto& [name, settings] : kSettings) {
+  for (const auto& [name, settings] : all_settings()) {
     INFO(name);
     const auto optimizer = make_flat_optimizer(settings);
     for (int64_t applied = 4; applied < 7; ++applied) {
@@ -328,8 +348,58 @@ TEST_CASE("moments carry the names of torch's state", "[runtime][flat_optimizer]
   CHECK(make_flat_optimizer(kSettings[4].settings)->moment_names(0) == std::vector<std::string>{"momentum"});
 }
 
+TEST_CASE("initial values of moments are the optimizer's, of each group", "[runtime][flat_optimizer]") {
+  const Optimizer first{.type = OptimizerType::kRprop, .lr = 0.5}, second{.type = OptimizerType::kRprop, .lr = 0.25};
+  const auto rprop = dslaunch::runtime::optim::make_flat_optimizer(
+      OptimizerGroups{{{"first", first}, {"default", second}}, {}, 1}, {});
+  CHECK(rprop->moment_names(0) == std::vector<std::string>{"prev", "step_size"});
+  CHECK(rprop->initial_moment(0, 0) == 0.0);
+  CHECK(rprop->initial_moment(0, 1) == 0.5);
+  CHECK(rprop->initial_moment(1, 1) == 0.25);
+  const auto adagrad = make_flat_optimizer({.type = OptimizerType::kAdagrad, .initial_accumulator_value = 0.1});
+  CHECK(adagrad->initial_moment(0, 0) == 0.1);
+}
+
+TEST_CASE("ASGD's ax is the parameter up to step t0 + 1, then the mean of the steps behind it",
+          "[runtime][flat_optimizer]") {
+  constexpr int64_t kCount = 101, kFirst = 4;
+  const auto optimizer = make_flat_optimizer({.type = OptimizerType::kAsgd, .lr = 0.05, .alpha = 0.75, .t0 = kFirst});
+  SpanState shard = make_state(*optimizer, start_values(kCount));
+  at::Tensor sum;
+  for (int64_t t = 1; t <= 12; ++t) {
+    shard.arrays.gradient.copy_(gradient_values(kCount, t));
+    optimizer->step({&shard, 1}, {.rates = {{.step = t, .lr = 0.05}}});
+    const at::Tensor p = shard.arrays.master.to(at::kDouble);
+    if (t <= kFirst + 2) {  // torch takes the share of step t into account at step t + 1
+      CHECK(at::equal(shard.arrays.moments[0], shard.arrays.master));
+      sum = p;
+      continue;
+    }
+    sum = sum + p;
+    CHECK(at::allclose(shard.arrays.moments[0].to(at::kDouble), sum / static_cast<double>(t - kFirst - 1), 1e-6));
+  }
+}
+
+TEST_CASE("NAdam's product of momenta is that of its factors", "[runtime][flat_optimizer]") {
+  for (const double decay : {0.0, 1e-6, 4e-3, 0.5}) {
+    const Optimizer settings{.type = OptimizerType::kNadam, .momentum_decay = decay};
+    double product = 1.0;
+    for (int64_t t = 1; t <= 2000; ++t) {
+      const auto momentum = [&](int64_t step) {
+        return 0.9 * (1 - 0.5 * std::pow(0.96, decay * static_cast<double>(step)));
+      };
+      product *= momentum(t);
+      if (t > 3 && t % 97 != 0) continue;
+      const auto c = dslaunch::runtime::optim::nadam_coefficients(settings, {.lr = 1.0}, t);
+      INFO("decay " << decay << ", step " << t);
+      CHECK(c.gradient_size == Approx((1 - momentum(t)) / (1 - product)).epsilon(1e-7));
+      CHECK(c.moment_size == Approx(momentum(t + 1) / (1 - product * momentum(t + 1))).epsilon(1e-7));
+    }
+  }
+}
+
 TEST_CASE("an empty shard is a step without work", "[runtime][flat_optimizer]") {
-  for (const auto& [name, settings] : kSettings) {
+  for (const auto& [name, settings] : all_settings()) {
     const auto optimizer = make_flat_optimizer(settings);
     SpanState shard = make_state(*optimizer, at::zeros({0}), at::kBFloat16);
     CHECK_NOTHROW(optimizer->step({&shard, 1}, {.rates = {{.step = 1, .lr = 0.1}}}));

@@ -16,6 +16,7 @@
 namespace {
 
 using namespace dslaunch::runtime::optim;
+namespace kernels = dslaunch::kernels;
 using host::ElementType;
 using host::InstructionSet;
 
@@ -79,7 +80,33 @@ const SgdCoefficients kMomentum{
 
 const LionCoefficients kLion{
     .beta1 = 0.9F, .one_minus_beta1 = 0.1F, .beta2 = 0.99F, .one_minus_beta2 = 0.01F, .lr = 0.01F, .keep = 0.999F};
-const AdagradCoefficients kAdagrad{.step_size = 0.01F, .eps = 1e-10F, .coupled_decay = 0.02F};
+constexpr AdagradCoefficients kAdagrad{.step_size = 0.01F, .eps = 1e-10F, .coupled_decay = 0.02F};
+constexpr RmspropCoefficients kRmsprop{
+    .lr = 0.01F, .alpha = 0.9F, .one_minus_alpha = 0.1F, .eps = 1e-3F, .momentum = 0.8F, .coupled_decay = 0.02F};
+constexpr NadamCoefficients kNadam{.one_minus_beta1 = 0.1F,
+                                   .beta2 = 0.999F,
+                                   .one_minus_beta2 = 0.001F,
+                                   .eps = 1e-8F,
+                                   .gradient_size = 0.01F,
+                                   .moment_size = 0.02F,
+                                   .inverse_root_correction = 1.7F,
+                                   .decoupled_decay = 0.01F};
+constexpr RadamCoefficients kRadam{.one_minus_beta1 = 0.1F,
+                                   .beta2 = 0.999F,
+                                   .one_minus_beta2 = 0.001F,
+                                   .step_size = 0.02F,
+                                   .root_weight = 1.0F,
+                                   .offset = 1e-8F,
+                                   .coupled_decay = 0.02F};
+constexpr RadamCoefficients kEarlyRadam{
+    .one_minus_beta1 = 0.1F, .beta2 = 0.999F, .one_minus_beta2 = 0.001F, .step_size = 0.02F, .decoupled_decay = 0.01F};
+constexpr AdamaxCoefficients kAdamax{
+    .one_minus_beta1 = 0.1F, .beta2 = 0.9F, .eps = 1e-8F, .step_size = 0.02F, .coupled_decay = 0.02F};
+constexpr AdadeltaCoefficients kAdadelta{
+    .lr = 0.5F, .rho = 0.9F, .one_minus_rho = 0.1F, .eps = 1e-6F, .coupled_decay = 0.02F};
+constexpr RpropCoefficients kRprop{.eta_minus = 0.5F, .eta_plus = 1.2F, .min_step = 0.3F, .max_step = 0.9F};
+constexpr AsgdCoefficients kAsgd{.step_size = 0.02F, .share = 0.25F, .decay = 0.01F, .coupled_decay = 0.02F};
+constexpr AsgdCoefficients kEarlyAsgd{.step_size = 0.02F, .decay = 0.01F};
 const LambCoefficients kLamb{.beta1 = 0.9F,
                              .one_minus_beta1 = 0.1F,
                              .beta2 = 0.999F,
@@ -100,27 +127,39 @@ host::Range range_of(State& s, size_t begin, size_t end, const Types& types) {
           .count = static_cast<int64_t>(end - begin)};
 }
 
+// With moments that are not negative, as sums of squares are.
+template <class Rule, const typename Rule::Values& kCoefficients>
+void positive_moments(const host::Range& range, InstructionSet set) {
+  host::Range moved = range;
+  moved.moments[0] = range.moments[1];
+  moved.moments[1] = range.moments[2];
+  moved.moments[2] = range.moments[0];
+  host::update<Rule>(moved, kCoefficients, 0.37F, set);
+}
+
 // Each loop under one signature.
 using Update = void (*)(const host::Range& range, InstructionSet set);
 const std::vector<std::pair<const char*, Update>> kUpdates = {
-    {"adam",
-     [](const host::Range& r, InstructionSet set) { host::update<dslaunch::kernels::AdamRule>(r, kAdam, 0.37F, set); }},
-    {"amsgrad", [](const host::Range& r,
-                   InstructionSet set) { host::update<dslaunch::kernels::AmsgradRule>(r, kAdam, 0.37F, set); }},
-    {"sgd", [](const host::Range& r,
-               InstructionSet set) { host::update<dslaunch::kernels::SgdRule>(r, kMomentum, 0.37F, set); }},
-    {"sgd with momentum",
-     [](const host::Range& r, InstructionSet set) {
-       host::update<dslaunch::kernels::SgdMomentumRule>(r, kMomentum, 0.37F, set);
-     }},
-    {"lion",
-     [](const host::Range& r, InstructionSet set) { host::update<dslaunch::kernels::LionRule>(r, kLion, 0.37F, set); }},
-    {"adagrad",
-     [](const host::Range& r, InstructionSet set) {
-       host::Range sums = r;
-       sums.moments[0] = r.moments[1];  // a sum of squares is not negative
-       host::update<dslaunch::kernels::AdagradRule>(sums, kAdagrad, 0.37F, set);
-     }},
+    {"adam", [](const host::Range& r, InstructionSet set) { host::update<kernels::AdamRule>(r, kAdam, 0.37F, set); }},
+    {"amsgrad",
+     [](const host::Range& r, InstructionSet set) { host::update<kernels::AmsgradRule>(r, kAdam, 0.37F, set); }},
+    {"sgd", [](const host::Range& r, InstructionSet set) { host::update<kernels::SgdRule>(r, kMomentum, 0.37F, set); }},
+    {"sgd with momentum", [](const host::Range& r,
+                             InstructionSet set) { host::update<kernels::SgdMomentumRule>(r, kMomentum, 0.37F, set); }},
+    {"lion", [](const host::Range& r, InstructionSet set) { host::update<kernels::LionRule>(r, kLion, 0.37F, set); }},
+    {"adagrad", positive_moments<kernels::AdagradRule, kAdagrad>},
+    {"rmsprop", positive_moments<kernels::RmspropRule, kRmsprop>},
+    {"rmsprop with momentum", positive_moments<kernels::RmspropMomentumRule, kRmsprop>},
+    {"rmsprop, centered", positive_moments<kernels::CenteredRmspropRule, kRmsprop>},
+    {"rmsprop, centered, with momentum", positive_moments<kernels::CenteredRmspropMomentumRule, kRmsprop>},
+    {"nadam", positive_moments<kernels::NadamRule, kNadam>},
+    {"radam", positive_moments<kernels::RadamRule, kRadam>},
+    {"radam before it is rectified", positive_moments<kernels::RadamRule, kEarlyRadam>},
+    {"adamax", positive_moments<kernels::AdamaxRule, kAdamax>},
+    {"adadelta", positive_moments<kernels::AdadeltaRule, kAdadelta>},
+    {"rprop", positive_moments<kernels::RpropRule, kRprop>},
+    {"asgd", positive_moments<kernels::AsgdRule, kAsgd>},
+    {"asgd before it averages", positive_moments<kernels::AsgdRule, kEarlyAsgd>},
     {"lamb", [](const host::Range& r, InstructionSet set) { host::update_lamb(r, kLamb, 1.3F, set); }},
 };
 

@@ -116,6 +116,7 @@ void run_rank(Job& job, comm::Communicator& communicator) {
       optim::allocate_moments(*optimizer, runs.back());
     }
   }
+  optimizer->allocate_own_state(runs);
   for (int64_t step = 1; step <= kSteps; ++step) {
     for (const auto& run : runs) {
       fill(job, run.span.flat_group, run.span.range, run.arrays.gradient,

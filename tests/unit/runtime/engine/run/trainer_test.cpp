@@ -130,6 +130,47 @@ TEST_CASE("a run that resumes goes on bit for bit", "[runtime][engine][trainer]"
   }
 }
 
+// Optimizers with other state than AdamW's: more moments, an initial value, means of rows and columns.
+TEST_CASE("runs of other optimizers agree at every stage, and resume bit for bit", "[runtime][engine][trainer]") {
+  const json none = nullptr;  // removes AdamW's
+  const auto [type, params, can_offload] = GENERATE_COPY(table<std::string, json, bool>({
+      {"RMSprop", {{"lr", 0.01}, {"betas", none}, {"eps", 0.01}, {"momentum", 0.5}, {"centered", true}}, true},
+      {"Rprop", {{"lr", 0.01}, {"betas", none}, {"eps", none}, {"weight_decay", none}}, true},
+      {"Adafactor", {{"lr", 0.05}, {"betas", none}, {"eps", none}, {"weight_decay", 0.1}}, false},
+  }));
+  const JobFiles files(test::make_mixed_net());
+  const json optimizer{{"optimizer", {{"type", type}, {"params", params}}},
+                       {"checkpoint", {{"interval", 3}, {"keep_last", 5}}}};
+  const auto plain = run_of(files, "plain", 1, 6, test::with(stage(0), optimizer));
+  test::run_job(plain);
+  const auto expected = test::states_of(checkpoint_of(plain, 6));
+  int number = 0;
+  for (const auto& [layout, ranks] : std::vector<std::pair<json, int>>{
+           {stage(0), 2}, {stage(1), 3}, {stage(2), 2}, {stage(3), 3}, {offloaded_stage(2), 2}}) {
+    if (layout == offloaded_stage(2) && !can_offload) continue;
+    INFO(type << ", " << ranks << " ranks, " << layout);
+    const json changes = test::with(layout, optimizer);
+    const auto whole = run_of(files, fmt::format("whole{}", number).c_str(), ranks, 6, changes);
+    test::run_job(whole);
+    const auto second = run_of(files, fmt::format("second{}", number++).c_str(), ranks, 6, changes);
+    test::run_job(resumed(second, checkpoint_of(whole, 3)));
+    const auto states = test::states_of(checkpoint_of(whole, 6));
+    CHECK(test::first_difference(states, test::states_of(checkpoint_of(second, 6))) == "");
+    REQUIRE(states.size() == expected.size());
+    for (const auto& [key, values] : expected) {
+      INFO(key.second << " of " << key.first);
+      CHECK(is_close(states.at(key), values));
+    }
+    const auto elsewhere =
+        run_of(files, fmt::format("elsewhere{}", number).c_str(), 1, 6, test::with(stage(0), optimizer));
+    test::run_job(resumed(elsewhere, checkpoint_of(whole, 3)));
+    for (const auto& [key, values] : test::states_of(checkpoint_of(elsewhere, 6))) {
+      INFO(key.second << " of " << key.first << ", resumed on one rank");
+      CHECK(is_close(expected.at(key), values));
+    }
+  }
+}
+
 TEST_CASE("a checkpoint loads at any stage on any number of ranks", "[runtime][engine][trainer]") {
   const auto [from_stage, from_ranks] = GENERATE(table<int, int>({{0, 1}, {1, 3}, {2, 1}, {3, 3}}));
   const JobFiles files(test::make_mixed_net());
