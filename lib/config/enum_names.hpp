@@ -20,6 +20,7 @@ inline constexpr EnumName<OptimizerType> kOptimizerTypes[] = {
     {"Rprop", OptimizerType::kRprop},
     {"ASGD", OptimizerType::kAsgd},
     {"Adafactor", OptimizerType::kAdafactor},
+    {"AdamW8bit", OptimizerType::kAdamW8bit},
 };
 
 inline constexpr EnumName<SchedulerType> kSchedulerTypes[] = {

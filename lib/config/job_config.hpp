@@ -52,6 +52,7 @@ enum class OptimizerType {
   kRprop,
   kAsgd,
   kAdafactor,
+  kAdamW8bit,
 };
 
 // Parameters with optimizer settings of their own: a parameter belongs to the first group with a matching pattern.
@@ -85,6 +86,7 @@ struct Optimizer {
   double lambd = 1e-4, t0 = 1e6;                                 // ASGD
   std::optional<double> eps1;                                    // Adafactor: empty: that of fp32
   double eps2 = 1e-3, beta2_decay = -0.8, clip_threshold = 1.0;  // Adafactor
+  int64_t min_8bit_size = 4096;                                  // AdamW8bit: smaller parameters keep fp32 moments
   double muon_lr = 0.02;               // Muon: lr of the matrices; `lr` is that of the other parameters
   std::vector<ParameterGroup> groups;  // in the order of the file
   std::vector<std::string> no_decay;   // patterns, or only "auto"; adds a last group without weight decay. Empty: none

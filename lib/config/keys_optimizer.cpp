@@ -21,7 +21,8 @@ constexpr KeySpec kRows[] = {
     key_as<EnumMember<kOptimizerTypes>, &JobConfig::optimizer, &Optimizer::type>("optimizer.type", "the optimizer")
         .later("OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|LBFGS|SparseAdam")
         .also("FusedAdam=Adam|DeepSpeedCPUAdam=Adam|FusedLamb=Lamb|FusedLion=Lion|DeepSpeedCPULion=Lion|"
-              "DeepSpeedCPUAdagrad=Adagrad|adamw_torch=AdamW|adamw_torch_fused=AdamW|adamw_hf=AdamW")
+              "DeepSpeedCPUAdagrad=Adagrad|adamw_torch=AdamW|adamw_torch_fused=AdamW|adamw_hf=AdamW|adamw_8bit="
+              "AdamW8bit|adamw_bnb_8bit=AdamW8bit")
         .in_any_case(),
     named_section(
         "optimizer.param_groups",
@@ -110,6 +111,9 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::optimizer, &Optimizer::clip_threshold>("optimizer.params.d",
                                                            "Adafactor: largest root mean square of an update")
         .min(1),
+    key<&JobConfig::optimizer, &Optimizer::min_8bit_size>(
+        "optimizer.params.min_8bit_size", "AdamW8bit: parameters with fewer elements keep their moments in fp32")
+        .min(0),
     key<&JobConfig::optimizer, &Optimizer::muon_lr>("optimizer.params.muon_lr",
                                                     "Muon: learning rate of the matrices; null: lr, or 0.02")
         .unset()

@@ -42,6 +42,8 @@ constexpr AcceptedBy kOptimizers[] = {
     {"Adamax", "lr|betas|eps|weight_decay|maximize|foreach|capturable|differentiable", "lr=0.002"},
     {"Adadelta", "lr|rho|eps|weight_decay|maximize|foreach|capturable|differentiable", "lr=1.0|eps=1e-6"},
     {"Rprop", "lr|etas|step_sizes|maximize|foreach|capturable|differentiable", "lr=0.01"},
+    {"AdamW8bit", "lr|betas|eps|weight_decay|bias_correction|min_8bit_size", "weight_decay=0.01",
+     "the largest magnitude of each block of a moment"},
     {"Adafactor", "lr|beta2_decay|eps1|eps2|d|weight_decay|maximize|foreach", "lr=0.01",
      "the mean squares of whole rows and columns"},
     {"ASGD", "lr|lambd|alpha|t0|weight_decay|maximize|foreach|capturable|differentiable", "lr=0.01|alpha=0.75"},

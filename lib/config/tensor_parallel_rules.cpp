@@ -75,6 +75,8 @@ constexpr Exclusion kExclusions[] = {
     {"optimizer.type", "Muon",
      "its step needs whole matrices, whose parts are on the other tensor ranks; choose AdamW, Adam, SGD, Lion, Adagrad "
      "or Lamb"},
+    {"optimizer.type", "AdamW8bit",
+     "its blocks are those of whole parameters, whose parts are on the other tensor ranks; choose AdamW"},
     {"optimizer.type", "Adafactor",
      "its step needs the mean squares of whole rows and columns, whose parts are on the other tensor ranks; choose "
      "AdamW, Adam, SGD, Lion, Adagrad or Lamb"},

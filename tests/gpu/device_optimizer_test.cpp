@@ -127,7 +127,8 @@ TEST_CASE("the device skips a step and picks the rates of its own count", "[gpu]
   }
 }
 
-// Lamb, Adafactor and Muon look at whole parameters: a matrix and a vector in one flat group, on host and device alike.
+// Lamb, Adafactor, AdamW8bit and Muon look at whole parameters: a matrix and a vector in one flat group, on host and
+// device alike.
 struct Whole {
   dslaunch::runtime::ParameterTable table;
   OptimizerGroups groups;
@@ -164,16 +165,18 @@ struct Whole {
   }
 };
 
-TEST_CASE("Lamb, Adafactor and Muon on the device follow the host, skipped steps and chosen rates included",
+TEST_CASE("Lamb, Adafactor, AdamW8bit and Muon on the device follow the host, skipped steps and chosen rates included",
           "[gpu][flat_optimizer]") {
   if (!dslaunch::test::has_device()) return;
   // Lamb's sums are added in another order, which shows in the last bit of a ratio at most; Muon multiplies in bf16.
   const Optimizer lamb{.type = OptimizerType::kLamb, .weight_decay = 0.01};
   const Optimizer adafactor{.type = OptimizerType::kAdafactor, .weight_decay = 0.01};
+  const Optimizer eight_bits{.type = OptimizerType::kAdamW8bit, .weight_decay = 0.01};
   const Optimizer muon{.type = OptimizerType::kMuon, .weight_decay = 0.01, .momentum = 0.95};
   const std::vector<std::tuple<Optimizer, at::ScalarType, double>> cases = {
-      {lamb, at::kFloat, 1e-6},         {lamb, at::kBFloat16, 1e-6}, {adafactor, at::kFloat, 1e-6},
-      {adafactor, at::kBFloat16, 1e-6}, {muon, at::kFloat, 0.02},    {muon, at::kBFloat16, 0.02}};
+      {lamb, at::kFloat, 1e-6},         {lamb, at::kBFloat16, 1e-6},    {adafactor, at::kFloat, 1e-6},
+      {adafactor, at::kBFloat16, 1e-6}, {eight_bits, at::kFloat, 1e-6}, {eight_bits, at::kBFloat16, 1e-6},
+      {muon, at::kFloat, 0.02},         {muon, at::kBFloat16, 0.02}};
   for (const auto& [settings, gradient_type, bound] : cases) {
     INFO("type " << static_cast<int>(settings.type) << ", gradients in " << gradient_type);
     const Whole on_host(settings), on_gpu(settings);

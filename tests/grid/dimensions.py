@@ -30,15 +30,13 @@ OPTIMIZERS = {
     "AdamW_groups": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.3, "eps": 1e-5}, "no_decay": "auto"},
     "Adagrad": {"type": "Adagrad", "params": {"lr": 0.01, "eps": 1e-5}},
     "Lion": {"type": "Lion", "params": {"lr": 2e-4, "weight_decay": 0.1, "betas": [0.9, 0.99]}},
-    "RMSprop": {"type": "RMSprop", "params": {"lr": 2e-3, "eps": 1e-3, "momentum": 0.5, "centered": True,
-                                              "weight_decay": 0.01}},
     "Lamb": {"type": "Lamb", "params": {"lr": 5e-3, "weight_decay": 0.01, "eps": 1e-5}},
     "Muon": {"type": "Muon", "params": {"lr": 2e-3, "weight_decay": 0.01, "momentum": 0.9, "eps": 1e-5}},
 }
 
 def offloaded(case, sections):
     """Stage 0 and optimizers of whole parameters are refused with offload (tests/unit/config)."""
-    return {"zero_optimization": sections} if case.stage > 0 and case.optimizer not in ("Lamb", "Adafactor", "Muon") else {}
+    return {"zero_optimization": sections} if case.stage > 0 and case.optimizer not in ("Lamb", "Muon") else {}
 
 
 # Settings that move the work and must leave the numbers alone, at every stage (where they mean nothing, trivially).

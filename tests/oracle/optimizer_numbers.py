@@ -10,6 +10,7 @@ Needs PyTorch 2.11 and DeepSpeed 0.18.2, installed with DS_BUILD_OPS=0, and a C+
                 offload it takes torch.optim itself)
   RMSprop, NAdam, RAdam, Adamax, Adadelta, Rprop, ASGD, Adafactor   torch.optim in double precision
   Adam with torch_adam        what DeepSpeedEngine._configure_basic_optimizer makes of the section, in double precision
+  AdamW8bit     AdamW with bitsandbytes' block-wise 8-bit moments, written here after its sources, fp32
   Lion          DeepSpeed's csrc/lion/cpu_lion_impl.cpp, fp32, compiled here
   Lamb          deepspeed.runtime.fp16.onebit.lamb.OnebitLamb before its freeze step, in double precision: plain Lamb
                 without bias correction (FusedLamb needs a GPU). With bias correction the rate of each step is multiplied
@@ -181,6 +182,44 @@ class CpuLion(torch.optim.Optimizer):
                                         p.data, p.grad.data, self.state[p]["exp_avg"])
 
 
+def dynamic_map(signed):
+    """bitsandbytes.functional.create_dynamic_map for 8 bits with 7 bits of exponent."""
+    data = [0.0, 1.0]
+    for i in range(7):
+        bounds = torch.linspace(0.1, 1, 2 ** (i if signed else i + 1) + 1, dtype=torch.float64)
+        means = 10.0 ** (i - 6) * (bounds[:-1] + bounds[1:]) / 2
+        data += means.tolist() + ((-means).tolist() if signed else [])
+    return torch.tensor(sorted(data), dtype=torch.float32)
+
+
+class AdamW8bit(torch.optim.Optimizer):
+    """Moments of a parameter in blocks of 256: each the nearest value of the map times the block's largest magnitude."""
+
+    def __init__(self, groups, **defaults):
+        super().__init__(groups, defaults)
+        self.maps, self.t = (dynamic_map(True), dynamic_map(False)), 0
+
+    def rounded(self, moment, values):
+        out = []
+        for block in moment.flatten().split(256):
+            largest = block.abs().max()
+            nearest = (block / largest - values[:, None]).abs().argmin(0) if largest > 0 else (values == 0).nonzero()[0]
+            out.append((values[nearest] * largest).expand(block.shape))
+        return torch.cat(out).reshape(moment.shape)
+
+    @torch.no_grad()
+    def step(self):
+        self.t += 1
+        for group in self.param_groups:
+            (b1, b2), lr = group["betas"], group["lr"]
+            for p in group["params"]:
+                m, v = self.state[p].get("moments", (torch.zeros_like(p), torch.zeros_like(p)))
+                m, v = m + (p.grad - m) * (1 - b1), v * b2 + p.grad * p.grad * (1 - b2)
+                root = v.sqrt() * (1 - b2**self.t) ** -0.5 + group["eps"]
+                p.sub_(m / root * (lr / (1 - b1**self.t)) + p * (lr * group["weight_decay"]))
+                self.state[p]["moments"] = self.rounded(m, self.maps[0]), self.rounded(v, self.maps[1])
+
+
 def chosen_by_engine(kind, params):
     """The optimizer that DeepSpeed's engine builds from a config section: its choice of class, with that class's defaults."""
     engine = types.SimpleNamespace(optimizer_name=lambda: kind.lower(), optimizer_params=lambda: dict(params),
@@ -230,6 +269,8 @@ def optimizer_cases():
     yield simple("Adagrad, slowing", "Adagrad", slowing, double, lambda groups: torch.optim.Adagrad(groups, **slowing))
     for name, kind, params in TORCH_ONLY:
         yield simple(name, kind, params, double, by_torch(kind, params))
+    yield simple("AdamW8bit", "AdamW8bit", {**adamw, "min_8bit_size": 0}, single,
+                 lambda groups: AdamW8bit(groups, betas=(0.9, 0.999), eps=1e-8, **adamw))
     yield simple("Lion", "Lion", lion, single, lambda groups: CpuLion(groups, **lion))
     yield simple("Lamb", "Lamb", lamb, double,
                  lambda groups: plain_lamb(groups, **lamb, betas=(0.9, 0.999), eps=1e-8), corrected)

@@ -70,9 +70,11 @@ inline std::vector<json> metrics_of(const std::string& run_dir) {
   return out;
 }
 
-// Of Adafactor's means there is one for each row or column of the last two dims.
+// Of Adafactor's means there is one for each row or column of the last two dims, of AdamW8bit's scales one for each
+// block.
 inline int64_t state_numel(const runtime::SavedTensor& tensor, const std::string& state) {
   const size_t dims = tensor.shape.size();
+  if (state.ends_with("_scale")) return (tensor.numel() + 255) / 256;
   if (state == "row_var") return tensor.numel() / tensor.shape[dims - 1];
   return state == "col_var" ? tensor.numel() / tensor.shape[dims - 2] : tensor.numel();
 }
@@ -82,8 +84,9 @@ inline States states_of(const std::string& checkpoint) {
   runtime::CheckpointReader reader(checkpoint);
   States out;
   for (const auto& tensor : reader.metadata().parameters) {
-    for (const char* state : {"master", "exp_avg", "exp_avg_sq", "momentum", "square_avg", "momentum_buffer",
-                              "grad_avg", "prev", "step_size", "row_var", "col_var", "variance", "frozen", "buffer"}) {
+    for (const char* state :
+         {"master", "exp_avg", "exp_avg_sq", "momentum", "square_avg", "momentum_buffer", "grad_avg", "prev",
+          "step_size", "row_var", "col_var", "variance", "exp_avg_scale", "exp_avg_sq_scale", "frozen", "buffer"}) {
       if (!reader.has(tensor.name, state)) continue;
       at::Tensor values = at::empty({state_numel(tensor, state)}, at::kFloat);
       reader.read_into(tensor.name, state, 0, values);

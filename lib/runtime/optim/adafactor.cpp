@@ -103,9 +103,11 @@ class Adafactor final : public FlatOptimizer {
     return kNone;
   }
 
-  int64_t own_state_bytes(const StateSpan& span) const override {
+  int64_t own_state_bytes(std::span<const StateSpan> spans) const override {
     int64_t numel = 0;
-    for (const auto& state : plan_state(span)) numel += state.numel;
+    for (const auto& span : spans) {
+      for (const auto& state : plan_state(span)) numel += state.numel;
+    }
     return numel * static_cast<int64_t>(sizeof(float));
   }
 

@@ -11,6 +11,7 @@ namespace dslaunch::runtime::optim {
 std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_lamb(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_adafactor(const OptimizerGroups& groups, FlatLayout layout);
+std::unique_ptr<FlatOptimizer> make_adam_8bit(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_muon(const OptimizerGroups& groups, FlatLayout layout);
 
 // Muon's change of a parameter of this shape (two dims or more, with a positive number of elements) is this tensor

@@ -170,6 +170,7 @@ std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup
       return make<AsgdRule>(groups, layout, {{"ax"}, asgd_coefficients});
     case OptimizerType::kLamb:
     case OptimizerType::kAdafactor:
+    case OptimizerType::kAdamW8bit:
       break;
   }
   throw InternalError(__FILE__, __LINE__, "settings.type", "the optimizer is not element-wise");

@@ -13,6 +13,9 @@ std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups
     case config::OptimizerType::kAdafactor:
       DSL_CHECK(layout.tensor_ranks == nullptr, "Adafactor has whole matrices: the config has no tensor ranks");
       return make_adafactor(groups, layout);
+    case config::OptimizerType::kAdamW8bit:
+      DSL_CHECK(layout.tensor_ranks == nullptr, "AdamW8bit has whole blocks: the config has no tensor ranks");
+      return make_adam_8bit(groups, layout);
     case config::OptimizerType::kMuon:
       DSL_CHECK(layout.tensor_ranks == nullptr, "Muon has whole matrices: the config has no tensor ranks");
       return make_muon(groups, layout);

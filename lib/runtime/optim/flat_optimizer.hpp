@@ -7,7 +7,7 @@
 // Host tensors are updated before the call returns, by the threads that parallel_ranges() uses. CUDA tensors are
 // updated on the current stream without a host synchronization: the kernels read factor, skip and count of applied
 // steps there. One thread at a time per optimizer; optimizers have no state of their own (their state is in the
-// moments) but for Adafactor.
+// moments) but for Adafactor and AdamW8bit.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -73,9 +73,9 @@ class FlatOptimizer {
   virtual const std::vector<std::string>& moment_names(int group) const = 0;
   // The value of a moment before the first step.
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
-  // State that is not one fp32 value for each element is the optimizer's own: Adafactor's means. What it takes for the
-  // parameters of a span:
-  virtual int64_t own_state_bytes(const StateSpan& /*span*/) const { return 0; }
+  // State that is not one fp32 value for each element is the optimizer's own: Adafactor's means, AdamW8bit's codes.
+  // What it takes for all spans of a rank:
+  virtual int64_t own_state_bytes(std::span<const StateSpan> /*spans*/) const { return 0; }
   // For all spans of this rank, as it is before the first step, on the masters' device.
   virtual void allocate_own_state(std::span<const SpanState> /*states*/) {}
   // What this rank saves of it; of what several ranks of the layout have, one saves it.

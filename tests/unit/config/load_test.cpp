@@ -292,7 +292,7 @@ TEST_CASE("ranks that hpZ's groups do not divide are refused as a run refuses th
 TEST_CASE("a refusal says what is supported now", "[config][load]") {
   CHECK_THAT(only_line("{optimizer: {type: \"LBFGS\"}}"),
              Contains("supported now: AdamW, Adam, SGD, Adagrad, Lamb, Lion, Muon, RMSprop, NAdam, RAdam, Adamax, "
-                      "Adadelta, Rprop, ASGD or Adafactor"));
+                      "Adadelta, Rprop, ASGD, Adafactor or AdamW8bit"));
   CHECK_THAT(only_line("{bf16: {enabled: true, bf16_optimizer_states: true}}"),
              Contains("leave it out or switch it off"));
 }

@@ -122,6 +122,9 @@ TEST_CASE("the optimizers of torch.optim have torch's parameters and defaults", 
         std::tuple(0.01, -0.8, 1e-3, 1.0));
   CHECK_FALSE(adafactor.eps1);
   CHECK((set.eps1 == 1e-30 && set.clip_threshold == 2.0));
+  const auto eight_bits = section("adamw_8bit"), small = section("AdamW8bit", "min_8bit_size: 0");
+  CHECK(std::tuple(eight_bits.type, eight_bits.weight_decay, eight_bits.min_8bit_size, small.min_8bit_size) ==
+        std::tuple(OptimizerType::kAdamW8bit, 0.01, 4096, 0));
   const auto asgd = section("ASGD");
   CHECK(std::tuple(asgd.lr, asgd.lambd, asgd.alpha, asgd.t0) == std::tuple(0.01, 1e-4, 0.75, 1e6));
 }
@@ -144,6 +147,9 @@ TEST_CASE("parameters of torch's optimizers that make no sense are refused", "[c
       only_line(
           "{optimizer: {type: \"Adafactor\"}, zero_optimization: {stage: 1, offload_optimizer: {device: cpu\n}}}"),
       Contains("cannot be offloaded: its step needs the mean squares of whole rows and columns"));
+  CHECK_THAT(only_line("{optimizer: {type: \"AdamW8bit\"}, tensor_parallel: {size: 2}}", 2),
+             Contains("its blocks are"));
+  CHECK_THAT(line("AdamW8bit", "amsgrad: true"), Contains("is not a parameter of AdamW8bit"));
   CHECK_THAT(line("RMSpro", ""), Contains("did you mean 'RMSprop'?"));
   CHECK_THAT(line("Nadma", ""), Contains("'NAdam'"));
   const auto untested = load("{zero_allow_untested_optimizer: true, optimizer: {type: \"RMSprop\"}}");

@@ -110,12 +110,15 @@ RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config,
   of.secondary_ranks = config.zero.hpz_partition_size;
   of.moments_of = [&](int group) { return static_cast<int64_t>(optimizer->moment_names(group).size()); };
   RankMemory memory = count_state(layout, table.units.size(), sharding, of);
+  std::vector<StateSpan> spans;
   for (size_t i = 0; i < layout.groups.size(); ++i) {
+    if (layout.groups[i].is_frozen) continue;
     const Range own = shard_range(layout.groups[i], layout.num_shards > 1 ? rank.rank : 0, layout.num_shards);
     for (const auto& span : plan_spans(layout.groups[i], static_cast<int>(i), own, sharding.optimizer_groups)) {
-      memory.add(Tier::kDevice, Use::kMoments, optimizer->own_state_bytes(span));
+      spans.push_back(span);
     }
   }
+  memory.add(Tier::kDevice, Use::kMoments, optimizer->own_state_bytes(spans));
   add_held(model, layout, options, memory);
   const auto buffers = step::offload_buffers(config, num_moments, offloaded_spans(layout, sharding, rank.rank),
                                              stored_slices(layout, sharding, rank.rank), rank.device);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
+#include "config/enum_names.hpp"
 
 namespace dslaunch::runtime::engine::verify {
 namespace {
@@ -92,12 +94,14 @@ void refuse_quantized(const config::Zero& zero) {
                   "fewer, so the run differs from an unsharded replica by design; verify without them");
 }
 
-void refuse_factored(const config::Optimizer& optimizer) {
-  if (optimizer.type != config::OptimizerType::kAdafactor) return;
+void refuse_own_state(const config::Optimizer& optimizer) {
+  using enum config::OptimizerType;
+  if (optimizer.type != kAdafactor && optimizer.type != kAdamW8bit) return;
   throw UserError(
       ExitCode::kBadInput,
-      "--verify: Adafactor keeps means over rows and columns, of which there is no copy for the updates that "
-      "bound the replica's; verify with another optimizer");
+      fmt::format("--verify: {} keeps state of its own, of which there is no copy for the updates that bound "
+                  "the replica's; verify with another optimizer",
+                  config::name_of(config::kOptimizerTypes, optimizer.type)));
 }
 
 }  // namespace
@@ -105,7 +109,7 @@ void refuse_factored(const config::Optimizer& optimizer) {
 VerificationBounds bounds_of(const model::Model& model, const config::JobConfig& config,
                              const step::EngineOptions& engine, int num_ranks) {
   refuse_quantized(config.zero);
-  refuse_factored(config.optimizer);
+  refuse_own_state(config.optimizer);
   const bool is_muon = config.optimizer.type == config::OptimizerType::kMuon;
   return {.gradient = gradient_bound(model, config, engine, num_ranks),
           .rounding = rounding_of(model, config, engine),

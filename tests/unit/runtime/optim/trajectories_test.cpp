@@ -208,3 +208,18 @@ TEST_CASE("shards on two and three ranks end on the same bits as one rank", "[ru
     }
   }
 }
+
+TEST_CASE("blocks of moments that shards cut have the bits of whole ones", "[runtime][trajectories][adam_8bit]") {
+  const Model model =
+      make_model(json::parse(R"([{"name": "a", "shape": [1000]}, {"name": "blocks.0.b", "shape": [37, 41]},
+                                                 {"name": "blocks.0.c", "shape": [300]}])"));
+  const json section{{"optimizer", {{"type", "AdamW8bit"}, {"params", {{"lr", 0.01}, {"min_8bit_size", 400}}}}}};
+  const Job alone = run_job(model, section, 1);
+  for (const int ranks : {2, 3}) {
+    const Job shared = run_job(model, section, ranks);
+    for (const auto& [step, values] : alone.values) {
+      INFO(ranks << " ranks, step " << step);
+      CHECK(at::equal(shared.values.at(step), values));
+    }
+  }
+}

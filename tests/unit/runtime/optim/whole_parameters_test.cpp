@@ -1,4 +1,4 @@
-// Lamb and Muon: what the trajectories do not show.
+// Lamb, Muon, Adafactor and AdamW8bit: what the trajectories do not show.
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
@@ -45,6 +45,7 @@ struct Small {
       runs.push_back({span, narrow(whole, span.range.begin, span.numel())});
       optim::allocate_moments(*optimizer, runs.back());
     }
+    optimizer->allocate_own_state(runs);
   }
 
   void step(optim::StepInputs inputs) { optimizer->step(runs, inputs); }
@@ -56,6 +57,7 @@ struct Small {
       out.push_back(run.arrays.low_precision.clone());
       for (const auto& moment : run.arrays.moments) out.push_back(moment.clone());
     }
+    for (const auto& own : optimizer->own_state()) out.push_back(own.values.clone());
     return out;
   }
 };
@@ -71,11 +73,13 @@ bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 const std::vector<Optimizer> kSettings = {
     {.type = OptimizerType::kLamb, .weight_decay = 0.01},
     {.type = OptimizerType::kMuon, .weight_decay = 0.01, .momentum = 0.95},
+    {.type = OptimizerType::kAdafactor, .weight_decay = 0.01},
+    {.type = OptimizerType::kAdamW8bit, .weight_decay = 0.01, .min_8bit_size = 20},
 };
 
 }  // namespace
 
-TEST_CASE("a skipped step of Lamb or Muon writes nothing", "[runtime][lamb][muon]") {
+TEST_CASE("a skipped step over whole parameters writes nothing", "[runtime][lamb][muon]") {
   for (const auto& settings : kSettings) {
     INFO("type " << static_cast<int>(settings.type));
     Small skipped(settings), plain(settings);
@@ -94,7 +98,8 @@ TEST_CASE("a skipped step of Lamb or Muon writes nothing", "[runtime][lamb][muon
   }
 }
 
-TEST_CASE("Lamb and Muon compute with the values of gradients in 16 bits, in fp32", "[runtime][lamb][muon]") {
+TEST_CASE("steps over whole parameters compute with the values of gradients in 16 bits, in fp32",
+          "[runtime][lamb][muon]") {
   for (const auto& settings : kSettings) {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       INFO("type " << static_cast<int>(settings.type) << ", " << type);
@@ -208,4 +213,50 @@ TEST_CASE("the moments of Lamb and Muon carry the names of DeepSpeed's state", "
   REQUIRE(muon.runs.size() == 2);
   CHECK(muon.runs[0].arrays.moments.size() == 1);
   CHECK(muon.runs[1].arrays.moments.size() == 2);
+}
+
+TEST_CASE("own state that is saved and restored gives the same steps", "[runtime][optim]") {
+  for (const auto type : {OptimizerType::kAdafactor, OptimizerType::kAdamW8bit}) {
+    const Optimizer settings{.type = type, .min_8bit_size = 20};
+    Small whole(settings), resumed(settings);
+    whole.step({.rates = {{.step = 1, .lr = 0.1}}});
+    const auto saved = whole.optimizer->own_state();
+    resumed.optimizer->restore_own_state(
+        [&](int parameter, const std::string& name, int64_t begin, const at::Tensor& out) {
+          for (const auto& own : saved) {
+            if (own.parameter == parameter && own.name == name)
+              out.copy_(own.values.narrow(0, begin - own.begin, out.numel()));
+          }
+          return true;
+        });
+    for (size_t i = 0; i < whole.runs.size(); ++i) {
+      resumed.runs[i].arrays.master.copy_(whole.runs[i].arrays.master);
+    }
+    for (auto* small : {&whole, &resumed}) small->step({.rates = {{.step = 2, .lr = 0.1}}});
+    CHECK(same(whole.state(), resumed.state()));
+  }
+}
+
+// Least squares with noise in the gradient: the error falls to what the noise leaves of it, by more than four decades.
+TEST_CASE("AdamW8bit converges as AdamW does", "[runtime][adam_8bit]") {
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({128, 6}), target = at::randn({6, 4});
+  const auto loss_after = [&](OptimizerType type) {
+    Small small({.type = type, .weight_decay = 0.0, .min_8bit_size = 0});
+    at::manual_seed(6);
+    at::Tensor& master = small.runs[0].arrays.master;
+    for (int64_t t = 1; t <= 400; ++t) {
+      const at::Tensor w = master.narrow(0, 0, 24).view({6, 4});
+      const at::Tensor error = x.matmul(w - target) + at::randn({128, 4}) * 0.1;
+      small.runs[0].arrays.gradient.zero_();
+      small.runs[0].arrays.gradient.narrow(0, 0, 24).copy_((x.t().matmul(error) / 128).flatten());
+      small.step({.rates = {{.step = t, .lr = 0.02}}});
+    }
+    return (master.narrow(0, 0, 24).view({6, 4}) - target).square().mean().item<double>();
+  };
+  const double start = target.square().mean().item<double>();
+  const double whole = loss_after(OptimizerType::kAdamW), coded = loss_after(OptimizerType::kAdamW8bit);
+  INFO("start " << start << ", AdamW " << whole << ", AdamW8bit " << coded);
+  CHECK(whole < 1e-4 * start);
+  CHECK(coded < 1e-4 * start);
 }

@@ -206,6 +206,7 @@ TEST_CASE("a plan follows the optimizer and the types of gradients", "[runtime][
       json{{"optimizer", {{"params", {{"amsgrad", true}}}}}},
       json{{"optimizer",
             {{"type", "RMSprop"}, {"params", {{"betas", nullptr}, {"momentum", 0.5}, {"centered", true}}}}}},
+      json{{"optimizer", {{"type", "AdamW8bit"}, {"params", {{"min_8bit_size", 1000}}}}}},
       json{{"optimizer", {{"type", "Adafactor"}, {"params", {{"betas", nullptr}, {"eps", nullptr}}}}}},
       json{{"data_types", {{"grad_accum_dtype", "bf16"}}}, {"bf16", {{"enabled", true}}}},
       json{{"zero_optimization", {{"reduce_bucket_size", 2000}, {"stage3_prefetch_bucket_size", 0}}}},

@@ -136,12 +136,13 @@ TEST_CASE("runs of other optimizers agree at every stage, and resume bit for bit
   const auto [type, params, can_offload] = GENERATE_COPY(table<std::string, json, bool>({
       {"RMSprop", {{"lr", 0.01}, {"betas", none}, {"eps", 0.01}, {"momentum", 0.5}, {"centered", true}}, true},
       {"Rprop", {{"lr", 0.01}, {"betas", none}, {"eps", none}, {"weight_decay", none}}, true},
+      {"AdamW8bit", {{"min_8bit_size", 10}}, false},
       {"Adafactor", {{"lr", 0.05}, {"betas", none}, {"eps", none}, {"weight_decay", 0.1}}, false},
   }));
   const JobFiles files(test::make_mixed_net());
   const json optimizer{{"optimizer", {{"type", type}, {"params", params}}},
                        {"checkpoint", {{"interval", 3}, {"keep_last", 5}}}};
-  const auto plain = run_of(files, "plain", 1, 6, test::with(stage(0), optimizer));
+  const auto plain = run_of(files, "plain", 1, 6, stage(0)).with_changes(optimizer);
   test::run_job(plain);
   const auto expected = test::states_of(checkpoint_of(plain, 6));
   int number = 0;
@@ -149,10 +150,12 @@ TEST_CASE("runs of other optimizers agree at every stage, and resume bit for bit
            {stage(0), 2}, {stage(1), 3}, {stage(2), 2}, {stage(3), 3}, {offloaded_stage(2), 2}}) {
     if (layout == offloaded_stage(2) && !can_offload) continue;
     INFO(type << ", " << ranks << " ranks, " << layout);
-    const json changes = test::with(layout, optimizer);
-    const auto whole = run_of(files, fmt::format("whole{}", number).c_str(), ranks, 6, changes);
+    const auto run = [&](const char* name, int on_ranks, const json& of_layout) {
+      return run_of(files, fmt::format("{}{}", name, number).c_str(), on_ranks, 6, of_layout).with_changes(optimizer);
+    };
+    const auto whole = run("whole", ranks, layout);
     test::run_job(whole);
-    const auto second = run_of(files, fmt::format("second{}", number++).c_str(), ranks, 6, changes);
+    const auto second = run("second", ranks, layout);
     test::run_job(resumed(second, checkpoint_of(whole, 3)));
     const auto states = test::states_of(checkpoint_of(whole, 6));
     CHECK(test::first_difference(states, test::states_of(checkpoint_of(second, 6))) == "");
@@ -161,13 +164,13 @@ TEST_CASE("runs of other optimizers agree at every stage, and resume bit for bit
       INFO(key.second << " of " << key.first);
       CHECK(is_close(states.at(key), values));
     }
-    const auto elsewhere =
-        run_of(files, fmt::format("elsewhere{}", number).c_str(), 1, 6, test::with(stage(0), optimizer));
+    const auto elsewhere = run("elsewhere", 1, stage(0));
     test::run_job(resumed(elsewhere, checkpoint_of(whole, 3)));
     for (const auto& [key, values] : test::states_of(checkpoint_of(elsewhere, 6))) {
       INFO(key.second << " of " << key.first << ", resumed on one rank");
       CHECK(is_close(expected.at(key), values));
     }
+    ++number;
   }
 }
 
