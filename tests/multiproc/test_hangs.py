@@ -188,10 +188,12 @@ class HangingJobs(TrainingTest):
         os.kill(pid, signal.SIGSTOP)
         return pid
 
-    def freeze_during_saves(self, rank, limit, wait, world=2):
+    def freeze_during_saves(self, rank, limit, wait, world=2, tensor_ranks=1):
         """A save at every step; the rank is stopped at some moment of one, and the newest checkpoint resumes."""
-        process, folder = self.start(self.env.model("mlp"), self.env.data("mlp"), f"{limit}s",
-                                     base_config("mlp", checkpoint=SAVES), grace="15s", world=world)
+        form, place = ("trace", rf", tensor rank {rank % tensor_ranks} of {tensor_ranks}[^)]*") if tensor_ranks > 1 else ("script", "")
+        kind, config = ("gpt", {"tensor_parallel": {"size": tensor_ranks}}) if tensor_ranks > 1 else ("mlp", {})
+        model, data = self.env.model(kind, form), self.env.data(kind)
+        process, folder = self.start(model, data, f"{limit}s", base_config(kind, checkpoint=SAVES, **config), grace="15s", world=world)
         self.wait_for(process, r"step +\d+")
         done = len(harness.read_metrics(folder))
         began = time.monotonic()
@@ -200,14 +202,13 @@ class HangingJobs(TrainingTest):
         [pid] = harness.rank_processes(folder, rank)
         os.kill(pid, signal.SIGSTOP)
         stopped = pace.Deadline(limit + 5)
-        self.wait_for(process, rf"warning: .* has been waiting .* for rank {rank} \(\S+, process {pid}\){IN_IT}: "
+        self.wait_for(process, rf"warning: .* has been waiting .* for rank {rank} \(\S+, process {pid}{place}\){IN_IT}: "
                                rf"{STOPPED.format(pid=pid)}", limit + 5)
         self.end(process, 124, limit + 10)
         self.assertFalse(stopped.passed(), self.said)
         self.assertEqual(harness.job_processes(folder), [])
         saved = max(int(name[5:]) for name in os.listdir(os.path.join(folder, "checkpoints")) if name[5:].isdigit())
-        again = self.env.run(self.env.model("mlp"), self.env.data("mlp"), base_config("mlp"), folder, world, saved + 1,
-                             ["--resume", "auto"])
+        again = self.env.run(model, data, base_config(kind, **config), folder, world, saved + 1, ["--resume", "auto"])
         self.assertEqual(again.code, 0, str(again))
         self.assertRegex(str(again), rf"step_0*{saved}\b")
 
@@ -306,6 +307,24 @@ class Hangs(HangingJobs):
         self.assertRegex(self.said, waits)
         self.assertIn("use stage 0 or 1", self.said)
 
+    def test_a_tensor_rank_that_stands_still_or_is_killed_is_named_by_its_place(self):
+        """Nobody takes its silence in the middle of a layer for a fault of the model."""
+        config = base_config("gpt", tensor_parallel={"size": 2})
+        model, data = self.env.model("gpt", "trace"), self.env.data("gpt")
+        process, folder = self.start(model, data, "3s", config)
+        pid = self.stopped_rank(process, folder)
+        self.end(process, 124)
+        self.assertRegex(self.said, rf"error: .* has been waiting .* for rank 1 \(\S+, process {pid}, tensor rank 1 of 2\){IN_IT}: "
+                                    rf"{STOPPED.format(pid=pid)}")
+        self.assertNotIn("forward of", self.said)
+        process, folder = self.start(model, data, "30s", config)
+        self.wait_for(process, r"step +\d+")
+        os.kill(harness.rank_processes(folder, 1)[0], signal.SIGKILL)
+        self.end(process, 137)
+        self.assertIn("rank 1 (tensor rank 1 of 2) on localhost failed first: killed by SIGKILL", self.said)
+        self.assertNotIn("forward of", self.said)
+        self.assertEqual(harness.job_processes(folder), [])
+
     def test_a_rank_that_freezes_while_a_checkpoint_is_written_is_named_and_ends_the_job(self):
         self.freeze_during_saves(rank=0, limit=4, wait=0.3)
 
@@ -318,6 +337,11 @@ class FrozenInSaves(HangingJobs):
             with self.subTest(moment=moment):
                 world = 2 + moment % 2
                 self.freeze_during_saves(rank=moment // 2 % world, limit=4, wait=moment * 0.0137 % 0.5, world=world)
+
+    def test_a_tensor_rank_that_freezes_at_any_moment_of_saves_is_named_and_ends_the_job(self):
+        for moment in range(20):
+            with self.subTest(moment=moment):
+                self.freeze_during_saves(rank=moment % 4, limit=4, wait=moment * 0.0137 % 0.5, world=4, tensor_ranks=2)
 
     def test_by_default_a_rank_is_named_within_25_s(self):
         for rank in range(3):

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
@@ -33,15 +34,25 @@ void TensorGroup::set_communicator(comm::Communicator& communicator) {
   communicator_ = &communicator;
 }
 
-comm::Communicator& TensorGroup::communicator() {
+template <class Collective>
+void TensorGroup::communicate(const Collective& collective) {
   DSL_CHECK(communicator_ != nullptr, "set_communicator() comes before the first run of a tensor parallel model");
-  return *communicator_;
+  try {
+    collective(*communicator_);
+  } catch (const Error&) {
+    if (!failure_) failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void TensorGroup::throw_failure() {
+  if (const auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
 }
 
 at::Tensor TensorGroup::all_reduce(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kDouble) return stacked(tensor).sum(0);  // which communicators do not add
   at::Tensor out = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  communicator().all_reduce(buffer_of(out), comm::ReduceOp::kSum);
+  communicate([&](comm::Communicator& ranks) { ranks.all_reduce(buffer_of(out), comm::ReduceOp::kSum); });
   return out;
 }
 
@@ -66,7 +77,8 @@ at::Tensor TensorGroup::reduce_scatter(const at::Tensor& tensor, int64_t dim) {
   auto shape = in.sizes().vec();
   shape[0] = length / size_;
   at::Tensor out = at::empty(shape, in.options());
-  communicator().reduce_scatter(buffer_of(in), buffer_of(out), comm::ReduceOp::kSum);
+  communicate(
+      [&](comm::Communicator& ranks) { ranks.reduce_scatter(buffer_of(in), buffer_of(out), comm::ReduceOp::kSum); });
   return out.movedim(0, dim).contiguous();
 }
 
@@ -75,7 +87,9 @@ at::Tensor TensorGroup::stacked(const at::Tensor& tensor) {
   std::vector<int64_t> shape{size_};
   shape.insert(shape.end(), own.sizes().begin(), own.sizes().end());
   at::Tensor out = at::empty(shape, own.options());
-  communicator().all_gather(buffer_of(own.view(-1).view(at::kByte)), buffer_of(out.view(-1).view(at::kByte)));
+  communicate([&](comm::Communicator& ranks) {
+    ranks.all_gather(buffer_of(own.view(-1).view(at::kByte)), buffer_of(out.view(-1).view(at::kByte)));
+  });
   return out;
 }
 

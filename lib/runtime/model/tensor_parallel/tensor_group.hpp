@@ -7,6 +7,7 @@
 #include <torch/custom_class.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -50,12 +51,18 @@ class TensorGroup : public torch::CustomClassHolder {
   // [ranks, ...]: the tensors of all ranks, which have one shape.
   virtual at::Tensor stacked(const at::Tensor& tensor);
 
+  // After a run of a graph has thrown: rethrows the error of a collective that has ended it, which TorchScript's
+  // interpreter replaces by one of its own.
+  void throw_failure();
+
  private:
-  comm::Communicator& communicator();
+  template <class Collective>
+  void communicate(const Collective& collective);
 
   const int rank_, size_;
   comm::Communicator* communicator_ = nullptr;
   std::optional<StepStreams> streams_;
+  std::exception_ptr failure_;  // the first since throw_failure()
 };
 
 using TensorGroupPtr = c10::intrusive_ptr<TensorGroup>;

@@ -96,6 +96,7 @@ StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const 
     throw;
   } catch (const std::exception& error) {
     interception_.throw_failure();
+    if (group_) group_->throw_failure();
     refuse_inputs(inputs, carried, error);
   }
   rewrites::drop_history(traced_state_);
