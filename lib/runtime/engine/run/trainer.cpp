@@ -138,6 +138,7 @@ class Training {
 
   void prepare_model() {
     if (!request_.eval_only) setup::require_trainable(model_->facts, request_.model_path);
+    if (request_.verify > 0) verify::require_same_draws(model_->facts);
     ended("reading the model");
     tell_placements();
     monitors_.watch_model(model_->facts);

@@ -48,6 +48,16 @@ at::Tensor as_bytes(const at::Tensor& values) {
 
 }  // namespace
 
+void require_same_draws(const model::ModelFacts& model) {
+  if (!model.placements || model.placements->draws_on_parts.empty()) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format("--verify with {} tensor ranks: {}: each rank draws its own numbers for its part of a split "
+                  "value, which the unsharded replica cannot draw; verify with --tp 1, or with a model "
+                  "whose dropout is 0",
+                  model.placements->ranks, fmt::join(model.placements->draws_on_parts, ", ")));
+}
+
 Verification::Verification(step::Engine& engine, ReplicatedRun run, const comm::Groups& groups,
                            rendezvous::Store& store, bool is_resumed)
     : engine_(engine),

@@ -19,6 +19,9 @@
 
 namespace dslaunch::runtime::engine::verify {
 
+// Throws UserError(65) for a model that draws random numbers on parts of values, which no unsharded replica can.
+void require_same_draws(const model::ModelFacts& model);
+
 class Verification {
  public:
   // The engine of `run` is at the step where training starts or resumes. Throws on all ranks: UserError(69) with the

@@ -17,6 +17,8 @@ struct PlacementReport {
   int ranks = 1;
   std::vector<ReportedGemm> gemms;  // in the order of the parameter table
   std::vector<std::string> notes;   // units that could not be analyzed, with the reason
+  // Where random numbers are drawn on parts of a value, on each rank its own: "dropout in 'Block'". Each once.
+  std::vector<std::string> draws_on_parts = {};
   int64_t split_elements() const;
   int64_t gemm_elements() const;
   // "tensor parallel: 2 ranks split 28 of 29 GEMMs (97.1 % of their parameters)".

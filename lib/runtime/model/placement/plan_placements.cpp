@@ -471,6 +471,7 @@ class Planner {
         }
       }
       if (draft.chosen.propagated.outcomes.empty()) continue;
+      add_draws(draft, out.report.draws_on_parts);
       auto calls = calls_of(draft);
       out.graphs.push_back({std::move(draft.flat), std::move(draft.instances), std::move(draft.parameters),
                             *std::move(draft.known), std::move(draft.chosen), draft.positions, std::move(calls)});
@@ -483,6 +484,18 @@ class Planner {
       out.report.notes.emplace_back("nothing is split along positions: no sum over the tensor ranks has a dim of them");
     }
     return out;
+  }
+
+  static void add_draws(const Draft& draft, std::vector<std::string>& out) {
+    const auto& outcomes = draft.chosen.propagated.outcomes;
+    graph::for_each_node(draft.flat.graph->block(), [&](const Node* node) {
+      const auto outcome = outcomes.find(node);
+      if (outcome == outcomes.end() || !outcome->second.draws) return;
+      std::string place =
+          fmt::format("{} in '{}'", node->kind() == c10::aten::dropout ? "dropout" : "attention's dropout",
+                      graph::class_name(draft.instances[0]));
+      if (std::find(out.begin(), out.end(), place) == out.end()) out.push_back(std::move(place));
+    });
   }
 
   void add(const PlannedGemm& gemm, const std::vector<int>& of_instance, std::map<int, ReportedGemm>& out) const {

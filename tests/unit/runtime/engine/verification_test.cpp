@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/torchscript/load_script_model.hpp"
+#include "support/expect_error.hpp"
 #include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_communicator.hpp"
@@ -24,6 +25,19 @@ using namespace dslaunch::runtime::engine::verify;
 using namespace dslaunch::runtime::model;
 using namespace dslaunch::runtime::model::torchscript;
 using torch::jit::Module;
+
+TEST_CASE("what tensor ranks draw on parts of values is not verified", "[runtime][engine][verify]") {
+  ModelFacts facts;
+  require_same_draws(facts);
+  facts.placements = PlacementReport{.ranks = 2};
+  require_same_draws(facts);
+  facts.placements->draws_on_parts = {"dropout in 'Mlp'", "attention's dropout in 'Block'"};
+  CHECK(
+      test::message_of(ExitCode::kBadInput, "", [&] { require_same_draws(facts); }) ==
+      "--verify with 2 tensor ranks: dropout in 'Mlp', attention's dropout in 'Block': each rank draws its own numbers "
+      "for its part of a split value, which the unsharded replica cannot draw; verify with --tp 1, or with a model "
+      "whose dropout is 0");
+}
 
 namespace {
 

@@ -195,6 +195,21 @@ TEST_CASE("positions of any number are split", "[runtime][model][placement]") {
   run.check_equals_whole(kTolerance);
 }
 
+TEST_CASE("the report says where tensor ranks draw numbers on parts of a value", "[runtime][model][placement]") {
+  const auto draws_with = [](const std::string& inner, const std::string& outer) {
+    const auto make = [&] {
+      return test::compile({"Mlp",
+                            "def forward(self, x):\n    h = torch.dropout(torch.relu(torch.linear(x, self.up)), " +
+                                inner + ", True)\n    return torch.dropout(torch.linear(h, self.down), " + outer +
+                                ", True)\n",
+                            {{"up", random_weight({8, 4}, 1)}, {"down", random_weight({4, 8}, 2)}}});
+    };
+    return TensorRanks(make, 2, {at::ones({2, 4})}, {}).report().draws_on_parts;
+  };
+  CHECK(draws_with("0.5", "0.0") == std::vector<std::string>{"dropout in 'Mlp'"});
+  CHECK(draws_with("0.0", "0.5").empty());  // of a whole value
+}
+
 TEST_CASE("the names in a job choose what is split", "[runtime][model][placement]") {
   const auto run_with = [](std::vector<config::TensorSplitRule> rules, bool needs_rules = false) {
     return TensorRanks(make_model, 2, make_inputs(),
