@@ -421,7 +421,6 @@ class Killed(PooledTest, OracleTest):
         return set(glob.glob(os.path.join(folder, "checkpoints/step_????????")))
 
     def test_in_the_middle_of_a_save(self):
-        model, data = self.env.model("gpt"), self.env.data("gpt")
         offloads = {"offload_optimizer": {"device": "cpu", "delayed_update": True},
                     "offload_param": {"device": "nvme", "nvme_path": self.env.folder, "max_in_cpu": 0}}
         in_files = {"device": "nvme", "nvme_path": self.env.folder, "pipeline_read": True, "pipeline_write": True}
@@ -430,21 +429,29 @@ class Killed(PooledTest, OracleTest):
             with self.subTest(world=world, stage=stage, in_background=in_background, offload=offload):
                 config = base_config("gpt", zero_optimization={"stage": stage, **offload},
                                      checkpoint={"interval": 1, "async": in_background})
-                whole, _ = self.env.train(model, data, config, world, self.STEPS)
-                folder = self.env.run_dir()
-                command = self.env.command(model, data, config, folder, world, self.STEPS, ["--resume", "auto"])
-                for kill in range(self.KILLS):
-                    rank = 0 if kill % 2 == 0 else world - 1
-                    self.assertEqual(self.kill_in_a_save(command, folder, rank), 137)
-                outcome = harness.run(command)
-                self.assertEqual(outcome.code, 0, str(outcome))
-                self.assertIn("resumed from", outcome.text)
-                self.assert_same(whole, harness.read_metrics(folder))
+                self.check_kills("script", config, world, self.KILLS, self.STEPS)
+
+    def check_kills(self, form, config, world, kills, steps):
+        model, data = self.env.model("gpt", form), self.env.data("gpt")
+        whole, _ = self.env.train(model, data, config, world, steps)
+        folder = self.env.run_dir()
+        command = self.env.command(model, data, config, folder, world, steps, ["--resume", "auto"])
+        for kill in range(kills):
+            rank = 0 if kill % 2 == 0 else world - 1
+            self.assertEqual(self.kill_in_a_save(command, folder, rank), 137)
+        outcome = harness.run(command)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("resumed from", outcome.text)
+        self.assert_same(whole, harness.read_metrics(folder))
 
 
 class KilledOften(Killed):
     """A thousand kills (scripts/test --slow)."""
     KILLS, STEPS = 500, 1000  # each start comes a step or two further
+
+    def test_in_the_middle_of_a_save_of_tensor_ranks(self):
+        config = base_config("gpt", zero_optimization={"stage": 1}, tensor_parallel={"size": 2}, checkpoint={"interval": 1})
+        self.check_kills("trace", config, world=4, kills=100, steps=250)
 
 
 class GoneBack(PooledTest, OracleTest):
