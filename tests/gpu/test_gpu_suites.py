@@ -1,6 +1,6 @@
 #!/ usr / bin / env python3
 """The oracle suites that CPU ranks pass, with the ranks on GPUs: models of every kind, recomputation bit by bit, every
-optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for, tensor ranks.
+optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for, tensor ranks, texts.
 Worlds of more ranks than the machine has GPUs are skipped (or share them: gpu_harness.py). Run by ctest (label gpu) where
 there is a GPU; elsewhere it ends with 77 (skipped).
 
@@ -26,6 +26,7 @@ import test_evaluation
 import test_frozen
 import test_hangs
 import test_hugging_face
+import test_infer
 import test_model_cases
 import test_monitors
 import test_not_finite
@@ -42,7 +43,8 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
           test_verify.Agreement, test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading,
           test_checkpoints.Torn, test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits,
           test_frozen.Evaluation, test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs,
-          test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes)
+          test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes,
+          test_infer.Generation, test_infer.Everything)
 
 
 def put_on_gpus():
@@ -51,6 +53,7 @@ def put_on_gpus():
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND
     test_hugging_face.PROBE_BOUND = BOUND
+    test_infer.DEVICE = "cuda"
     for split in (test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes):
 #Within a bound, not bit by bit : transformers counts the rows of experts by a kernel that has no fixed order.
         split.make_env = classmethod(lambda cls: gpu_harness.GpuTrainingEnv(cls.parent_folder))

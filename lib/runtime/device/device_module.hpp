@@ -11,6 +11,9 @@ struct CodecFunctions;
 namespace dslaunch::runtime::optim {
 struct DeviceFunctions;
 }
+namespace dslaunch::runtime::model::decoding {
+struct DecodingFunctions;
+}
 namespace dslaunch::runtime::model::layers {
 struct LayerFunctions;
 }
@@ -35,6 +38,7 @@ struct DeviceModule {
   const GemmFunctions& gemm;
   const CodecFunctions& codec;
   const optim::DeviceFunctions& optim;
+  const model::decoding::DecodingFunctions& decoding;
   const model::layers::LayerFunctions& layers;
   const model::fusion::FusionFunctions& fusion;
   const engine::step::GraphFunctions& graphs;

@@ -29,6 +29,7 @@ constexpr DeviceModule kModule{.is_capturing = is_capturing_on_device,
                                .gemm = kGemmFunctions,
                                .codec = kCodecFunctions,
                                .optim = optim::kDeviceFunctions,
+                               .decoding = model::decoding::kDecodingFunctions,
                                .layers = model::layers::kLayerFunctions,
                                .fusion = model::fusion::kFusionFunctions,
                                .graphs = engine::step::kGraphFunctions};

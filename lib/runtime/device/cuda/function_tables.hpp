@@ -9,6 +9,9 @@ extern const CodecFunctions kCodecFunctions;
 namespace dslaunch::runtime::optim {
 extern const DeviceFunctions kDeviceFunctions;
 }
+namespace dslaunch::runtime::model::decoding {
+extern const DecodingFunctions kDecodingFunctions;
+}
 namespace dslaunch::runtime::model::layers {
 extern const LayerFunctions kLayerFunctions;
 }

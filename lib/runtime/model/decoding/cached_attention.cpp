@@ -4,9 +4,16 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
+#include <cmath>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/device/device_module.hpp"
+#include "runtime/model/decoding/decoding_functions.hpp"
 #include "runtime/model/decoding/eager_attention.hpp"
 
 namespace dslaunch::runtime::model::decoding {
@@ -50,13 +57,61 @@ at::Tensor causal_mask(const Segment& segment, int64_t keys, at::Device device) 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Segment& segment,
                   const Attention& attention) {
   auto mask = mask_of(attention, segment, keys.size(-2));
+  // A text from its beginning has kernels of its own.
+  if (attention.is_causal && segment.count == keys.size(-2)) {
+    return at::scaled_dot_product_attention(query, keys.unsqueeze(0), values.unsqueeze(0), std::nullopt, 0.0,
+                                            segment.count > 1, attention.scale, attention.enable_gqa);
+  }
   if (attention.is_causal && segment.count > 1) mask = causal_mask(segment, keys.size(-2), query.device());
   return at::scaled_dot_product_attention(query, keys.unsqueeze(0), values.unsqueeze(0), mask, 0.0, false,
                                           attention.scale, attention.enable_gqa);
 }
 
+// One text after the other, with its keys gathered: what the kernel computes on a GPU.
+at::Tensor attend_step_on_host(const StepAttention& step, bool enable_gqa) {
+  std::vector<at::Tensor> out;
+  for (int64_t text = 0; text < step.positions.numel(); ++text) {
+    const auto position = step.positions[text].item<int64_t>();
+    const auto of_text = [text](const at::Tensor& tensor) { return tensor.narrow(2, text, 1); };
+    const auto gathered = [&](const at::Tensor& pages, const at::Tensor& added) {
+      const at::Tensor table = step.page_table[text];
+      const int64_t page = table[position / KeyCache::kPageTokens].item<int64_t>();
+      pages[page].narrow(1, position % KeyCache::kPageTokens, 1).copy_(of_text(added)[0]);
+      const at::Tensor taken = pages.index_select(0, table.narrow(0, 0, position / KeyCache::kPageTokens + 1));
+      return taken.transpose(0, 1).reshape({1, pages.size(1), -1, pages.size(3)}).narrow(2, 0, position + 1);
+    };
+    const Segment segment{.begin = text, .count = 1, .position = position};
+    const at::Tensor keys = gathered(step.key_pages, step.key), values = gathered(step.value_pages, step.value);
+    std::optional<at::Tensor> mask;
+    if (step.mask) mask = part_of(*step.mask, segment, position + 1);
+    out.push_back(
+        at::scaled_dot_product_attention(of_text(step.query), keys, values, mask, 0.0, false, step.scale, enable_gqa));
+  }
+  return at::cat(out, -2);
+}
+
+at::Tensor attend_step(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       const Attention& attention, size_t layer) {
+  const StepPass& own = *pass().step;
+  const auto [key_pages, value_pages] = pass().cache->pages(layer);
+  const double scale = attention.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  StepAttention step{query, key, value, key_pages, value_pages, own.page_table, own.positions, attention.mask, scale};
+  if (!query.is_cuda()) return attend_step_on_host(step, attention.enable_gqa);
+  const auto type = query.scalar_type();
+  if (step.mask && step.mask->scalar_type() != at::kBool) step.mask = step.mask->to(type);
+  const at::Tensor out = at::empty({query.size(2), query.size(1), query.size(3)}, query.options());
+  const bool are_alike = key.scalar_type() == type && value.scalar_type() == type && key_pages.scalar_type() == type &&
+                         value.size(3) == query.size(3);
+  if (!are_alike || !device::module().decoding.attend(step, own.tickets, out)) {
+    throw std::runtime_error(fmt::format("no kernel for attention with {} queries, keys and values of {} numbers",
+                                         at::toString(type), query.size(3)));
+  }
+  return out.unsqueeze(0).transpose(1, 2);
+}
+
 at::Tensor attend_cached(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const Attention& attention, size_t layer) {
+  if (pass().step != nullptr) return attend_step(query, key, value, attention, layer);
   std::vector<at::Tensor> out;
   for (const Segment& segment : pass().segments) {
     const auto of_segment = [&](const at::Tensor& tensor) { return tensor.narrow(-2, segment.begin, segment.count); };
@@ -157,6 +212,14 @@ const torch::jit::RegisterOperators kRegistration(
                           c10::AliasAnalysisKind::CONSERVATIVE)});
 
 }  // namespace
+
+Result<> check_steps(torch::jit::Graph& graph) {
+  for (const torch::jit::Node* node : graph.nodes()) {
+    const std::string_view kind = node->kind().toQualString();
+    if (kind == kAttendEncoded || kind == kAttendScored) return Failure{std::string(kind)};
+  }
+  return {};
+}
 
 CachedPassScope::CachedPassScope(const CachedPass& pass) {
   DSL_CHECK(current_pass == nullptr, "passes do not nest");

@@ -96,15 +96,27 @@ void KeyCache::reserve(int text, int64_t count) {
 }
 
 // To the number of pages, with some to spare.
-void KeyCache::grow(at::Tensor& pool, const at::Tensor& like) const {
+void KeyCache::grow(at::Tensor& pool, const at::Tensor& like) {
   const auto needed = std::ssize(users_);
   const int64_t have = pool.defined() ? pool.size(0) : 0;
   if (have >= needed) return;
-  int64_t size = std::max(needed, have + have / 2);
+  // A step that was captured is captured again when pages move.
+  constexpr int64_t kFirstOnDevice = 16;
+  int64_t size = std::max({needed, have + have / 2, like.is_cpu() ? 0 : kFirstOnDevice});
   if (max_bytes_ > 0) size = needed;
   at::Tensor larger = at::zeros({size, like.size(-3), kPageTokens, like.size(-1)}, like.options());
   if (have > 0) larger.narrow(0, 0, have).copy_(pool);
   pool = larger;
+  layout_ += 1;
+}
+
+void KeyCache::place_pages() {
+  for (auto& layer : layers_) {
+    for (at::Tensor* pool : {&layer.keys, &layer.values}) {
+      if (pool->defined()) grow(*pool, *pool);
+    }
+  }
+  peak_bytes_ = std::max(peak_bytes_, bytes());
 }
 
 void KeyCache::put(size_t layer, int text, const at::Tensor& keys, const at::Tensor& values) {

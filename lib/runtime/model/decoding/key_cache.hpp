@@ -34,6 +34,17 @@ class KeyCache {
   };
   KeysAndValues get(size_t layer, int text, int64_t count) const;
 
+  // Of all reserved pages of one layer: [pages, heads, kPageTokens, width]. After a token has been put.
+  struct Pages {
+    at::Tensor keys, values;
+  };
+  Pages pages(size_t layer) const { return {layers_.at(layer).keys, layers_.at(layer).values}; }
+  // Makes the pages of all layers that have been put lie where they will lie for what is reserved.
+  void place_pages();
+  // Changes when pages move.
+  int64_t layout() const { return layout_; }
+  const std::vector<int64_t>& pages_of(int text) const { return texts_.at(text).pages; }
+
   int64_t bytes() const;
   int64_t peak_bytes() const { return peak_bytes_; }
 
@@ -48,7 +59,7 @@ class KeyCache {
   int64_t take_page();
   void release(int64_t page);
   void copy_page(int64_t from, int64_t to);
-  void grow(at::Tensor& pool, const at::Tensor& like) const;
+  void grow(at::Tensor& pool, const at::Tensor& like);
   int64_t page_bytes() const;
 
   const int64_t max_bytes_;
@@ -57,7 +68,7 @@ class KeyCache {
   std::vector<int> users_;     // of each page: texts
   std::vector<int64_t> free_;  // pages
   std::vector<Layer> layers_;
-  int64_t peak_bytes_ = 0;
+  int64_t peak_bytes_ = 0, layout_ = 0;
 };
 
 }  // namespace dslaunch::runtime::model::decoding

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -13,7 +14,6 @@ namespace {
 using Counts = PositionTables::Counts;
 
 constexpr Counts kFew{5, 6}, kMoreTokens{7, 6}, kMoreEncoded{5, 9};
-constexpr int64_t kStep = 64;  // positions by which tables grow at least
 
 }  // namespace
 
@@ -29,6 +29,7 @@ Result<> PositionTables::find_dims(bool has_encoder, std::set<std::string>& coun
   for (size_t i = 0; i < uses_.size(); ++i) {
     if (auto fits = check_use(i, values_[i].dim()); !fits.ok()) return fits;
   }
+  find_alike();
   return {};
 }
 
@@ -75,23 +76,52 @@ Result<> PositionTables::check_use(size_t table, int64_t dim) const {
 
 void PositionTables::ensure(const Counts& counts) {
   if (counts.tokens <= counts_.tokens && counts.encoded <= counts_.encoded && !values_.empty()) return;
-  const auto rounded = [](int64_t needed, int64_t have) {
-    return needed <= have ? have : std::max((needed + kStep - 1) / kStep * kStep, 2 * have);
+  const int64_t step = growth_.step;
+  const auto rounded = [step](int64_t needed, int64_t have) {
+    return needed <= have ? have : std::max((needed + step - 1) / step * step, 2 * have);
   };
-  const Counts ample{rounded(counts.tokens, counts_.tokens), rounded(counts.encoded, counts_.encoded)};
-  try {
-    values_ = evaluate_(ample);
-    counts_ = ample;
-  } catch (const std::exception&) {  // more than the model has positions
-    const Counts needed{std::max(counts.tokens, counts_.tokens), std::max(counts.encoded, counts_.encoded)};
-    values_ = evaluate_(needed);
-    counts_ = needed;
+  const Counts needed{std::max(counts.tokens, counts_.tokens), std::max(counts.encoded, counts_.encoded)};
+  Counts ample{rounded(counts.tokens, counts_.tokens), rounded(counts.encoded, counts_.encoded)};
+  if (growth_.most > 0) {  // on a GPU a table that is read behind its end ends the process's work there
+    if (needed.tokens > growth_.most) {
+      throw std::runtime_error(fmt::format("{} positions, of which the model has {}", needed.tokens, growth_.most));
+    }
+    ample.tokens = std::min(ample.tokens, growth_.most);
+  }
+  for (;;) {
+    try {
+      values_ = evaluate_(ample);
+      break;
+    } catch (const std::exception&) {  // more than the model has positions
+      if (ample.tokens == needed.tokens && ample.encoded == needed.encoded) throw;
+      ample = {std::max(ample.tokens / 2, needed.tokens), std::max(ample.encoded / 2, needed.encoded)};
+    }
+  }
+  counts_ = ample;
+  layout_ += 1;
+  find_alike();
+}
+
+void PositionTables::find_alike() {
+  alike_.clear();
+  for (size_t i = 0; i < values_.size(); ++i) {
+    size_t first = 0;
+    while (first < i &&
+           !(alike_[first] == first && uses_[first].use == uses_[i].use && dims_[first].tokens == dims_[i].tokens &&
+             values_[first].options().type_equal(values_[i].options()) && at::equal(values_[first], values_[i]))) {
+      ++first;
+    }
+    alike_.push_back(first);
   }
 }
 
 std::vector<at::Tensor> PositionTables::rows(const at::Tensor& positions) const {
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < values_.size(); ++i) {
+    if (alike_[i] < i) {
+      out.push_back(out[alike_[i]]);
+      continue;
+    }
     const auto& dims = dims_[i].tokens;
     const bool is_mask = uses_[i].use == TableUse::kMask;
     const int64_t row_dim = is_mask ? values_[i].dim() - 2 : dims.empty() ? -1 : dims.front();

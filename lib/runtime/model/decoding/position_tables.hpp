@@ -24,8 +24,12 @@ class PositionTables {
   };
   using Evaluate = std::function<std::vector<at::Tensor>(const Counts& counts)>;
 
-  PositionTables(std::vector<Table> uses, Evaluate evaluate)
-      : uses_(std::move(uses)), evaluate_(std::move(evaluate)), dims_(uses_.size()) {}
+  struct Growth {
+    int64_t step = 64;  // positions by which tables grow at least, where the model has as many
+    int64_t most = 0;   // positions that the model has; 0: not known
+  };
+  PositionTables(std::vector<Table> uses, Evaluate evaluate, Growth growth)
+      : uses_(std::move(uses)), evaluate_(std::move(evaluate)), growth_(growth), dims_(uses_.size()) {}
 
   // Which of their dims are positions, from what they are for a few. Adds to `counted` the names of values that have
   // another number of elements than there are positions. Error: a value that is not the same for the first positions of
@@ -33,6 +37,8 @@ class PositionTables {
   Result<> find_dims(bool has_encoder, std::set<std::string>& counted);
   // For at least so many positions. Throws what forward throws for more than it takes.
   void ensure(const Counts& counts);
+  // Changes when ensure() has computed them anew.
+  int64_t layout() const { return layout_; }
   // What the tokens at these positions (int64, on the device) read.
   std::vector<at::Tensor> rows(const at::Tensor& positions) const;
 
@@ -42,12 +48,16 @@ class PositionTables {
   };
   Result<> compare(const Counts& fewer, const Counts& more, bool of_encoder, std::set<std::string>& counted);
   Result<> check_use(size_t table, int64_t dim) const;
+  void find_alike();
 
   const std::vector<Table> uses_;
   const Evaluate evaluate_;
+  const Growth growth_;
   std::vector<Dims> dims_;  // by table
   Counts counts_;           // of values_
   std::vector<at::Tensor> values_;
+  std::vector<size_t> alike_;  // by table: the first one with the same values, since layers have the same tables
+  int64_t layout_ = 0;
 };
 
 }  // namespace dslaunch::runtime::model::decoding

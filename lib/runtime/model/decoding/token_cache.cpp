@@ -17,6 +17,8 @@
 #include "runtime/model/decoding/cached_attention.hpp"
 #include "runtime/model/decoding/decode_graph.hpp"
 #include "runtime/model/decoding/position_tables.hpp"
+#include "runtime/model/decoding/row_products.hpp"
+#include "runtime/model/graph/walk.hpp"
 
 namespace dslaunch::runtime::model::decoding {
 namespace {
@@ -72,6 +74,23 @@ void name_values(Graph& graph) {
   }
 }
 
+// Whether rows of the model's own tables are chosen there by position, of which a GPU does not say when there are too
+// few.
+bool looks_up(Graph& graph) {
+  return graph::any_node(graph.block(), [](const Node* node) {
+    if (node->kind() == c10::aten::embedding) return node->input(1)->node()->kind() != c10::prim::Param;
+    const bool selects = node->kind() == c10::aten::index || node->kind() == c10::aten::index_select ||
+                         node->kind() == c10::aten::gather;
+    return selects && node->input(0)->node()->kind() == c10::prim::GetAttr;
+  });
+}
+
+PositionTables::Growth growth_for(at::Device device, const CacheOptions& options, bool looks_up) {
+  // A captured step is captured again when tables grow; one that may look up rows that are not there grows by itself.
+  const int64_t step = device.is_cpu() ? 64 : options.max_positions > 0 || !looks_up ? 1024 : 1;
+  return {.step = step, .most = options.max_positions};
+}
+
 // The tolerance of two ways to compute the same, relative to the largest number among them.
 double tolerance_of(at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 5e-2 : dtype == at::kHalf ? 1e-2 : 1e-3;
@@ -100,10 +119,17 @@ class TokenCache final : public CachedForward {
       : model_(std::move(model)),
         num_counted_(num_counted),
         graphs_(std::move(graphs)),
-        tokens_(graphs_.tokens, "tokens"),
+        tokens_(fused(), "tokens"),
         tables_code_(graphs_.tables, "tables"),
-        tables_(graphs_.table_uses, [this](const PositionTables::Counts& counts) { return evaluate_tables(counts); }),
-        cache_(options.max_bytes) {
+        tables_(
+            graphs_.table_uses, [this](const PositionTables::Counts& counts) { return evaluate_tables(counts); },
+            growth_for(model_.device, options, looks_up(*graphs_.tables))),
+        cache_(options.max_bytes),
+        steps_(check_steps(*graphs_.tokens)) {
+    if (steps_.ok() && !model_.device.is_cuda() && !options.steps_on_host) steps_ = Failure{"the model runs on a CPU"};
+    if (steps_.ok() && model_.device.is_cuda() && options.max_positions == 0 && looks_up(*graphs_.tables)) {
+      steps_ = Failure{"it is not known how many positions the model has"};
+    }
     if (graphs_.encoder) encoder_.emplace(graphs_.encoder, "encoder");
   }
 
@@ -114,6 +140,7 @@ class TokenCache final : public CachedForward {
     with_parameters([&] {
       out = tables_.find_dims(encoder_.has_value(), counted);
       if (out.ok() && counted.size() == num_counted_) out = compare_with_whole();
+      if (out.ok() && counted.size() == num_counted_ && steps_.ok()) steps_ = compare_step();
       return c10::IValue();
     });
     return out;
@@ -147,7 +174,56 @@ class TokenCache final : public CachedForward {
 
   int64_t peak_bytes() const override { return cache_.peak_bytes(); }
 
+  Result<> can_step() const override { return steps_; }
+
+  int64_t extend(const std::vector<int>& texts) override {
+    int64_t longest = 0;
+    for (const int text : texts) longest = std::max(longest, cache_.length(text) + 1);
+    const at::NoGradGuard no_grad;
+    with_parameters([&] {
+      tables_.ensure({longest, 0});
+      return c10::IValue();
+    });
+    for (const int text : texts) cache_.reserve(text, 1);
+    cache_.place_pages();
+    for (const int text : texts) cache_.advance(text, 1);
+    return (longest + KeyCache::kPageTokens - 1) / KeyCache::kPageTokens;
+  }
+
+  int64_t layout() const override { return cache_.layout() + tables_.layout(); }
+
+  void write_pages(int text, const at::Tensor& row) const override {
+    const auto& pages = cache_.pages_of(text);
+    std::copy(pages.begin(), pages.end(), row.mutable_data_ptr<int32_t>());
+  }
+
+  at::Tensor step(const Step& step) override {
+    const at::NoGradGuard no_grad;
+    if (!tickets_.defined()) tickets_ = at::zeros({kMaxTickets}, at::TensorOptions(model_.device).dtype(at::kInt));
+    const StepPass own{step.positions, step.page_table, tickets_};
+    const CachedPass pass{&cache_, {}, &own};
+    return with_parameters([&] {
+             Stack stack{model_.module._ivalue(), step.ids.unsqueeze(0)};
+             for (auto& table : tables_.rows(step.positions)) stack.emplace_back(std::move(table));
+             stack.emplace_back(at::arange(step.ids.numel(), step.ids.options()));
+             const CachedPassScope scope(pass);
+             return run_code(tokens_, std::move(stack));
+           })
+        .toTensor()[0];
+  }
+
  private:
+  static constexpr int64_t kMaxTickets = 1 << 16;  // texts x heads
+
+  // The graph that runs: as the one that is compared and explained, in fewer kernels.
+  std::shared_ptr<Graph> fused() const {
+    if (!model_.device.is_cuda()) return graphs_.tokens;
+    auto graph = graphs_.tokens->copy();
+    use_row_products(*graph);
+    if (model_.fuse) model_.fuse(graph->block());
+    return graph;
+  }
+
   struct Encoded {
     std::vector<at::Tensor> values;
     int64_t positions = 0;
@@ -172,7 +248,7 @@ class TokenCache final : public CachedForward {
 
   // One pass over the pieces, whose tokens are then kept; logits behind each piece.
   c10::IValue run(const torch::jit::Code& code, const std::vector<Piece>& pieces) {
-    CachedPass pass{&cache_, {}};
+    CachedPass pass{&cache_, {}, nullptr};
     PositionTables::Counts counts;
     std::vector<int64_t> ids, positions, last;
     for (const Piece& piece : pieces) {
@@ -234,6 +310,27 @@ class TokenCache final : public CachedForward {
     return same ? Result<>() : Failure{first_difference(one, encoder_ids)};
   }
 
+  // The logits behind a token that a step has read beside those of the pass over the whole text.
+  Result<> compare_step() {
+    const auto ids = probe_ids(6, 1);
+    const int text = open({});
+    const ScopeExit closed([&] { close(text); });
+    run(tokens_, {{text, {ids.begin(), ids.end() - 1}}});
+    const auto pages = extend({text});
+    const at::Tensor table = at::zeros({1, pages}, at::kInt);
+    write_pages(text, table[0]);
+    try {
+      const at::Tensor logits = step({at::tensor({ids.back()}).to(model_.device),
+                                      at::tensor({int64_t{5}}).to(model_.device), table.to(model_.device)});
+      if (!differ(run_whole(model_.forward.graph, ids, {}).toTensor()[0][5], logits[0])) return {};
+      return Failure{"its logits differ from those of the whole text"};
+    } catch (const std::exception& error) {
+      std::string cause = error.what();
+      if (const size_t end = cause.find('\n'); end != cause.npos) cause.resize(end);
+      return Failure{std::move(cause)};
+    }
+  }
+
   // Of the values of a text in one pass and of the same text in pieces.
   std::string first_difference(const std::vector<int64_t>& ids, const at::Tensor& encoder_ids) {
     const auto of_whole = observe(*model_.forward.graph), of_pieces = observe(*graphs_.tokens);
@@ -264,6 +361,8 @@ class TokenCache final : public CachedForward {
   std::optional<torch::jit::Code> encoder_;
   PositionTables tables_;
   KeyCache cache_;
+  Result<> steps_;
+  at::Tensor tickets_;
   bool has_parameters_ = false;
   std::map<int, std::shared_ptr<const Encoded>> encoded_;  // by text
 };

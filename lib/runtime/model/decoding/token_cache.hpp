@@ -21,6 +21,8 @@ struct CachedModel {
   at::Device device = at::kCPU;
   int64_t vocabulary = 1;  // ids below it are rows of its tables
   WithParameters with_parameters;
+  // Makes a final graph one that runs faster on the device, with the same results; may be empty.
+  std::function<void(torch::jit::Block*)> fuse;
 };
 
 // Error: why tokens cannot be kept, as a clause: an operator that mixes positions, or logits that differ from those of

@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/result.hpp"
+
 namespace dslaunch::runtime::model {
 
 struct CacheOptions {
-  int64_t max_bytes = 0;  // 0: as much as there is
+  int64_t max_bytes = 0;       // 0: as much as there is
+  int64_t max_positions = 0;   // that a text may have; 0: not known
+  bool steps_on_host = false;  // for tests: steps on CPUs too
 };
 
 class CachedForward {
@@ -32,6 +36,26 @@ class CachedForward {
   virtual at::Tensor append(const std::vector<Piece>& pieces) = 0;
   // At most so far.
   virtual int64_t peak_bytes() const = 0;
+
+  // Steps: passes over one new token of each of several texts, which the host need not know. A step only enqueues work
+  // on the device, so that it can be captured, and replayed for later tokens of texts of the same number.
+  //
+  // Whether it can be done; else why not, as a clause.
+  virtual Result<> can_step() const { return Failure{"this model has no steps"}; }
+  // Makes room for another token of each text, which the text then has. Returns the length of the longest in pages.
+  // Throws as append(), and what forward throws for more positions than it has; the texts are then as before.
+  virtual int64_t extend([[maybe_unused]] const std::vector<int>& texts) { return 0; }
+  // Changes when what a captured step has read has moved, so that the step has to be captured again.
+  virtual int64_t layout() const { return 0; }
+  // The pages of a text in `row`, int32 on the host; those behind them are not read.
+  virtual void write_pages([[maybe_unused]] int text, [[maybe_unused]] const at::Tensor& row) const {}
+  // After extend().
+  struct Step {
+    at::Tensor ids, positions;  // int64 [texts]
+    at::Tensor page_table;      // int32 [texts, pages]
+  };
+  // The logits behind each token: [texts, classes].
+  virtual at::Tensor step([[maybe_unused]] const Step& step) { return {}; }
 };
 
 }  // namespace dslaunch::runtime::model

@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
 #include "runtime/model/decoding/token_cache.hpp"
+#include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/torchscript/file/script_error.hpp"
@@ -117,6 +118,11 @@ Result<std::unique_ptr<CachedForward>> ScriptModel::make_cached_forward(const Ca
   model.with_parameters = [this](const std::function<c10::IValue()>& body) {
     return interception_.call(root_, {}, [&](const torch::jit::Stack&) { return body(); });
   };
+  if (pass_options_.kernel_library) {
+    auto services = c10::make_intrusive<fusion::FusionServices>();
+    services->kernels = pass_options_.kernel_library;
+    model.fuse = [services](torch::jit::Block* block) { fusion::fuse_regions(block, services); };
+  }
   return decoding::make_token_cache(std::move(model), options);
 }
 
