@@ -19,6 +19,7 @@
 #include "commands.hpp"
 #include "config/inference_keys.hpp"
 #include "device.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/engine/inference/chat_prompts.hpp"
 #include "runtime/engine/inference/forward_data.hpp"
 #include "runtime/engine/inference/generate_texts.hpp"
@@ -276,11 +277,13 @@ int infer_command(const std::vector<std::string>& arguments) {
   const rendezvous::LaunchEnv alone;
   const std::string device_name = options.has("--device") ? options.text("--device") : "auto";
   const at::Device device = open_device(device_name, alone);
+  const runtime::device::Device shared(device);
   const auto model = inference::open_model({.path = options.source,
                                             .weights = options.text("--weights"),
                                             .tokenizer = options.text("--tokenizer"),
                                             .nvme_path = options.text("--nvme_path"),
                                             .device = device,
+                                            .kernels = shared.kernels(),
                                             .dtype = dtype_named(config.dtype),
                                             .predicts_tokens = !options.has("--outputs")});
   if (options.has("--outputs")) return write_outputs(options, *model, device);

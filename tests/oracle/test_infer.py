@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """`dsworker infer` token by token beside transformers' generate(), and its scores beside PyTorch's cross entropy: from exports
 that return only their loss. Skipped where transformers is not installed (scripts/setup --tests does that).
 
@@ -37,6 +37,7 @@ CONFIGS = {"gpt2": dict(hugging_face.CONFIGS["gpt2"], bos_token_id=1, eos_token_
            "bart": dict(BART, init_std=0.3)}
 PROMPTS = ([5, 9, 13], [7, 8, 9, 10, 11, 12, 20], [33])  # of different lengths
 NUM_TOKENS = 12
+DEVICE = "cpu"
 
 
 class InferTest(export_case.ExportTest):
@@ -48,12 +49,13 @@ class InferTest(export_case.ExportTest):
         facts = found["hugging_face"]
         model = getattr(transformers, facts["class"])(transformers.AutoConfig.for_model(name, **CONFIGS[name])).eval()
         values = dict(traced.named_parameters())
-        model.load_state_dict({target: values[source] for source, target in facts["parameters"].items() if source in values},
+        model.load_state_dict({
+target: values[source] for source, target in facts["parameters"].items() if source in values},
                               strict=False)
         return path, model
 
     def infer(self, path, *words):
-        command = [harness.program("dsworker"), "infer", path, "--device", "cpu", "--json", *words]
+        command = [harness.program("dsworker"), "infer", path, "--device", DEVICE, "--json", *words]
         outcome = subprocess.run(command, capture_output=True, text=True, env=harness.environment(), timeout=120)
         self.assertEqual(outcome.returncode, 0, outcome.stderr)
         return json.loads(outcome.stdout)

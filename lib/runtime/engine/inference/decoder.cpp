@@ -106,6 +106,14 @@ void CachedDecoder::move_to_recomputing(Text& text) {
       text.ids.empty() ? recomputing_.open(text.encoder_ids) : recomputing_.open_read(text.encoder_ids, text.ids);
 }
 
+std::optional<Decoder::SteppedText> CachedDecoder::stepped(int text) const {
+  constexpr int64_t kAhead = 2;  // steps in flight
+  const Text& own = texts_.at(text);
+  const auto length = std::ssize(own.ids);
+  if (own.cached < 0 || length + kAhead > model_.max_tokens().value_or(length + kAhead)) return std::nullopt;
+  return SteppedText{own.cached, length};
+}
+
 at::Tensor CachedDecoder::append_cached(const std::vector<Piece>& pieces) {
   std::vector<Piece> own;
   for (const Piece& piece : pieces) own.push_back({texts_.at(piece.text).cached, piece.ids});

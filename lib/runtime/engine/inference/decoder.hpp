@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/engine/inference/token_model.hpp"
@@ -30,6 +31,17 @@ class Decoder {
 
   // Bytes of what is kept of texts beside their ids: now at most.
   virtual int64_t peak_cache_bytes() const { return 0; }
+
+  // What takes steps on the device (CachedForward::step()); null: nothing does.
+  virtual model::CachedForward* steps() { return nullptr; }
+  // A text as steps see it; nothing: it is not there, or would get longer than the model takes.
+  struct SteppedText {
+    int text = 0;
+    int64_t length = 0;  // tokens that have been read
+  };
+  virtual std::optional<SteppedText> stepped([[maybe_unused]] int text) const { return std::nullopt; }
+  // A step has read this token.
+  virtual void note_read([[maybe_unused]] int text, [[maybe_unused]] int64_t id) {}
 };
 
 // Computes the whole text again for each token; texts of the same length at once.
@@ -71,6 +83,9 @@ class CachedDecoder final : public Decoder {
   void close(int text) override;
   at::Tensor append(const std::vector<Piece>& pieces) override;
   int64_t peak_cache_bytes() const override { return cache_->peak_bytes(); }
+  model::CachedForward* steps() override { return cache_->can_step().ok() ? cache_.get() : nullptr; }
+  std::optional<SteppedText> stepped(int text) const override;
+  void note_read(int text, int64_t id) override { texts_.at(text).ids.push_back(id); }
 
  private:
   struct Text {

@@ -12,6 +12,7 @@
 #include "runtime/engine/inference/generation_config.hpp"
 #include "runtime/engine/inference/text_stream.hpp"
 #include "runtime/telemetry/host_memory.hpp"
+#include "runtime/telemetry/memory_breakdown.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 namespace {
@@ -52,12 +53,13 @@ class Generation {
  public:
   Generation(InferModel& model, at::Device device, const GenerateOptions& options, const GenerateCallbacks& callbacks)
       : model_(model),
+        device_(device),
         tokens_(model.model(), device),
         options_(options),
         callbacks_(callbacks),
         encoded_(encode_prompts(model, tokens_, options.prompts)),
         decoder_(make_decoder()),
-        session_(*decoder_, encoded_.are_bytes ? encoded_.codec->num_tokens() : 0) {
+        session_(*decoder_, encoded_.are_bytes ? encoded_.codec->num_tokens() : 0, device) {
     if (model.hugging_face()) config_ = read_generation_config(*model.hugging_face(), model.file());
     if (config_.ends.empty() && encoded_.codec) {
       for (const int64_t end : encoded_.codec->ends()) config_.ends.insert(end);
@@ -95,7 +97,9 @@ class Generation {
   Result<std::unique_ptr<model::CachedForward>> make_cache() {
     const auto& cut = model_.model().facts.tokens;
     if (cut && !cut->ok()) return Failure{cut->error()};
-    return model_.model().runnable->make_cached_forward({.max_bytes = options_.cache_bytes},
+    return model_.model().runnable->make_cached_forward({.max_bytes = options_.cache_bytes,
+                                                         .max_positions = tokens_.max_tokens().value_or(0),
+                                                         .steps_on_host = options_.steps_on_host},
                                                         tokens_.vocabulary().value_or(encoded_.num_classes));
   }
 
@@ -192,12 +196,18 @@ class Generation {
     InferReport report = session_.report();
     report.weight_bytes = model_.weight_bytes();
     report.cache_bytes = decoder_->peak_cache_bytes();
-    if (const auto memory = read_host_memory()) report.peak_bytes = memory->peak;
+    if (!device_.is_cpu()) {
+      report.peak_bytes = read_device_memory(device_).peak_allocated;
+    } else if (const auto memory = read_host_memory()) {
+      report.peak_bytes = memory->peak;
+    }
     report.cache = cache_;
+    report.steps = session_.steps();
     return report;
   }
 
   InferModel& model_;
+  const at::Device device_;
   TokenModel tokens_;
   const GenerateOptions& options_;
   const GenerateCallbacks& callbacks_;

@@ -28,10 +28,11 @@ struct GenerateOptions {
   int num_beams = 1;
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
-  int64_t context = 0;      // how many of a text's last tokens the model sees; 0: as many as it takes
-  bool uses_cache = true;   // of keys and values, where the model has them; not with `context`
-  int64_t cache_bytes = 0;  // that it may take; 0: as many as there are
-  bool tells = true;        // logs what is not applied, and why there is no cache
+  int64_t context = 0;         // how many of a text's last tokens the model sees; 0: as many as it takes
+  bool uses_cache = true;      // of keys and values, where the model has them; not with `context`
+  int64_t cache_bytes = 0;     // that it may take; 0: as many as there are
+  bool steps_on_host = false;  // for tests: texts are written in steps (step_batch.hpp) on CPUs, too
+  bool tells = true;           // logs what is not applied, and why there is no cache
   std::function<bool()> stop_requested = [] { return false; };  // polled before each token; texts then stay unfinished
 };
 

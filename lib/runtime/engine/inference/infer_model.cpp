@@ -48,7 +48,8 @@ class LoadedModel : public InferModel {
  public:
   LoadedModel(std::string file, const ModelSource& source) : file_(std::move(file)), source_(source) {
     setup::FileVerification({file_}).finish();
-    const auto passes = inference_passes(source.dtype.value_or(at::kFloat));
+    auto passes = inference_passes(source.dtype.value_or(at::kFloat));
+    if (source.device.is_cuda()) passes.kernel_library = source.kernels;
     model_ = source.predicts_tokens
                  ? model::torchscript::load_token_model(file_, passes, /*keeps_units=*/!source.nvme_path.empty())
                  : model::torchscript::load_script_model(file_, {}, passes);
@@ -221,6 +222,7 @@ bool is_in_checkpoint(const fs::path& path) {
 
 }  // namespace
 
+// What trains faster does not belong here; the decode graph has passes of its own (model/decoding).
 model::GraphPassOptions inference_passes(at::ScalarType compute_dtype) {
   model::GraphPassOptions passes;
   passes.kernels = {};

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/interface/graph_pass_options.hpp"
 #include "runtime/model/interface/model.hpp"
 #include "runtime/state/hugging_face_facts.hpp"
@@ -24,6 +25,8 @@ struct ModelSource {
   // Where the parameters rest, in a file without a name, and units read them as they run; empty: they are in memory.
   std::string nvme_path;
   at::Device device = at::kCPU;
+  // On a GPU: what elementwise operators of a step become. Null: they run one by one.
+  std::shared_ptr<generated_kernels::KernelLibrary> kernels = {};
   std::optional<at::ScalarType> dtype = {};  // empty: the types of the file
   // Forward is cut to what predicts tokens, where that can be done (load_token_model).
   bool predicts_tokens = true;

@@ -49,7 +49,8 @@ nlohmann::json as_json(const InferReport& report) {
             {"cache", report.cache_bytes},
             {"rest", rest_of(report)},
             {"peak", report.peak_bytes}}},
-          {"cache", report.cache}};
+          {"cache", report.cache},
+          {"steps", report.steps}};
 }
 
 std::string as_text(const InferReport& report) {

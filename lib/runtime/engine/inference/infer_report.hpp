@@ -17,6 +17,7 @@ struct InferReport {
   Seconds total{0};
   int64_t weight_bytes = 0, cache_bytes = 0;  // the cache: at most
   int64_t peak_bytes = 0;                     // of the process on the host, or of the device
+  std::string steps = "off";                  // "on the device", "captured" (as a CUDA graph), "off"
   std::string cache;                          // "on", or why it is off
 };
 

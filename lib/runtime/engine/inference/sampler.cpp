@@ -12,10 +12,24 @@
 namespace dslaunch::runtime::engine::inference {
 namespace {
 
-void require_finite(const at::Tensor& logits) {
-  const double best = logits.max().item<double>();  // NaN, if any is
-  if (std::isfinite(best)) return;
+[[noreturn]] void refuse_logits() {
   throw UserError(ExitCode::kBadInput, "the model's logits are not finite: did its training diverge?");
+}
+
+void require_finite(const at::Tensor& logits) {
+  if (!std::isfinite(logits.max().item<double>())) refuse_logits();  // NaN, if any is
+}
+
+// keep_likeliest() for rows.
+at::Tensor likeliest_of_rows(const at::Tensor& values, const RowSampling& sampling) {
+  const auto [sorted, order] = values.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  const at::Tensor rank = at::arange(values.size(1), order.options()).unsqueeze(0);
+  at::Tensor kept = (rank < sampling.top_k).logical_or(sampling.top_k <= 0);
+  const at::Tensor own = sorted * kept;
+  const at::Tensor before = own.cumsum(-1) - own;
+  kept = kept.logical_and(before / own.sum(-1, /*keepdim=*/true) < sampling.top_p);
+  kept = kept.logical_and(sorted >= sampling.min_p * sorted.narrow(1, 0, 1)).logical_or(rank == 0);
+  return at::zeros_like(values).scatter(-1, order, sorted * kept);
 }
 
 // Leaves 0 of what is not among the likeliest tokens; `sorted` and `order`: descending.
@@ -85,6 +99,42 @@ int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, const s
     if (uniform < sum) return token;
   }
   return last;
+}
+
+void RowSampling::take(const RowSampling& other) {
+  temperature.copy_(other.temperature);
+  top_k.copy_(other.top_k);
+  top_p.copy_(other.top_p);
+  min_p.copy_(other.min_p);
+  repetition_penalty.copy_(other.repetition_penalty);
+}
+
+at::Tensor choose_tokens(const at::Tensor& logits, const RowSampling& sampling) {
+  at::Tensor own = logits;
+  if (sampling.penalizes) {
+    const at::Tensor penalty = sampling.repetition_penalty.to(at::kFloat);
+    own = at::where(sampling.seen, at::where(own < 0, own * penalty, own / penalty), own);
+  }
+  const auto [best, likeliest] = own.max(-1);
+  at::Tensor chosen = likeliest;
+  if (sampling.draws) {
+    const at::Tensor is_drawn = sampling.temperature > 0;
+    const at::Tensor wide = own.to(at::kDouble) - best.to(at::kDouble).unsqueeze(1);
+    at::Tensor values = at::softmax(wide / at::where(is_drawn, sampling.temperature, 1.0), -1);
+    if (sampling.limits) {
+      values = likeliest_of_rows(values, sampling);
+      values = values / values.sum(-1, /*keepdim=*/true);
+    }
+    const at::Tensor numbers = at::arange(values.size(1), likeliest.options());
+    const at::Tensor last = at::where(values > 0, numbers, 0).amax(-1);
+    const at::Tensor drawn = at::minimum((values.cumsum(-1) <= sampling.uniform).sum(-1), last);
+    chosen = at::where(is_drawn.squeeze(1), drawn, likeliest);
+  }
+  return at::where(at::isfinite(best), chosen, -1);
+}
+
+void require_finite_choice(int64_t token) {
+  if (token < 0) refuse_logits();
 }
 
 }  // namespace dslaunch::runtime::engine::inference

@@ -32,4 +32,24 @@ at::Tensor probabilities(const at::Tensor& logits, const Sampling& sampling);
 int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, const std::vector<int64_t>& history,
                      double uniform);
 
+// The same for rows of texts, on any device, without waiting for it.
+struct RowSampling {
+  // Of each row, [rows, 1]; float64, top_k int64.
+  at::Tensor temperature, top_k, top_p, min_p, repetition_penalty, uniform;
+  at::Tensor seen;  // bool [rows, classes]: the tokens that a text has; with `penalizes`
+  // Whether a row of them draws, limits what is drawn, penalizes repetition. What none does is left out.
+  bool draws = false, limits = false, penalizes = false;
+
+  bool has_steps_of(const RowSampling& other) const {
+    return draws == other.draws && limits == other.limits && penalizes == other.penalizes;
+  }
+  // The values of another, in the same memory; not what has been seen.
+  void take(const RowSampling& other);
+};
+
+// `logits`: fp32 [rows, classes]. Returns int64 [rows]; -1 where choose_token() would throw.
+at::Tensor choose_tokens(const at::Tensor& logits, const RowSampling& sampling);
+// Throws as choose_token() for such a -1.
+void require_finite_choice(int64_t token);
+
 }  // namespace dslaunch::runtime::engine::inference

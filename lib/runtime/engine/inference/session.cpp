@@ -20,6 +20,11 @@ uint64_t hash_of(const std::vector<int64_t>& ids) {
 
 }  // namespace
 
+Session::Session(Decoder& decoder, int64_t num_classes, at::Device device)
+    : decoder_(decoder), num_classes_(num_classes) {
+  if (auto* forward = decoder.steps()) steps_ = std::make_unique<StepBatch>(*forward, device, num_classes);
+}
+
 uint64_t Session::key_of(const Request& request) {
   const uint64_t prompt = mix64(hash_of(request.encoder_ids)) ^ hash_of(request.ids);
   return mix64(prompt) + num_same_[prompt]++;
@@ -52,15 +57,30 @@ void Session::begin(Active& active) {
 
 std::vector<NewToken> Session::step() {
   const auto started = std::chrono::steady_clock::now();
+  std::vector<const Active*> first;
+  for (const Active& active : active_) {
+    if (!active.has_begun) first.push_back(&active);
+  }
+  const bool is_stepped = steps_ && (steps_->in_flight() > 0 || can_step());
+  std::vector<NewToken> out = is_stepped ? step_on_device() : append();
+  report_.new_tokens += std::ssize(out);
+  std::erase_if(first, [](const Active* active) { return !active->has_begun; });
+  note_time(first, started);
+  for (const NewToken& token : out) {
+    if (token.finish != Finish::kNot) stop(token.request);
+  }
+  return out;
+}
+
+// A pass whose logits come to the host; begins requests.
+std::vector<NewToken> Session::append() {
+  stepped_.clear();
   std::vector<Decoder::Piece> pieces;
-  std::vector<Active*> batch, first;
+  std::vector<Active*> batch;
   for (Active& active : active_) {
     if (!batch.empty() && pieces.size() + static_cast<size_t>(active.request.num_beams) > kMaxTexts) break;
     batch.push_back(&active);
-    if (!active.has_begun) {
-      begin(active);
-      first.push_back(&active);
-    }
+    if (!active.has_begun) begin(active);
     pieces.insert(pieces.end(), active.pieces.begin(), active.pieces.end());
   }
   at::Tensor logits = decoder_.append(pieces);
@@ -74,15 +94,94 @@ std::vector<NewToken> Session::step() {
     const auto added = active->beams ? advance_beams(*active, own) : advance(*active, own[0]);
     out.insert(out.end(), added.begin(), added.end());
   }
-  report_.new_tokens += std::ssize(out);
-  note_time(first, started);
-  for (const NewToken& token : out) {
-    if (token.finish != Finish::kNot) stop(token.request);
+  return out;
+}
+
+// Whether all texts that are written now are ones that steps write.
+bool Session::can_step() {
+  size_t count = 0;
+  for (const Active& active : active_) {
+    if (count++ == kMaxTexts) break;
+    const auto& request = active.request;
+    if (!active.has_begun || active.beams || request.forced_first || request.forced_last) return false;
+    if (!decoder_.stepped(active.texts[0])) return false;
+  }
+  return count > 0;
+}
+
+std::vector<StepBatch::Row> Session::rows_of_batch() {
+  std::vector<StepBatch::Row> rows;
+  stepped_.clear();
+  for (const Active& active : active_) {
+    if (rows.size() == kMaxTexts) break;
+    const auto [text, length] = *decoder_.stepped(active.texts[0]);
+    std::vector<int64_t> ids = active.request.ids;
+    ids.insert(ids.end(), active.written.begin(), active.written.end());
+    rows.push_back({text, length, std::move(ids), active.request.sampling});
+    stepped_.push_back(active.number);
+  }
+  return rows;
+}
+
+// A step of the token that is `num_ahead` behind the newest known one.
+void Session::enqueue(size_t num_ahead) {
+  std::vector<double> uniform;
+  for (const int request : stepped_) {
+    const Active& active = *find(request);
+    const auto position = std::ssize(active.written) + static_cast<int64_t>(num_ahead);
+    uniform.push_back(uniform_number(active.request.seed, active.key, position));
+  }
+  steps_->enqueue(uniform);
+}
+
+// Whether the texts of the step in flight are those of the next one, as far as is known.
+bool Session::may_go_on() {
+  if (stepped_.size() != std::min(active_.size(), kMaxTexts) || !can_step()) return false;
+  return std::all_of(stepped_.begin(), stepped_.end(), [this](int request) {
+    const Active* active = find(request);
+    return active != nullptr && std::ssize(active->written) + 1 < active->request.num_tokens;
+  });
+}
+
+std::vector<NewToken> Session::step_on_device() {
+  has_stepped_ = true;
+  if (steps_->in_flight() == 0) {
+    const auto is_as_before = [this] {
+      size_t i = 0;
+      return std::all_of(stepped_.begin(), stepped_.end(), [&](int request) { return find(request) != nullptr; }) &&
+             stepped_.size() == std::min(active_.size(), kMaxTexts) &&
+             std::all_of(active_.begin(), std::next(active_.begin(), static_cast<std::ptrdiff_t>(stepped_.size())),
+                         [&](const Active& active) { return active.number == stepped_[i++]; });
+    };
+    if (!is_as_before()) steps_->begin(rows_of_batch());
+    try {
+      enqueue(0);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception&) {  // more positions than the model has
+      steps_.reset();
+      return append();
+    }
+  }
+  if (may_go_on()) {
+    try {
+      enqueue(1);
+    } catch (const std::exception&) {  // is met again, when no step is in flight
+    }
+  }
+  const auto tokens = steps_->take();
+  std::vector<NewToken> out;
+  for (size_t i = 0; i < stepped_.size(); ++i) {
+    Active* active = find(stepped_[i]);
+    if (active == nullptr) continue;  // it ended with the token before
+    decoder_.note_read(active->texts[0], active->pieces[0].ids[0]);
+    const auto added = accept(*active, tokens[i]);
+    out.insert(out.end(), added.begin(), added.end());
   }
   return out;
 }
 
-void Session::note_time(const std::vector<Active*>& first, std::chrono::steady_clock::time_point started) {
+void Session::note_time(const std::vector<const Active*>& first, std::chrono::steady_clock::time_point started) {
   const auto now = std::chrono::steady_clock::now();
   for (const Active* active : first) report_.first_tokens.emplace_back(now - active->begun);
   if (first.empty()) report_.decode_steps.emplace_back(now - started);
@@ -106,8 +205,14 @@ std::vector<NewToken> Session::advance(Active& active, const at::Tensor& logits)
   force_tokens(active, position, logits);
   std::vector<int64_t> history = request.ids;
   history.insert(history.end(), active.written.begin(), active.written.end());
-  const int64_t token =
-      choose_token(logits, request.sampling, history, uniform_number(request.seed, active.key, position));
+  return accept(active,
+                choose_token(logits, request.sampling, history, uniform_number(request.seed, active.key, position)));
+}
+
+// The next token of a text without beams.
+std::vector<NewToken> Session::accept(Active& active, int64_t token) {
+  const auto& request = active.request;
+  const auto position = std::ssize(active.written);
   active.written.push_back(token);
   active.pieces = {{active.texts[0], {token}}};
   Finish finish = Finish::kNot;
@@ -155,6 +260,12 @@ std::vector<NewToken> Session::advance_beams(Active& active, const at::Tensor& l
 
 void Session::close(Active& active) {
   for (const int text : active.texts) decoder_.close(text);
+}
+
+Session::Active* Session::find(int request) {
+  const auto found =
+      std::find_if(active_.begin(), active_.end(), [&](const Active& active) { return active.number == request; });
+  return found == active_.end() ? nullptr : &*found;
 }
 
 void Session::stop(int request) {

@@ -4,14 +4,17 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/engine/inference/beam_search.hpp"
 #include "runtime/engine/inference/decoder.hpp"
 #include "runtime/engine/inference/infer_report.hpp"
 #include "runtime/engine/inference/sampler.hpp"
+#include "runtime/engine/inference/step_batch.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 
@@ -38,8 +41,9 @@ struct NewToken {
 
 class Session {
  public:
-  // `num_classes`: only tokens below it are chosen; 0: all.
-  explicit Session(Decoder& decoder, int64_t num_classes = 0) : decoder_(decoder), num_classes_(num_classes) {}
+  // `num_classes`: only tokens below it are chosen; 0: all. `device`: of the model; where the decoder can, texts
+  // without beams are written there (step_batch.hpp).
+  explicit Session(Decoder& decoder, int64_t num_classes = 0, at::Device device = at::kCPU);
 
   // Draws are a function of the seed, of the prompt and of the token's position: requests in another order get the same
   // texts. Requests with the same prompt get different ones. Returns 0, 1, ...
@@ -50,6 +54,10 @@ class Session {
   bool is_done() const { return active_.empty(); }
   // Ends a text, when what has been written is enough.
   void stop(int request);
+  // InferReport::steps.
+  std::string steps() const {
+    return steps_ == nullptr || !has_stepped_ ? "off" : steps_->is_captured() ? "captured" : "on the device";
+  }
   // Times and counts; not the memory.
   const InferReport& report() const { return report_; }
 
@@ -72,13 +80,25 @@ class Session {
   std::vector<NewToken> advance_beams(Active& active, const at::Tensor& logits);
   void force_tokens(const Active& active, int64_t num_written, const at::Tensor& scores) const;
   void close(Active& active);
-  void note_time(const std::vector<Active*>& first, std::chrono::steady_clock::time_point started);
+  std::vector<NewToken> accept(Active& active, int64_t token);
+  std::vector<NewToken> append();
+  bool can_step();
+  std::vector<StepBatch::Row> rows_of_batch();
+  void enqueue(size_t num_ahead);
+  bool may_go_on();
+  std::vector<NewToken> step_on_device();
+  void note_time(const std::vector<const Active*>& first, std::chrono::steady_clock::time_point started);
+
+  Active* find(int request);
 
   Decoder& decoder_;
   const int64_t num_classes_;
   std::list<Active> active_;
   std::map<uint64_t, uint64_t> num_same_;  // requests so far by prompt
   int next_ = 0;
+  std::unique_ptr<StepBatch> steps_;  // null: the decoder has none
+  std::vector<int> stepped_;          // requests whose newest tokens are there
+  bool has_stepped_ = false;
   InferReport report_;
 };
 

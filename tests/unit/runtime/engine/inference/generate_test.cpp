@@ -241,20 +241,77 @@ TEST_CASE("each token is read once, unless positions are mixed by something else
                                         {"positions", at::randn({24, 16}).set_requires_grad(true)},
                                         {"kernel", at::randn({16, 1, 3}).set_requires_grad(true)}},
                                        {}}));
-    std::vector<std::vector<std::vector<int64_t>>> written;  // by whether there is a cache
-    for (const bool uses_cache : {true, false}) {
+    std::vector<std::vector<std::vector<int64_t>>> written;
+    for (const auto& [uses_cache, steps] : {std::pair{true, false}, {true, true}, {false, false}}) {
       GenerateOptions options{
           .prompts = {{"abcde", {}, false, "a"}, {"xy", {}, false, "b"}, {"012345678", {}, false, "c"}},
           .num_tokens = 20,  // more than there are positions
           .sampling = {.temperature = 0.7},
-          .uses_cache = uses_cache};
+          .uses_cache = uses_cache,
+          .steps_on_host = steps};
       auto& texts = written.emplace_back(3);
       const auto report =
           generate_texts(*net.model, at::kCPU, options,
                          {.on_finished = [&](size_t i, const WrittenText& text) { texts[i] = text.ids; }});
       CHECK(report.cache == (!uses_cache ? "off: --no_cache" : cache == "on" ? "on" : "off: " + cache));
       CHECK((report.cache_bytes > 0) == (report.cache == "on"));
+      CHECK((report.steps != "off") == (steps && mixed == attention));
     }
+    CHECK(written[0] == written[1]);
+    CHECK(written[0] == written[2]);
+  }
+}
+
+TEST_CASE("texts that are written in steps are those that are written token by token", "[runtime][engine][generate]") {
+  at::manual_seed(5);
+  const FileModel net(test::compile({"GroupedNet",
+                                     R"(
+    def forward(self, ids, labels):
+        n = ids.size(1)
+        angles = torch.arange(n).unsqueeze(1) * self.rates
+        x = torch.embedding(self.table, ids)
+        q = (torch.matmul(x, self.query) * torch.cos(angles)).view([1, n, 4, 8]).transpose(1, 2)
+        k = (torch.matmul(x, self.key) * torch.cos(angles[:, :16])).view([1, n, 2, 8]).transpose(1, 2)
+        far = torch.arange(n).unsqueeze(1) - torch.arange(n).unsqueeze(0)
+        mask = (far >= 0) & (far < 5)
+        y = torch.scaled_dot_product_attention(q, k, k * 2, mask, 0.0, False, scale=0.4, enable_gqa=True)
+        logits = torch.matmul(y.transpose(1, 2).reshape([1, n, 32]) + x, self.table.t())
+        return torch.cross_entropy_loss(logits.view(-1, 256), labels.view(-1))
+  )",
+                                     {{"table", at::randn({256, 32}).set_requires_grad(true)},
+                                      {"query", at::randn({32, 32}).set_requires_grad(true)},
+                                      {"key", at::randn({32, 16}).set_requires_grad(true)},
+                                      {"rates", at::rand({32}).set_requires_grad(true)}},
+                                     {}}));
+  const std::vector<std::pair<const char*, Sampling>> cases{
+      {"greedy", {.temperature = 0}},
+      {"drawn", {.temperature = 0.9}},
+      {"limited", {.temperature = 1.3, .top_k = 40, .top_p = 0.9, .min_p = 0.01}},
+      {"penalized", {.temperature = 0, .repetition_penalty = 1.5}},
+      {"both", {.temperature = 1, .top_p = 0.8, .repetition_penalty = 1.2}},
+  };
+  for (const auto& [what, sampling] : cases) {
+    INFO(what);
+    std::vector<std::map<size_t, std::pair<std::vector<int64_t>, std::string>>> written;
+    for (const bool steps : {false, true}) {
+      GenerateOptions options{.num_tokens = 80,  // more than a page
+                              .sampling = sampling,
+                              .seed = 11,
+                              .stop_ids = {7, 77, 177},
+                              .steps_on_host = steps};
+      for (int i = 0; i < 70; ++i) {  // more than are written at once
+        options.prompts.push_back(
+            {std::string(static_cast<size_t>(1 + i % 5), static_cast<char>('a' + i % 26)), {}, false, "a"});
+      }
+      auto& texts = written.emplace_back();
+      const auto report =
+          generate_texts(*net.model, at::kCPU, options, {.on_finished = [&](size_t i, const WrittenText& text) {
+            texts[i] = {text.ids, text.finish};
+          }});
+      CHECK(report.cache == "on");
+      CHECK(report.steps == (steps ? "on the device" : "off"));
+    }
+    CHECK(written[0].size() == 70);
     CHECK(written[0] == written[1]);
   }
 }

@@ -31,6 +31,52 @@ struct Case {
 
 }  // namespace
 
+TEST_CASE("rows are chosen as one by one", "[runtime][engine][sampler]") {
+  at::manual_seed(2);
+  const std::vector<Sampling> rows{{.temperature = 0},
+                                   {.temperature = 1},
+                                   {.temperature = 0.3, .top_k = 5},
+                                   {.temperature = 2, .top_p = 0.6},
+                                   {.temperature = 1, .min_p = 0.2, .repetition_penalty = 1.7},
+                                   {.temperature = 0, .repetition_penalty = 3},
+                                   {.temperature = 1.5, .top_k = 9, .top_p = 0.7, .min_p = 0.05}};
+  const auto count = std::ssize(rows);
+  for (int round = 0; round < 30; ++round) {
+    const at::Tensor logits = at::randn({count, 40}) * 3;
+    if (round == 7) logits[2][3] = std::nan("");
+    const at::Tensor uniform = at::rand({count, 1}, at::kDouble), seen = at::rand({count, 40}) < 0.3;
+    RowSampling of_rows{.uniform = uniform, .seen = seen, .draws = true, .limits = true, .penalizes = true};
+    const auto column = [&](auto of) {
+      std::vector<double> values;
+      for (const Sampling& row : rows) values.push_back(static_cast<double>(of(row)));
+      return at::tensor(values, at::kDouble).unsqueeze(1);
+    };
+    of_rows.temperature = column([](const Sampling& row) { return row.temperature; });
+    of_rows.top_k = column([](const Sampling& row) { return row.top_k; }).to(at::kLong);
+    of_rows.top_p = column([](const Sampling& row) { return row.top_p; });
+    of_rows.min_p = column([](const Sampling& row) { return row.min_p; });
+    of_rows.repetition_penalty = column([](const Sampling& row) { return row.repetition_penalty; });
+    const at::Tensor chosen = choose_tokens(logits, of_rows);
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<int64_t> history;
+      for (int64_t token = 0; token < 40; ++token) {
+        if (seen[i][token].item<bool>()) history.push_back(token);
+      }
+      const auto token = chosen[i].item<int64_t>();
+      const auto alone = [&] {
+        return choose_token(logits[i], rows[static_cast<size_t>(i)], history, uniform[i][0].item<double>());
+      };
+      if (round == 7 && i == 2) {
+        CHECK(token == -1);
+        expect_error(ExitCode::kBadInput, {"not finite"}, alone);
+        expect_error(ExitCode::kBadInput, {"not finite"}, [&] { require_finite_choice(token); });
+      } else {
+        CHECK(token == alone());
+      }
+    }
+  }
+}
+
 TEST_CASE("tokens are drawn with the probabilities that the limits leave", "[runtime][engine][sampler]") {
   const double squares = 0.01 + 0.16 + 0.04 + 0.09;
   const std::vector<Case> cases{
