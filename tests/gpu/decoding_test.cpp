@@ -1,4 +1,4 @@
-// Kernels of steps that write texts, beside PyTorch in fp64: attention over pages, products of a few rows.
+// Kernels of steps that write texts, beside PyTorch in fp64: attention over pages, linear layers of a few rows.
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ struct Shape {
 
 }  // namespace
 
-TEST_CASE("products of a few rows are those of a linear layer", "[gpu][decoding]") {
+TEST_CASE("linear layers of a few rows are those of PyTorch", "[gpu][decoding]") {
   if (!test::has_device()) return;
   at::manual_seed(1);
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {

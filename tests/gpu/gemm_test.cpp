@@ -54,7 +54,7 @@ TEST_CASE("every algorithm of cuBLASLt computes the GEMM", "[gpu][gemm]") {
     const at::Tensor expected = adds || gemm.bias ? exact + bias : exact;
     // Without split-K cuBLASLt rounds the GEMM before it adds the sum that is there.
     const at::Tensor rounded = adds ? exact.to(out_type).to(at::kDouble) + bias : expected;
-    // Tensor cores truncate where they add in fp32: after each 16 products half a unit in the last place, on average,
+    // Tensor cores truncate where they add in fp32: after each 16 terms half a unit in the last place, on average,
     // of a sum that is two thirds of the last one on average.
     const double truncated = static_cast<double>(inner) / 16 * 0x1p-24 * 2 / 3;
     const double bound = 1.02 * distance(rounded.to(out_type), expected) + 2e-6 + truncated;

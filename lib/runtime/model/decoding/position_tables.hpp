@@ -37,7 +37,7 @@ class PositionTables {
   Result<> find_dims(bool has_encoder, std::set<std::string>& counted);
   // For at least so many positions. Throws what forward throws for more than it takes.
   void ensure(const Counts& counts);
-  // Changes when ensure() has computed them anew.
+  // Changes when ensure() has computed them again.
   int64_t layout() const { return layout_; }
   // What the tokens at these positions (int64, on the device) read.
   std::vector<at::Tensor> rows(const at::Tensor& positions) const;
