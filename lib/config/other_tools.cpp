@@ -90,6 +90,8 @@ constexpr OtherName kNames[] = {
     {"parallelism_config_tp_size", "tensor_parallel.size", "--tp"},
     {"megatron_lm_tp_degree", "tensor_parallel.size", "--tp"},
     {"async_tp", "tensor_parallel.overlap"},
+    {"sequence_parallel", "tensor_parallel.sequence_parallel"},
+    {"megatron_lm_sequence_parallelism", "tensor_parallel.sequence_parallel"},
     {"tp_plan", "", "", kTensorPlan},
     {"pipeline_parallel_degree", "pipeline.stages", "--stages"},
     {"pipeline_model_parallel_size", "pipeline.stages", "--stages"},

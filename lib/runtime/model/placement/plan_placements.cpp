@@ -449,6 +449,7 @@ class Planner {
 
   ModelPlan result() {
     ModelPlan out{.graphs = {}, .parameters = {}, .report = {.ranks = options_.size, .gemms = {}, .notes = {}}};
+    if (options_.sequence_parallel) out.report.notes.push_back(positions_note());
     std::map<int, ReportedGemm> gemms;
     for (Draft& draft : drafts_) {
       if (!draft.obstacle.empty()) {
@@ -477,12 +478,6 @@ class Planner {
                             *std::move(draft.known), std::move(draft.chosen), draft.positions, std::move(calls)});
     }
     for (auto& [parameter, gemm] : gemms) out.report.gemms.push_back(std::move(gemm));
-    const bool any_positions = std::any_of(out.graphs.begin(), out.graphs.end(), [](const GraphPlan& graph) {
-      return !graph.chosen.propagated.lengths.empty();
-    });
-    if (options_.sequence_parallel && !any_positions) {
-      out.report.notes.emplace_back("nothing is split along positions: no sum over the tensor ranks has a dim of them");
-    }
     return out;
   }
 
@@ -496,6 +491,19 @@ class Planner {
                       graph::class_name(draft.instances[0]));
       if (std::find(out.begin(), out.end(), place) == out.end()) out.push_back(std::move(place));
     });
+  }
+
+  std::string positions_note() const {
+    size_t units = 0, passing = 0;
+    bool any = false;
+    for (const Draft& draft : drafts_) {
+      any |= !draft.chosen.propagated.lengths.empty();
+      if (&draft == &drafts_.front()) continue;
+      units += draft.instances.size();
+      passing += draft.positions.takes_any() ? draft.instances.size() : 0;
+    }
+    if (!any) return "nothing is split along positions: no sum over the tensor ranks has a dim of them";
+    return fmt::format("positions stay split through {} of {} units", passing, units);
   }
 
   void add(const PlannedGemm& gemm, const std::vector<int>& of_instance, std::map<int, ReportedGemm>& out) const {

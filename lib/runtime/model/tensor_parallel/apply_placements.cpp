@@ -215,8 +215,9 @@ class GraphEdit {
 
   Value* read(Value* value, const Placement& held, const Placement& wanted, bool result_is_placed) {
     if (!is_tensor(value) && held.is_whole()) return value;
-    if (held.is_of_positions() && wanted.is_whole()) {
-      return gathered(value, held, result_is_placed ? kGatherForPartsOperator : kGatherPositionsOperator);
+    if (held.is_of_positions() && !wanted.is_of_positions()) {
+      Value* whole = gathered(value, held, result_is_placed ? kGatherForPartsOperator : kGatherPositionsOperator);
+      return wanted.is_sharded() ? own_slice(whole, wanted) : whole;
     }
     if (held.is_sharded()) {
       DSL_CHECK(wanted.is_sharded() && wanted.dim == held.dim, "what a plan gathers is read as a whole value");

@@ -21,8 +21,19 @@ struct RuleModel {
   std::vector<std::pair<std::string, std::string>> splits;  // expected: by parameter
 };
 
-torch::jit::Module make(const RuleModel& model) {
-  test::ScriptModule from{"Net", "def forward(self, x):\n" + model.forward};
+// What positions are split of: the operators read x when it is a sum over the ranks, and norms and residuals lie
+// between.
+constexpr char kSum[] =
+    "  x = x + torch.linear(torch.relu(torch.linear(x, self.first)), self.second)\n"
+    "  x = torch.layer_norm(x, [24], self.norm) * 0.5\n";
+
+torch::jit::Module make(const RuleModel& model, bool of_positions) {
+  test::ScriptModule from{"Net", "def forward(self, x):\n" + (of_positions ? kSum + model.forward : model.forward)};
+  if (of_positions) {
+    from.parameters = {{"first", random_weight({32, 24}, 11)},
+                       {"second", random_weight({24, 32}, 12)},
+                       {"norm", random_weight({24}, 13)}};
+  }
   for (size_t i = 0; i < model.parameters.size(); ++i) {
     const auto& [name, shape] = model.parameters[i];
     from.parameters.emplace_back(name, random_weight(shape, 20 + i));
@@ -266,7 +277,7 @@ TEST_CASE("an operator on parts gives parts of what it gives on the whole", "[ru
   for (const RuleModel& model : models()) {
     INFO(model.name << " on " << ranks << " ranks" << (own_operators ? ", our operators" : "")
                     << (sequence_parallel ? ", along positions" : ""));
-    TensorRanks run([&] { return make(model); }, ranks, {random_values({2, 5, 24}, 3)},
+    TensorRanks run([&] { return make(model, sequence_parallel); }, ranks, {random_values({2, 5, 24}, 3)},
                     {.runs_passes = own_operators, .sequence_parallel = sequence_parallel});
     for (const auto& gemm : run.report().gemms) {
       UNSCOPED_INFO(gemm.parameter << ": " << gemm.split << " " << gemm.reason);
