@@ -5,6 +5,7 @@ data for them. Needs transformers and peft beside torch (model_packages.py).
     hugging_face.py        makes the traces that several tests share, in shared_folder(), where they are not there yet"""
 import hashlib
 import importlib.metadata
+import json
 import os
 import sys
 import warnings
@@ -128,7 +129,10 @@ def export(name, masked, dtype, folder):
     """The path of the file; one that is there already is taken as it is, without transformers."""
     path = os.path.join(folder, f"{name}-{'mask' if masked else 'plain'}-{dtype}.pt")
     if not os.path.exists(path):
-        torch.jit.save(trace(name, masked, DTYPES[dtype]), path + ".part")
+        inputs = [{"name": key, "dtype": str(array.dtype).removeprefix("torch."), "shape": list(array.shape[1:])}
+                  for key, array in samples(name, masked, 1).items()]
+        torch.jit.save(trace(name, masked, DTYPES[dtype]), path + ".part",
+                       _extra_files={"dslaunch.json": json.dumps({"format": 1, "inputs": inputs})})
         os.replace(path + ".part", path)
     return path
 

@@ -56,6 +56,8 @@ class Probed(pooled.PooledTest):
         run_dir = self.env.run_dir()
         outcome = self.env.run(hugging_face.export(name, masked, "fp32", folder), data, config, run_dir, ranks, steps)
         self.assertEqual(outcome.code, 0, str(outcome))
+        if tensor > 1:
+            self.assertRegex(outcome.text, rf"{tensor} ranks split [1-9]")
         expected = plain_pytorch.train(hugging_face.build(name, masked), data, config, steps, shares=ranks // (tensor * stages))
         for (key, step), off in same_training.of_rows(run_dir, expected).items():
             self.assertLessEqual(off, PROBE_BOUND, f"{key} of step {step}: {harness.read_metrics(run_dir)} {expected.rows}")
