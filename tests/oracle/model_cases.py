@@ -3,6 +3,7 @@
     case = CASES["tied"];  model_cases.export("tied", path);  tensor_file.write(data, case.samples(rows))
 
 Every model here is one that a user may bring. The numbers of a run must be those of plain PyTorch on the same file."""
+import json
 import warnings
 from typing import Callable, Dict, Final, List, NamedTuple, Optional, Tuple
 
@@ -1166,5 +1167,10 @@ def exported(name, seed=0):
 
 
 def export(name, path, seed=0):
-    torch.jit.save(exported(name, seed), path)
+    """With the shapes of the inputs, as exporters record them: without, no tensor parallel ranks would split anything."""
+    module = exported(name, seed)
+    names = [argument.name for argument in module._c._get_method("forward").schema.arguments[1:]]
+    inputs = [{"name": each, "dtype": str(array.dtype).removeprefix("torch."), "shape": list(array.shape[1:])}
+              for each, array in zip(names, example_of(name))]
+    torch.jit.save(module, path, _extra_files={"dslaunch.json": json.dumps({"format": 1, "inputs": inputs})})
     return path
