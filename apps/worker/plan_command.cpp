@@ -142,6 +142,10 @@ plan::PlanReport plan_model(const PlanOptions& options) {
     report.num_units += model.table.units.size();
     report.placements = model.placements;
   }
+  if (report.placements && loaded.config.tensor_parallel.probe != config::TensorProbe::kOff) {
+    report.placements->probe =
+        runtime::engine::setup::probe_split(options.model, loaded.config, runtime::device::Device(report.device));
+  }
   report.settings = plan::plan_settings(stages, job, report.device);
   if (options.measure) report.activations = measure(options, loaded.config, report.device);
   return report;

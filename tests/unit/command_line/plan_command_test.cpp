@@ -11,6 +11,7 @@
 #include "support/expect_error.hpp"
 #include "support/job_files.hpp"
 #include "support/mixed_net.hpp"
+#include "support/script_models.hpp"
 
 using namespace dslaunch;
 
@@ -146,6 +147,48 @@ TEST_CASE("a model file is planned without training it", "[worker][plan]") {
                          }) ==
         "command line: zero_hpz_partition_size 3 does not divide the 4 data-parallel ranks; use the number of ranks of "
         "a host");
+}
+
+TEST_CASE("a plan of tensor ranks compares split units with whole ones", "[worker][plan]") {
+  // A gate and the factor that it gates, in one weight.
+  const auto net = test::compile(
+      {"Net",
+       R"(
+def forward(self, x):
+    gate, up = torch.linear(x, self.gate_up.weight).chunk(2, -1)
+    return torch.mean(torch.linear(gate * up, self.down.weight))
+)",
+       {},
+       {},
+       {{"gate_up",
+         test::compile({"GateUp", "def forward(self):\n    return 0\n", {{"weight", test::random_weight({8, 4}, 1)}}})},
+        {"down", test::compile(
+                     {"Down", "def forward(self):\n    return 0\n", {{"weight", test::random_weight({4, 4}, 2)}}})}}});
+  const test::JobFiles job(net);
+  net.save(job.model,
+           {{"dslaunch.json", R"({"format": 1, "inputs": [{"name": "x", "shape": [4], "dtype": "float32"}]})"}});
+  const auto plan = [&](const std::string& tensor_parallel, const std::vector<std::string>& more) {
+    job.folder.write("ds.json", R"({"tensor_parallel": )" + tensor_parallel + "}");
+    std::vector<std::string> words{"plan",     job.model, "--config",   job.folder / "ds.json",
+                                   "--device", "cpu",     "--num_gpus", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    const test::CapturedOutput out(1);
+    const int code = worker::dispatch(words);
+    CHECK(code == 0);
+    return out.text();
+  };
+  CHECK_THAT(plan(R"({"size": 2})", {}),
+             Catch::Contains("\nprobe: 1 of 1 distinct units agree with their unsplit form, forward and backward\n"));
+  CHECK(nlohmann::json::parse(plan(R"({"size": 2})", {"--json"}))["placements"]["probe"] ==
+        nlohmann::json{{"num_compared", 1}, {"not_compared", nlohmann::json::array()}});
+  CHECK_THAT(plan(R"({"size": 2, "probe": false})", {}),
+             Catch::Contains("\nprobe: left out (tensor_parallel.probe is false)\n"));
+  CHECK(nlohmann::json::parse(plan("{}", {"--json"}))["placements"].is_null());
+  const std::string message =
+      test::message_of(ExitCode::kBadInput, "", [&] { plan(R"({"size": 2, "policy": {"gateup": "column"}})", {}); });
+  CHECK(message ==
+        "tensor_parallel.policy.gateup: no module with parameters is named 'gateup', alone or at its end; check its "
+        "spelling, or leave it out");
 }
 
 TEST_CASE("activations are measured where that is asked for", "[worker][plan]") {

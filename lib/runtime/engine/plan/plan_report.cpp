@@ -67,6 +67,13 @@ std::string known(const char* what, const std::optional<int64_t>& bytes, const c
   return bytes ? fmt::format("{} {}", what, format_bytes(*bytes)) : fmt::format("{} not known ({})", what, option);
 }
 
+std::string probe_text(const std::optional<model::ProbeReport>& probe) {
+  if (!probe) return "probe: left out (tensor_parallel.probe is false)\n";
+  std::string text = probe->summary() + "\n";
+  for (const auto& line : probe->not_compared) text += line + "\n";
+  return text;
+}
+
 std::string head_text(const PlanReport& report) {
   const auto& own = own_setting(report).config;
   const char* rank = report.device.is_cpu() ? "CPU rank" : "GPU";
@@ -85,6 +92,7 @@ std::string head_text(const PlanReport& report) {
     text += fmt::format("{}; a rank has {} parameters\n", report.placements->summary(),
                         with_separators(report.num_parameters_of_rank));
     for (const auto& line : report.placements->whole_lines()) text += line + "\n";
+    text += probe_text(report.placements->probe);
   }
   if (report.capacity.has_gpus) text += known("GPU memory", report.capacity.gpu_bytes, "--gpu_memory SIZE") + ", ";
   text += host_memory_text(report) + "; ";
@@ -147,6 +155,11 @@ Json optional_json(const std::optional<int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json probe_json(const std::optional<model::ProbeReport>& probe) {
+  if (!probe) return nullptr;
+  return {{"num_compared", probe->num_compared}, {"not_compared", probe->not_compared}};
+}
+
 Json placements_json(const PlanReport& report) {
   if (!report.placements) return nullptr;
   Json gemms = Json::array();
@@ -159,7 +172,8 @@ Json placements_json(const PlanReport& report) {
   return {{"gemm_elements", report.placements->gemm_elements()},
           {"split_elements", report.placements->split_elements()},
           {"gemms", std::move(gemms)},
-          {"notes", report.placements->notes}};
+          {"notes", report.placements->notes},
+          {"probe", probe_json(report.placements->probe)}};
 }
 
 Json setting_json(const PlannedSetting& setting, const PlanReport& report) {

@@ -134,6 +134,7 @@ class Training {
     if (!placements || groups_.world.rank() != 0) return;
     log::info("{}", placements->summary());
     for (const auto& line : placements->whole_lines()) log::debug("{}", line);
+    if (config_.tensor_parallel.probe != config::TensorProbe::kOff) log::debug("{}", placements->probe->summary());
   }
 
   void prepare_model() {

@@ -48,6 +48,16 @@ model::GraphPassOptions passes_of(const config::JobConfig& config, const precisi
           .programs = programs};
 }
 
+model::placement::TensorParallelOptions tensor_options_of(const config::JobConfig& config, int size, int rank) {
+  return {.size = size,
+          .rank = rank,
+          .rules = config.tensor_parallel.rules,
+          .needs_rules = config.tensor_parallel.needs_rules,
+          .probe = config.tensor_parallel.probe,
+          .sequence_parallel = config.tensor_parallel.sequence_parallel,
+          .overlap = config.tensor_parallel.overlap};
+}
+
 // `unmeasured`: the reason that the layers were not timed, for the message.
 std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config::JobConfig& config,
                                            const device::Device& device, const ModelPart& part,
@@ -55,13 +65,7 @@ std::unique_ptr<model::Model> load_part_of(const ScriptFile& file, const config:
                                            const ProgramLogPtr& programs, const std::string& unmeasured = {}) {
   const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
   const auto passes = passes_of(config, precision, device, programs);
-  const model::placement::TensorParallelOptions tensor{.size = part.tensor_ranks,
-                                                       .rank = part.tensor_rank,
-                                                       .rules = config.tensor_parallel.rules,
-                                                       .needs_rules = config.tensor_parallel.needs_rules,
-                                                       .probe = config.tensor_parallel.probe,
-                                                       .sequence_parallel = config.tensor_parallel.sequence_parallel,
-                                                       .overlap = config.tensor_parallel.overlap};
+  const auto tensor = tensor_options_of(config, part.tensor_ranks, part.tensor_rank);
   const model::StageOptions stages{
       .num_stages = part.num_stages,
       .stage = part.stage,
@@ -139,7 +143,9 @@ std::unique_ptr<model::Model> load_part(const std::string& path, const config::J
   auto model = load_part_of(file, config, device, part, measurement, programs, unmeasured);
   if (groups.tensor != nullptr) {
     model->runnable->set_tensor_group(*groups.tensor);
-    for (auto& note : model->runnable->probe_split(device.at())) model->facts.notes.push_back(std::move(note));
+    model->facts.placements->probe = model->runnable->probe_split(device.at());
+    const auto& not_compared = model->facts.placements->probe->not_compared;
+    model->facts.notes.insert(model->facts.notes.end(), not_compared.begin(), not_compared.end());
   }
   return model;
 }
@@ -159,6 +165,13 @@ std::unique_ptr<model::Model> load_part(const std::string& path, const config::J
                                         const std::optional<model::LayerMeasurement>& measurement,
                                         const ProgramLogPtr& programs) {
   return load_part_of(path, config, device, part, measurement, programs);
+}
+
+model::ProbeReport probe_split(const std::string& path, const config::JobConfig& config, const device::Device& device) {
+  const auto precision = precision::choose_precision(config.precision, config.keep_batch_norm, device.at());
+  return model::torchscript::probe_script_split(
+      path, config.units, passes_of(config, precision, device),
+      tensor_options_of(config, static_cast<int>(config.tensor_parallel.size), /*rank=*/0));
 }
 
 model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device) {

@@ -43,6 +43,10 @@ std::unique_ptr<model::Model> load_part(const std::string& path, const config::J
                                         const device::Device& device, const comm::Groups& groups,
                                         const ProgramLogPtr& programs = {});
 
+// Compares the units of a model that is split as config.tensor_parallel says with their unsplit form, without ranks: on
+// threads and CPUs, whatever `device` the model will run on. Throws as RunnableModel::probe_split() does.
+model::ProbeReport probe_split(const std::string& path, const config::JobConfig& config, const device::Device& device);
+
 // How units are recomputed; for a config that enables it.
 model::RecomputationOptions recomputation_options(const config::JobConfig& config, at::Device device);
 

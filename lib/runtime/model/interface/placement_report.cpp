@@ -6,6 +6,12 @@
 
 namespace dslaunch::runtime::model {
 
+std::string ProbeReport::summary() const {
+  if (num_compared == 0 && not_compared.empty()) return "probe: nothing to compare, as nothing is split";
+  return fmt::format("probe: {} of {} distinct units agree with their unsplit form, forward and backward", num_compared,
+                     static_cast<size_t>(num_compared) + not_compared.size());
+}
+
 int64_t PlacementReport::split_elements() const {
   int64_t out = 0;
   for (const auto& gemm : gemms) out += gemm.split.empty() ? 0 : gemm.elements;

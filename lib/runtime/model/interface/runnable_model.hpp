@@ -15,6 +15,7 @@
 #include "runtime/model/interface/cached_forward.hpp"
 #include "runtime/model/interface/carried_values.hpp"
 #include "runtime/model/interface/graph_report.hpp"
+#include "runtime/model/interface/placement_report.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model {
@@ -73,9 +74,8 @@ class RunnableModel {
   virtual void set_tensor_group(comm::Communicator& ranks) = 0;
   // After set_tensor_group(), once: compares units of such a model with their unsplit form, on random values, if it was
   // loaded with a probe. Collective over the tensor group. Throws the same error on all its ranks, with the first unit
-  // and tensor that differ: 70, or 65 where the user has chosen how GEMMs are split. Returns notes for the user, one
-  // line each.
-  virtual std::vector<std::string> probe_split(at::Device device) = 0;
+  // and tensor that differ: 70, or 65 where the user has chosen how GEMMs are split.
+  virtual ProbeReport probe_split(at::Device device) = 0;
   // From now on blocks are recomputed in backward instead of saving activations; returns one line that names them.
   // Before set_device().
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;

@@ -30,6 +30,10 @@ using torch::jit::Module;
 using torch::jit::Node;
 using torch::jit::Value;
 
+// Tokens of their sequences, so that what a probe computes with them takes no longer than it must: of the shortest
+// recorded length, the next ones are longer. Odd, as hardly any size of a model is a multiple of it.
+constexpr int64_t kTokens = 13;
+
 const c10::Symbol kCall = c10::Symbol::attr("call");  // of a node, while passes run that destroy nodes
 
 size_t depth_of(const Node* node) {
@@ -188,8 +192,8 @@ class Planner {
   }
 
   ModelPlan run() {
-    drafts_.push_back(draft(model_.module, model_.units));
-    run_shapes(0);
+    // A trace may hold the length that it was recorded with.
+    if (!run_shapes(shortened(model_.inputs))) run_shapes(model_.inputs);
     for (Draft& each : drafts_) {
       if (each.known && each.obstacle.empty()) slice_before_views(each.flat, *each.known);
       number_parameters(each);
@@ -207,28 +211,59 @@ class Planner {
     return out;
   }
 
-  // Shapes of the root, and of the units on the way.
-  void run_shapes(size_t root) {
+  static bool is_sequence(const RecordedInput& input) {
+    return input.shape.size() == 1 && dtype_of(input) != at::kFloat;
+  }
+
+  // Inputs of equal length stay so, and those of different lengths differ.
+  std::vector<RecordedInput> shortened(std::vector<RecordedInput> inputs) const {
+    // Ranks that split positions have as many each, as in most batches.
+    const int64_t multiple = options_.sequence_parallel ? options_.size : 1;
+    const int64_t shortest = (kTokens + multiple - 1) / multiple * multiple;
+    std::set<int64_t> lengths;
+    for (const auto& input : inputs) {
+      if (is_sequence(input)) lengths.insert(input.shape[0]);
+    }
+    for (auto& input : inputs) {
+      if (!is_sequence(input)) continue;
+      const auto longer_than = std::distance(lengths.begin(), lengths.find(input.shape[0]));
+      input.shape[0] = std::min<int64_t>(input.shape[0], shortest + 2 * multiple * longer_than);
+    }
+    return inputs;
+  }
+
+  // Shapes of the root, and of the units on the way. False: not all of them can be known.
+  bool run_shapes(const std::vector<RecordedInput>& inputs) {
+    drafts_.clear();
+    draft_of_object_.clear();
+    draft_of_class_.clear();
+    drafts_.push_back(draft(model_.module, model_.units));
+    run_root(inputs);
+    return std::all_of(drafts_.begin(), drafts_.end(), [](const Draft& each) { return each.obstacle.empty(); });
+  }
+
+  void run_root(const std::vector<RecordedInput>& inputs) {
+    Draft& root = drafts_[0];
     const auto& schema = model_.module.get_method("forward").function().getSchema();
     std::vector<c10::IValue> arguments;
     for (size_t i = 1; i < schema.arguments().size(); ++i) {
-      const auto recorded = std::find_if(model_.inputs.begin(), model_.inputs.end(),
+      const auto recorded = std::find_if(inputs.begin(), inputs.end(),
                                          [&](const auto& input) { return input.name == schema.arguments()[i].name(); });
-      if (recorded != model_.inputs.end()) {
+      if (recorded != inputs.end()) {
         std::vector<int64_t> sizes = recorded->shape;
         sizes.insert(sizes.begin(), kAnalyzedBatch);
         arguments.emplace_back(meta_tensor(sizes, dtype_of(*recorded)));
       } else if (schema.arguments()[i].default_value()) {
         arguments.push_back(*schema.arguments()[i].default_value());
       } else {
-        drafts_[root].obstacle =
+        root.obstacle =
             fmt::format("the file does not record the shape of its input '{}'", schema.arguments()[i].name());
         return;
       }
     }
-    KnownValues known = find_values(drafts_[root].flat, arguments, call_unit());
-    if (!known.obstacle.empty()) drafts_[root].obstacle = known.obstacle;
-    drafts_[root].known = std::move(known);
+    KnownValues known = find_values(root.flat, arguments, call_unit());
+    if (!known.obstacle.empty()) root.obstacle = known.obstacle;
+    root.known = std::move(known);
   }
 
   CallUnit call_unit() {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -13,9 +14,12 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/scope_exit.hpp"
 #include "runtime/model/tensor_parallel/apply_placements.hpp"
 #include "runtime/model/tensor_parallel/probed_graph.hpp"
+#include "runtime/model/tensor_parallel/probed_values.hpp"
 #include "runtime/model/tensor_parallel/virtual_ranks.hpp"
+#include "runtime/model/torchscript/file/script_error.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
 
 namespace dslaunch::runtime::model::tensor_parallel {
@@ -65,13 +69,13 @@ at::Generator generator_of(uint64_t seed) {
 }
 
 at::Tensor random_parameter(const ProbedParameter& parameter) {
-  auto generator = generator_of(kParameterSeeds + static_cast<uint64_t>(parameter.number));
-  const auto options = at::TensorOptions().dtype(at::kFloat);
+  const uint64_t seed = kParameterSeeds + static_cast<uint64_t>(parameter.number);
   const size_t dims = parameter.shape.size();
   // Biases and weights of norms far from zero; GEMMs that neither grow nor vanish.
-  if (dims < 2) return at::rand(parameter.shape, generator, options).add_(0.5).to(parameter.dtype);
+  if (dims < 2) return random_tensor(parameter.shape, seed, 0.5, 1.5).to(parameter.dtype);
   const double width = static_cast<double>(std::min(parameter.shape[dims - 1], parameter.shape[dims - 2]));
-  return at::randn(parameter.shape, generator, options).mul_(1 / std::sqrt(std::max(width, 1.0))).to(parameter.dtype);
+  const double most = std::sqrt(3 / std::max(width, 1.0));
+  return random_tensor(parameter.shape, seed, -most, most).to(parameter.dtype);
 }
 
 // Like a tensor without elements. Indices are below `bound`; 0: other whole numbers are 1, and flags are true.
@@ -151,21 +155,6 @@ bool is_half(const Named& one) {
   return one.value.defined() && at::isReducedFloatingType(one.value.scalar_type());
 }
 
-// Of the finite elements.
-double largest(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.numel() == 0) return 0.0;
-  return tensor.to(at::kFloat).abs().nan_to_num(0, 0).max().item<double>();
-}
-
-double distance(const at::Tensor& found, const at::Tensor& expected) {
-  if (!found.defined() || !expected.defined()) return std::max(largest(found), largest(expected));
-  if (found.sizes() != expected.sizes()) return INFINITY;
-  const at::Tensor a = found.to(at::kFloat), b = expected.to(at::kFloat);
-  // Values that are not finite (a row that is masked altogether) are alike or infinitely far.
-  const at::Tensor apart = at::where(a.eq(b).logical_or_(a.isnan().logical_and_(b.isnan())), 0.0, a - b).abs();
-  return apart.numel() == 0 ? 0.0 : apart.nan_to_num(INFINITY, INFINITY).max().item<double>();
-}
-
 }  // namespace
 
 struct Probe::Subject {
@@ -180,17 +169,25 @@ struct Probe::Subject {
   std::optional<int64_t> length;  // that the split graph is given
   std::map<SlotKey, ProbedParameter> parameters;
   std::string obstacle;
+  std::string kind;  // the same for those that compute the same; empty: it is always compared
 
-  Pass pass(const ProbedGraph& probed, const TensorGroup* group, at::Device device) const;
+  std::string find_kind() const;
+  // Of the whole graph, or of a rank's with what the whole one had.
+  Pass pass(const ProbedGraph& probed, at::Device device, const TensorGroup* group = nullptr,
+            const Pass* of_whole = nullptr) const;
 };
 
 struct Probe::SplitGraphs {
-  std::vector<ProbedGraph> graphs;  // by subject
+  std::vector<ProbedGraph> graphs;   // by subject
+  std::vector<bool> is_repeat = {};  // of an earlier one, which proves it
 };
 
 struct Probe::Pass {
   std::vector<Named> outputs, gradients;
-  std::string obstacle;  // why there are none
+  double largest_gradient = 0;
+  std::map<SlotKey, at::Tensor> parameters;  // whole ones, which the ranks have parts of
+  std::set<SlotKey> written;                 // of them: by the graph itself
+  std::string obstacle;                      // why there are none
 };
 
 namespace {
@@ -203,6 +200,24 @@ std::string unit_of(const std::map<SlotKey, ProbedParameter>& parameters, const 
     return name.size() == path.size() ? std::string() : name.substr(0, name.size() - path.size() - 1);
   }
   return {};
+}
+
+// All that the probe knows of a value.
+std::string shape_text(const c10::IValue& value) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    return fmt::format("{}{}", c10::str(value.toTensor().sizes()), c10::toString(value.toTensor().scalar_type()));
+  }
+  if (!value.isTuple()) return c10::str(value);
+  std::string out = "(";
+  for (const auto& element : value.toTupleRef().elements()) out += shape_text(element) + ",";
+  return out + ")";
+}
+
+std::string placement_text(const std::optional<Placement>& placement) {
+  if (!placement) return "whole";
+  std::string out = fmt::format("{}", placement->dim);
+  for (const auto& segment : placement->segments) out += fmt::format(" {}x{}", segment.items, segment.width);
+  return out + c10::str(placement->shared.size());
 }
 
 // What a graph is run with, and what of it has a gradient.
@@ -248,8 +263,27 @@ struct Inputs {
 
 }  // namespace
 
-Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* group, at::Device device) const {
+std::string Probe::Subject::find_kind() const {
+  if (whole.structure.empty()) return {};
+  std::string out = whole.structure;
+  for (size_t i = 0; i < arguments.size(); ++i) out += fmt::format("\n{} {}", shape_text(arguments[i]), bounds[i]);
+  for (const auto& result : results) out += "\n" + shape_text(result);
+  for (const auto* positions : {&given, &returned}) {
+    for (const auto& of_tensor : *positions) out += of_tensor ? fmt::format(" {}", of_tensor->dim) : " -";
+  }
+  for (const auto& attribute : whole.attributes) {
+    out += "\n" + shape_text(attribute.value);
+    const auto found = parameters.find(attribute.slot);
+    if (found == parameters.end()) continue;
+    out += fmt::format(" {} {}", found->second.is_trained, placement_text(found->second.placement));
+  }
+  return out;
+}
+
+Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, at::Device device, const TensorGroup* group,
+                                 const Pass* of_whole) const {
   const at::AutoGradMode with_gradients(true);
+  Pass out;
   Inputs inputs{.positions = given, .group = group, .stack = {module._ivalue()}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     auto generator = generator_of(kArgumentSeeds + i);
@@ -263,10 +297,17 @@ Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* g
       continue;
     }
     const ProbedParameter& parameter = found->second;
-    at::Tensor value = random_parameter(parameter).to(device);
-    if (group != nullptr && parameter.placement) {
-      const LocalSlice slice = placement::slice_of(*parameter.placement, group->size(), group->rank());
-      value = part_of(value, slice.dim, slice.ranges).clone();
+    at::Tensor value;
+    if (of_whole == nullptr) {
+      value = random_parameter(parameter).to(device);
+      out.parameters.emplace(attribute.slot, value.detach());
+    } else {
+      value = of_whole->parameters.at(attribute.slot);
+      if (parameter.placement) {
+        const LocalSlice slice = placement::slice_of(*parameter.placement, group->size(), group->rank());
+        value = part_of(value, slice.dim, slice.ranges).contiguous();
+      }
+      value = of_whole->written.count(attribute.slot) > 0 ? value.clone() : value.detach();
     }
     if (parameter.is_trained && value.is_floating_point()) {
       inputs.leaves.push_back({fmt::format("'{}'", attribute.path), value.requires_grad_(), &parameter});
@@ -278,7 +319,6 @@ Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* g
     inputs.add(random_value(results[i], generator, 0, device), fmt::format("the result of unit call {}", i));
   }
 
-  Pass out;
   variable_list outputs, upstream, leaves;
   const auto tensors = units::tensors_in_all(probed.run(std::move(inputs.stack), device));
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -293,6 +333,11 @@ Probe::Pass Probe::Subject::pass(const ProbedGraph& probed, const TensorGroup* g
     const at::Tensor random = at::randn(shape, generator, at::TensorOptions());
     outputs.push_back(tensor);
     upstream.push_back((positions ? own_part(random, *positions, *group) : random).to(device, tensor.scalar_type()));
+  }
+  for (auto& [slot, value] : out.parameters) {
+    if (value._version() == 0) continue;
+    value = random_parameter(parameters.at(slot)).to(device);
+    out.written.insert(slot);
   }
   for (const auto& leaf : inputs.leaves) leaves.push_back(leaf.value);
   variable_list gradients(leaves.size());
@@ -323,16 +368,15 @@ const std::string& name_at(const Probe::Pass& pass, size_t position) {
 std::optional<Difference> compare(const Probe::Pass& found, const Probe::Pass& whole, const TensorGroup& group) {
   DSL_CHECK(found.outputs.size() == whole.outputs.size(), "a split graph has the outputs of the whole one");
   size_t position = 0;
-  double largest_gradient = 0;
-  for (const auto& gradient : whole.gradients) largest_gradient = std::max(largest_gradient, largest(gradient.value));
   const bool has_half = std::any_of(whole.outputs.begin(), whole.outputs.end(), is_half) ||
                         std::any_of(whole.gradients.begin(), whole.gradients.end(), is_half);
   const double bound = has_half ? kHalfBound : kBound;
   const auto difference_of = [&](const Named& one, const at::Tensor& expected,
                                  double least) -> std::optional<Difference> {
-    const double apart = distance(one.value, expected), size = std::max({largest(expected), least, 1e-30});
-    const bool is_close = apart <= size * bound;
-    return is_close ? std::nullopt : std::optional(Difference{apart / size, position});
+    const Distance distance = distance_between(one.value, expected);
+    const double size = std::max({distance.largest, least, 1e-30});
+    const bool is_close = distance.apart <= size * bound;
+    return is_close ? std::nullopt : std::optional(Difference{distance.apart / size, position});
   };
   for (; position < found.outputs.size(); ++position) {
     const Named& output = found.outputs[position];
@@ -352,7 +396,7 @@ std::optional<Difference> compare(const Probe::Pass& found, const Probe::Pass& w
     }
     if (gradient.positions && value.defined()) value = own_part(value, *gradient.positions, group);
     if (gradient.value.defined() || value.defined()) {
-      if (auto difference = difference_of(gradient, value, kNegligible * largest_gradient)) return difference;
+      if (auto difference = difference_of(gradient, value, kNegligible * whole.largest_gradient)) return difference;
     }
     position += 1;
   }
@@ -418,10 +462,42 @@ void take_positions(Probe::Subject& subject, const placement::GraphPlan& plan) {
   }
 }
 
+std::unique_ptr<Probe::Subject> make_subject(const placement::GraphPlan& plan, size_t number, size_t instance,
+                                             const std::map<SlotKey, ProbedParameter>& parameters) {
+  auto subject = std::make_unique<Probe::Subject>();
+  subject->graph = number;
+  subject->module = plan.instances[instance];
+  const auto known_or_none = [&](const Value* value) {
+    const c10::IValue* known = plan.known.find(value);
+    return known == nullptr ? c10::IValue() : *known;
+  };
+  for (const Value* input : plan.flat.graph->inputs().slice(1)) {
+    subject->arguments.push_back(known_or_none(input));
+    subject->bounds.push_back(IndexBound(plan.known).of(input));
+  }
+  for (const Node* node : plan.flat.graph->nodes()) {
+    if (node->kind() == c10::prim::CallMethod) subject->results.push_back(known_or_none(node->output()));
+  }
+  take_positions(*subject, plan);
+  auto whole = to_probed_graph(*plan.flat.graph, subject->module);
+  if (whole.ok()) {
+    subject->whole = *std::move(whole);
+  } else {
+    subject->obstacle = whole.error();
+  }
+  subject->unit = unit_of(parameters, subject->whole.attributes);
+  for (const auto& attribute : subject->whole.attributes) {
+    const auto found = parameters.find(attribute.slot);
+    if (found != parameters.end()) subject->parameters.insert(*found);
+  }
+  return subject;
+}
+
 }  // namespace
 
 Probe::Probe(const placement::ModelPlan& plan, const ParameterTable& table,
-             const std::vector<std::vector<ParameterLocation>>& locations, config::TensorProbe which) {
+             const std::vector<std::vector<ParameterLocation>>& locations, config::TensorProbe which)
+    : num_threads_(at::get_num_threads()) {
   std::map<SlotKey, ProbedParameter> parameters;
   for (size_t i = 0; i < locations.size(); ++i) {
     const auto& info = table.parameters.at(i);
@@ -437,32 +513,8 @@ Probe::Probe(const placement::ModelPlan& plan, const ParameterTable& table,
     const auto& each = plan.graphs[number];
     const size_t count = which == config::TensorProbe::kAll ? each.instances.size() : 1;
     for (size_t i = 0; i < count; ++i) {
-      auto subject = std::make_unique<Subject>();
-      subject->graph = number;
-      subject->module = each.instances[i];
-      const auto known_or_none = [&](const Value* value) {
-        const c10::IValue* known = each.known.find(value);
-        return known == nullptr ? c10::IValue() : *known;
-      };
-      for (const Value* input : each.flat.graph->inputs().slice(1)) {
-        subject->arguments.push_back(known_or_none(input));
-        subject->bounds.push_back(IndexBound(each.known).of(input));
-      }
-      for (const Node* node : each.flat.graph->nodes()) {
-        if (node->kind() == c10::prim::CallMethod) subject->results.push_back(known_or_none(node->output()));
-      }
-      take_positions(*subject, each);
-      auto whole = to_probed_graph(*each.flat.graph, subject->module);
-      if (whole.ok()) {
-        subject->whole = *std::move(whole);
-      } else {
-        subject->obstacle = whole.error();
-      }
-      subject->unit = unit_of(parameters, subject->whole.attributes);
-      for (const auto& attribute : subject->whole.attributes) {
-        const auto found = parameters.find(attribute.slot);
-        if (found != parameters.end()) subject->parameters.insert(*found);
-      }
+      auto subject = make_subject(each, number, i, parameters);
+      if (which == config::TensorProbe::kDistinct) subject->kind = subject->find_kind();
       subjects_.push_back(std::move(subject));
     }
   }
@@ -474,12 +526,18 @@ std::shared_ptr<const Probe::Pass> Probe::whole_pass(size_t subject, at::Device 
   const std::lock_guard lock(mutex_);
   if (last_ == subject) return last_pass_;
   last_pass_.reset();  // one unit at a time
+  // Other virtual ranks wait for this one, and leave it their threads.
+  const int own_threads = at::get_num_threads();
+  at::set_num_threads(num_threads_);
+  const ScopeExit restore([own_threads] { at::set_num_threads(own_threads); });
   Pass pass;
   try {
-    pass = subjects_[subject]->pass(subjects_[subject]->whole, nullptr, device);
+    pass = subjects_[subject]->pass(subjects_[subject]->whole, device);
+    for (const auto& gradient : pass.gradients) {
+      pass.largest_gradient = std::max(pass.largest_gradient, largest_of(gradient.value));
+    }
   } catch (const std::exception& error) {
-    const std::string_view what = error.what();
-    pass.obstacle = fmt::format("its forward or backward fails: {}", what.substr(0, what.find('\n')));
+    pass.obstacle = fmt::format("its forward or backward fails: {}", file::cause_of(error));
   }
   last_pass_ = std::make_shared<const Pass>(std::move(pass));
   last_ = subject;
@@ -488,47 +546,55 @@ std::shared_ptr<const Probe::Pass> Probe::whole_pass(size_t subject, at::Device 
 
 namespace {
 
-Probe::Pass split_pass(const Probe::Subject& subject, const ProbedGraph& graph, const TensorGroup& group,
-                       at::Device device) {
+Probe::Pass split_pass(const Probe::Subject& subject, const ProbedGraph& graph, const Probe::Pass& whole,
+                       TensorGroup& group, at::Device device) {
   try {
-    return subject.pass(graph, &group, device);
+    return subject.pass(graph, device, &group, &whole);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    group.throw_failure();
     throw Error(ExitCode::kInternal, fmt::format("tensor parallelism: unit '{}' fails on tensor rank {}: {}",
-                                                 subject.unit, group.rank(), error.what()));
+                                                 subject.unit, group.rank(), file::cause_of(error)));
   }
 }
 
 }  // namespace
 
 std::shared_ptr<const Probe::SplitGraphs> Probe::split_graphs(const placement::ModelPlan& edited) const {
+  std::set<std::string> seen;
   auto out = std::make_shared<SplitGraphs>();
   for (const auto& subject : subjects_) {
     auto graph = to_probed_graph(*edited.graphs.at(subject->graph).flat.graph, subject->module);
     DSL_CHECK(graph.ok() || !subject->obstacle.empty(), "a split graph can be run as the whole one can");
+    const bool is_new = subject->kind.empty() || !graph.ok() || seen.insert(subject->kind + graph->structure).second;
+    out->is_repeat.push_back(!is_new);
     out->graphs.push_back(graph.ok() ? *std::move(graph) : ProbedGraph());
   }
   return out;
 }
 
-std::vector<std::string> Probe::run(const SplitGraphs& split, TensorGroup& group, at::Device device, bool is_manual) {
-  std::vector<std::string> notes;
+ProbeReport Probe::run(const SplitGraphs& split, TensorGroup& group, at::Device device, bool is_manual) {
+  ProbeReport report;
   for (size_t i = 0; i < subjects_.size(); ++i) {
     const Subject& subject = *subjects_[i];
+    if (split.is_repeat.at(i)) continue;
     const std::string what =
         subject.unit.empty() ? "the model outside its units" : fmt::format("unit '{}'", subject.unit);
     const auto whole = whole_pass(i, device);
     const std::string& obstacle = subject.obstacle.empty() ? whole->obstacle : subject.obstacle;
     // Some rank alone may lack the memory.
     if (exchange({obstacle.empty() ? 0.0 : 1.0}, group, device).any().item<bool>()) {
-      notes.push_back(fmt::format("{} was not compared with its unsplit form: {}", what,
-                                  obstacle.empty() ? "another tensor rank cannot" : obstacle));
+      report.not_compared.push_back(fmt::format("{} was not compared with its unsplit form: {}", what,
+                                                obstacle.empty() ? "another tensor rank cannot" : obstacle));
       continue;
     }
-    const Pass found = split_pass(subject, split.graphs.at(i), group, device);
+    const Pass found = split_pass(subject, split.graphs.at(i), *whole, group, device);
     const auto first = first_of_all(compare(found, *whole, group), group, device);
-    if (!first) continue;
+    if (!first) {
+      report.num_compared += 1;
+      continue;
+    }
     const std::string message = fmt::format(
         "tensor parallelism: {}: {} differs from the unsplit unit's by {:.2g} of its largest element on "
         "tensor rank {}; ",
@@ -542,12 +608,11 @@ std::vector<std::string> Probe::run(const SplitGraphs& split, TensorGroup& group
                                          "please report this fault of dslaunch; a rule \"whole\" of "
                                          "\"tensor_parallel.policy\" keeps a module from being split");
   }
-  return notes;
+  return report;
 }
 
-std::vector<std::string> probe_on_virtual_ranks(const placement::ModelToPlace& model,
-                                                const placement::TensorParallelOptions& options,
-                                                config::TensorProbe which) {
+ProbeReport probe_on_virtual_ranks(const placement::ModelToPlace& model,
+                                   const placement::TensorParallelOptions& options) {
   VirtualRanks ranks(options.size);
   std::vector<placement::ModelPlan> plans;
   for (int rank = 0; rank < options.size; ++rank) {
@@ -555,19 +620,19 @@ std::vector<std::string> probe_on_virtual_ranks(const placement::ModelToPlace& m
     of_rank.rank = rank;
     plans.push_back(plan_placements(model, of_rank));
   }
-  Probe probe(plans[0], model.table, model.locations, which);
+  Probe probe(plans[0], model.table, model.locations, options.probe);
   std::vector<std::shared_ptr<const Probe::SplitGraphs>> split;
   for (int rank = 0; rank < options.size; ++rank) {
     auto& plan = plans[static_cast<size_t>(rank)];
     for (auto& graph : plan.graphs) edit_graph(graph, ranks.group(rank));
     split.push_back(probe.split_graphs(plan));
   }
-  std::vector<std::string> notes;
+  ProbeReport report;
   ranks.run([&](int rank) {
     auto own = probe.run(*split[static_cast<size_t>(rank)], *ranks.group(rank), at::kCPU, !options.rules.empty());
-    if (rank == 0) notes = std::move(own);
+    if (rank == 0) report = std::move(own);
   });
-  return notes;
+  return report;
 }
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

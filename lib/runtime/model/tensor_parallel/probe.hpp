@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/job_config.hpp"
+#include "runtime/model/interface/placement_report.hpp"
 #include "runtime/model/placement/plan_placements.hpp"
 #include "runtime/model/tensor_parallel/tensor_group.hpp"
 
@@ -31,8 +32,8 @@ class Probe {
 
   // With the graphs of the group's rank. Collective; on virtual ranks from all their threads. Throws the same error on
   // all ranks, with the first unit and tensor that differ: `is_manual` says whose choice of layouts it was, the user's
-  // (65) or ours (70). Returns which units could not be run, with the reason.
-  std::vector<std::string> run(const SplitGraphs& split, TensorGroup& group, at::Device device, bool is_manual);
+  // (65) or ours (70).
+  ProbeReport run(const SplitGraphs& split, TensorGroup& group, at::Device device, bool is_manual);
 
   struct Subject;  // an instance of a graph
   struct Pass;     // what a forward and a backward returned
@@ -41,6 +42,7 @@ class Probe {
   std::shared_ptr<const Pass> whole_pass(size_t subject, at::Device device);
 
   std::vector<std::unique_ptr<Subject>> subjects_;
+  const int num_threads_;  // of the process
 
   std::mutex mutex_;  // guards the rest: virtual ranks share it
   std::optional<size_t> last_;
@@ -55,8 +57,7 @@ struct PendingProbe {
 };
 
 // The same before a job exists: plans the model for each rank and probes them as threads, on the CPU.
-std::vector<std::string> probe_on_virtual_ranks(const placement::ModelToPlace& model,
-                                                const placement::TensorParallelOptions& options,
-                                                config::TensorProbe which);
+ProbeReport probe_on_virtual_ranks(const placement::ModelToPlace& model,
+                                   const placement::TensorParallelOptions& options);
 
 }  // namespace dslaunch::runtime::model::tensor_parallel

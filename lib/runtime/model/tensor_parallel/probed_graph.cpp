@@ -4,7 +4,9 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <map>
+#include <sstream>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/format.hpp"
@@ -49,6 +51,56 @@ void move_constant(Node* node, at::Device device) {
   }
 }
 
+// All of a graph but its names, and the classes of its modules.
+class StructureText {
+ public:
+  explicit StructureText(const Graph& graph) {
+    for (const Value* input : graph.inputs()) number(input);
+    write(graph.block());
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void write(const torch::jit::Block* block) {
+    for (const Node* node : block->nodes()) {
+      text_ += node->kind().toQualString();
+      if (node->kind() == c10::prim::Constant) {
+        write(node->output());
+      } else {
+        for (const Value* input : node->inputs()) text_ += fmt::format(" {}", number(input));
+      }
+      for (const Value* output : node->outputs()) text_ += fmt::format(" ={}", number(output));
+      text_ += '\n';
+      for (const auto* inner : node->blocks()) {
+        text_ += "{";
+        for (const Value* input : inner->inputs()) text_ += fmt::format(" ={}", number(input));
+        write(inner);
+        text_ += "}\n";
+      }
+    }
+    for (const Value* output : block->outputs()) text_ += fmt::format(" {}", number(output));
+  }
+
+  void write(const Value* constant) {
+    const auto value = torch::jit::toIValue(constant);
+    std::ostringstream out;
+    out << *constant->type();
+    if (value && value->isTensor() && value->toTensor().defined()) {
+      const at::Tensor tensor = value->toTensor();
+      out << tensor.sizes() << tensor.scalar_type();
+      if (tensor.dim() == 0 && tensor.is_cpu()) out << tensor.item();
+    } else if (value) {
+      out << *value;
+    }
+    text_ += ' ' + out.str();
+  }
+
+  size_t number(const Value* value) { return numbers_.try_emplace(value, numbers_.size()).first->second; }
+
+  std::unordered_map<const Value*, size_t> numbers_;
+  std::string text_;
+};
+
 class Conversion {
  public:
   Conversion(std::shared_ptr<Graph> graph, const torch::jit::Module& module) : module_(module) {
@@ -68,6 +120,10 @@ class Conversion {
     for (Node* call : calls) cut(call);
     graph::for_each_node(graph.block(), [&](Node* node) { draw_nothing(node); });
     if (!obstacle_.empty()) return Failure{std::move(obstacle_)};
+    for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
+      if (!(*read)->hasUses()) (*read)->destroy();
+    }
+    if (!graph.inputs()[0]->hasUses()) out_.structure = StructureText(graph).take();
     return std::move(out_);
   }
 
@@ -102,7 +158,7 @@ class Conversion {
   void lift(Node* read) {
     const Found found = find(read->output());
     if (found.value.isTensorList()) obstacle_ = fmt::format("a list holds its tensors, '{}'", found.path);
-    if (!found.value.isTensor() || !found.value.toTensor().defined()) return;
+    if (!found.value.isTensor() || !found.value.toTensor().defined()) return lift_number(read, found.value);
     const SlotKey slot{found.owner.get(), found.owner->type()->getAttributeSlot(read->s(c10::attr::name))};
     auto [input, is_new] = inputs_.try_emplace(slot, nullptr);
     if (is_new) {
@@ -110,6 +166,11 @@ class Conversion {
       out_.attributes.push_back({slot, found.path, found.value.toTensor()});
     }
     read->output()->replaceAllUsesWith(input->second);
+  }
+
+  void lift_number(Node* read, const c10::IValue& value) {
+    const bool is_number = value.isBool() || value.isInt() || value.isDouble() || value.isNone() || value.isString();
+    if (is_number) read->output()->replaceAllUsesWith(insert_constant(read, value));
   }
 
   void cut(Node* call) {

@@ -25,6 +25,8 @@ struct ProbedGraph {
   std::shared_ptr<torch::jit::Graph> graph;
   std::vector<TensorAttribute> attributes;
   size_t num_arguments = 0, num_calls = 0;
+  // Equal for graphs that compute the same of inputs of the same shapes; empty: `graph` reads more of self.
+  std::string structure;
 
   // Outputs and the operands of calls. Changes the graph so that all its constants are on `device`.
   std::vector<c10::IValue> run(torch::jit::Stack inputs, at::Device device) const;

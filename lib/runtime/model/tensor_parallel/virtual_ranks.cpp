@@ -1,7 +1,9 @@
 #include "runtime/model/tensor_parallel/virtual_ranks.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -9,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/scope_exit.hpp"
 
 namespace dslaunch::runtime::model::tensor_parallel {
 
@@ -80,6 +83,10 @@ VirtualRanks::~VirtualRanks() = default;
 void VirtualRanks::run(const std::function<void(int rank)>& body) {
   std::mutex mutex;
   std::exception_ptr failure;  // the first, which the other ranks' follow
+  // Ranks divide the threads of this process, as those of a host do.
+  const int all_threads = at::get_num_threads();
+  at::set_num_threads(std::max(1, all_threads / static_cast<int>(groups_.size())));
+  const ScopeExit restore([all_threads] { at::set_num_threads(all_threads); });
   std::vector<std::thread> threads;
   for (int rank = 0; rank < static_cast<int>(groups_.size()); ++rank) {
     threads.emplace_back([&, rank] {

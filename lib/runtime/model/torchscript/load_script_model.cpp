@@ -22,6 +22,7 @@
 #include "runtime/model/placement/plan_placements.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
 #include "runtime/model/tensor_parallel/apply_placements.hpp"
+#include "runtime/model/tensor_parallel/probe.hpp"
 #include "runtime/model/torchscript/file/model_file.hpp"
 #include "runtime/model/torchscript/file/parameter_slots.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
@@ -283,6 +284,18 @@ StagePlan plan_script_stages(const ScriptFile& file, const std::vector<std::stri
   rewrite_graphs(module, passes);
   const auto binding = bind_parameters(module, analysis.mutable_parameters);
   return plan_stages({module, graph::find_unit_candidates(module, unit_names), passes.compute_dtype}, options, binding);
+}
+
+ProbeReport probe_script_split(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                               const GraphPassOptions& passes, const placement::TensorParallelOptions& tensor) {
+  const auto module = file.module();
+  const auto analysis = analyze_model(module, file.path());
+  rewrite_graphs(module, passes);
+  const auto binding = bind_parameters(module, analysis.mutable_parameters);
+  const auto metadata = read_model_metadata(file.path());
+  return tensor_parallel::probe_on_virtual_ranks(
+      {module, graph::find_unit_candidates(module, unit_names), binding.table, binding.locations, metadata.inputs},
+      tensor);
 }
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {

@@ -44,6 +44,11 @@ Result<LayerMeasurement> measure_script_layers(const ScriptFile& file, const std
 StagePlan plan_script_stages(const ScriptFile& file, const std::vector<std::string>& unit_names,
                              const GraphPassOptions& passes, const StageOptions& options);
 
+// Compares a split model with its unsplit form before a job exists (tensor_parallel/probe.hpp): all ranks of `tensor`
+// are threads of this process, on the CPU.
+ProbeReport probe_script_split(const ScriptFile& file, const std::vector<std::string>& unit_names,
+                               const GraphPassOptions& passes, const placement::TensorParallelOptions& tensor);
+
 // Writes the model's code and buffers with all parameters emptied (model_file.hpp).
 void write_model_skeleton(const std::string& model_path, const std::string& out_path);
 

@@ -57,9 +57,9 @@ void ScriptModel::set_tensor_group(comm::Communicator& ranks) {
   group_->set_communicator(ranks);
 }
 
-std::vector<std::string> ScriptModel::probe_split(at::Device device) {
+ProbeReport ScriptModel::probe_split(at::Device device) {
   const auto [probe, split, is_manual] = std::exchange(probe_, {});
-  return probe ? probe->run(*split, *group_, device, is_manual) : std::vector<std::string>();
+  return probe ? probe->run(*split, *group_, device, is_manual) : ProbeReport();
 }
 
 std::string ScriptModel::set_recomputation(const RecomputationOptions& options) {

@@ -41,7 +41,7 @@ class ScriptModel : public RunnableModel {
   std::vector<std::string> set_device(at::Device device, at::ScalarType dtype) override;
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
   void set_tensor_group(comm::Communicator& ranks) override;
-  std::vector<std::string> probe_split(at::Device device) override;
+  ProbeReport probe_split(at::Device device) override;
   std::string set_recomputation(const RecomputationOptions& options) override;
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }

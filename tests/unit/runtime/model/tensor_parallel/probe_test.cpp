@@ -6,13 +6,16 @@
 #include <torch/script.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/tensor_parallel/apply_placements.hpp"
+#include "runtime/model/tensor_parallel/probed_values.hpp"
 #include "runtime/model/tensor_parallel/tensor_operators.hpp"
 #include "runtime/model/tensor_parallel/virtual_ranks.hpp"
 #include "runtime/model/torchscript/parameter_binding.hpp"
+#include "support/script_models.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -135,8 +138,81 @@ TEST_CASE("units that are split right are what they were", "[tensor][probe]") {
   const int ranks = GENERATE(2, 3, 4);  // of 6 heads 4 ranks have 2, 2, 1 and 1
   const auto which = GENERATE(TensorProbe::kDistinct, TensorProbe::kAll, TensorProbe::kOff);
   const bool sequence_parallel = GENERATE(false, true);
-  CHECK(probe_on_virtual_ranks(loaded.to_place(), {.size = ranks, .sequence_parallel = sequence_parallel}, which)
-            .empty());
+  const auto report = probe_on_virtual_ranks(loaded.to_place(),
+                                             {.size = ranks, .probe = which, .sequence_parallel = sequence_parallel});
+  const int num_units = which == TensorProbe::kAll ? 2 : 1;
+  const int num_roots = sequence_parallel ? 1 : 0;  // which gathers what the units pass on
+  CHECK(report.num_compared == (which == TensorProbe::kOff ? 0 : num_units + num_roots));
+  CHECK(report.not_compared.empty());
+}
+
+TEST_CASE("units of several classes that compute the same are compared once", "[tensor][probe]") {
+  // A trace has a class for each module.
+  const auto block = [](const char* name, const std::string& activation) {
+    return test::compile({name,
+                          "def forward(self, x):\n    h = torch." + activation +
+                              "(torch.linear(x, self.up), self.slope)\n    return x + torch.linear(h, self.down)\n",
+                          {{"up", zeros({8, 4})}, {"down", zeros({4, 8})}},
+                          {{"slope", at::tensor(0.1F)}}});
+  };
+  const auto kinds_of = [&](const std::string& last_activation) {
+    const Module model =
+        test::compile({"Model",
+                       "def forward(self, x):\n    return self.c.forward(self.b.forward(self.a.forward(x)))\n",
+                       {},
+                       {},
+                       {{"a", block("A", "mul")}, {"b", block("B", "mul")}, {"c", block("C", last_activation)}}});
+    const auto binding = torchscript::bind_parameters(model, {});
+    const auto units = graph::find_unit_candidates(model, {"A", "B", "C"});
+    const std::vector<RecordedInput> inputs{{"x", "float32", {3, 4}}};
+    const auto report = probe_on_virtual_ranks({model, units, binding.table, binding.locations, inputs},
+                                               {.size = 2, .probe = TensorProbe::kDistinct});
+    CHECK(report.not_compared == std::vector<std::string>());
+    return report.num_compared;
+  };
+  CHECK(kinds_of("mul") == 1);
+  CHECK(kinds_of("add") == 2);
+}
+
+TEST_CASE("sequences of a probe are short, unless a trace holds their length", "[tensor][probe]") {
+  const auto probed_length = [](const std::string& length) {
+    const Module model =
+        test::compile({"Model",
+                       "def forward(self, ids):\n    x = torch.embedding(self.table, ids)\n"
+                       "    x = x + torch.ones([" +
+                           length +
+                           ", 4])\n"
+                           "    return torch.linear(torch.relu(torch.linear(x, self.up)), self.down)\n",
+                       {{"table", zeros({10, 4})}, {"up", zeros({8, 4})}, {"down", zeros({4, 8})}}});
+    const auto binding = torchscript::bind_parameters(model, {});
+    const std::vector<RecordedInput> inputs{{"ids", "int64", {600}}};
+    const auto plan = placement::plan_placements({model, {}, binding.table, binding.locations, inputs}, {.size = 2});
+    const auto& graph = plan.graphs.at(0);
+    return graph.known.sizes(graph.flat.graph->inputs()[1])->at(1);
+  };
+  CHECK(probed_length("ids.size(1)") == 13);
+  CHECK(probed_length("600") == 600);
+}
+
+TEST_CASE("random tensors follow from their seed and the distance of tensors from every element", "[tensor][probe]") {
+  const at::Tensor tensor = random_tensor({500, 300}, 7, -2, 3);  // several blocks
+  CHECK(tensor.equal(random_tensor({500, 300}, 7, -2, 3)));
+  CHECK_FALSE(tensor.equal(random_tensor({500, 300}, 8, -2, 3)));
+  CHECK(tensor.min().item<double>() == Approx(-2).margin(1e-3));
+  CHECK(tensor.max().item<double>() == Approx(3).margin(1e-3));
+  CHECK(tensor.mean().item<double>() == Approx(0.5).margin(0.02));
+  at::Tensor other = tensor.clone();
+  other[499][299] += 4;  // of the last block
+  CHECK(distance_between(other, tensor).apart == Approx(4).epsilon(1e-6));
+  CHECK(distance_between(other, tensor).largest == tensor.abs().max().item<double>());
+  CHECK(distance_between(other.t(), tensor.t()).apart == Approx(4).epsilon(1e-6));
+  CHECK(std::isinf(distance_between(tensor.narrow(0, 0, 3), tensor).apart));
+  const at::Tensor special = at::tensor({1.0, NAN, INFINITY, -2.0});
+  CHECK(distance_between(special, special).apart == 0);
+  CHECK(distance_between(special, special).largest == 2);
+  CHECK(std::isinf(distance_between(at::tensor({1.0, NAN, 0.0, -2.0}), special).apart));
+  CHECK(distance_between({}, at::tensor({1.0, -2.0})).apart == 2);
+  CHECK(distance_between(at::tensor({1.0, -2.0}), {}).apart == 2);
 }
 
 TEST_CASE("a bias that each rank adds is found", "[tensor][probe]") {
