@@ -74,6 +74,8 @@ class WeightGemm {
     read(form_.factor, sharded(last_, segments));
     read(form_.weight, split_operand(op_, form_.weight, form_.weight_in, segments));
     if (!has_bias_) return result(partial(origins_of(segments)));
+    // Another use of the layer splits it.
+    if (op_.placement(*form_.bias).is_sharded()) op_.refuse("its bias is split, and is added behind a sum");
     read(*form_.bias, {});
     out_.rewrite = Rewrite::kLateBias;
     return result({});

@@ -160,7 +160,11 @@ class MetaRun {
   void read_attribute(const Node* node) {
     const auto owner = flat_.objects.find(node->input(0));
     if (owner == flat_.objects.end()) throw Obstacle{"it reads an attribute of a module that is chosen when it runs"};
-    const c10::IValue value = owner->second->getAttr(node->s(c10::attr::name));
+    c10::IValue value = owner->second->getAttr(node->s(c10::attr::name));
+    // A counter is computed with, and what writes to it in place must not count.
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().dim() == 0) {
+      value = value.toTensor().detach().clone();
+    }
     set(node->output(), as_meta(value));
   }
 

@@ -145,6 +145,18 @@ bool agree(const c10::IValue& one, const c10::IValue& other) {
            (a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.requires_grad() == b.requires_grad());
   }
   if (one.isObject() && other.isObject()) return true;  // what is read of it is compared
+  const auto all_agree = [](const auto& a, const auto& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const c10::IValue& x, const c10::IValue& y) { return agree(x, y); });
+  };
+  if (one.isTuple() && other.isTuple()) return all_agree(one.toTupleRef().elements(), other.toTupleRef().elements());
+  if (one.isList() && other.isList()) return all_agree(one.toListRef(), other.toListRef());
+  if (one.isGenericDict() && other.isGenericDict()) {
+    const auto entries = one.toGenericDict(), others = other.toGenericDict();
+    return entries.size() == others.size() && std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
+             return others.contains(entry.key()) && agree(entry.value(), others.at(entry.key()));
+           });
+  }
   return one.tagKind() == other.tagKind() && one == other;
 }
 
@@ -264,6 +276,11 @@ class Planner {
     KnownValues known = find_values(root.flat, arguments, call_unit());
     if (!known.obstacle.empty()) root.obstacle = known.obstacle;
     root.known = std::move(known);
+    // A class has one forward for all its units: those of which the shapes are not known as well.
+    for (const auto& [call, object] : root.flat.unit_calls) {
+      if (draft_of_object_.count(object.get()) > 0) continue;
+      drafts_[draft_of(object)].obstacle = "a branch or loop calls a unit of its class";
+    }
   }
 
   CallUnit call_unit() {

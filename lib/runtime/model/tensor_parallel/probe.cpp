@@ -522,6 +522,23 @@ Probe::Probe(const placement::ModelPlan& plan, const ParameterTable& table,
 
 Probe::~Probe() = default;
 
+namespace {
+
+Probe::Pass try_pass(const Probe::Subject& subject, at::Device device) {
+  Probe::Pass pass;
+  try {
+    pass = subject.pass(subject.whole, device);
+    for (const auto& gradient : pass.gradients) {
+      pass.largest_gradient = std::max(pass.largest_gradient, largest_of(gradient.value));
+    }
+  } catch (const std::exception& error) {
+    pass.obstacle = fmt::format("its forward or backward fails: {}", file::cause_of(error));
+  }
+  return pass;
+}
+
+}  // namespace
+
 std::shared_ptr<const Probe::Pass> Probe::whole_pass(size_t subject, at::Device device) {
   const std::lock_guard lock(mutex_);
   if (last_ == subject) return last_pass_;
@@ -530,15 +547,8 @@ std::shared_ptr<const Probe::Pass> Probe::whole_pass(size_t subject, at::Device 
   const int own_threads = at::get_num_threads();
   at::set_num_threads(num_threads_);
   const ScopeExit restore([own_threads] { at::set_num_threads(own_threads); });
-  Pass pass;
-  try {
-    pass = subjects_[subject]->pass(subjects_[subject]->whole, device);
-    for (const auto& gradient : pass.gradients) {
-      pass.largest_gradient = std::max(pass.largest_gradient, largest_of(gradient.value));
-    }
-  } catch (const std::exception& error) {
-    pass.obstacle = fmt::format("its forward or backward fails: {}", file::cause_of(error));
-  }
+  auto pass = subjects_[subject]->obstacle.empty() ? try_pass(*subjects_[subject], device)
+                                                   : Pass{.obstacle = subjects_[subject]->obstacle};
   last_pass_ = std::make_shared<const Pass>(std::move(pass));
   last_ = subject;
   return last_pass_;

@@ -240,3 +240,56 @@ TEST_CASE("the names in a job choose what is split", "[runtime][model][placement
              true);
   });
 }
+
+TEST_CASE("units of a class stay whole if a branch calls one of them", "[runtime][model][placement]") {
+  const auto make = [] {
+    return test::compile({"Net",
+                          R"(
+def forward(self, ids, labels):
+    x = self.first.forward(torch.embedding(self.table, ids))
+    if bool(x.sum() > 0):
+        x = self.second.forward(x)
+    logits = torch.linear(x, self.table)
+    return torch.cross_entropy_loss(logits.view(-1, logits.size(-1)), labels.view(-1), None, 1, -100)
+)",
+                          {{"table", random_weight({kVocabulary, 36}, 7)}},
+                          {},
+                          {{"first", make_block(1)}, {"second", make_block(2)}}});
+  };
+  TensorRanks run(make, 2, make_inputs(), {.units = {"Block"}});
+  CHECK(run.report().notes ==
+        std::vector<std::string>{"'Block' stays whole: a branch or loop calls a unit of its class"});
+  run.check_equals_whole(kTolerance);
+}
+
+TEST_CASE("a layer whose bias one use splits and another adds behind a sum stays whole",
+          "[runtime][model][placement]") {
+  const auto make = [] {
+    return test::compile({"Net",
+                          "def forward(self, x):\n"
+                          "    y = torch.tanh(torch.linear(x, self.layer, self.bias))\n"
+                          "    return x + torch.tanh(torch.linear(y, self.layer, self.bias))\n",
+                          {{"layer", random_weight({36, 36}, 4)}, {"bias", random_weight({36}, 5)}}});
+  };
+  TensorRanks run(make, 2, {random_weight({2, 7, 36}, 6).detach()}, {});
+  CHECK(run.report().split_elements() == 0);
+  run.check_equals_whole(kTolerance);
+}
+
+TEST_CASE("what is analyzed and probed counts nothing in the model", "[runtime][model][placement]") {
+  const at::Tensor calls = at::zeros({}, at::kLong);
+  const auto make = [&calls] {
+    return test::compile({"Net",
+                          "def forward(self, ids):\n"
+                          "    self.calls.add_(1)\n"
+                          "    x = torch.linear(torch.embedding(self.table, ids), self.up)\n"
+                          "    return torch.linear(torch.relu(x), self.down)\n",
+                          {{"table", random_weight({64, 36}, 3)},
+                           {"up", random_weight({48, 36}, 4)},
+                           {"down", random_weight({36, 48}, 5)}},
+                          {{"calls", calls}}});
+  };
+  TensorRanks run(make, 2, {at::arange(14).view({2, 7})}, {});
+  CHECK(run.split("up") == "column");
+  CHECK(calls.item<int64_t>() == 0);
+}
