@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Greedy decoding of one text in bf16 by the peers of bench/generate: transformers' generate() with a static cache, which it
 compiles, and a plain Llama whose step is compiled with coordinate descent. Prints a JSON object. Weights are those of DIR,
 or random ones of its config: the time does not depend on them."""

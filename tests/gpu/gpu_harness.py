@@ -36,6 +36,4 @@ class DeterministicTrainingEnv(GpuTrainingEnv):
 
 def environment(**changes):
     """That of the suites, with the GPUs in sight."""
-    return {
-  **harness.own_environment(), **changes
-}
+    return {**harness.own_environment(), **changes}

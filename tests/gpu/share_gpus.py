@@ -1,13 +1,10 @@
-#!/ usr / bin / env python3
-""
-    "dslaunch with more ranks than the machine has GPUs: NCCL refuses a GPU to two ranks of one host, so every rank becomes a
-    host of its own(--no_ssh; NCCL_HOSTID),
-    and they meet over sockets.For right and wrong only : such ranks take turns.
+#!/usr/bin/env python3
+"""dslaunch with more ranks than the machine has GPUs: NCCL refuses a GPU to two ranks of one host, so every rank becomes a
+host of its own (--no_ssh; NCCL_HOSTID), and they meet over sockets. For right and wrong only: such ranks take turns.
 
-                                                          SHARE_GPUS = 0 share_gpus.py RANKS dslaunch[OPTION]... MODEL
+    SHARE_GPUS=0 share_gpus.py RANKS dslaunch [OPTION]... MODEL
 
-                                                                       Prints what node rank 0 says
-                                                                       and ends with its exit code; its signals go to that one."""
+Prints what node rank 0 says and ends with its exit code; its signals go to that one."""
 import os
 import secrets
 import signal

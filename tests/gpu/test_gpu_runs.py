@@ -1,9 +1,6 @@
-#!/ usr / bin / env python3
-""
-    "Runs on this machine's GPUs against plain PyTorch on the CPU: loss, rate and gradient norm of 50 steps, ZeRO 0 to 3, on
-    1 to all GPUs;
-resume bit by bit;
-bf16.Run by ctest(label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
+#!/usr/bin/env python3
+"""Runs on this machine's GPUs against plain PyTorch on the CPU: loss, rate and gradient norm of 50 steps, ZeRO 0 to 3, on
+1 to all GPUs; resume bit by bit; bf16. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_runs.py"""
 import json
@@ -22,7 +19,7 @@ import harness
 from harness import base_config
 
 STEPS = 50
-#fp32 on both sides, but matrix products add up in another order than on a CPU, and50 steps carry that on.
+# fp32 on both sides, but matrix products add up in another order than on a CPU, and 50 steps carry that on.
 BOUND = 1e-4
 WORLDS = [world for world in (1, 2, 4, 8) if world <= gpu_harness.MAX_RANKS]
 
@@ -52,7 +49,7 @@ class GpuRuns(unittest.TestCase):
             for world in WORLDS:
                 shares = world if kind == "convnet" else 1
                 for stage in (0, 1, 2, 3):
-#Small models would stay whole at stage 3 by default.
+                    # Small models would stay whole at stage 3 by default.
                     config = base_config(kind, zero_optimization={
                         "stage": stage, "overlap_comm": stage != 1, "stage3_param_persistence_threshold": 0,
                         "stage3_prefetch_bucket_size": 20000, "stage3_max_reuse_distance": 0})
@@ -90,8 +87,7 @@ class GpuRuns(unittest.TestCase):
                 def rows(pin_memory):
                     where = {"device": "cpu", "pin_memory": pin_memory}
                     zero = {"stage": stage, "stage3_param_persistence_threshold": 0, "overlap_comm": accumulation == 1,
-                            "offload_optimizer": where, **({
-  "offload_param" : where} if parameters else {})}
+                            "offload_optimizer": where, **({"offload_param": where} if parameters else {})}
                     config = base_config("gpt", zero_optimization=zero, deterministic=True, bf16={"enabled": True},
                                          gradient_accumulation_steps=accumulation, gradient_clipping=0.1)
                     return self.env.train(model, data, config, world, 20)[0]
@@ -143,8 +139,7 @@ class GpuRuns(unittest.TestCase):
                     (1, {"device": "cpu", "delayed_update": True}, {}), (2, in_files, {"max_in_cpu": 20000}),
                     (1, {**in_files, "delayed_update": True, "pipeline_read": True, "pipeline_write": True}, {})):
                 def rows(**parameters):
-                    where = state if parameters or "delayed_update" in state else {
-}
+                    where = state if parameters or "delayed_update" in state else {}
                     zero = {"stage": 3, "stage3_param_persistence_threshold": 0, "overlap_comm": accumulation == 1,
                             "offload_optimizer": where, "offload_param": parameters}
                     config = base_config("gpt", zero_optimization=zero, deterministic=True, bf16={"enabled": True},
@@ -152,7 +147,7 @@ class GpuRuns(unittest.TestCase):
                     return self.env.train(model, data, config, world, 20)[0]
 
                 with self.subTest(world=world, state=state, keys=keys):
-#Updates on the host and on the device may differ in the last bit.
+                    # Updates on the host and on the device may differ in the last bit.
                     want = rows(device="cpu") if state else rows()
                     self.compare(want, rows(**{**in_files, "max_in_cpu": 0, **keys}), 0.0,
                                  f"parameters in files on {world} GPUs")
@@ -163,7 +158,7 @@ class GpuRuns(unittest.TestCase):
         model, data = self.env.model("gpt"), self.env.data("gpt")
         exact, _ = self.env.train(model, data, config, 1, STEPS)
         rounded, _ = self.env.train(model, data, {**config, "bf16": {"enabled": True}}, WORLDS[-1], STEPS)
-#bf16 keeps 8 bits : single losses differ in the third digit.
+        # bf16 keeps 8 bits: single losses differ in the third digit.
         for want, got in zip(exact, rounded):
             self.assertLess(abs(want["loss"] - got["loss"]) / want["loss"], 2e-2, json.dumps(got))
 
@@ -212,7 +207,7 @@ class GpuRuns(unittest.TestCase):
         self.assertEqual(num_measured_again, 0)
         by_pytorch, num_measured_off = train(cache, "--set", "kernels.gemm_autotuning=false")
         self.assertEqual(num_measured_off, 0)
-#bf16; embeddings add their gradients in another order each time.
+        # bf16; embeddings add their gradients in another order each time.
         self.compare(by_pytorch, first, 2e-2, "measured algorithms of products beside PyTorch's")
         self.compare(by_pytorch, again, 2e-2, "algorithms of products from the cache")
         kernels = os.path.join(cache, "dslaunch/kernels")
@@ -264,19 +259,13 @@ class GpuRuns(unittest.TestCase):
         config = base_config("gpt", zero_optimization={"stage": 1})
         model, data = self.env.model("gpt"), self.env.data("gpt")
         exact, _ = self.env.train(model, data, config, 1, STEPS)
-        sections = [{
-  "torch_autocast" : {
-    "enabled" : True, "dtype" : name
-  }} for name in ("bfloat16", "float16")]
-        sections += [{
-  "amp" : {
-    "enabled" : True, "opt_level" : level
-  }} for level in ("O1", "O2")]
+        sections = [{"torch_autocast": {"enabled": True, "dtype": name}} for name in ("bfloat16", "float16")]
+        sections += [{"amp": {"enabled": True, "opt_level": level}} for level in ("O1", "O2")]
         for section in sections:
             with self.subTest(section=section):
                 rows, _ = self.env.train(model, data, {**config, **section}, WORLDS[-1], STEPS)
                 self.assertNotEqual(rows[0]["loss"], exact[0]["loss"])
-#A skipped first step or two leaves the trajectory behind by as many.
+                # A skipped first step or two leaves the trajectory behind by as many.
                 behind = sum(row["overflow"] for row in rows)
                 self.assertLessEqual(behind, 3)
                 self.assertLess(abs(rows[-1]["loss"] - exact[-1]["loss"]) / exact[-1]["loss"], 5e-2)

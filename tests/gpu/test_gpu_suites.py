@@ -1,6 +1,7 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """The oracle suites that CPU ranks pass, with the ranks on GPUs: models of every kind, recomputation bit by bit, every
-optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for, tensor ranks, texts.
+optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others
+wait for, tensor ranks, texts.
 Worlds of more ranks than the machine has GPUs are skipped (or share them: gpu_harness.py). Run by ctest (label gpu) where
 there is a GPU; elsewhere it ends with 77 (skipped).
 
@@ -35,7 +36,7 @@ import test_recomputation
 import test_verify
 import harness
 
-#fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
+# fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
 BOUND = 1e-4
 SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.SameNumbers, test_recomputation.Settings,
           test_recomputation.Refused, test_oracle.Programs, test_oracle.Recipes, test_oracle.ZeroPlusPlus,
@@ -55,7 +56,7 @@ def put_on_gpus():
     test_hugging_face.PROBE_BOUND = BOUND
     test_infer.DEVICE = "cuda"
     for split in (test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes):
-#Within a bound, not bit by bit : transformers counts the rows of experts by a kernel that has no fixed order.
+        # Within a bound, not bit by bit: transformers counts the rows of experts by a kernel that has no fixed order.
         split.make_env = classmethod(lambda cls: gpu_harness.GpuTrainingEnv(cls.parent_folder))
     test_frozen.MAX_RANKS = gpu_harness.MAX_RANKS
     for name, case in model_cases.CASES.items():

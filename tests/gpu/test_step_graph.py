@@ -1,9 +1,6 @@
-#!/ usr / bin / env python3
-""
-    "Steps that are recorded once and replayed (" graph_harvesting
-    ") against the same steps issued launch by launch: bit by bit,
-    on one and on all GPUs.Run by
-    ctest(label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
+#!/usr/bin/env python3
+"""Steps that are recorded once and replayed ("graph_harvesting") against the same steps issued launch by launch: bit by bit,
+on one and on all GPUs. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_step_graph.py [StepGraph.test_...]"""
 import os
@@ -34,7 +31,7 @@ LAUNCH_BY_LAUNCH = "graph_harvesting has no effect: "
 HOST_IS_SLOWER = "graph_harvesting: the device waits for the host, which takes "
 DEVICE_IS_SLOWER = ": steps are not captured"
 NUMBERS = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow", "eval_loss")
-#Some units are gathered again for backward, the last ones stay gathered.
+# Some units are gathered again for backward, the last ones stay gathered.
 ZERO3 = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 20000,
          "stage3_max_reuse_distance": 20000}
 

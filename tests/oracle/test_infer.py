@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """`dsworker infer` token by token beside transformers' generate(), and its scores beside PyTorch's cross entropy: from exports
 that return only their loss. Skipped where transformers is not installed (scripts/setup --tests does that).
 
