@@ -33,16 +33,21 @@ struct AdamCoefficients {
   float decoupled_decay = 0;          // lr * weight_decay of AdamW's form, else 0
 };
 
+// m += (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g * g
+template <class Values>
+DSL_RULE void update_adam_moments(float g, float* moments, const Values& c) {
+  moments[0] = moments[0] + (g - moments[0]) * c.one_minus_beta1;
+  moments[1] = moments[1] * c.beta2 + g * g * c.one_minus_beta2;
+}
+
 template <bool kAmsgrad>
 struct AdamLikeRule {
   using Values = AdamCoefficients;
   static constexpr int kMoments = kAmsgrad ? 3 : 2;
   DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
     g = g + c.coupled_decay * p;
-    const float m = moments[0] + (g - moments[0]) * c.one_minus_beta1;
-    const float v = moments[1] * c.beta2 + g * g * c.one_minus_beta2;
-    moments[0] = m;
-    moments[1] = v;
+    update_adam_moments(g, moments, c);
+    const float m = moments[0], v = moments[1];
     float w = v;
     if constexpr (kAmsgrad) {
       w = moments[2] > v ? moments[2] : v;
@@ -174,10 +179,8 @@ struct NadamRule {
   static constexpr int kMoments = 2;
   DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
     g = g + c.coupled_decay * p;
-    const float m = moments[0] + (g - moments[0]) * c.one_minus_beta1;
-    const float v = moments[1] * c.beta2 + g * g * c.one_minus_beta2;
-    moments[0] = m;
-    moments[1] = v;
+    update_adam_moments(g, moments, c);
+    const float m = moments[0], v = moments[1];
     const float denominator = std::sqrt(v) * c.inverse_root_correction + c.eps;
     p = p - ((c.gradient_size * g + c.moment_size * m) / denominator + c.decoupled_decay * p);
   }
@@ -197,10 +200,8 @@ struct RadamRule {
   static constexpr int kMoments = 2;
   DSL_RULE void update(float& p, float g, float* moments, const Values& c) {
     g = g + c.coupled_decay * p;
-    const float m = moments[0] + (g - moments[0]) * c.one_minus_beta1;
-    const float v = moments[1] * c.beta2 + g * g * c.one_minus_beta2;
-    moments[0] = m;
-    moments[1] = v;
+    update_adam_moments(g, moments, c);
+    const float m = moments[0], v = moments[1];
     p = p - (c.step_size * (m / (c.root_weight * std::sqrt(v) + c.offset)) + c.decoupled_decay * p);
   }
 };
