@@ -14,7 +14,7 @@ struct CapturedProcess {
 
 // `argv`: as ProcessSpec has it. The program has the caller's environment and directory, and `input` as its standard
 // input, which it need not read. `captures_err`: its standard error is captured, too; else it is the caller's. Throws
-// SystemError(69) when there is no memory for it.
+// SystemError(69) when the memory for its output cannot be allocated.
 CapturedProcess run_captured(const std::vector<std::string>& argv, const std::string& input, bool captures_err);
 
 }  // namespace dslaunch::spawn

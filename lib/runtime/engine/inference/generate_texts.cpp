@@ -64,7 +64,7 @@ class Generation {
     if (config_.ends.empty() && encoded_.codec) {
       for (const int64_t end : encoded_.codec->ends()) config_.ends.insert(end);
     }
-    if (!config_.ignored.empty() && options.tells) {
+    if (!config_.ignored.empty() && options.logs_notes) {
       log::warning("settings of the model's generation config that are not applied: {}",
                    fmt::join(config_.ignored, ", "));
     }
@@ -112,7 +112,7 @@ class Generation {
     if (options_.context > 0) return recomputing("--context");
     auto cache = make_cache();
     if (cache.ok()) return std::make_unique<CachedDecoder>(tokens_, *std::move(cache));
-    if (options_.tells) {
+    if (options_.logs_notes) {
       log::info("no cache of keys and values: {}; each token computes its whole text", cache.error());
     }
     return recomputing(cache.error());

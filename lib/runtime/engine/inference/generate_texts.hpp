@@ -32,7 +32,7 @@ struct GenerateOptions {
   bool uses_cache = true;      // of keys and values, where the model has them; not with `context`
   int64_t cache_bytes = 0;     // that it may take; 0: as many as there are
   bool steps_on_host = false;  // for tests: texts are written in steps (step_batch.hpp) on CPUs, too
-  bool tells = true;           // logs what is not applied, and why there is no cache
+  bool logs_notes = true;      // what is not applied, and why the cache is off
   std::function<bool()> stop_requested = [] { return false; };  // polled before each token; texts then stay unfinished
 };
 

@@ -30,7 +30,7 @@ struct ModelSource {
   std::optional<at::ScalarType> dtype = {};  // empty: the types of the file
   // Forward is cut to what predicts tokens, where that can be done (load_token_model).
   bool predicts_tokens = true;
-  // What the user writes for these, in messages; empty: there is no such thing.
+  // How messages name these options; empty: the command or config has no such option.
   std::string tokenizer_option = "--tokenizer PATH", ids_option = "--ids", context_option = "--context";
 };
 

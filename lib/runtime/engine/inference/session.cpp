@@ -143,17 +143,19 @@ bool Session::may_go_on() {
   });
 }
 
+// Whether the newest tokens of all texts that are written now, and of no others, are where the last step left them.
+bool Session::steps_hold_batch() {
+  std::vector<int> batch;
+  for (const Active& active : active_) {
+    if (batch.size() < kMaxTexts) batch.push_back(active.number);
+  }
+  return stepped_ == batch;
+}
+
 std::vector<NewToken> Session::step_on_device() {
   has_stepped_ = true;
   if (steps_->in_flight() == 0) {
-    const auto is_as_before = [this] {
-      size_t i = 0;
-      return std::all_of(stepped_.begin(), stepped_.end(), [&](int request) { return find(request) != nullptr; }) &&
-             stepped_.size() == std::min(active_.size(), kMaxTexts) &&
-             std::all_of(active_.begin(), std::next(active_.begin(), static_cast<std::ptrdiff_t>(stepped_.size())),
-                         [&](const Active& active) { return active.number == stepped_[i++]; });
-    };
-    if (!is_as_before()) steps_->begin(rows_of_batch());
+    if (!steps_hold_batch()) steps_->begin(rows_of_batch());
     try {
       enqueue(0);
     } catch (const Error&) {

@@ -86,6 +86,7 @@ class Session {
   std::vector<StepBatch::Row> rows_of_batch();
   void enqueue(size_t num_ahead);
   bool may_go_on();
+  bool steps_hold_batch();
   std::vector<NewToken> step_on_device();
   void note_time(const std::vector<const Active*>& first, std::chrono::steady_clock::time_point started);
 

@@ -188,7 +188,7 @@ WrittenSamples RunSamples::generate(int64_t num_tokens) {
   options.seed = samples_.seed;
   options.stops = samples_.stop;
   options.uses_cache = !of_.engine.gathers_units();
-  options.tells = !has_worked_;
+  options.logs_notes = !has_worked_;
   options.stop_requested = [this] { return stops_ |= stop_requested_(); };
   WrittenSamples out;
   out.texts.resize(prompts_.size());

@@ -97,11 +97,10 @@ void refuse_quantized(const config::Zero& zero) {
 void refuse_own_state(const config::Optimizer& optimizer) {
   using enum config::OptimizerType;
   if (optimizer.type != kAdafactor && optimizer.type != kAdamW8bit) return;
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format("--verify: {} keeps state of its own, of which there is no copy for the updates that bound "
-                  "the replica's; verify with another optimizer",
-                  config::name_of(config::kOptimizerTypes, optimizer.type)));
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("--verify: {} keeps state of its own, which is not copied for the updates that bound the "
+                              "replica's; verify with another optimizer",
+                              config::name_of(config::kOptimizerTypes, optimizer.type)));
 }
 
 }  // namespace
