@@ -193,6 +193,14 @@ struct ArraySpec {  // one entry of data.synthetic
   double low = 0, high = 1;  // integers: low <= x < high; floats: uniform in [low, high)
   std::string like;          // copy shape, dtype and values of this array
 };
+// Of pictures, inputs whose samples are [channels, height, width].
+struct Normalize {
+  std::vector<double> mean, std;  // one for each channel, of pixels from 0 to 1
+};
+struct RandomCrop {
+  std::vector<int64_t> size;  // height and width; empty: as the pictures have them
+  int64_t padding = 0;        // on each side
+};
 struct Data {
   std::vector<std::string> train;  // paths or globs; empty: none given. "synthetic" sets synthetic_train.
   std::vector<std::string> eval;
@@ -205,7 +213,11 @@ struct Data {
   bool shuffle = true;
   uint64_t seed = 0;
   bool drop_last = true;
-  int64_t num_workers = 2, prefetch = 4;
+  int64_t num_workers = 2;
+  std::optional<int64_t> prefetch;  // empty: chosen by the size of a step's batches
+  std::optional<Normalize> normalize;
+  std::optional<RandomCrop> random_crop;
+  bool random_flip = false;
   std::vector<ArraySpec> synthetic;
 };
 

@@ -32,7 +32,29 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::data, &Data::num_workers>("data.num_workers", "threads of each rank that read and assemble batches")
         .min(0)
         .max(1024),
-    key<&JobConfig::data, &Data::prefetch>("data.prefetch", "batches that are assembled ahead").min(1).max(65536),
+    key<&JobConfig::data, &Data::prefetch>(
+        "data.prefetch", "micro batches that are assembled ahead; null: 4, or those of a step if it has more")
+        .min(1)
+        .max(65536),
+    optional_section("data.normalize", "uint8 pictures become (pixel / 255 - mean) / std on the device"),
+    key<&JobConfig::data, &Data::normalize, &Normalize::mean>("data.normalize.mean",
+                                                              "mean of each channel, of pixels from 0 to 1")
+        .unset(),
+    key<&JobConfig::data, &Data::normalize, &Normalize::std>("data.normalize.std",
+                                                             "standard deviation of each channel, likewise")
+        .unset()
+        .above(0),
+    optional_section("data.random_crop", "trains on a random part of each picture; an evaluation takes the middle"),
+    key<&JobConfig::data, &Data::random_crop, &RandomCrop::size>(
+        "data.random_crop.size", "height and width of the part; null: as the pictures have them")
+        .unset()
+        .min(1),
+    key<&JobConfig::data, &Data::random_crop, &RandomCrop::padding>(
+        "data.random_crop.padding", "pixels of value 0 that are added on each side before")
+        .min(0)
+        .max(65536),
+    key<&JobConfig::data, &Data::random_flip>(
+        "data.random_flip", "mirrors a random half of the pictures left to right; not in evaluations"),
     named_section("data.synthetic", "arrays that are made up instead of read: NAME: {shape, …}"),
     section("data.synthetic.*", "one made-up array"),
     key<&ArraySpec::shape>("data.synthetic.*.shape", "shape of one sample; [] is a scalar").unset().min(1),

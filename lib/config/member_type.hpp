@@ -49,7 +49,9 @@ struct MemberType<std::string> {
 
 template <class T>
 struct MemberType<std::vector<T>> {
-  static constexpr Kind kKind = std::is_same_v<T, std::string> ? Kind::kStringList : Kind::kIntList;
+  static constexpr Kind kKind = std::is_same_v<T, std::string> ? Kind::kStringList
+                                : std::is_same_v<T, double>    ? Kind::kFloatList
+                                                               : Kind::kIntList;
   static std::vector<T> from(const Value& value) {
     std::vector<T> out;
     for (const auto& item : value.items) out.push_back(MemberType<T>::from(item));

@@ -168,6 +168,25 @@ void apply_dataloader_drop_last(Settings& settings) {
   if (!theirs.value.is_null()) settings.solve("data.drop_last", theirs.value, theirs.origin);
 }
 
+// Whether they fit the pictures is known when the data is open.
+void check_picture_keys(Settings& settings) {
+  const auto length = [&](const std::string& path) { return settings.at(path).value.items.size(); };
+  const std::string normalize = "data.normalize", size = "data.random_crop.size";
+  const std::string mean = normalize + ".mean", deviation = normalize + ".std";
+  const bool is_checked = !settings.has_error(mean) && !settings.has_error(deviation);
+  if (is_checked && settings.given(normalize) && !settings.at(normalize).value.is_null() &&
+      (length(mean) == 0 || length(mean) != length(deviation))) {
+    settings.add_error(Issue::Kind::kConflict, normalize,
+                       fmt::format("'{}' needs 'mean' and 'std' with one number for each channel, got {} and {}; for "
+                                   "example {{\"mean\": [0.485, 0.456, 0.406], \"std\": [0.229, 0.224, 0.225]}}",
+                                   normalize, length(mean), length(deviation)));
+  }
+  if (!settings.at(size).value.is_null() && !settings.has_error(size) && length(size) != 2) {
+    settings.add_error(Issue::Kind::kRange, size,
+                       fmt::format("'{}' must be [height, width], not {} numbers", size, length(size)));
+  }
+}
+
 void apply_data_rules(Settings& settings) {
   check_training_data(settings);
   check_synthetic(settings);
@@ -175,6 +194,7 @@ void apply_data_rules(Settings& settings) {
   check_no_name_is_empty(settings);
   check_number_of_labels(settings);
   check_data_format(settings);
+  check_picture_keys(settings);
   apply_dataloader_drop_last(settings);
   check_loss_name(settings);
   check_outputs(settings);

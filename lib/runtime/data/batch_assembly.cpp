@@ -13,11 +13,24 @@
 namespace dslaunch::runtime {
 namespace {
 
-int64_t count_tokens(const std::vector<at::Tensor>& inputs) {
-  for (const at::Tensor& input : inputs) {
-    if (c10::isIntegralType(input.scalar_type(), false) && input.dim() >= 2) return input.numel();
+bool is_normalized(const Batch& batch, size_t input) {
+  return std::any_of(batch.pictures.begin(), batch.pictures.end(), [input](const PictureWork& pictures) {
+    return pictures.input == input && !pictures.transform->mean.empty();
+  });
+}
+
+int64_t count_tokens(const Batch& batch) {
+  for (size_t i = 0; i < batch.inputs.size(); ++i) {
+    const at::Tensor& input = batch.inputs[i];
+    const bool is_integer = c10::isIntegralType(input.scalar_type(), false) && !is_normalized(batch, i);
+    if (is_integer && input.dim() >= 2) return input.numel();
   }
   return 0;
+}
+
+// Page-locked with `pin`, if possible.
+at::Tensor host_tensor(const std::vector<int64_t>& shape, at::ScalarType dtype, bool pin) {
+  return pin ? pinned_if_possible(shape, dtype) : at::empty(shape, dtype);
 }
 
 template <class T>
@@ -59,12 +72,27 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
   batch.after = plan.after;
   for (size_t array : selection_.inputs) batch.inputs.push_back(gather(array, plan.samples, options_.compute_dtype));
   for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples, options_.label_dtype));
+  batch.pictures = plan_pictures(plan);
   if (plan.num_samples == 0) return batch;  // a padding batch
-  batch.num_tokens = count_tokens(batch.inputs);
+  batch.num_tokens = count_tokens(batch);
   for (const at::Tensor& labels : batch.labels) {
     batch.num_labels += count_labels(labels, options_.has_ignored_labels, options_.ignores_first_label);
   }
   return batch;
+}
+
+std::vector<PictureWork> BatchAssembler::plan_pictures(const MicroBatchPlan& plan) const {
+  std::vector<PictureWork> out;
+  for (size_t i = 0; i < selection_.inputs.size(); ++i) {
+    const auto transform = options_.pictures.find(source_->arrays()[selection_.inputs[i]].name);
+    if (transform == options_.pictures.end()) continue;
+    at::Tensor views = picture_views(*transform->second, plan);
+    if (views.defined() && options_.pin) {
+      views = host_tensor(views.sizes().vec(), views.scalar_type(), options_.pin).copy_(views);
+    }
+    out.push_back({i, transform->second, std::move(views)});
+  }
+  return out;
 }
 
 at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const {
@@ -72,7 +100,7 @@ at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samp
   std::vector<int64_t> shape{static_cast<int64_t>(samples.size())};
   shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
   const at::ScalarType dtype = batch_dtype(info.dtype, float_dtype, options_.indices.contains(info.name));
-  at::Tensor values = options_.pin ? pinned_if_possible(shape, dtype) : at::empty(shape, dtype);
+  at::Tensor values = host_tensor(shape, dtype, options_.pin);
   if (info.sample_numel() > 0) read_rows(array, samples, values);
   check(array, samples, values);
   return values;

@@ -11,6 +11,7 @@
 
 #include "runtime/data/array_limit.hpp"
 #include "runtime/data/array_selection.hpp"
+#include "runtime/data/pictures.hpp"
 #include "runtime/data/sample_order.hpp"
 #include "runtime/data/sample_source.hpp"
 
@@ -19,8 +20,16 @@ namespace dslaunch::runtime {
 // The default ignore_index of torch, and of the losses that the config names.
 inline constexpr int64_t kIgnoredLabel = -100;
 
+// Pictures that are transformed where the batch is computed with.
+struct PictureWork {
+  size_t input = 0;  // of Batch::inputs
+  std::shared_ptr<const PictureTransform> transform;
+  at::Tensor views;
+};
+
 struct Batch {
   std::vector<at::Tensor> inputs, labels;  // host tensors, samples first
+  std::vector<PictureWork> pictures;       // what is left to do with inputs
   int64_t num_samples = 0;  // those that count; 0 for padding (see EvaluationPlanner), whose tensors hold one sample
   int64_t num_labels = 0;   // elements of the labels that a loss averages over; 0 for padding
   int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
@@ -36,6 +45,7 @@ struct AssemblyOptions {
   bool ignores_first_label = false;                       // of each sample: the model shifts its labels
   std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
   std::set<std::string> indices;                          // arrays whose integers become int64
+  PictureTransforms pictures;                             // of inputs
 };
 
 class BatchAssembler {
@@ -45,6 +55,7 @@ class BatchAssembler {
   Batch assemble(const MicroBatchPlan& plan) const;
 
  private:
+  std::vector<PictureWork> plan_pictures(const MicroBatchPlan& plan) const;
   at::Tensor gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const;
   void read_rows(size_t array, const std::vector<int64_t>& samples, at::Tensor& values) const;
   void check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const;

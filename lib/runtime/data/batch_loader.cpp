@@ -1,5 +1,7 @@
 #include "runtime/data/batch_loader.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 
@@ -26,6 +28,21 @@ void require_whole_batch(const SampleSource& source, const config::Data& data, c
                   batch.train_batch / (batch.micro_batch * batch.accumulation)));
 }
 
+int64_t batch_bytes(const SampleSource& source, const ArraySelection& selection, int64_t num_samples) {
+  int64_t bytes = 0;
+  for (const auto* arrays : {&selection.inputs, &selection.labels}) {
+    for (size_t array : *arrays) bytes += source.arrays()[array].sample_bytes();
+  }
+  return bytes * num_samples;
+}
+
+// A captured step takes all its micro batches at its start.
+int64_t choose_prefetch(const config::Data& data, int64_t accumulation, int64_t bytes) {
+  constexpr int64_t kDefault = 4, kMaxBytes = int64_t{1} << 30;  // beyond the default
+  if (data.prefetch) return *data.prefetch;
+  return std::max(kDefault, std::min(accumulation, kMaxBytes / std::max<int64_t>(bytes, 1)));
+}
+
 }  // namespace
 
 BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
@@ -41,9 +58,11 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelect
                                                                             .seed = data.seed,
                                                                             .drop_last = data.drop_last},
                                                    start);
+  const int64_t depth =
+      choose_prefetch(data, accumulation_, batch_bytes(*source, selection, options.batch.micro_batch));
   prefetcher_ = std::make_unique<Prefetcher>([planner] { return std::optional(planner->next()); },
                                              BatchAssembler(std::move(source), std::move(selection), options.assembly),
-                                             data.num_workers, data.prefetch);
+                                             data.num_workers, depth);
 }
 
 Batch BatchLoader::next() {
@@ -64,11 +83,14 @@ int64_t steps_in_epochs(const SampleSource& source, const config::Data& data, co
 EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection,
                                    const config::Data& data, const LoaderOptions& options) {
   require_samples(*source);
+  AssemblyOptions assembly = options.assembly;
+  assembly.pictures = without_chance(assembly.pictures);
   auto planner = std::make_shared<EvaluationPlanner>(source->num_samples(), options.batch.micro_batch,
                                                      options.data_parallel, options.rank);
-  prefetcher_ = std::make_unique<Prefetcher>([planner] { return planner->next(); },
-                                             BatchAssembler(std::move(source), std::move(selection), options.assembly),
-                                             data.num_workers, data.prefetch);
+  prefetcher_ =
+      std::make_unique<Prefetcher>([planner] { return planner->next(); },
+                                   BatchAssembler(std::move(source), std::move(selection), std::move(assembly)),
+                                   data.num_workers, choose_prefetch(data, /*accumulation=*/1, 0));
 }
 
 }  // namespace dslaunch::runtime

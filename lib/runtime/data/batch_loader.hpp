@@ -22,8 +22,11 @@ class BatchLoader {
   // Throws UserError(65) when there are no samples, or fewer than a global batch with drop_last.
   BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
               const LoaderOptions& options, DataPosition start);
+  int64_t accumulation() const { return accumulation_; }
   // The next micro batch; `accumulation` calls make a step. Throws the error that occurred while assembling it.
   Batch next();
+  // Whether next() returns without waiting for the batch to be read.
+  bool is_ready() { return prefetcher_->is_ready(); }
   // The position after the last global batch that was handed out completely: checkpoints store it.
   DataPosition position() const { return position_; }
 

@@ -47,6 +47,11 @@ std::optional<Batch> Prefetcher::next() {
   return std::move(slot->batch);
 }
 
+bool Prefetcher::is_ready() {
+  const std::lock_guard lock(mutex_);
+  return !workers_.empty() && (slots_.empty() ? exhausted_ : slots_.front()->ready);
+}
+
 void Prefetcher::work() {
   ::pthread_setname_np(::pthread_self(), "data loader");
   std::unique_lock lock(mutex_);

@@ -28,6 +28,8 @@ class Prefetcher {
 
   // Empty at the end. A worker's error is thrown here, in place of the batch that it belongs to.
   std::optional<Batch> next();
+  // Whether next() returns without waiting for a batch to be read; never without workers.
+  bool is_ready();
 
  private:
   struct Slot {

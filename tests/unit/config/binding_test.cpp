@@ -67,7 +67,9 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("OffloadParam", config.zero.offload_param, config);
   check_members("Aio", config.aio, config);
   check_members("Loco", default_constructed<Zero::Loco>(), config);
-  check_members("Data", config.data, config, {"synthetic_train", "synthetic"});
+  check_members("Data", config.data, config, {"synthetic_train", "synthetic", "normalize", "random_crop"});
+  check_members("Normalize", default_constructed<Normalize>(), config);
+  check_members("RandomCrop", default_constructed<RandomCrop>(), config);
   check_members("Train", config.train, config, {"metrics", "early_stopping", "samples"});
   check_members("Samples", default_constructed<Samples>(), config, {"prompts", "prompts_file"});
   check_members("EarlyStopping", default_constructed<EarlyStopping>(), config);

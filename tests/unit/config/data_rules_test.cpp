@@ -162,3 +162,22 @@ TEST_CASE("what is loaded of a checkpoint can be said in DeepSpeed's words", "[c
   CHECK(
       good("{zero_optimization: {stage3_gather_fp16_weights_on_model_save: true}}").zero.gather_16bit_weights_on_save);
 }
+
+TEST_CASE("pictures are described by channel, parts by height and width", "[config][data_rules]") {
+  const Data data = good(
+                        "{data: {normalize: {mean: [0.5, 0.4], std: [0.2, 1]}, random_crop: {size: [8, 9], padding: "
+                        "2}, random_flip: true}}")
+                        .data;
+  CHECK(data.normalize->std == std::vector<double>{0.2, 1});
+  CHECK(data.random_crop->size == std::vector<int64_t>{8, 9});
+  CHECK(data.random_flip);
+  CHECK_FALSE(good("{}").data.normalize);
+  CHECK(good("{data: {random_crop: {padding: 4}}}").data.random_crop->size.empty());
+  for (const char* keys : {"{}", "{mean: [0.5]}", "{mean: [], std: []}", "{mean: [0.5], std: [0.2, 0.2]}"}) {
+    CHECK_THAT(only_line(std::string("{data: {normalize: ") + keys + "}}"),
+               Contains("needs 'mean' and 'std' with one number for each channel"));
+  }
+  CHECK_THAT(only_line("{data: {normalize: {mean: [0.5], std: [0]}}}"), Contains("'data.normalize.std'"));
+  CHECK_THAT(only_line("{data: {random_crop: {size: [8]}}}"), Contains("must be [height, width], not 1 numbers"));
+  CHECK_THAT(only_line("{data: {random_crop: {padding: -1}}}"), Contains("'data.random_crop.padding'"));
+}

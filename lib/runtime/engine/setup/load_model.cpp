@@ -90,7 +90,7 @@ std::vector<model::ExampleInput> example_inputs(const ScriptFile& file, const co
   const bool has_train = data.train != nullptr;
   BatchLoader loader(has_train ? data.train : data.eval, has_train ? data.train_arrays : data.eval_arrays, config.data,
                      has_train ? data.loader : data.eval_loader, {});
-  const auto batch = loader.next();
+  const MicroBatch batch = on_device(loader.next(), at::kCPU);
   std::vector<model::ExampleInput> out;
   for (const auto* arrays : {&batch.inputs, &batch.labels}) {
     for (const auto& array : *arrays) {

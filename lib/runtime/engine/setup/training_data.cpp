@@ -89,12 +89,12 @@ bool may_be_probabilities(const model::ModelFacts& model, const model::IndexArgu
   return argument.is_label && (classes == model.index_limits.end() || !may_bound_classes(array, classes->bound));
 }
 
-void require_integers(const model::ModelFacts& model, const SampleSource& source,
+void require_integers(const model::ModelFacts& model, const SampleSource& source, const std::vector<ArrayInfo>& arrays,
                       const std::vector<size_t>& arguments) {
   for (const auto& argument : model.index_arguments) {
     if (argument.input >= arguments.size()) continue;
     const size_t index = arguments[argument.input];
-    const ArrayInfo& array = source.arrays()[index];
+    const ArrayInfo& array = arrays[index];
     if (!c10::isFloatingType(array.dtype) || may_be_probabilities(model, argument, array)) continue;
     throw UserError(ExitCode::kBadInput,
                     fmt::format("array {}, and forward takes {} for its argument '{}': save the array as integers, for "
@@ -222,15 +222,17 @@ void require_labels_of(const model::ModelFacts& model, const std::shared_ptr<con
 ArraySelection choose_arrays(const model::ModelFacts& model, const config::JobConfig& config,
                              const std::shared_ptr<SampleSource>& source, AssemblyOptions& assembly) {
   const ForwardArguments forward{model.inputs.names, model.inputs.num_required, config.loss.empty(), forms_of(model)};
-  auto selection = select_arrays(source->arrays(), config.data.inputs, config.data.labels, forward);
+  const auto arrays = arrays_of_forward(config.data, source->arrays());
+  auto selection = select_arrays(arrays, config.data.inputs, config.data.labels, forward);
   for (const auto* chosen : {&selection.inputs, &selection.labels}) source->prepare(*chosen);
   const auto arguments = arguments_of(config, selection);
-  require_integers(model, *source, arguments);
+  require_integers(model, *source, arrays, arguments);
   require_lengths(model, *source, arguments);
   if (config.loss_average == config::LossAverage::kTokens) require_countable_labels(source->arrays(), selection);
   if (forward.takes_labels) require_labels_of(model, source, selection);
   assembly.limits = limits_of(model, config, source->arrays(), selection);
   assembly.indices = index_arrays(model, config, source->arrays(), selection);
+  assembly.pictures = picture_transforms(config.data, *source, selection.inputs, assembly.compute_dtype);
   return selection;
 }
 
@@ -309,9 +311,13 @@ void require_evaluation_data(const TrainingData& data, const config::Data& confi
 
 MicroBatch on_device(Batch batch, at::Device device) {
   MicroBatch out{std::move(batch.inputs), std::move(batch.labels), batch.num_tokens, batch.num_labels};
-  if (device.is_cpu()) return out;
+  const auto copy = [device](const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/true); };
   for (auto* tensors : {&out.inputs, &out.labels}) {
-    for (auto& tensor : *tensors) tensor = tensor.to(device, /*non_blocking=*/true);
+    for (auto& tensor : *tensors) tensor = copy(tensor);
+  }
+  for (const PictureWork& work : batch.pictures) {
+    at::Tensor& pictures = out.inputs[work.input];
+    pictures = transform_pictures(*work.transform, pictures, work.views.defined() ? copy(work.views) : work.views);
   }
   return out;
 }

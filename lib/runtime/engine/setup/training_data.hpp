@@ -32,6 +32,7 @@ int64_t count_steps(const TrainingData& data, const config::JobConfig& config);
 // For a run that only evaluates. Throws UserError(65) when there is no finite evaluation data.
 void require_evaluation_data(const TrainingData& data, const config::Data& config);
 
+// Pictures are transformed there.
 MicroBatch on_device(Batch batch, at::Device device);
 
 // Throws UserError(65) on every rank when ranks have opened different numbers of samples (a file that differs between
