@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/format.hpp"
+#include "base/input_wait.hpp"
 #include "base/quantity.hpp"
 #include "launch/records/job_record.hpp"
 #include "launch/report/assets.hpp"
@@ -21,6 +22,8 @@ namespace {
 constexpr int kNumColors = 8;       // page.css has as many
 constexpr size_t kMaxRows = 200;    // of a table of events
 constexpr size_t kMaxMetrics = 60;  // with a chart, beside the known ones
+
+constexpr const char* kInputTime = "input_ms";  // has a chart where it limits a run
 
 // The charts of known keys; every other key of numbers gets one behind them.
 struct KnownChart {
@@ -36,6 +39,7 @@ constexpr KnownChart kCharts[] = {
     {"tokens_per_s", "Tokens per second", Unit::kPerSecond},
     {"samples_per_s", "Samples per second", Unit::kPerSecond},
     {"step_ms", "Step time", Unit::kMilliseconds},
+    {kInputTime, "Step time in which rank 0 waited for its input", Unit::kMilliseconds},
     {"gpu_mem_bytes", "GPU memory of rank 0, peak", Unit::kBytes},
     {"gpu_reserved_bytes", "GPU memory of rank 0, reserved by the allocator, peak", Unit::kBytes},
     {"host_mem_bytes", "Host memory of rank 0", Unit::kBytes},
@@ -353,10 +357,35 @@ void add_evaluation(const std::vector<RunHistory>& runs, Chart& chart) {
   }
 }
 
+// Of all steps but the first, which always waits for its first batch.
+InputWait input_wait_of(const RunHistory& run) {
+  InputWait out;
+  const Curve *input = run.curves.find(kInputTime), *time = run.curves.find("step_ms");
+  if (input == nullptr || time == nullptr) return out;
+  for (size_t i = 1; i < std::min(input->points.size(), time->points.size()); ++i) {
+    if (input->points[i].x == time->points[i].x) out.add(time->points[i].y, input->points[i].y);
+  }
+  return out;
+}
+
+// What the chart says of runs that their input limits; empty: there are none.
+std::string describe_input_limits(const std::vector<RunHistory>& runs) {
+  std::string out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const InputWait wait = input_wait_of(runs[i]);
+    if (!wait.is_limit()) continue;
+    out += runs.size() > 1 ? fmt::format("{}: {}. ", run_label(runs, i), wait.text()) : wait.text() + ". ";
+  }
+  return out.empty() ? out : fmt::format("The input is the limit: {}To make it faster: {}.", out, input_advice(-1));
+}
+
 std::vector<Chart> known_charts(const std::vector<RunHistory>& runs) {
   std::vector<Chart> charts;
+  const std::string input_limits = describe_input_limits(runs);
   for (const auto& [key, title, unit] : kCharts) {
+    if (key == std::string(kInputTime) && input_limits.empty()) continue;
     Chart chart = chart_of(runs, key, title, unit);
+    if (key == std::string(kInputTime)) chart.note = input_limits;
     if (key == std::string("loss")) add_evaluation(runs, chart);
     if (!chart.lines.empty()) charts.push_back(std::move(chart));
   }

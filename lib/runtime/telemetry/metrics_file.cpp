@@ -139,6 +139,7 @@ std::string to_json_line(const StepMetrics& metrics) {
             {"loss_scale", number(metrics.loss_scale)},
             {"overflow", metrics.overflow},
             {"step_ms", number(metrics.step_ms)},
+            {"input_ms", number(metrics.input_ms)},
             {"samples_per_s", number(metrics.samples_per_s)},
             {"tokens_per_s", number(metrics.tokens_per_s)},
             {"gpu_mem_bytes", number(metrics.gpu_mem_bytes)},

@@ -123,8 +123,8 @@ void RunTotals::add(const StepMetrics& metrics) {
   if (std::isfinite(point.loss) && (!best_ || point.loss < best_->loss)) best_ = point;
 }
 
-std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::milliseconds time,
-                                          const std::string& best) const {
+std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::milliseconds time, const std::string& best,
+                                          const std::string& input) const {
   if (num_steps_ == 0) return {};
   const double seconds = step_ms_ / 1e3;
   std::string rate;
@@ -144,6 +144,7 @@ std::vector<std::string> RunTotals::lines(int64_t total_steps, std::chrono::mill
     out.push_back(line("eval_loss", values));
   }
   if (!best.empty()) out.push_back(line("best", best));
+  if (!input.empty()) out.push_back(line("input", input));
   if (peak_reserved_ > 0) {
     out.push_back(line("memory", fmt::format("GPU of rank 0, at the peak: {} allocated, {} reserved, fragmentation {}",
                                              in_gibibytes(peak_allocated_), in_gibibytes(peak_reserved_),

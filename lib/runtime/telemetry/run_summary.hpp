@@ -38,12 +38,12 @@ class RunTotals {
     evaluation_ = {step, loss};
     eval_metrics_ = std::move(metrics);
   }
-  // Steps, time and rate, losses, the last evaluation, `best`, memory of the GPU: five lines at most, and none if no
-  // step was done.
-  // `time`: since the first step began, evaluations and checkpoints included. `best`: the best checkpoint; may be
-  // empty.
-  std::vector<std::string> lines(int64_t total_steps, std::chrono::milliseconds time,
-                                 const std::string& best = "") const;
+  // Steps, time and rate, losses, the last evaluation, `best`, `input`, memory of the GPU: six lines at most, and none
+  // if no step was done.
+  // `time`: since the first step began, evaluations and checkpoints included. `best`: the best checkpoint. `input`: how
+  // input limits the run. Both may be empty.
+  std::vector<std::string> lines(int64_t total_steps, std::chrono::milliseconds time, const std::string& best = "",
+                                 const std::string& input = "") const;
 
  private:
   struct Point {

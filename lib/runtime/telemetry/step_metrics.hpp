@@ -20,6 +20,7 @@ struct StepMetrics {
   double loss_scale = 1;            // the scale that this step used
   bool overflow = false;            // the step was skipped
   double step_ms = 0;
+  double input_ms = 0;  // of step_ms: rank 0 waited for its batches
   double samples_per_s = 0;
   std::optional<double> tokens_per_s;    // empty when the data has no tokens
   std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU

@@ -19,6 +19,7 @@
 #include "runtime/engine/bench/step_profile.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
 #include "runtime/engine/plan/require_memory.hpp"
+#include "runtime/engine/setup/device_batches.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/load_model.hpp"
 #include "runtime/engine/setup/training_data.hpp"
@@ -127,7 +128,8 @@ class StepBench {
                                              setup::initial_values(*model_, config_.init, path));
     engine_->observe(counted_);
     for (const auto& note : model_->facts.notes) out_.notes.push_back("model: " + note);
-    loader_.emplace(data_.train, data_.train_arrays, config_.data, data_.loader, DataPosition());
+    batches_.emplace(BatchLoader(data_.train, data_.train_arrays, config_.data, data_.loader, DataPosition()), device,
+                     /*step=*/1);
   }
 
   StepMeasurement run() {
@@ -172,7 +174,7 @@ class StepBench {
   // All results; waits for the device.
   std::vector<step::StepResult> run_steps(int64_t count) {
     std::vector<step::StepResult> results;
-    const auto next = [&] { return setup::on_device(loader_->next(), device_); };
+    const auto next = [&] { return batches_->next(); };
     for (int64_t i = 0; i < count; ++i) {
       if (auto result = engine_->train_step(next, /*stop_requested=*/false)) results.push_back(*std::move(result));
     }
@@ -220,7 +222,7 @@ class StepBench {
   setup::TrainingData data_;
   CountedStep counted_;
   std::unique_ptr<step::Engine> engine_;
-  std::optional<BatchLoader> loader_;
+  std::optional<setup::DeviceBatches> batches_;
   StepMeasurement out_;
   bool is_infinite_noted_ = false;
 };

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/live_progress.hpp"
+#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/quantity.hpp"
 #include "base/unshare_file.hpp"
@@ -102,6 +103,7 @@ std::vector<ScalarEvent> further_events(const StepMetrics& metrics, int64_t trai
   if (metrics.grad_norm) add("grad_norm", *metrics.grad_norm);
   add("overflow", metrics.overflow ? 1 : 0);
   add("step_ms", metrics.step_ms);
+  add("input_ms", metrics.input_ms);
   add("samples_per_s", metrics.samples_per_s);
   if (metrics.tokens_per_s) add("tokens_per_s", *metrics.tokens_per_s);
   if (metrics.gpu_mem_bytes) add("gpu_mem_bytes", static_cast<double>(*metrics.gpu_mem_bytes));
@@ -156,6 +158,7 @@ StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport&
   metrics.loss_scale = result.loss_scale;
   metrics.overflow = result.overflow;
   metrics.step_ms = result.step_ms;
+  metrics.input_ms = report.input_ms;
   metrics.samples_per_s = static_cast<double>(config_.batch.train_batch) / seconds;
   if (result.num_tokens > 0)
     metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.data_ranks) / seconds;
@@ -206,12 +209,23 @@ void RunLog::report_step(const step::StepResult& result, const StepReport& repor
   for (auto& monitor : monitors_) monitor->write(events);
   if (result.overflow && !options_.quiet) print(result.overflow_line);
   if (!options_.quiet) show(result, metrics, report);
+  watch_input(metrics);
   if (!options_.quiet && options_.live) show_live(metrics);
   pending_ = metrics;
   const int64_t interval = config_.train.eval_interval;
   const bool evaluation_follows = (interval > 0 && result.step % interval == 0) ||
                                   (options_.evaluates_at_end && result.step == options_.total_steps);
   if (!evaluation_follows) write_pending();
+}
+
+// Once, after steps enough to know.
+void RunLog::watch_input(const StepMetrics& metrics) {
+  constexpr int64_t kNumSteps = 20;
+  if (metrics.step == options_.resumed_step + 1) return;
+  input_.add(metrics.step_ms, metrics.input_ms);
+  if (input_.num_steps() != kNumSteps || !input_.is_limit()) return;
+  log::warning("the input limits this run: {} (steps {} to {}); {}", input_.text(), options_.resumed_step + 2,
+               metrics.step, input_advice(config_.data.num_workers));
 }
 
 void RunLog::show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
@@ -305,7 +319,8 @@ void RunLog::finish(const RunEnd& end) {
   if (options_.live) write(live::end_record());
   print(end.lines);
   const auto time = std::chrono::steady_clock::now() - began_;
-  print(totals_.lines(options_.total_steps, std::chrono::duration_cast<std::chrono::milliseconds>(time), end.best));
+  print(totals_.lines(options_.total_steps, std::chrono::duration_cast<std::chrono::milliseconds>(time), end.best,
+                      end.input));
   const std::string nothing_saved = end.stopped ? ", no checkpoint saved" : "";
   print(fmt::format("{}{}; metrics in {}/metrics.jsonl", end.stopped ? "stopped on request" : "finished",
                     end.checkpoint.empty() ? nothing_saved : ", checkpoint in " + end.checkpoint, options_.run_dir));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/input_wait.hpp"
 #include "config/job_config.hpp"
 #include "runtime/engine/run/step_monitors.hpp"
 #include "runtime/engine/step/engine.hpp"
@@ -42,6 +43,7 @@ struct RunEnd {
   bool stopped = false;            // on request
   std::string checkpoint;          // the last one; empty: none
   std::string best;                // the best checkpoint and its value; empty: not asked for, or none
+  std::string input;               // how steps waited for their input, where that limits the run
   std::vector<std::string> lines;  // the monitors' final lines
 };
 
@@ -70,6 +72,7 @@ class RunLog {
  private:
   bool writes() const { return file_.has_value(); }
   StepMetrics metrics_of(const step::StepResult& result, const StepReport& report) const;
+  void watch_input(const StepMetrics& metrics);
   void show(const step::StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
   void show_deepspeed_lines(const step::StepResult& result, const StepReport& report) const;
   void show_live(const StepMetrics& metrics);
@@ -85,6 +88,7 @@ class RunLog {
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
   RunTotals totals_;
+  InputWait input_;  // of this rank
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::optional<StepMetrics> pending_;                          // a step whose evaluation may still follow
   std::chrono::steady_clock::time_point next_record_ = began_;  // of the live line

@@ -30,6 +30,7 @@ struct StepMonitorOptions {
 // The monitors' output for one step.
 struct StepReport {
   std::optional<StepBreakdown> times;
+  double input_ms = 0;                       // that the step waited for its batches
   std::vector<std::string> lines;            // always shown
   std::vector<std::string> lines_at_report;  // shown only together with a progress line
   std::optional<double> step_flops;          // of this rank, forward and backward; known once the profiler has run

@@ -12,6 +12,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/input_wait.hpp"
 #include "base/log.hpp"
 #include "base/quantity.hpp"
 #include "base/status_page.hpp"
@@ -27,6 +28,7 @@
 #include "runtime/engine/run/run_log.hpp"
 #include "runtime/engine/run/step_monitors.hpp"
 #include "runtime/engine/run/store_barrier.hpp"
+#include "runtime/engine/setup/device_batches.hpp"
 #include "runtime/engine/setup/device_warm_up.hpp"
 #include "runtime/engine/setup/file_verification.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
@@ -36,6 +38,7 @@
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/verify/verification.hpp"
+#include "runtime/sharding/all_gather_object.hpp"
 
 namespace dslaunch::runtime::engine::run {
 namespace {
@@ -88,10 +91,11 @@ class Training {
     if (engine_->steps_done() >= total_steps_) return run_missing_at_end();
     if (stops_early_) return TrainOutcome::kFinished;
     try_metrics();
-    BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
+    batches_.emplace(BatchLoader(data_.train, data_.train_arrays, config_.data, data_.loader, position_), device_,
+                     engine_->steps_done() + 1);
     begin_verification();
     bool stopped = run_missing_midway();
-    while (engine_->steps_done() < total_steps_ && !stopped && !stops_early_) stopped = train_one_step(loader);
+    while (engine_->steps_done() < total_steps_ && !stopped && !stops_early_) stopped = train_one_step();
     if (auto last = engine_->finish()) stopped |= take(*last);
     end_verification();
     save_at_end(stopped);  // before the evaluation, so that the evaluation cannot prevent the save
@@ -100,7 +104,8 @@ class Training {
     checkpoints_->finish();
     report_saved();
     ended("checkpoints");
-    log_->finish({engine_->steps_done(), stopped, checkpoints_->last_saved(), best_checkpoint(), monitors_.finish()});
+    log_->finish({engine_->steps_done(), stopped, checkpoints_->last_saved(), best_checkpoint(), describe_input(),
+                  monitors_.finish()});
     return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
@@ -285,16 +290,16 @@ class Training {
   }
 
   // True when all ranks agreed to stop after this step.
-  bool train_one_step(BatchLoader& loader) {
+  bool train_one_step() {
     const int64_t step = engine_->steps_done() + 1;
     const auto next_batch = [&] {
       is_at("the data of step {}", step);
-      auto batch = setup::on_device(loader.next(), device_);
+      auto batch = batches_->next();
       is_at("step {}", step);
       return batch;
     };
     auto result = engine_->train_step(next_batch, request_.stop_requested());
-    position_ = loader.position();
+    position_ = batches_->position();
     log::debug("step {} issued", engine_->steps_done());
     if (verification_ && !result) result = engine_->finish();
     bool stop = result && take(*result);
@@ -321,7 +326,9 @@ class Training {
     if (request_.watchdog) {
       request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
     }
-    const StepReport report = monitors_.take_step(result.step);
+    StepReport report = monitors_.take_step(result.step);
+    report.input_ms = batches_->waited_ms(result.step);
+    if (std::exchange(has_taken_step_, true)) input_.add(result.step_ms, report.input_ms);
     show_status(result, report);
     log_->report_step(result, report);
     if (groups_.world.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
@@ -440,6 +447,17 @@ class Training {
     if (!best) return {};
     return fmt::format("{} {} after step {}: {}", config_.checkpoint.keep_best->metric, format_loss(best->value),
                        best->step, checkpoints_->path_of(best->step));
+  }
+
+  // For the last lines: of the rank that waited most, since the others wait for it; empty: input does not limit the
+  // run. Collective.
+  std::string describe_input() const {
+    const auto of_ranks = gather_values(groups_.world, device_, input_);
+    const auto most = std::max_element(of_ranks.begin(), of_ranks.end(),
+                                       [](const InputWait& a, const InputWait& b) { return a.share() < b.share(); });
+    if (!most->is_limit()) return {};
+    const std::string rank = of_ranks.size() > 1 ? fmt::format(" (rank {})", most - of_ranks.begin()) : "";
+    return fmt::format("{}{}: {}", most->text(), rank, input_advice(config_.data.num_workers));
   }
 
   void begin_verification() {
@@ -586,9 +604,12 @@ class Training {
   int64_t total_steps_ = 0;
   std::string resolved_config_;
   bool is_first_step_ = true;  // of this process
+  bool has_taken_step_ = false;
+  InputWait input_;  // of this rank, without that step
   std::unique_ptr<step::Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;
   DataPosition position_;
+  std::optional<setup::DeviceBatches> batches_;
   std::vector<std::pair<int64_t, double>> saves_;  // not known to be complete: step, and when the save began
   int64_t last_save_ = -1;                         // the step of the last one
   std::unique_ptr<RunLog> log_;

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kEvil = "</script><img src=x onerror=alert(1)>\"'&";
 
 // Forty steps, an evaluation every ten; a failure after step 25 and a restart from the checkpoint of step 20.
-void write_run(const std::filesystem::path& dir, double lr = 1e-3, int world = 4) {
+void write_run(const std::filesystem::path& dir, double lr = 1e-3, int world = 4, double input_ms = 1) {
   std::filesystem::create_directories(dir);
   std::string metrics;
   for (int step = 1; step <= 40; ++step) {
@@ -37,6 +37,7 @@ void write_run(const std::filesystem::path& dir, double lr = 1e-3, int world = 4
                                    {"loss_scale", step < 20 ? 65536 : 32768},
                                    {"overflow", step == 3},
                                    {"step_ms", 100 + step},
+                                   {"input_ms", step == 1 ? 90 : input_ms + step % 2},
                                    {"samples_per_s", 80.0 + step % 3},
                                    {"tokens_per_s", 800.0 + step},
                                    {"gpu_mem_bytes", (1 << 30) + step},
@@ -159,6 +160,14 @@ TEST_CASE("a file of twenty thousand metrics gives a page of bounded size", "[la
   CHECK_THAT(page, Contains("Not drawn: 19,940 more; metrics.jsonl has them."));
 }
 
+TEST_CASE("a run that waits for its input has a chart of it, with what helps", "[launch][report][page]") {
+  const TempDir dir;
+  write_run(dir.path() + "/run", 1e-3, 4, /*input_ms=*/30);
+  const std::string figure = figure_in(report_page({read_run_history(dir.path() + "/run")}), "chart-input_ms");
+  CHECK_THAT(figure, Contains("<path d=\"M") && Contains("The input is the limit: steps waited 30.5 of 121 ms for") &&
+                         Contains("To make it faster: raise data.num_workers while"));
+}
+
 TEST_CASE("the page of a run has every chart, and what happened on the time axis", "[launch][report][page]") {
   const TempDir dir;
   write_run(dir.path() + "/run");
@@ -187,6 +196,7 @@ TEST_CASE("the page of a run has every chart, and what happened on the time axis
   CHECK(count(loss, "class=\"line c0 r0\"") == 1);
   CHECK(count(loss, "class=\"line c0 r0 dashed\"") == 1);
   CHECK_THAT(loss, Contains("Dashed: loss of evaluations."));
+  CHECK(figure_in(page, "chart-input_ms").empty());  // apart from the first step it is below a twentieth
   CHECK(figure_in(page, "chart-eval_loss").empty());
   CHECK_THAT(page, !Contains("Constant: "));
   CHECK(count(figure_in(page, "chart-breakdown-0"), "class=\"area") == 4);

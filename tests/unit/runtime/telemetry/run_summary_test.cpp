@@ -127,6 +127,7 @@ TEST_CASE("a run says at its end what it came to", "[runtime][telemetry]") {
   REQUIRE(lines.size() == 4);
   CHECK(lines[2] == "eval_loss   2.5000 after step 8, eval_accuracy 0.5000, eval_perplexity 12.1250");
   CHECK(lines[3] == "best        eval_loss 2.2500 after step 4: /r/checkpoints/step_00000004");
+  CHECK(totals.lines(8, milliseconds(1), "", "steps waited").back() == "input       steps waited");
   StepMetrics on_gpu = metrics(9, 1);
   on_gpu.gpu_mem_bytes = 13ll << 30;
   on_gpu.gpu_reserved_bytes = 27ll << 29;

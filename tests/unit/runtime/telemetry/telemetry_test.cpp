@@ -24,6 +24,7 @@ StepMetrics example(int64_t step) {
           .grad_norm = 0.8701,
           .loss_scale = 1,
           .step_ms = 142.2,
+          .input_ms = 3.5,
           .samples_per_s = 56.3,
           .tokens_per_s = 7204.0,
           .host_mem_bytes = 1 << 20};
@@ -43,7 +44,7 @@ TEST_CASE("a metrics line has all keys, and null for what is unknown or not fini
   metrics.grad_norm = std::numeric_limits<double>::infinity();
   metrics.overflow = true;
   const auto json = nlohmann::json::parse(to_json_line(metrics));
-  CHECK(json.size() == 11);
+  CHECK(json.size() == 12);
   CHECK(json.at("step") == 7);
   CHECK(json.at("loss").is_null());
   CHECK(json.at("lr") == 3e-4);
@@ -51,6 +52,7 @@ TEST_CASE("a metrics line has all keys, and null for what is unknown or not fini
   CHECK(json.at("loss_scale") == 1.0);
   CHECK(json.at("overflow") == true);
   CHECK(json.at("step_ms") == 142.2);
+  CHECK(json.at("input_ms") == 3.5);
   CHECK(json.at("samples_per_s") == 56.3);
   CHECK(json.at("tokens_per_s") == 7204.0);
   CHECK(json.at("gpu_mem_bytes").is_null());
