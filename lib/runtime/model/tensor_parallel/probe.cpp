@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/scope_exit.hpp"
+#include "runtime/model/operators/operator_traits.hpp"
 #include "runtime/model/tensor_parallel/apply_placements.hpp"
 #include "runtime/model/tensor_parallel/probed_graph.hpp"
 #include "runtime/model/tensor_parallel/probed_values.hpp"
@@ -115,6 +116,7 @@ class IndexBound {
     if (!seen_.insert(value).second) return;
     for (const auto& use : value->uses()) {
       read(use);
+      if (!keeps_numbers(use.user)) continue;
       for (const Value* output : use.user->outputs()) {
         const c10::IValue* known = known_.find(output);
         if (known != nullptr && known->isTensor() && known->toTensor().defined() &&
@@ -123,6 +125,14 @@ class IndexBound {
         }
       }
     }
+  }
+
+  // Whether results are among the numbers of the operands: a bound of sums (positions that count a mask) says nothing
+  // of their terms.
+  static bool keeps_numbers(const Node* node) {
+    const auto& traits = operators::traits(node->kind());
+    return traits.type == operators::TypeRole::kElements || traits.elements != operators::Elements::kComputed ||
+           traits.lowering == operators::Lowering::kCast || traits.lowering == operators::Lowering::kClamp;
   }
 
   void read(const torch::jit::Use& use) {

@@ -194,6 +194,21 @@ TEST_CASE("sequences of a probe are short, unless a trace holds their length", "
   CHECK(probed_length("600") == 600);
 }
 
+TEST_CASE("a probe counts a mask that positions are made of within their table", "[tensor][probe]") {
+  const Module model = test::compile(
+      {"Model",
+       "def forward(self, ids, mask):\n    positions = torch.cumsum(mask, 1) * mask - 1\n"
+       "    x = torch.embedding(self.table, ids) + torch.embedding(self.places, positions.clamp(min=-1) + 2)\n"
+       "    return torch.linear(torch.relu(torch.linear(x, self.up)), self.down)\n",
+       {{"table", zeros({10, 4})}, {"places", zeros({8, 4})}, {"up", zeros({8, 4})}, {"down", zeros({4, 8})}}});
+  const auto binding = torchscript::bind_parameters(model, {});
+  const std::vector<RecordedInput> inputs{{"ids", "int64", {6}}, {"mask", "int64", {6}}};
+  const auto report = probe_on_virtual_ranks({model, {}, binding.table, binding.locations, inputs},
+                                             {.size = 2, .probe = TensorProbe::kDistinct});
+  CHECK(report.not_compared == std::vector<std::string>());
+  CHECK(report.num_compared == 1);
+}
+
 TEST_CASE("random tensors follow from their seed and the distance of tensors from every element", "[tensor][probe]") {
   const at::Tensor tensor = random_tensor({500, 300}, 7, -2, 3);  // several blocks
   CHECK(tensor.equal(random_tensor({500, 300}, 7, -2, 3)));
