@@ -150,6 +150,22 @@ class Traces(ExportTest):
             _, traced, _ = self.export("--hf", self.directory(name), "--inputs", "input_ids,attention_mask")
             self.assertEqual(self.attention_masks(traced), {(True, False)})
 
+    def test_numbers_that_python_code_draws_do_not_shift_those_of_dropout(self):
+        """As the LayerDrop of transformers does before 5.20, also where it drops nothing."""
+        import transformers
+
+        forward = transformers.GPT2Model.forward
+
+        def drawing(self, *args, **kwargs):
+            if torch.rand([]) < 0:
+                raise AssertionError("torch.rand is not negative")
+            return forward(self, *args, **kwargs)
+
+        with unittest.mock.patch.object(transformers.GPT2Model, "forward", drawing):
+            _, traced, _ = self.export("--hf", "gpt2", "--hf-config", json.dumps(
+                {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 32, "n_positions": 32}))
+        self.assertIn("aten::dropout", str(traced.inlined_graph))
+
     def test_checkpoint_calls_are_left_out(self):
         _, plain, found = self.export("--hf", self.directory("llama"))
         _, traced, marked = self.export("--hf", self.directory("llama"), "--gradient-checkpointing")

@@ -1,4 +1,6 @@
 """Whether a trace says the same as the model at other batch and sequence sizes than those that were traced."""
+import contextlib
+
 from failure import Failure, first_lines
 from hf.inputs import OTHERS, TRACED
 
@@ -10,9 +12,25 @@ def values(torch, outputs):
     return [output.detach().double() for output in outputs]
 
 
+@contextlib.contextmanager
+def single_numbers_apart(torch):
+    """A number that Python code draws to decide upon (LayerDrop: torch.rand([]) for each layer) is not in a trace. It comes
+    from another generator."""
+    apart, rand = torch.Generator().manual_seed(0), torch.rand
+
+    def drawn(*size, **keywords):
+        return rand(*size, **keywords, **({"generator": apart} if size in (([],), ((),)) and "generator" not in keywords else {}))
+
+    torch.rand = drawn
+    try:
+        yield
+    finally:
+        torch.rand = rand
+
+
 def run(torch, module, inputs):
     """With the same random numbers for both: their dropout draws in one order."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), single_numbers_apart(torch):
         torch.manual_seed(0)
         return values(torch, module(*inputs))
 
