@@ -12,7 +12,8 @@
 namespace dslaunch::runtime::engine::inference {
 namespace {
 
-constexpr size_t kMaxTexts = 64;  // that are written at once; the others wait
+constexpr size_t kMaxTexts = 64;          // that are written at once; the others wait
+constexpr size_t kMaxPassTokens = 16384;  // of prompts that are read in one pass, unless one alone is longer
 
 uint64_t hash_of(const std::vector<int64_t>& ids) {
   return fnv1a({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t)});
@@ -77,10 +78,16 @@ std::vector<NewToken> Session::append() {
   stepped_.clear();
   std::vector<Decoder::Piece> pieces;
   std::vector<Active*> batch;
+  size_t prompt_tokens = 0;
   for (Active& active : active_) {
     if (!batch.empty() && pieces.size() + static_cast<size_t>(active.request.num_beams) > kMaxTexts) break;
+    if (!active.has_begun) {
+      const size_t own_tokens = active.request.ids.size();
+      if (prompt_tokens > 0 && prompt_tokens + own_tokens > kMaxPassTokens) break;
+      prompt_tokens += own_tokens;
+      begin(active);
+    }
     batch.push_back(&active);
-    if (!active.has_begun) begin(active);
     pieces.insert(pieces.end(), active.pieces.begin(), active.pieces.end());
   }
   at::Tensor logits = decoder_.append(pieces);
