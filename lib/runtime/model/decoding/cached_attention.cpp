@@ -109,16 +109,27 @@ at::Tensor attend_step(const at::Tensor& query, const at::Tensor& key, const at:
   return out.unsqueeze(0).transpose(1, 2);
 }
 
+at::Tensor of_segment(const at::Tensor& tensor, const Segment& segment) {
+  return tensor.narrow(-2, segment.begin, segment.count);
+}
+
+// Keeps the keys and values of a segment. Returns those that its last token sees; of a text from its beginning, what is
+// given.
+KeyCache::KeysAndValues put_and_get(size_t layer, const Segment& segment, const at::Tensor& key,
+                                    const at::Tensor& value) {
+  KeyCache& cache = *pass().cache;
+  KeyCache::KeysAndValues own{of_segment(key, segment)[0], of_segment(value, segment)[0]};
+  cache.put(layer, segment.text, own.keys, own.values);
+  return segment.position > 0 ? cache.get(layer, segment.text, segment.position + segment.count) : own;
+}
+
 at::Tensor attend_cached(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const Attention& attention, size_t layer) {
   if (pass().step != nullptr) return attend_step(query, key, value, attention, layer);
   std::vector<at::Tensor> out;
   for (const Segment& segment : pass().segments) {
-    const auto of_segment = [&](const at::Tensor& tensor) { return tensor.narrow(-2, segment.begin, segment.count); };
-    KeyCache& cache = *pass().cache;
-    cache.put(layer, segment.text, of_segment(key)[0], of_segment(value)[0]);
-    const auto [keys, values] = cache.get(layer, segment.text, segment.position + segment.count);
-    out.push_back(attend(of_segment(query), keys, values, segment, attention));
+    const auto seen = put_and_get(layer, segment, key, value);
+    out.push_back(attend(of_segment(query, segment), seen.keys, seen.values, segment, attention));
   }
   return at::cat(out, -2);
 }
@@ -150,17 +161,15 @@ at::Tensor attend_scored_cached(const Scored& scored, const Stack& inputs) {
   const auto& query = inputs[0].toTensor();
   std::vector<at::Tensor> out;
   for (const Segment& segment : pass().segments) {
-    const auto of_segment = [&](const at::Tensor& tensor) { return tensor.narrow(-2, segment.begin, segment.count); };
-    KeyCache& cache = *pass().cache;
-    cache.put(scored.layer, segment.text, of_segment(inputs[1].toTensor())[0], of_segment(inputs[2].toTensor())[0]);
     const int64_t count = segment.position + segment.count;
-    const auto [keys, values] = cache.get(scored.layer, segment.text, count);
+    const auto [keys, values] = put_and_get(scored.layer, segment, inputs[1].toTensor(), inputs[2].toTensor());
     Stack others(inputs.begin() + kFirstOther, inputs.end());
     for (const int64_t table : scored.tables) {
       auto& other = others.at(static_cast<size_t>(table) - kFirstOther);
       other = part_of(other.toTensor(), segment, count);
     }
-    out.push_back(attend_scored(scored, of_segment(query), keys.unsqueeze(0), values.unsqueeze(0), std::move(others)));
+    out.push_back(
+        attend_scored(scored, of_segment(query, segment), keys.unsqueeze(0), values.unsqueeze(0), std::move(others)));
   }
   return at::cat(out, -2);
 }

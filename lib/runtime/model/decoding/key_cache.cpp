@@ -91,6 +91,7 @@ void KeyCache::reserve(int text, int64_t count) {
     copy_page(shared, copy);
     release(shared);
     own.pages[static_cast<size_t>(first)] = copy;
+    own.index.reset();
   }
   while (std::ssize(own.pages) * kPageTokens < own.length + count) own.pages.push_back(take_page());
 }
@@ -119,6 +120,14 @@ void KeyCache::place_pages() {
   peak_bytes_ = std::max(peak_bytes_, bytes());
 }
 
+// The pages of a text, on the device of its keys: copied there when they change, not for each layer.
+at::Tensor KeyCache::index_of(const Text& text, at::Device device) {
+  if (!text.index.defined() || text.index.device() != device || text.index.numel() != std::ssize(text.pages)) {
+    text.index = at::tensor(at::ArrayRef<int64_t>(text.pages)).to(device);
+  }
+  return text.index;
+}
+
 void KeyCache::put(size_t layer, int text, const at::Tensor& keys, const at::Tensor& values) {
   if (layers_.size() <= layer) layers_.resize(layer + 1);
   const Text& own = texts_.at(text);
@@ -126,10 +135,18 @@ void KeyCache::put(size_t layer, int text, const at::Tensor& keys, const at::Ten
     grow(*pool, *added);
     const int64_t count = added->size(-2);
     for (int64_t done = 0; done < count;) {
-      const int64_t at = own.length + done, offset = at % kPageTokens;
+      const int64_t at = own.length + done, offset = at % kPageTokens, number = at / kPageTokens;
+      const int64_t whole_pages = offset == 0 ? (count - done) / kPageTokens : 0;
+      if (whole_pages > 1) {
+        // [heads, tokens, width] -> [pages, heads, tokens of a page, width]
+        const at::Tensor part = added->narrow(-2, done, whole_pages * kPageTokens);
+        const at::Tensor by_page = part.unflatten(-2, {whole_pages, kPageTokens}).transpose(0, 1);
+        pool->index_copy_(0, index_of(own, pool->device()).narrow(0, number, whole_pages), by_page);
+        done += whole_pages * kPageTokens;
+        continue;
+      }
       const int64_t part = std::min(count - done, kPageTokens - offset);
-      const int64_t page = own.pages[static_cast<size_t>(at / kPageTokens)];
-      (*pool)[page].narrow(-2, offset, part).copy_(added->narrow(-2, done, part));
+      (*pool)[own.pages[static_cast<size_t>(number)]].narrow(-2, offset, part).copy_(added->narrow(-2, done, part));
       done += part;
     }
   }
@@ -140,10 +157,8 @@ KeyCache::KeysAndValues KeyCache::get(size_t layer, int text, int64_t count) con
   const Text& own = texts_.at(text);
   const int64_t pages = (count + kPageTokens - 1) / kPageTokens;
   const auto gathered = [&](const at::Tensor& pool) {
-    const at::Tensor index =
-        at::tensor(at::ArrayRef<int64_t>(own.pages).slice(0, static_cast<size_t>(pages))).to(pool.device());
     // [pages, heads, tokens of a page, width] -> [heads, tokens, width]
-    const at::Tensor taken = pool.index_select(0, index).transpose(0, 1);
+    const at::Tensor taken = pool.index_select(0, index_of(own, pool.device()).narrow(0, 0, pages)).transpose(0, 1);
     return taken.reshape({pool.size(1), pages * kPageTokens, pool.size(3)}).narrow(1, 0, count);
   };
   return {gathered(layers_.at(layer).keys), gathered(layers_.at(layer).values)};

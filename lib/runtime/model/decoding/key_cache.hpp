@@ -52,6 +52,7 @@ class KeyCache {
   struct Text {
     std::vector<int64_t> pages;
     int64_t length = 0;
+    mutable at::Tensor index;  // what index_of() has made of the pages
   };
   struct Layer {
     at::Tensor keys, values;  // [pages, heads, kPageTokens, width]
@@ -61,6 +62,7 @@ class KeyCache {
   void copy_page(int64_t from, int64_t to);
   void grow(at::Tensor& pool, const at::Tensor& like);
   int64_t page_bytes() const;
+  static at::Tensor index_of(const Text& text, at::Device device);
 
   const int64_t max_bytes_;
   std::map<int, Text> texts_;

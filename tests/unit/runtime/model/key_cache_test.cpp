@@ -40,7 +40,7 @@ TEST_CASE("texts that begin alike continue apart", "[runtime][model][key_cache]"
     } else if (i % 3 == 2) {
       texts[cache.fork(text)] = texts[text];
     } else {
-      add(cache, text, texts[text], 1 + static_cast<int64_t>(random() % 90));
+      add(cache, text, texts[text], 1 + static_cast<int64_t>(random() % 400));
     }
     for (const auto& [number, kept] : texts) {
       if (!kept.defined()) continue;
