@@ -127,8 +127,8 @@ class IndexBound {
     }
   }
 
-  // Whether results are among the numbers of the operands: a bound of sums (positions that count a mask) says nothing
-  // of their terms.
+  // Whether results are among the numbers of the operands. Terms of a sum (positions that count a mask) have not its
+  // bound.
   static bool keeps_numbers(const Node* node) {
     const auto& traits = operators::traits(node->kind());
     return traits.type == operators::TypeRole::kElements || traits.elements != operators::Elements::kComputed ||
