@@ -86,17 +86,26 @@ def plain(config, prompt, num_tokens):
     return decode, None
 
 
+def mean_behind(model, prompt, text):
+    logits = model(torch.tensor([prompt + text[:-1]], device="cuda")).logits[0, len(prompt) - 1:]
+    chosen = logits.gather(1, torch.tensor(text, device="cuda")[:, None])[:, 0]
+    return ((logits.amax(1) - chosen) / logits.std(1)).mean().item()
+
+
 def hugging_face(config, directory, prompt, num_tokens):
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, device_map="cuda").eval()
     ids = torch.tensor([prompt], device="cuda")
 
+    def generate(count):
+        return model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False,
+                              cache_implementation="static", pad_token_id=0)[0, len(prompt):].tolist()
+
     def timed(count):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False,
-                             cache_implementation="static", pad_token_id=0)
+        generate(count)
         torch.cuda.synchronize()
         return time.perf_counter() - start
 
@@ -104,11 +113,28 @@ def hugging_face(config, directory, prompt, num_tokens):
         return 1000 * (timed(num_tokens) - timed(1)) / (num_tokens - 1)
 
     def behind(text):
-        """How far the chosen tokens' logits lie below the largest ones, at most, in standard deviations of the logits."""
-        logits = model(torch.tensor([prompt + text[:-1]], device="cuda")).logits[0, len(prompt) - 1:].float()
-        chosen = logits.gather(1, torch.tensor(text, device="cuda")[:, None])[:, 0]
-        return ((logits.amax(1) - chosen) / logits.std(1)).max().item()
+        """How far the chosen tokens' logits lie below the largest ones of the model in fp32, on average, in standard deviations
+        of the logits: of that text, and of the one that generate() writes in bf16."""
+        written = generate(num_tokens)
+        exact = model.float()
+        return [mean_behind(exact, prompt, each) for each in (text, written)]
     return decode, behind
+
+
+def reading(directory, prompt):
+    """The pass over a prompt that fills a cache and gives the logits of the next token."""
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, device_map="cuda").eval()
+    ids = torch.tensor([prompt], device="cuda")
+
+    def read():
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            model(ids, use_cache=True, logits_to_keep=1).logits.argmax(-1).item()
+        return 1000 * (time.perf_counter() - start)
+    return read, None
 
 
 def save(config, directory):
@@ -121,7 +147,7 @@ def save(config, directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=["save", "hf", "plain"], required=True)
+    parser.add_argument("--kind", choices=["save", "hf", "plain", "prompt"], required=True)
     parser.add_argument("--config", required=True, help="of transformers' Llama, as JSON")
     parser.add_argument("--dir", required=True)
     parser.add_argument("--prompt", type=json.loads, default=[])
@@ -135,8 +161,11 @@ def main():
     with torch.inference_mode():
         if args.kind == "save":
             return save(config, args.dir)
-        decode, behind = (hugging_face(config, args.dir, args.prompt, args.num_tokens) if args.kind == "hf" else
-                          plain(config, args.prompt, args.num_tokens))
+        if args.kind == "prompt":
+            decode, behind = reading(args.dir, args.prompt)
+        else:
+            decode, behind = (hugging_face(config, args.dir, args.prompt, args.num_tokens) if args.kind == "hf" else
+                              plain(config, args.prompt, args.num_tokens))
         decode(), decode()
         ms = statistics.median(decode() for _ in range(args.rounds))
         print(json.dumps({

@@ -12,8 +12,8 @@
 namespace dslaunch::runtime::engine::inference {
 namespace {
 
-constexpr size_t kMaxTexts = 64;          // that are written at once; the others wait
-constexpr size_t kMaxPassTokens = 16384;  // of prompts that are read in one pass, unless one alone is longer
+constexpr size_t kMaxTexts = 64;         // that are written at once; the others wait
+constexpr size_t kMaxPassTokens = 8192;  // of prompts that are read in one pass, unless one alone is longer
 
 uint64_t hash_of(const std::vector<int64_t>& ids) {
   return fnv1a({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t)});

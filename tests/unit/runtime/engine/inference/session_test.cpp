@@ -48,6 +48,6 @@ TEST_CASE("prompts are read side by side", "[runtime][engine][session]") {
 
 TEST_CASE("a pass reads a bounded number of prompt tokens while the other texts are written",
           "[runtime][engine][session]") {
-  CHECK(passes_of({9000, 7000, 500, 20000, 4}, 3) ==
-        std::vector<std::vector<size_t>>{{9000, 7000}, {1, 1, 500}, {1, 1, 1, 20000}, {1, 1, 4}, {1, 1}, {1}});
+  CHECK(passes_of({5000, 3000, 500, 20000, 4}, 3) ==
+        std::vector<std::vector<size_t>>{{5000, 3000}, {1, 1, 500}, {1, 1, 1, 20000}, {1, 1, 4}, {1, 1}, {1}});
 }
