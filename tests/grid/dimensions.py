@@ -71,7 +71,8 @@ VARIANTS = {
 MODELS = tuple(model_cases.CASES)
 
 # Pipelines of stages, with every schedule, at ZeRO 0 and 1. `PIPES`: the numbers of stages by world; worlds of
-# PIPELINE_WORLDS are for the full set and run nothing else. With 1 and 3 micro batches there are fewer than stages, too.
+# PIPELINE_WORLDS are for the full set, with stages or tensor ranks only. With 1 and 3 micro batches there are fewer than
+# stages, too.
 PIPES = {2: (2,), 3: (3,), 4: (2, 4), 6: (2, 3), 8: (2, 4)}
 PIPELINE_WORLDS = (6, 8)
 SCHEDULES = ("1f1b", "gpipe", "zb-h1")
@@ -90,9 +91,10 @@ STAGE_VARIANTS = {
 PIPELINE_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "recompute", "uniform")
 
 # Tensor parallelism, alone, with data ranks, with stages, with both: (tensor ranks, stages) by world. Whether a model is
-# split or stays whole must not show in its numbers. `TENSOR_MODELS`: of the fast set; with stages those of the pipelines.
+# split or stays whole must not show in its numbers. `TENSOR_MODELS`: of the fast set and of PIPELINE_WORLDS; with stages
+# those of the pipelines.
 # (Random numbers of a split value are others than those of the whole one.)
-TENSORS = {2: ((2, 1),), 3: ((3, 1),), 4: ((2, 1), (4, 1), (2, 2)), 8: ((2, 2), (4, 2))}
+TENSORS = {2: ((2, 1),), 3: ((3, 1),), 4: ((2, 1), (4, 1), (2, 2)), 6: ((3, 1), (3, 2)), 8: ((2, 2), (4, 2))}
 TENSOR_MODELS = ("plain", "tied", "lora", "mask_minimum_trace")
 TENSOR_VARIANTS = ("default", "small_buckets", "overlap", "comm_fp32", "offload", "offload_files", "one_slot", "recompute",
                    "sequence_parallel", "sequence_recompute")

@@ -4,7 +4,7 @@ one process and with plain PyTorch under the same split, and bit by bit with the
 schedules of its pipeline.
 
     run_grid.py --world 2 3 --set fast          what ctest runs (grid.worlds2-3)
-    run_grid.py --set full                      every world, 7 ranks too, and pipelines on 6 and 8 (scripts/grid)
+    run_grid.py --set full                      every world, 7 ranks too, and pipelines and tensor ranks on 6 and 8 (scripts/grid)
     run_grid.py --world 3 --only "tied, AdamW"  groups whose description holds these words ("3 stages", too)
     run_grid.py --set full --thin 7:5           of world 7 only every 5th group
 

@@ -105,7 +105,8 @@ def tensor_optimizers():
 
 def tensor_meshes_and_models(models):
     """(world, tensor ranks, stages, model) of every mesh with tensor ranks."""
-    return [(world, tensor, pipe, model) for world, meshes in TENSORS.items() for tensor, pipe in meshes for model in models
+    return [(world, tensor, pipe, model) for world, meshes in TENSORS.items() for tensor, pipe in meshes
+            for model in (models if world in WORLDS or pipe > 1 else TENSOR_MODELS)
             if not model_cases.CASES[model].random and (pipe == 1 or PIPELINE_MODELS.get(model, 0) >= pipe)]
 
 
