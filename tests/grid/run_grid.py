@@ -33,6 +33,7 @@ import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
 import comparison  # noqa: E402
 import model_cases  # noqa: E402
+import parted_sums  # noqa: E402
 import plain_pytorch  # noqa: E402
 import selection  # noqa: E402
 import tensor_file  # noqa: E402
@@ -41,6 +42,7 @@ from pool import Pool  # noqa: E402
 
 AGAINST = {"split": "parameters: plain PyTorch, same split", "one": "parameters: one process",
            "rows": "loss and norm of each step: plain PyTorch, same split"}
+NOISE_RUNS = 6  # with parted sums: in as many parts as there are tensor ranks, and in more
 REFUSED_CODES = (64, 65, 78)  # what a config that cannot be honoured ends with
 
 
@@ -89,6 +91,13 @@ class GridFiles:
                                    dimensions.STEPS, case.accumulation, case.data_ranks,
                                    model_cases.CASES[case.model].random, each_micro)
 
+    def noise(self, case, each_micro, split):
+        runs = []
+        for parts in range(case.tensor, case.tensor + NOISE_RUNS):
+            with parted_sums.PartedSums(parts):
+                runs.append(self.same_split(case, each_micro))
+        return comparison.noise_of(case, split, runs)
+
 
 class Tally:
     """What is counted for the summary: by value of every dimension."""
@@ -97,7 +106,8 @@ class Tally:
         self.passed, self.failed, self.refused = 0, [], collections.Counter()
         self.values = collections.defaultdict(lambda: {"cases": 0, "passed": 0, "refused": 0})
         self.worst = collections.defaultdict(float)  # against what, precision, kind of case, bound
-        self.of_split = collections.defaultdict(list)  # deviations by precision, without those of wayward optimizers
+        # Deviations by precision and whether of tensor ranks, without those of wayward optimizers.
+        self.of_split = collections.defaultdict(list)
         self.same_bits = 0
         self.seconds = 0.0
 
@@ -114,13 +124,14 @@ class Tally:
         key = AGAINST[against], case.precision, comparison.kind_of(case, run), f"{bound:.0e}"
         self.worst[key] = max(self.worst[key], deviation)
         if against == "split" and comparison.kind_of(case, run) == "others":
-            self.of_split[case.precision].append(deviation)
+            self.of_split[case.precision, case.tensor > 1].append(deviation)
 
     def check_overall(self):
-        for precision, found in self.of_split.items():
-            for problem in comparison.check_typical(precision, found):
-                self.failed.append((f"all cases in {precision}", problem))
-                print(f"FAIL: all cases in {precision}\n      {problem}", flush=True)
+        for (precision, in_parts), found in self.of_split.items():
+            for problem in comparison.check_typical(precision, found, in_parts):
+                cases = f"all cases in {precision}{' of tensor ranks' if in_parts else ''}"
+                self.failed.append((cases, problem))
+                print(f"FAIL: {cases}\n      {problem}", flush=True)
 
     def fail(self, case, text):
         self.failed.append((str(case), text))
@@ -145,7 +156,7 @@ class Grid:
 
     def check(self, group, trained):
         """`trained`: case -> future of train()."""
-        done, splits = {}, {}
+        done, splits, noises = {}, {}, {}
         for case in group.cases():
             ending, numbers = trained[case].result()
             self.tally.seconds += ending.seconds
@@ -158,7 +169,7 @@ class Grid:
             elif refusal and refusal.always:
                 self.tally.fail(case, f"was to be refused ({refusal.why}), but ran: the table in dimensions.py is behind")
             else:
-                problems = self.problems(case, numbers, splits)
+                problems = self.problems(case, numbers, splits, noises)
                 problems += self.bit_problems(case, numbers, done)
                 done[case] = numbers
                 if problems:
@@ -166,28 +177,40 @@ class Grid:
                 else:
                     self.tally.count(case, "passed")
 
-    def problems(self, case, numbers, splits):
+    def problems(self, case, numbers, splits, noises):
         # In which order micro steps and ranks are added makes a difference to numbers that are rounded in between.
         each_micro = case.stage >= 2 and case.accumulation > 1
         if each_micro not in splits:
             splits[each_micro] = self.files.same_split(case, each_micro)
         split, one = splits[each_micro], self.files.one_process(case)
-        state, rows = numbers
-        problems = list(comparison.check_names(state, split))
+        problems = list(comparison.check_names(numbers[0], split))
         if problems:
             return problems
+        problems, found = self.differences(case, numbers, split, one)
+        if problems and case.tensor > 1:
+            if each_micro not in noises:
+                noises[each_micro] = self.files.noise(case, each_micro, split)
+            problems, found = self.differences(case, numbers, split, one, noises[each_micro])
+        for against, deviation in found.items():
+            self.tally.note(against, case, split, comparison.bounds_of(case, against, split)[0], deviation)
+            if self.verbose:
+                print(f"{against} {deviation:.2e} {case}", flush=True)
+        self.tally.note("rows", case, split, comparison.row_bound(case, split), comparison.row_deviation(numbers[1], split))
+        return problems
+
+    @staticmethod
+    def differences(case, numbers, split, one, noise=comparison.Noise()):
+        """Complaints, and the deviations of the whole model."""
+        state, rows = numbers
+        problems, deviations = [], {}
         for against, run in (("split", split), ("one", one)):
             if run is not None:
                 least = comparison.sensitivity(case, split, run) if against == "one" else (0.0, 0.0)
-                found, deviation = comparison.check_parameters(case, against, state["master"], run, least)
+                found, deviations[against] = comparison.check_parameters(case, against, state["master"], run, least, noise)
                 problems += found
-                self.tally.note(against, case, split, comparison.bounds_of(case, against, split)[0], deviation)
-                if self.verbose:
-                    print(f"{against} {deviation:.2e} {case}", flush=True)
-        problems += comparison.check_rows(case, rows, split)
-        self.tally.note("rows", case, split, comparison.row_bound(case, split), comparison.row_deviation(rows, split))
+        problems += comparison.check_rows(case, rows, split, noise)
         problems += comparison.check_kept(state, split, case)
-        return problems
+        return problems, deviations
 
     def bit_problems(self, case, numbers, done):
         for other, theirs in done.items():
@@ -230,8 +253,9 @@ def tables(tally):
     rows = [(name, value, row["cases"], row["passed"], row["refused"], row["cases"] - row["passed"] - row["refused"])
             for (name, value), row in sorted(tally.values.items(), key=lambda item: item[0][0])]
     bounds = [(*key, f"{found:.1e}") for key, found in sorted(tally.worst.items())]
-    bounds += [("the same, the middle case", precision, "others", f"{comparison.TYPICAL_BOUND:.0e}",
-                f"{statistics.median(found):.1e}") for precision, found in sorted(tally.of_split.items()) if precision != "fp32"]
+    bounds += [("the same, the middle case", precision, "tensor ranks" if in_parts else "others",
+                f"{comparison.typical_bound(precision, in_parts):.0e}", f"{statistics.median(found):.1e}")
+               for (precision, in_parts), found in sorted(tally.of_split.items()) if precision != "fp32"]
     return ((("dimension", "value", "cases", "passed", "refused as expected", "failed"), rows),
             (("against", "precision", "of", "bound", "worst deviation found"), bounds))
 

@@ -18,6 +18,7 @@ import torch  # noqa: E402
 import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
 import comparison  # noqa: E402
+import parted_sums  # noqa: E402
 import plain_pytorch  # noqa: E402
 import run_grid  # noqa: E402
 import selection  # noqa: E402
@@ -70,6 +71,8 @@ class Comparison(unittest.TestCase):
         self.assertEqual(comparison.check_typical("bf16", [1e-6] * 30 + [1e-2] * 20), [])
         self.assertIn("25 cases in bf16", comparison.check_typical("bf16", [1e-3] * 13 + [1e-6] * 12)[0])
         self.assertEqual(comparison.check_typical("bf16", [1e-3] * 5), [], "too few to say")
+        self.assertEqual(comparison.check_typical("bf16", [1e-3] * 30, in_parts=True), [], "ranks round their parts of sums")
+        self.assertNotEqual(comparison.check_typical("bf16", [5e-3] * 30, in_parts=True), [], "as a truncation would")
 
     def test_only_plain_pytorchs_split_error_widens_the_bound(self):
         off = {name: value * (1 + 1.5e-6) for name, value in self.values.items()}
@@ -80,6 +83,32 @@ class Comparison(unittest.TestCase):
         self.assertEqual(comparison.check_parameters(case, "one", state, self.run, least)[0], [])
         least = comparison.sensitivity(case, run_of(self.values), self.run)
         self.assertNotEqual(comparison.check_parameters(case, "one", state, self.run, least)[0], [])
+
+    def test_noise_of_parted_sums_widens_the_bound_of_its_own_parameter_only(self):
+        case = case_of()
+        parted = run_of({"a": self.values["a"], "b": self.values["b"] * (1 + 4e-6)})
+        noise = comparison.noise_of(case, self.run, [parted, self.run])
+        for name, is_noise in (("b", True), ("a", False)):
+            state = self.state(**{name: self.values[name] * (1 + 7e-6)})["master"]
+            self.assertNotEqual(comparison.check_parameters(case, "split", state, self.run)[0], [])
+            found, _ = comparison.check_parameters(case, "split", state, self.run, noise=noise._replace(whole=1.0))
+            self.assertEqual(found == [], is_noise, found)
+
+    def test_parted_sums_are_the_same_sums_in_another_order(self):
+        torch.manual_seed(0)
+        layer, x = torch.nn.Linear(10, 6).bfloat16(), torch.randn(2, 5, 10).bfloat16().requires_grad_()
+
+        def results():
+            y = layer(x)
+            scores = y @ y.transpose(1, 2)
+            return [y, scores, *torch.autograd.grad(scores.sum(), [x, *layer.parameters()])]
+
+        whole = results()
+        with parted_sums.PartedSums(3):
+            parted = results()
+        for one, other in zip(whole, parted):
+            self.assertLess((one - other).float().norm(), 2e-2 * one.float().norm())
+        self.assertFalse(all(map(torch.equal, whole, parted)))
 
     def test_missing_and_unknown_names_and_wrong_sizes_are_reported(self):
         state = {"master": {"a": torch.zeros(3), "c": torch.zeros(1)}}
