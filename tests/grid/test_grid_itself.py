@@ -162,13 +162,13 @@ class Selection(unittest.TestCase):
         met = {(case.optimizer, case.stage, case.clipping, case.accumulation, case.precision, case.world) for case in cases}
         self.assertEqual(len(met), len(dimensions.OPTIMIZERS) * 4 * 2 * 2 * 3 * len(worlds))
 
-    def test_the_fast_set_holds_every_model_in_three_worlds_and_most_pairs_of_values(self):
+    def test_the_fast_set_holds_every_model_in_two_worlds_and_most_pairs_of_values(self):
         rows = selection.fast(dimensions.WORLDS)
-        for number, model in enumerate(dimensions.MODELS):
+        for model in dimensions.MODELS:
             if model == selection.BASE_MODEL:
                 continue  # in all of them
-            self.assertEqual({row.world for row in rows if row.model == model and row.pipe == row.tensor == 1},
-                             {1, 2, 3 + number % 2}, model)
+            worlds = {row.world for row in rows if row.model == model and row.pipe == row.tensor == 1}
+            self.assertEqual((len(worlds), len(worlds & {3, 4})), (2, 1), model)
         met = {pair for row in rows for pair in selection.pairs(row)}
         for first, second in (("PRECISIONS", "OPTIMIZERS"), ("PRECISIONS", "VARIANTS"), ("OPTIMIZERS", "VARIANTS")):
             number = {"PRECISIONS": 3, "OPTIMIZERS": 5, "VARIANTS": 6}  # places in a group

@@ -30,7 +30,9 @@ PROBE_STEPS, PROBE_RANKS = 3, 2
 TENSOR_STEPS = 20
 TENSOR_MESHES = ((2, 2), (3, 3), (4, 2))  # ranks, tensor ranks
 SEQUENCE_STEPS = 8
-SEQUENCE_PARALLEL = {"gpt2": (4, 2), "llama": (3, 3), "t5": (2, 2)}  # those of every test run
+# Those of every test run: each kind of attention, norm, head and mixture once, with the meshes in turns; along the sequence.
+ALWAYS_SPLIT = ("gpt2", "qwen3", "phi3", "gpt_neox", "bert", "t5", "mixtral", "lora")
+SEQUENCE_PARALLEL = {"gpt2": (4, 2)}
 PROBE_BOUND = 1e-5  # relative, fp32: ranks add in another order
 
 
@@ -166,7 +168,8 @@ def add_cases():
         setattr(Probe, "test_" + name, lambda self, name=name: self.check(name))
     for number, name in enumerate(hugging_face.SPLIT):
         for turn, (ranks, tensor) in enumerate(TENSOR_MESHES):
-            test_case = TensorParallel if turn == number % len(TENSOR_MESHES) else TensorParallelMeshes
+            is_always = name in ALWAYS_SPLIT and turn == number % len(TENSOR_MESHES)
+            test_case = TensorParallel if is_always else TensorParallelMeshes
             setattr(test_case, f"test_{name}_on_{tensor}_of_{ranks}", lambda self, name=name, ranks=ranks, tensor=tensor,
                     stage=(number + turn) % 4: self.check(name, ranks, tensor, TENSOR_STEPS, stage))
             recompute = {"activation_checkpointing": {"enabled": turn == number % len(TENSOR_MESHES)}}
