@@ -245,7 +245,11 @@ void multiply(const GemmProblem& problem, at::Tensor out, const GemmCachePtr& ca
   const bool is_aligned = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % 16 == 0;
   const bool may_choose = cache && is_aligned && out.is_contiguous() && is_tunable(problem);
   if (may_choose && cache->run(problem, out, adds)) return;
-  with_operators(problem, out, adds);
+  if (!out.is_cpu() || is_aligned || adds) return with_operators(problem, out, adds);
+  // MKL adds in another order for such a result: a gradient would depend on what lies before it in a flat buffer.
+  at::Tensor aligned = at::empty_like(out);
+  with_operators(problem, aligned, adds);
+  out.copy_(aligned);
 }
 
 }  // namespace dslaunch::runtime::device
