@@ -8,6 +8,9 @@
 namespace dslaunch::runtime::model::placement {
 namespace {
 
+// aten::_grouped_mm refuses rows that are not multiples of 16 bytes, of which 16-bit types have the most elements.
+constexpr int64_t kGroupedUnit = 8;
+
 // The operand as the GEMM reads it: split along `dim`. A parameter is split for good.
 Placement split_operand(const Operation& op, size_t input, int64_t dim, const Segments& segments) {
   const Placement& held = op.placement(input);
@@ -70,7 +73,8 @@ class WeightGemm {
     return std::move(out_);
   }
 
-  Outcome by_row(const Segments& segments) {
+  Outcome by_row(const Segments& split) {
+    const Segments segments = in_units(split);
     read(form_.factor, sharded(last_, segments));
     read(form_.weight, split_operand(op_, form_.weight, form_.weight_in, segments));
     if (!has_bias_) return result(partial(origins_of(segments)));
@@ -81,7 +85,8 @@ class WeightGemm {
     return result({});
   }
 
-  Outcome by_column(const Segments& segments) {
+  Outcome by_column(const Segments& split) {
+    const Segments segments = in_units(split);
     read(form_.factor, {});
     if (has_bias_) read(*form_.bias, split_operand(op_, *form_.bias, 0, segments));
     return result(sharded(static_cast<int64_t>(op_.result_sizes().size()) - 1, segments));
@@ -95,6 +100,10 @@ class WeightGemm {
   }
 
   Outcome of_sum(const Placement& factor) { return result(factor); }
+
+  Segments in_units(const Segments& segments) const {
+    return form_.unit == 1 ? segments : op_.in_units(segments, form_.unit);
+  }
 
   const Operation& op_;
   const GemmForm& form_;
@@ -320,7 +329,7 @@ std::optional<GemmForm> gemm_form(const Operation& op) {
   const std::string_view kind = op.kind();
   if (kind == "aten::_grouped_mm") {
     if (op.sizes(1).size() != 3 || op.is_tensor(3)) return std::nullopt;
-    return GemmForm{.weight_in = 1, .weight_out = 2};
+    return GemmForm{.weight_in = 1, .weight_out = 2, .unit = kGroupedUnit};
   }
   if (kind == "dslaunch::chunked_cross_entropy") {
     const bool is_out_in = op.is_true(3);

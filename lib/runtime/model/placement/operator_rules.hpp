@@ -17,6 +17,7 @@ struct GemmForm {
   size_t factor = 0, weight = 1;
   std::optional<size_t> bias = {};
   int64_t weight_in = 0, weight_out = 1;  // dims of the weight
+  int64_t unit = 1;                       // elements of a split dim that stay together
 };
 std::optional<GemmForm> gemm_form(const Operation& operation);
 
