@@ -25,6 +25,10 @@ std::vector<Sizes> sizes_of_list(const c10::IValue* value) {
 
 }  // namespace
 
+bool is_whole(const Placements& held) {
+  return std::all_of(held.begin(), held.end(), [](const auto& one) { return one.is_whole(); });
+}
+
 bool Operation::is_tensor(size_t input) const {
   const c10::IValue* value = known(input);
   return value != nullptr && value->isTensor() && value->toTensor().defined();
@@ -87,34 +91,30 @@ const ParameterView* Operation::parameter(size_t input) const {
   return found == state_.parameters.end() ? nullptr : &found->second;
 }
 
-bool Operation::any_sharded() const {
+bool Operation::any(bool (*holds)(const Placement&)) const {
   for (size_t i = 0; i < num_inputs(); ++i) {
     const auto& held = placements(i);
-    if (std::any_of(held.begin(), held.end(), [](const auto& one) { return one.is_sharded(); })) return true;
+    if (std::any_of(held.begin(), held.end(), holds)) return true;
   }
   return false;
+}
+
+bool Operation::any_sharded() const {
+  return any([](const Placement& held) { return held.is_sharded(); });
 }
 
 bool Operation::any_partial() const {
-  for (size_t i = 0; i < num_inputs(); ++i) {
-    const auto& held = placements(i);
-    if (std::any_of(held.begin(), held.end(), [](const auto& one) { return one.is_partial(); })) return true;
-  }
-  return false;
+  return any([](const Placement& held) { return held.is_partial(); });
 }
 
 bool Operation::any_grouped() const {
-  for (size_t i = 0; i < num_inputs(); ++i) {
-    const auto& held = placements(i);
-    if (std::any_of(held.begin(), held.end(), [](const auto& one) { return one.groups > 1; })) return true;
-  }
-  return false;
+  return any([](const Placement& held) { return held.groups > 1; });
 }
 
 Origins Operation::origins() const {
   Origins out;
   for (size_t i = 0; i < num_inputs(); ++i) {
-    for (const auto& held : placements(i)) out = united(united(out, held.origins), origins_of(held.segments));
+    for (const auto& held : placements(i)) out = united(out, origins_of(held));
   }
   return out;
 }

@@ -19,6 +19,7 @@ using Sizes = std::vector<int64_t>;
 
 // Of a tensor one placement, of a list of tensors one for each, of other values none.
 using Placements = std::vector<Placement>;
+bool is_whole(const Placements& held);
 
 // A parameter, its dims in another order: dim i of the value is dim dims[i] of the parameter.
 struct ParameterView {
@@ -146,6 +147,8 @@ class Operation {
   void shard_parameter(size_t input, int64_t dim, const Segments& segments) const;
 
  private:
+  bool any(bool (*holds)(const Placement&)) const;  // of all operands
+
   const torch::jit::Node& node_;
   const WalkState& state_;
 };

@@ -41,6 +41,10 @@ Origins origins_of(const Segments& segments) {
   return out;
 }
 
+Origins origins_of(const Placement& placement) {
+  return united(placement.origins, origins_of(placement.segments));
+}
+
 bool lie_alike(const Segments& one, const Segments& other) {
   return std::equal(one.begin(), one.end(), other.begin(), other.end(),
                     [](const Segment& a, const Segment& b) { return a.lies_like(b); });

@@ -63,6 +63,7 @@ struct Placement {
 Placement sharded(int64_t dim, Segments segments, int64_t groups = 1);
 Placement partial(Origins origins);
 Placement shared(int64_t dim, Layout layout);
+Origins origins_of(const Placement& placement);
 
 // Each rank has its positions of a dim that is as long as the sequences of a batch, which only a run knows: `size` is
 // that of the analysis.

@@ -14,10 +14,6 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-bool is_whole(const Placements& held) {
-  return std::all_of(held.begin(), held.end(), [](const auto& one) { return one.is_whole(); });
-}
-
 bool any_placed(const std::vector<Placements>& all) {
   return !std::all_of(all.begin(), all.end(), is_whole);
 }
@@ -141,8 +137,7 @@ class Walk {
     const auto found = state_.placements.find(value);
     if (found == state_.placements.end()) return;
     Origins of;
-    for (const Placement& placement : found->second)
-      of = united(united(of, placement.origins), origins_of(placement.segments));
+    for (const Placement& placement : found->second) of = united(of, origins_of(placement));
     if (!is_sharded(found->second) && graph_.written.count(value) == 0) return;
     const bool is_tensor = graph_.known.sizes(value) && is_sharded(found->second);
     throw Refuse{of,

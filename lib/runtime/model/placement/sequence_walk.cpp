@@ -13,10 +13,6 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-bool is_whole(const Placements& held) {
-  return std::all_of(held.begin(), held.end(), [](const auto& one) { return one.is_whole(); });
-}
-
 bool has_positions(const Placements& held) {
   return std::any_of(held.begin(), held.end(), [](const auto& one) { return one.is_of_positions(); });
 }
