@@ -4,9 +4,11 @@
 #include <optional>
 
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "base/shell_words.hpp"
 #include "config/key_table.hpp"
 #include "config/other_tools.hpp"
+#include "config/settings.hpp"
 #include "option_values.hpp"
 
 namespace dslaunch::launcher {
@@ -38,29 +40,56 @@ std::optional<std::string> key_named(const std::string& name) {
   return is_clear ? std::optional(paths.front()) : std::nullopt;
 }
 
-// `key` may be a switch with its value, KEY=true, that the option turns off.
-std::string set_option(const std::string& key, const std::string& value) {
+// KEY=VALUE. `key` may be a switch with its value, KEY=true, that the option turns off.
+std::string setting_of(const std::string& key, const std::string& value) {
   const size_t equals = key.find('=');
-  if (equals == key.npos) return shell_words({"--set", fmt::format("{}={}", key, value.empty() ? "VALUE" : value)});
+  if (equals == key.npos) return fmt::format("{}={}", key, value.empty() ? "VALUE" : value);
   const bool is_off = value == "0" || value == "false" || value == "False" || value == "no";
-  return shell_words({"--set", is_off && key.ends_with("=true") ? key.substr(0, equals) + "=false" : key});
+  if (is_off && key.ends_with("=max")) return key.substr(0, equals) + "=min";
+  return is_off && key.ends_with("=true") ? key.substr(0, equals) + "=false" : key;
+}
+
+// Why the config does not take KEY=VALUE; empty: it does.
+std::optional<std::string> refusal_of(const std::string& key, const std::string& value) {
+  config::Settings settings("command line");
+  settings.take_override({key, value});
+  if (settings.issues().empty()) return std::nullopt;
+  return settings.issues().front().message;
+}
+
+std::string answer_with_key(const std::string& name, const std::string& key, const std::string& value) {
+  const std::string setting = setting_of(key, value);
+  const std::string set = fmt::format("{} is a key of the config, not an option; on the command line: ", name) +
+                          shell_words({"--set", setting});
+  if (value.empty()) return set;
+  const auto why = refusal_of(setting.substr(0, setting.find('=')), setting.substr(setting.find('=') + 1));
+  if (!why) return set;
+  return fmt::format("{}: {}", name, *why);
+}
+
+// Nothing: neither another tool's name nor a key.
+std::optional<std::string> answer_to(const std::string& name, const std::string& value) {
+  const auto* other = config::find_other_name("", name.substr(2));
+  if (other != nullptr && !other->remark.empty()) return fmt::format("{}: {}", name, other->remark);
+  if (other != nullptr && !other->option.empty())
+    return fmt::format("{} is {} {} here", name, other->option, value.empty() ? "VALUE" : shell_word(value));
+  const auto key = other != nullptr ? std::optional(std::string(other->key)) : key_named(name.substr(2));
+  return key ? std::optional(answer_with_key(name, *key, value)) : std::nullopt;
 }
 
 }  // namespace
 
 void answer_wish(const std::vector<std::string>& words, const std::vector<std::string>& leftover) {
+  std::vector<std::string> answers;
   for (const auto& word : leftover) {
     if (!word.starts_with("--")) continue;
-    const std::string name = normal(word), value = value_of(words, name);
-    const auto* other = config::find_other_name("", name.substr(2));
-    if (other != nullptr && !other->remark.empty()) usage_error(fmt::format("{}: {}", name, other->remark));
-    if (other != nullptr && !other->option.empty())
-      usage_error(fmt::format("{} is {} {} here", name, other->option, value.empty() ? "VALUE" : shell_word(value)));
-    const auto key = other != nullptr ? std::optional(std::string(other->key)) : key_named(name.substr(2));
-    if (!key) continue;
-    usage_error(fmt::format("{} is a key of the config, not an option; on the command line: {}", name,
-                            set_option(*key, value)));
+    const std::string name = normal(word);
+    if (auto answer = answer_to(name, value_of(words, name))) answers.push_back(*std::move(answer));
   }
+  if (answers.size() == 1) usage_error(answers.front());
+  if (answers.empty()) return;
+  for (const auto& answer : answers) log::error("{}", answer);
+  usage_error(fmt::format("{} options are those of other programs; what says the same here is above", answers.size()));
 }
 
 }  // namespace dslaunch::launcher

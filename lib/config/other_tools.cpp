@@ -248,6 +248,13 @@ std::string normal(std::string_view name) {
   return out;
 }
 
+bool has_name(const OtherName& row, const std::string& wanted) {
+  const auto names = split(row.name, '|');
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name.ends_with('*') ? wanted.starts_with(name.substr(0, name.size() - 1)) : name == wanted;
+  });
+}
+
 bool is_known_section(const Value& root, const std::string& name) {
   const KeySpec* spec = find_key(name);
   return spec != nullptr && (spec->kind == Kind::kSection || spec->kind == Kind::kNamed) &&
@@ -283,12 +290,14 @@ std::span<const OtherName> other_names() {
 }
 
 const OtherName* find_other_name(std::string_view section, std::string_view name) {
-  const auto named = [](const std::string& wanted) {
-    return std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& row) { return row.name == wanted; });
-  };
-  const auto* found = section.empty() ? std::end(kNames) : named(normal(join_path(section, name)));
-  if (found == std::end(kNames)) found = named(normal(name));
-  return found == std::end(kNames) ? nullptr : found;
+  const std::string alone = normal(name), whole = section.empty() ? alone : normal(join_path(section, name));
+  for (const auto& wanted : {whole, alone}) {
+    for (const auto rows : {other_names(), other_options()}) {
+      const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return has_name(row, wanted); });
+      if (found != rows.end()) return &*found;
+    }
+  }
+  return nullptr;
 }
 
 std::string describe(const OtherName& other) {

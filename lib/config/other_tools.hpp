@@ -12,13 +12,15 @@ namespace dslaunch::config {
 
 // One of `key` and `option`, or both; or a sentence instead of them.
 struct OtherName {
-  std::string_view name;         // lower case with '_'; "checkpoint.every": only in that section
-  std::string_view key;          // a supported key, or KEY=VALUE for a switch that has no value of its own
+  std::string_view name;  // lower case with '_', or several: "a|b|prefix_*"; "checkpoint.every": only in that section
+  std::string_view key;   // a supported key, or KEY=VALUE for a switch that has no value of its own
   std::string_view option = {};  // "--steps"
   std::string_view remark = {};  // why there is neither, and what to do
 };
 
 std::span<const OtherName> other_names();
+// Options rather than keys; what other_names() has comes first.
+std::span<const OtherName> other_options();
 // Null: no known tool calls anything so. Case and '-' against '_' do not count.
 const OtherName* find_other_name(std::string_view section, std::string_view name);
 // "'train.steps'", "the option --run_dir", or the remark.
