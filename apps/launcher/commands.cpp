@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "config_input.hpp"
+
 namespace dslaunch::launcher {
 namespace {
 
@@ -41,7 +43,7 @@ std::vector<std::string> command_names() {
 
 int dispatch(const std::vector<std::string>& words, const std::string& invoked_as) {
   if (words.empty()) return short_help();
-  const Arguments arguments = split_arguments(words, invoked_as);
+  const Arguments arguments = split_arguments(with_config_from_input(words), invoked_as);
   return find_command(arguments.command)(arguments);
 }
 

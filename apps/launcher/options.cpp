@@ -306,7 +306,8 @@ void answer_stray_word(CommandLine& line, const std::vector<std::string>& words,
 void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.app().add_option("MODEL", run.model, "a model file written by torch.jit.save");
   line.group(kJobGroup);
-  line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
+  line.value("--config", run.config,
+             "JSON (DeepSpeed's keys and comments) or YAML; -: standard input; or the text itself", "FILE");
   repeatable(
       line.value("--set", run.sets, "overrides the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
   add_run_flags(line, config::FlagGroup::kJob, run.flags);

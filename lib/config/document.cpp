@@ -69,6 +69,23 @@ Format format_of(std::string_view file_name) {
   return ends_with(".yaml") || ends_with(".yml") ? Format::kYaml : Format::kHjson;
 }
 
+bool is_config_text(std::string_view argument) {
+  const size_t first = argument.find_first_not_of(" \t\r\n");
+  return argument.find('\n') != argument.npos || (first != argument.npos && argument[first] == '{');
+}
+
+Format format_of_text(std::string_view text) {
+  for (;;) {
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    if (first == text.npos) return Format::kYaml;
+    text.remove_prefix(first);
+    std::string_view end = text.starts_with("#") || text.starts_with("//") ? "\n" : "";
+    if (text.starts_with("/*")) end = "*/";
+    if (end.empty()) return text.starts_with("{") ? Format::kHjson : Format::kYaml;
+    text.remove_prefix(std::min(text.find(end), text.size() - end.size()) + end.size());
+  }
+}
+
 Position first_non_text(std::string_view text) {
   Position position{1, 1};
   for (size_t at = 0; at < text.size();) {

@@ -15,6 +15,14 @@ enum class Format { kHjson, kYaml };
 // .yaml and .yml (any case) are YAML; everything else is HJSON, a superset of JSON.
 Format format_of(std::string_view file_name);
 
+// Whether the value of --config is the config itself, not its path: it begins with '{' or has several lines.
+bool is_config_text(std::string_view argument);
+// Of such a text: HJSON if it begins with '{', behind comments. YAML would take most of HJSON too, but not its
+// comments.
+Format format_of_text(std::string_view text);
+// The name of such a text in messages.
+inline constexpr std::string_view kTextName = "--config";
+
 struct Problem {
   Position position;
   std::string message;

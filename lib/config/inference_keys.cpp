@@ -157,18 +157,22 @@ class Reader {
 }  // namespace
 
 InferenceConfig read_inference_config(const std::string& path) {
-  const auto file = read_small_file(path, kMaxBytes);
+  const bool is_text = is_config_text(path);
+  SmallFile file;
+  if (!is_text) file = read_small_file(path, kMaxBytes);
   if (!file.outcome.ok()) {
     throw UserError(ExitCode::kNoInput, fmt::format("cannot read the config '{}': {}", path, file.outcome.error()));
   }
-  const auto document = read_document(file.bytes, format_of(path));
+  const auto document =
+      is_text ? read_document(path, format_of_text(path)) : read_document(file.bytes, format_of(path));
   Reader reader;
   for (const auto& problem : document.problems) {
     reader.errors.push_back(fmt::format("line {}: {}", problem.position.line, problem.message));
   }
   if (document.root) reader.read(*document.root, "");
   if (!reader.errors.empty()) {
-    throw UserError(ExitCode::kBadInput, fmt::format("config '{}': {}", path, fmt::join(reader.errors, "\n")));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("config '{}': {}", is_text ? kTextName : path, fmt::join(reader.errors, "\n")));
   }
   return std::move(reader.config);
 }

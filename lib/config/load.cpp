@@ -130,6 +130,7 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
     truncate_issues(result);
     return result;
   }
+  if (is_config_text(path)) return load_text(path, std::string(kTextName), format_of_text(path), overrides, context);
   const SmallFile file = read_small_file(path, kMaxBytes);
   if (!file.outcome.ok() && !file.too_large) {
     LoadResult result = start(path, context);

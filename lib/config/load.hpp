@@ -39,7 +39,8 @@ struct LoadResult {
   ExitCode exit_code() const;
 };
 
-// An empty path means no file: defaults and the command line only. A missing or unreadable file is an issue.
+// `path` may be the text of the config (is_config_text). Empty: defaults and the command line only. A missing or
+// unreadable file is an issue.
 LoadResult load_file(const std::string& path, const std::vector<Override>& overrides = {},
                      const LoadContext& context = {});
 // `name` is used in messages.

@@ -84,10 +84,12 @@ void check_inputs(const RunOptions& run, const config::JobConfig& config, const 
 // Every rank reads the file again; a pipe (<(...), /dev/stdin) can be read only once.
 void check_config_file(const std::string& config) {
   std::error_code ignored;
-  if (config.empty() || std::filesystem::is_regular_file(config, ignored)) return;
+  if (config.empty() || config::is_config_text(config) || std::filesystem::is_regular_file(config, ignored)) return;
   throw UserError(
       ExitCode::kNoInput,
-      fmt::format("--config {} is not a regular file, and every rank has to read it: write it to a file", config));
+      fmt::format("--config {} is not a regular file, and every rank has to read it: write it to a file, or give "
+                  "--config - the text on standard input",
+                  config));
 }
 
 // The file DIR/best changes when a better checkpoint is saved; a job resumes from the one that it named at the start.

@@ -5,6 +5,7 @@
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
+#include "config/document.hpp"
 #include "config/option_list.hpp"
 #include "config/run_flags.hpp"
 #include "launch/plan/working_dir.hpp"
@@ -60,7 +61,9 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
                                      const std::string& run_dir) {
   std::vector<std::string> argv{worker, "train", absolute_path(run.model)};
   auto add = [&](const char* name, const std::string& value) { argv.insert(argv.end(), {name, value}); };
-  if (!run.config.empty()) add("--config", absolute_path(run.config));
+  if (!run.config.empty()) {
+    add("--config", config::is_config_text(run.config) ? run.config : absolute_path(run.config));
+  }
   add("--run_dir", run_dir);
   add("--device", device);
   for (const auto& text : run.sets) add("--set", text);

@@ -108,6 +108,21 @@ TEST_CASE("a file that is not there is 66, other trouble 65", "[config][load]") 
   CHECK(yaml.exit_code() == ExitCode::kSuccess);
 }
 
+TEST_CASE("a config is given as text where it begins with a brace or has lines", "[config][load]") {
+  for (const char* text : {R"( {"train_batch_size": 4})", "// of HJSON\n{train_batch_size: 4}", "train_batch_size: 4\n",
+                           "# of both\ntrain_batch_size: 4", "/* a\n b */ {train_batch_size: 4}"}) {
+    CAPTURE(text);
+    const auto result = load_file(text, {}, {2});
+    REQUIRE(result.ok());
+    CHECK(result.config.batch.micro_batch == 2);
+  }
+  const auto bad = load_file("{\"train_batch_size\": 4,\n \"trainn\": {}}", {}, {2});
+  CHECK_THAT(all_lines(bad), Contains("--config:2:2: ") && Contains("trainn"));
+  CHECK(bad.exit_code() == ExitCode::kBadInput);
+  CHECK_FALSE(is_config_text("ds.json"));
+  CHECK_THAT(all_lines(load_file("/* not closed\n")), Contains("--config:"));
+}
+
 TEST_CASE("without a file every key has its default, and that is said", "[config][load]") {
   auto result = load_file("", {}, {});
   REQUIRE(result.ok());

@@ -34,6 +34,8 @@ TEST_CASE("the worker gets every option as name and value, with absolute paths",
   CHECK(argv[1] == "train");
   CHECK(argv[2] == (here / "m.pt").string());
   CHECK(value_of(argv, "--config") == (here / "ds.json").string());
+  run.config = R"({"train_batch_size": 4})";
+  CHECK(value_of(worker_argv(run, "/bin/dsworker", "cpu", "/runs/a"), "--config") == run.config);
   CHECK(value_of(argv, "--run_dir") == "/runs/a");
   CHECK(value_of(argv, "--device") == "cpu");
   CHECK(std::count(argv.begin(), argv.end(), "--set") == 2);
