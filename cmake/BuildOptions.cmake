@@ -5,10 +5,31 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-# An installed program keeps finding LibTorch in the cache where the build found it.
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 # Modules that dsworker opens on demand lie beside it in lib/dslaunch, in the build tree as after an install.
 set(DSL_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/lib/dslaunch)
+
+# dsl_find_beside_package(TARGET DIRECTORY...): where an installed dsworker or module of it finds the libraries of these
+# directories of DSL_TORCH_SITE: where the build did (scripts/wheel removes these paths), then beside the directory in
+# which bin and lib are, as in a wheel: site-packages has torch and nvidia beside dslaunch.
+function(dsl_find_beside_package target)
+  get_target_property(type ${target} TYPE)
+  set(up "$ORIGIN/../..")
+  if(type STREQUAL "MODULE_LIBRARY")
+    set(up "$ORIGIN/../../..")
+  endif()
+  set(relative ${ARGN})
+  list(TRANSFORM relative PREPEND ${up}/)
+  set(absolute ${ARGN})
+  list(TRANSFORM absolute PREPEND ${DSL_TORCH_SITE}/)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${absolute};${relative}")
+endfunction()
+
+# dsl_find_beside_module(TARGET): an installed module takes its libraries from its own directory if a package has them
+# there. DT_RPATH, unlike DT_RUNPATH, counts for the libraries of these libraries too.
+function(dsl_find_beside_module target)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+endfunction()
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)

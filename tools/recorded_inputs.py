@@ -30,7 +30,11 @@ def of_module(torch, model):
     if make is None:
         return []
     with torch.random.fork_rng(devices=[]):
-        arrays = tuple(make())
+        return of_forward(torch, model, tuple(make()))
+
+
+def of_forward(torch, model, arrays):
+    """`arrays`: arguments of forward. Empty: one of them is not a batch of arrays."""
     names = list(inspect.signature(model.forward).parameters)[:len(arrays)]
     if len(names) < len(arrays) or not all(torch.is_tensor(array) and array.dim() > 0 for array in arrays):
         return []

@@ -9,6 +9,7 @@
 #include "commands.hpp"
 #include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
+#include "launch/process/torch_libraries.hpp"
 #include "options.hpp"
 #include "spawn/exit_diagnostics.hpp"
 #include "spawn/process.hpp"

@@ -2,6 +2,8 @@
 
 #include <sys/random.h>
 
+#include <cstring>
+
 #include "base/error.hpp"
 
 namespace dslaunch {
@@ -15,6 +17,13 @@ std::vector<uint8_t> random_bytes(size_t count) {
     if (got > 0) done += static_cast<size_t>(got);
   }
   return out;
+}
+
+uint32_t random_seed() {
+  const auto bytes = random_bytes(sizeof(uint32_t));
+  uint32_t seed = 0;
+  std::memcpy(&seed, bytes.data(), sizeof seed);
+  return seed;
 }
 
 std::string to_hex(std::span<const uint8_t> bytes) {

@@ -23,8 +23,8 @@ std::string hint_in_output_tail(const ExitCause& cause, const std::string& outpu
       between(output_tail, "error while loading shared libraries: ", ": cannot open shared object file");
   if (library.starts_with("libtorch") || library.starts_with("libc10")) {
     return fmt::format(
-        "LibTorch's {} is not found on this host; install it with scripts/setup, or set DSLAUNCH_TORCH_LIB "
-        "(for other programs LD_LIBRARY_PATH) to its directory",
+        "LibTorch's {} is not found on this host; install PyTorch 2.11.0 with pip (or scripts/setup), activate its "
+        "virtual environment, or set DSLAUNCH_TORCH_LIB (for other programs LD_LIBRARY_PATH) to its directory",
         library);
   }
   if (!library.empty()) {

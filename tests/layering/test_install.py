@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installs the build to a prefix and runs a job from there: the programs must find each other, their modules and LibTorch.
+"""Installs the build to a prefix: the programs must find each other, their modules and LibTorch (test_wheel.py runs jobs).
 
 usage: test_install.py BUILD_FOLDER
 """
@@ -64,22 +64,6 @@ class Installed(unittest.TestCase):
         refused = run(infer, self.folder.name, DSLAUNCH_TORCH_LIB=self.folder.name)
         self.assertEqual(refused.returncode, 66)
         self.assertIn("DSLAUNCH_TORCH_LIB", refused.stdout)
-
-    def test_a_job_of_two_cpu_ranks_runs_from_the_prefix(self):
-        model = os.path.join(self.folder.name, "model.pt")
-        config = os.path.join(self.folder.name, "job.json")
-        exported = run([sys.executable, os.path.join(self.prefix, "share", "dslaunch", "tools", "export"), "mlp", model,
-                        "--inputs", "4", "--width", "8"], self.folder.name)
-        self.assertEqual(exported.returncode, 0, exported.stdout)
-        with open(config, "w", encoding="utf-8") as file:
-            file.write('{"train_micro_batch_size_per_gpu": 2, "data": {"train": "synthetic", '
-                       '"synthetic": {"x": {"shape": [4], "dtype": "float32"}, '
-                       '"y": {"shape": [1], "dtype": "float32"}}}, "checkpoint": {"at_end": false}}')
-        done = run([self.program("dslaunch"), "--device", "cpu", "--num_gpus", "2", model, "--config", config, "--steps", "2",
-                    "--run_dir", os.path.join(self.folder.name, "run")], self.folder.name)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        with open(os.path.join(self.folder.name, "run", "metrics.jsonl"), encoding="utf-8") as metrics:
-            self.assertEqual(len(metrics.readlines()), 2)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@
 #include "launch/plan/worker_argv.hpp"
 #include "launch/plan/working_dir.hpp"
 #include "launch/process/programs.hpp"
+#include "launch/process/torch_libraries.hpp"
 #include "launch/records/start_command.hpp"
 #include "launch/supervisor/restart.hpp"
 
@@ -157,7 +158,8 @@ std::string content_to_send(const std::string& path) {
 
 void find_torch(LaunchPlan& plan) {
   const auto inherited = plan.env.find("LD_LIBRARY_PATH");
-  if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
+  if (auto path =
+          torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second, plan.reach.push)) {
     plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.exported_env["LD_LIBRARY_PATH"] = *path;
   }
 }

@@ -22,7 +22,8 @@ constexpr auto kCopyTime = 120000ms;
 // A connection that fails at its own, equal limit gives a better error: it gets a moment for that.
 constexpr auto kFailureReportTime = 500ms;
 
-// As installed here: bin/dslaunch, bin/dsworker, lib/dslaunch/*.so.
+// As installed here: bin/dslaunch, bin/dsworker, and lib/dslaunch with the modules and, of a package, their libraries
+// (libssh.so.4).
 std::vector<spawn::PushedFile> our_files(JobKind kind, const fs::path& own_program) {
   fs::path bin = own_program.parent_path();
   std::vector<spawn::PushedFile> files{{own_program.string(), "bin/" + own_program.filename().string()}};
@@ -32,7 +33,8 @@ std::vector<spawn::PushedFile> our_files(JobKind kind, const fs::path& own_progr
   fs::directory_iterator entry(bin.parent_path() / "lib" / "dslaunch", error), end;
   for (; !error && entry != end; entry.increment(error)) {
     const fs::path& file = entry->path();
-    if (file.extension() == ".so") files.push_back({file.string(), "lib/dslaunch/" + file.filename().string()});
+    const std::string name = file.filename().string();
+    if (name.find(".so") != name.npos) files.push_back({file.string(), "lib/dslaunch/" + name});
   }
   return files;
 }

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -32,18 +31,6 @@ std::string worker_program() {
                     path.string()));
   }
   return path.string();
-}
-
-std::optional<std::string> torch_library_path(const std::string& inherited) {
-  const char* dir = std::getenv("DSLAUNCH_TORCH_LIB");
-  if (dir == nullptr || *dir == '\0') return std::nullopt;
-  if (::access((std::filesystem::path(dir) / "libtorch_cpu.so").c_str(), R_OK) != 0) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("DSLAUNCH_TORCH_LIB is {}, but libtorch_cpu.so is not there: set it to the directory "
-                                "torch/lib of PyTorch 2.11.0",
-                                dir));
-  }
-  return inherited.empty() ? std::string(dir) : fmt::format("{}:{}", dir, inherited);
 }
 
 }  // namespace dslaunch::launch

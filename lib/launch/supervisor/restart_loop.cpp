@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/format.hpp"
 #include "base/wall_clock.hpp"
 #include "launch/nodes/push.hpp"
@@ -38,7 +39,7 @@ void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
 }
 
 std::function<double()> random_numbers() {
-  return [engine = std::minstd_rand(std::random_device{}())]() mutable {
+  return [engine = std::minstd_rand(random_seed())]() mutable {
     return std::uniform_real_distribution<double>(0, 1)(engine);
   };
 }

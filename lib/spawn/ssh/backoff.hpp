@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "base/bytes.hpp"
 #include "base/deadline.hpp"
 
 namespace dslaunch::spawn {
@@ -25,7 +26,7 @@ class Backoff {
  private:
   Deadline deadline_;
   double base_ms_ = 40;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{random_seed()};
 };
 
 }  // namespace dslaunch::spawn

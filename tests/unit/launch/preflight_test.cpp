@@ -99,6 +99,22 @@ TEST_CASE("a program's section is read from its file; other files have none", "[
   CHECK(elf_section_text(dir / "program", ".dslaunch.version").empty());
 }
 
+TEST_CASE("the search path of a program's libraries is read from its file", "[launch][preflight]") {
+  test::TempDir dir;
+  const auto link = [&](const std::string& options) {
+    return std::system(
+        ("cd '" + dir.path() + "' && printf 'int main() { return 0; }' > main.c && cc -o program main.c " + options)
+            .c_str());
+  };
+  for (const char* tags : {"-Wl,--enable-new-dtags", "-Wl,--disable-new-dtags"}) {
+    REQUIRE(link(std::string(tags) + " '-Wl,-rpath,$ORIGIN/../../torch/lib:/opt/torch'") == 0);
+    CHECK(elf_run_path(dir / "program") == "$ORIGIN/../../torch/lib:/opt/torch");
+  }
+  REQUIRE(link("") == 0);
+  CHECK(elf_run_path(dir / "program").empty());
+  CHECK(elf_run_path(dir / "main.c").empty());
+}
+
 TEST_CASE("a worker whose file states the version is loaded, not run", "[launch][preflight]") {
   test::TempDir dir;
   REQUIRE(std::system(("cd '" + dir.path() +

@@ -1,0 +1,4 @@
+"""`python -m dslaunch` is the command `dslaunch`."""
+from .programs import start
+
+start("dslaunch")
