@@ -44,6 +44,12 @@ def where(error):
     return ", ".join(lines)
 
 
+def as_typed(text):
+    """`dslaunch export` is tools/export by another name, and messages call it what the user typed."""
+    typed = os.environ.get("DSLAUNCH_COMMAND", "")
+    return text.replace("tools/" + typed.removeprefix("dslaunch "), typed) if typed.startswith("dslaunch ") else text
+
+
 def exit_code_of(name, main, arguments):
     """Runs main(arguments). Every way to end is a sentence and a code of docs/exit_codes.md."""
     try:
@@ -57,5 +63,5 @@ def exit_code_of(name, main, arguments):
     except Exception as error:
         code, message = 70, (f"this is a bug of the tool, please report it: {type(error).__name__}: {first_lines(error)} "
                              f"({where(error)})")
-    print(f"{name}: {printable(shortened(message, MOST))}", file=sys.stderr)
+    print(f"{as_typed(name)}: {printable(shortened(as_typed(message), MOST))}", file=sys.stderr)
     return code

@@ -50,6 +50,14 @@ def find(name):
     importlib.invalidate_caches()
 
 
+def install_torch_command():
+    """A checkout has its script for that."""
+    setup = os.path.join(ROOT, "scripts/setup")
+    if os.path.exists(setup):
+        return f"{shlex.quote(setup)} installs it there"
+    return f"install it: {shlex.quote(sys.executable)} -m pip install torch==2.11.0"
+
+
 def install_command(package):
     """With the Python that the tool uses."""
     return f"{shlex.quote(PYTHON if os.path.exists(PYTHON) else sys.executable)} -m pip install {package}"

@@ -23,6 +23,7 @@ constexpr Row kCommands[] = {
     {"resume", resume_command, true}, {"stacks", stacks_command, true},   {"stop", stop_command, true},
     {"doctor", doctor_command, true}, {"agent", agent_command, false},    {"consolidate", consolidate_command, true},
     {"bench", bench_command, true},   {"report", report_command, true},   {"top", top_command, true},
+    {"export", export_command, true}, {"tokenize", tokenize_command, true},
 };
 
 }  // namespace

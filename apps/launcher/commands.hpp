@@ -27,6 +27,8 @@ int doctor_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int export_command(const Arguments& arguments);
+int tokenize_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
 int import_command(const Arguments& arguments);

@@ -9,6 +9,8 @@ namespace dslaunch::launcher {
 const char* command_list() {
   return "  dslaunch [run] [options] MODEL.pt --config FILE   train MODEL.pt\n"
          "  dslaunch exec [options] -- PROGRAM ARGUMENTS      launch a program with torchrun's environment\n"
+         "  dslaunch export RECIPE|--hf NAME OUT.pt           a model file, made in Python\n"
+         "  dslaunch tokenize IN... OUT                       texts, tables, chats or images as samples\n"
          "  dslaunch infer CKPT --prompt TEXT                 continue a text\n"
          "  dslaunch consolidate CKPT OUT|--hf OUT_DIR        full weights from a checkpoint\n"
          "  dslaunch import DS_CHECKPOINT_DIR OUT             convert a DeepSpeed checkpoint\n"

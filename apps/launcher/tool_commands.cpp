@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/shell_words.hpp"
 #include "commands.hpp"
@@ -38,6 +40,14 @@ int run_worker(const std::vector<std::string>& words) {
   spawn::ExitDiagnostics diagnostics("use a machine with more memory, or end other programs");
   auto ended = spawn::run_in_foreground(argv);
   auto& cause = ended.cause;
+  constexpr int kNotLoaded = 127;  // of the loader, whose message has the library's name; dsworker never ends with it
+  if (cause.kind == spawn::ExitCause::Kind::kExited && cause.number == kNotLoaded) {
+    throw UserError(
+        ExitCode::kUnavailable,
+        fmt::format("{}: dsworker did not start: a library is missing; if it is LibTorch's: install PyTorch "
+                    "2.11.0 with pip, activate its virtual environment, or set DSLAUNCH_TORCH_LIB",
+                    name_of(words)));
+  }
   if (cause.kind == spawn::ExitCause::Kind::kExited) return cause.number;
   if (cause.number == SIGPIPE || is_request_to_end(cause)) spawn::end_by_signal(cause.number);
   cause.hint = diagnostics.explain(cause, ended.pid, ended.cgroups);

@@ -16,12 +16,13 @@ def installed_directory():
 
 
 def find_program(name):
-    """The directory DSLAUNCH_BIN counts first, then this installation, then PATH."""
+    """Of this installation; of a checkout, in the directory DSLAUNCH_BIN, then in PATH. DSLAUNCH_BIN may name the directory
+    of the commands that call this, so an installation does not heed it."""
     given, installed = os.environ.get("DSLAUNCH_BIN"), installed_directory()
-    if given:
-        return os.path.join(given, name)
     if installed:
         return os.path.join(installed, "bin", name)
+    if given:
+        return os.path.join(given, name)
     from shutil import which
 
     found = which(name)

@@ -80,9 +80,24 @@ class Wheel(Packages):
 
     def test_the_command_is_the_program(self):
         command = self.environment / "bin/dslaunch"
-        self.assertEqual(self.output_of(command, "--version"), self.output_of(self.tree / "bin/dslaunch", "--version"))
+        version = self.output_of(command, "--version", DSLAUNCH_BIN=str(self.environment / "bin"))
+        self.assertEqual(version, self.output_of(self.tree / "bin/dslaunch", "--version"))
         self.assertEqual(self.finished(command, "--no_option").returncode, 64)
         self.assertIn("LibTorch", self.output_of(self.environment / "bin/dsworker", "--version"))
+
+    def test_the_tools_are_commands(self):
+        (self.path / "text.txt").write_text("some text of several words " * 20, encoding="utf-8")
+        self.output_of(self.environment / "bin/dslaunch", "tokenize", "text.txt", "words.safetensors", "--seq", "8")
+        self.assertTrue((self.path / "words.safetensors").exists())
+        refused = self.finished(self.environment / "bin/dslaunch", "tokenize", "--size")
+        self.assertEqual(refused.returncode, 64)
+        self.assertRegex(refused.stdout, r"^dslaunch tokenize: .*see dslaunch tokenize --help")
+        # Without the Python of the environment, and none elsewhere.
+        none = self.finished(self.tree / "bin/dslaunch", "export", "gpt", "model.pt", PATH=str(self.path))
+        self.assertEqual(none.returncode, 69)
+        self.assertIn("needs a Python with the package 'torch', which none of these has: python3", none.stdout)
+        chosen = self.finished(self.tree / "bin/dslaunch", "export", "--python=/bin/false", "gpt", "model.pt")
+        self.assertIn("'torch', which the Python of --python does not have: /bin/false; install it", chosen.stdout)
 
     def test_no_file_names_a_directory_of_the_build_machine(self):
         searched = {path.name: re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", self.output_of("readelf", "-d", path))
@@ -146,6 +161,24 @@ class Wheel(Packages):
             script.check_floor(self.tree)
 
 
+class FirstRun(Packages):
+    """The commands of the README with the installed wheel."""
+
+    def test_the_readme(self):
+        environment = self.make_environment("environment")
+        self.output_of(environment / "bin/python", "-m", "pip", "install", "-q", "--no-index", "--no-deps",
+                       *self.out.glob("*.whl"))
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            section = file.read().split("## Your first run\n")[1].split("\n![")[0]
+        lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
+        script = "\n".join(line for line in lines if not line.startswith("export PATH"))
+        (self.path / "demo-run").mkdir()
+        (self.path / "demo-run/text.txt").write_text("In the beginning was the word. " * 4000, encoding="utf-8")
+        done = self.output_of("bash", "-euc", script, PATH=f"{environment}/bin:{os.environ['PATH']}")
+        self.assertIn("step 100/100", done)
+        self.assertIn("metrics.jsonl", done)
+
+
 class Others(Packages):
     """The .tar.gz, the .deb and `pip install --target`: a job runs from each, with the PyTorch of the active environment."""
     options = ("--all",)
@@ -166,7 +199,8 @@ class Others(Packages):
         self.output_of("tar", "-xzf", next(self.out.glob("*.tar.gz")), "-C", self.path / "an archive")
         (program,) = self.path.glob("an archive/dslaunch-*/bin/dslaunch")
         refused = self.finished(program, "infer", self.path, "--prompt", "a")
-        self.assertEqual(refused.returncode, 127, refused.stdout)
+        self.assertEqual(refused.returncode, 69, refused.stdout)
+        self.assertIn("install PyTorch 2.11.0 with pip", refused.stdout)
         self.check_job(program, **self.active())
         package = program.parent.parent / "share/dslaunch/python"
         found = self.output_of(PINNED_PYTHON, "-c", "from dslaunch import programs; print(programs.find_program('dslaunch'))",

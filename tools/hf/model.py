@@ -4,7 +4,7 @@ import os
 import sys
 
 import recorded_inputs
-from failure import Failure, first_lines, suggestion
+from failure import Failure, as_typed, first_lines, suggestion
 from hf import adapters, attention, checkpoint_calls, config_entries, heads, inputs, names, packages, wrapper
 from hf import source as sources
 from python_packages import import_package
@@ -16,7 +16,7 @@ ONCE_ONLY = {"layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.
 
 
 def say(text):
-    print(f"tools/export: {text}", file=sys.stderr)
+    print(f"{as_typed('tools/export')}: {text}", file=sys.stderr)
 
 
 class HuggingFaceExport:

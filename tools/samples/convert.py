@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from failure import Failure, first_lines, printable
+from failure import Failure, as_typed, first_lines, printable
 from samples import (causal, columns, encoder_inputs, images, labels, options, packing, progress, prompts, rows, source_files,
                      vocabulary)
 from samples.chat import ChatTemplate
@@ -24,7 +24,7 @@ def counted(count, what):
 
 
 def say(text):
-    print(f"tools/tokenize: {printable(text)}", file=sys.stderr)
+    print(f"{as_typed('tools/tokenize')}: {printable(text)}", file=sys.stderr)
 
 
 def say_result(args, *parts):

@@ -2,7 +2,7 @@
 import argparse
 import os
 
-from failure import Failure, shortened
+from failure import Failure, as_typed, shortened
 from samples.columns import ROLES
 from samples.writers import TYPES
 
@@ -27,7 +27,7 @@ Byte-level, tables and CIFAR need nothing but Python; a tokenizer needs `tokeniz
 
 
 def parser():
-    made = argparse.ArgumentParser(prog="tools/tokenize", description=EXAMPLES, allow_abbrev=False,
+    made = argparse.ArgumentParser(prog=as_typed("tools/tokenize"), description=as_typed(EXAMPLES), allow_abbrev=False,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     made.error = lambda message: (_ for _ in ()).throw(Failure(64, f"{message} (see tools/tokenize --help)"))
     made.add_argument("texts", nargs="+", metavar="IN", help="files or directories, then OUT.bin, OUT.npy, OUT.safetensors or, "

@@ -1,6 +1,7 @@
 #include "runtime/engine/inference/chat_prompts.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -58,9 +59,10 @@ std::string reason_of(const spawn::CapturedProcess& ended) {
 
 std::vector<Prompt> prompts_of_messages(const InferModel& model, const std::string& path) {
   open_input_file(path, "file of messages");
-  const auto ended =
-      spawn::run_captured({tokenize_tool(path), fs::absolute(path), "-", "--tokenizer", tokenizer_for(model, path)}, "",
-                          /*captures_err=*/true);
+  std::vector<std::string> argv{tokenize_tool(path), fs::absolute(path), "-", "--tokenizer",
+                                tokenizer_for(model, path)};
+  if (const char* own = std::getenv("DSLAUNCH_PYTHON"); own != nullptr && *own != '\0') argv.insert(argv.begin(), own);
+  const auto ended = spawn::run_captured(argv, "", /*captures_err=*/true);
   if (!ended.cause.success()) {
     const int code = ended.cause.shell_code();
     const bool is_ours = code == to_int(ExitCode::kBadInput) || code == to_int(ExitCode::kNoInput);
