@@ -54,17 +54,23 @@ time.sleep(1000)
 CHECKOUT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 
 
+def needed_below_tmp():
+    """What stays where it is although the rest of /tmp is hidden: the checkout, this Python, and the cache with LibTorch."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    needed = {os.path.realpath(path) for path in (CHECKOUT, sys.prefix, sys.base_prefix, os.path.join(cache, "dslaunch"))}
+    return sorted(path for path in needed if path.startswith("/tmp/") and os.path.isdir(path))
+
+
 def isolate():
     """Starts this file again in namespaces of its own; pid 1 there is a shell, which collects orphans."""
     script = ("mount -t tmpfs none /dev/shm && mkdir \"$0/tmp\" && "
-              # A checkout below /tmp stays where it is.
-              "case $DSL_CHECKOUT in /tmp/*) mkdir -p \"$0$DSL_CHECKOUT\" && "
-              "mount --bind \"$DSL_CHECKOUT\" \"$0$DSL_CHECKOUT\";; esac && "
+              "printf '%s' \"$DSL_NEEDED\" | while read -r each; do "
+              "mkdir -p \"$0$each\" && mount --bind \"$each\" \"$0$each\" || exit 1; done && "
               "mount --rbind \"$0/tmp\" /tmp && XDG_STATE_HOME=/tmp/state DSL_DOCTOR_ISOLATED=1 \"$@\" & wait $!")
     folder = tempfile.mkdtemp(prefix="dsl-doctor-")
     try:
         return subprocess.call(["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c", script,
-                                folder, sys.executable, *sys.argv], env={**os.environ, "DSL_CHECKOUT": CHECKOUT})
+                                folder, sys.executable, *sys.argv], env={**os.environ, "DSL_NEEDED": "".join(f"{path}\n" for path in needed_below_tmp())})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
