@@ -2,6 +2,7 @@
 """Every command of every README below examples/ is run, in a copy of the folder, and must succeed; and every job file of
 configs/ trains, with tiny models and data in the place of those that it is meant for. So does every published file with
 offloading."""
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,40 @@ import light_torch  # noqa: E402,F401
 import torch  # noqa: E402
 import harness  # noqa: E402
 import model_packages  # noqa: E402
+
+
+class Notebook(unittest.TestCase):
+    """examples/notebook, executed by nbclient in a Python of its own, as Jupyter would."""
+
+    EXECUTE = """
+import sys
+import nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+nbformat.write(notebook, sys.argv[2])
+"""
+
+    @unittest.skipUnless(os.path.isdir(model_packages.folder("notebook_packages.txt")), "scripts/setup --tests installs it")
+    def test_it_trains_and_plots_the_loss(self):
+        folder = tempfile.mkdtemp(prefix="dsl-notebook-")
+        self.addCleanup(shutil.rmtree, folder, True)
+        packages = os.pathsep.join([os.path.join(harness.ROOT, "python"), model_packages.folder("notebook_packages.txt")])
+        environment = harness.environment(
+            PYTHONPATH=packages, DSLAUNCH_BIN=os.path.dirname(harness.program("dslaunch")), HOME=folder, MPLBACKEND="",
+            # Where the kernel python3 is said to be this Python.
+            JUPYTER_PATH=os.path.join(model_packages.folder("notebook_packages.txt"), "share/jupyter"))
+        done = os.path.join(folder, "done.ipynb")
+        outcome = harness.run([sys.executable, "-c", self.EXECUTE, os.path.join(harness.ROOT, "examples/notebook/train.ipynb"),
+                               done], timeout=180, env=environment, cwd=folder)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        with open(done, encoding="utf-8") as file:
+            outputs = [output for cell in json.load(file)["cells"] for output in cell.get("outputs", [])]
+        self.assertTrue(any("image/png" in output.get("data", {}) for output in outputs))
+        self.assertIn("step 80/80", "".join("".join(output.get("text", "")) for output in outputs))
+        with open(os.path.join(folder, "run/metrics.jsonl"), encoding="utf-8") as file:
+            losses = [json.loads(line)["loss"] for line in file]
+        self.assertEqual(len(losses), 80)
+        self.assertLess(losses[-1], losses[0] / 4)
 
 
 class Examples(unittest.TestCase):
