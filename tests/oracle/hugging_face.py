@@ -26,7 +26,8 @@ CONFIGS = {
     "llama": GROUPED,
     "qwen2": GROUPED,
     "mistral": GROUPED,
-    "mixtral": dict(GROUPED, num_local_experts=4, num_experts_per_tok=2),
+    # Experts 7 units of 8 features wide, which tensor ranks share unevenly.
+    "mixtral": dict(GROUPED, intermediate_size=56, num_local_experts=4, num_experts_per_tok=2),
     "t5": dict(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
                dropout_rate=0.0),
     "bert": dict(TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
