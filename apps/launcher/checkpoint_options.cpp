@@ -48,7 +48,7 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
   line.app().add_option(
       "CKPT", checkpoint,
       "a run directory, a directory of checkpoints, one checkpoint, or a job: its name, its id or 'last'");
-  line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
+  line.app().add_option("OUT", output, "OUT.safetensors, OUT.pt or OUT.bin");
   line.value("--hf", hf, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
   line.value("--hf_source", hf_source, "where its tokenizer's files are; default: where the model came from", "DIR");
   line.flag("--merge_lora", merge_lora, "with --hf: the whole model, its adapter added to the weights");

@@ -103,12 +103,12 @@ int consolidate_command(const std::vector<std::string>& arguments) {
   bool json = false;
   CommandLine line("consolidate", "consolidate CHECKPOINT OUT|--hf OUT_DIR [options]", "consolidate runs/a model.pt");
   line.operand("CHECKPOINT", what.checkpoint, "a run directory, a directory of checkpoints, or one checkpoint");
-  line.operand("OUT", what.out, "OUT.safetensors or OUT.pt")->required(false);
+  line.operand("OUT", what.out, "OUT.safetensors, OUT.pt or OUT.bin")->required(false);
   line.text("--hf", hugging_face.out, "a directory that from_pretrained of transformers or peft loads", "OUT_DIR");
   line.text("--hf_source", hugging_face.source, "where its tokenizer's files are; without it where the model came from",
             "DIR");
   line.flag("--merge_lora", hugging_face.merge_lora, "with --hf: the whole model, its adapter added to the weights");
-  line.flag("--state_dict", what.state_dict, "a .pt with names and tensors only");
+  line.flag("--state_dict", what.state_dict, "a .pt with names and tensors only, as a .bin is");
   line.text("--max_memory", max_memory, "for weights, beside the program's own 0.2 GB (1GB)", "SIZE");
   line.text("--max_shard_size", max_shard_size, "a larger file becomes several, as 5GB (with --hf 5GB)", "SIZE");
   line.flag("--exclude_frozen_parameters", what.exclude_frozen, "only what is trained");

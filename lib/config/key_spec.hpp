@@ -49,6 +49,7 @@ struct KeySpec {
   bool comma_list = false;                        // kStringList on the command line: a,b
   bool per_group = false;                         // kFloat: may be a list with one number per optimizer group
   bool takes_index = false;                       // kString: an integer from 0 on is read as its digits
+  bool cuts_fraction = false;                     // kInt: of a number that was computed, with a note
   bool needed = false;                            // required in its section
   bool absent_by_default = false;                 // kSection: unless it is given, its keys have no value
   const Binding* binding = nullptr;               // the member that holds the value; null: none does
@@ -110,6 +111,10 @@ struct KeySpec {
   }
   constexpr KeySpec& or_index() {
     takes_index = true;
+    return *this;
+  }
+  constexpr KeySpec& or_fraction() {
+    cuts_fraction = true;
     return *this;
   }
   constexpr KeySpec& required() {

@@ -55,11 +55,13 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::buffer_size>(
         "zero_optimization.offload_param.buffer_size",
         "nvme: elements of one of these buffers, at most; a rank's part of a unit that is larger takes several")
-        .min(1),
+        .min(1)
+        .or_fraction(),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::max_in_cpu>(
         "zero_optimization.offload_param.max_in_cpu",
         "nvme: elements of a rank that are kept in host memory instead, those of the first units")
-        .min(0),
+        .min(0)
+        .or_fraction(),
     key<&JobConfig::zero, &Zero::offload_param, &OffloadParam::pin_memory>(
         "zero_optimization.offload_param.pin_memory",
         "page-lock the host memory of parameters; false: they are copied through a small page-locked ring. nvme: of "
@@ -68,7 +70,8 @@ constexpr KeySpec kRows[] = {
 
     key<&JobConfig::zero, &Zero::sub_group_size>(
         "zero_optimization.sub_group_size", "elements that an offloaded update works on at once, at most; 0: 65536")
-        .min(0),
+        .min(0)
+        .or_fraction(),
 
     section("aio", "how state in files is read and written"),
     key<&JobConfig::aio, &Aio::block_size>("aio.block_size", "bytes of one read or write; a multiple of 4096")

@@ -16,12 +16,14 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::zero, &Zero::reduce_bucket_size>("zero_optimization.reduce_bucket_size",
                                                      "elements that are reduced at once")
         .min(0)
+        .or_fraction()
         .when_auto("late"),
     key<&JobConfig::zero, &Zero::allgather_partitions>("zero_optimization.allgather_partitions",
                                                        "updated parameters travel by all-gather instead of broadcasts"),
     key<&JobConfig::zero, &Zero::allgather_bucket_size>("zero_optimization.allgather_bucket_size",
                                                         "elements that are gathered at once")
-        .min(0),
+        .min(0)
+        .or_fraction(),
     key<&JobConfig::zero, &Zero::overlap_comm>(
         "zero_optimization.overlap_comm",
         "reduce gradients while backward runs; null: false in stages 0 to 2, true in stage 3")
@@ -29,23 +31,28 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::zero, &Zero::prefetch_bucket_size>("zero_optimization.stage3_prefetch_bucket_size",
                                                        "stage 3: elements gathered ahead of their use; 0: none")
         .min(0)
+        .or_fraction()
         .when_auto("late"),
     key<&JobConfig::zero, &Zero::param_persistence_threshold>(
         "zero_optimization.stage3_param_persistence_threshold",
         "stage 3: parameters of at most this many elements stay unsharded")
         .min(0)
+        .or_fraction()
         .when_auto("late"),
     key<&JobConfig::zero, &Zero::model_persistence_threshold>("zero_optimization.stage3_model_persistence_threshold",
                                                               "stage 3: maximum elements that stay unsharded")
-        .min(0),
+        .min(0)
+        .or_fraction(),
     key<&JobConfig::zero, &Zero::max_live_parameters>(
         "zero_optimization.stage3_max_live_parameters",
         "stage 3: maximum elements in the slots where units are gathered (at least one unit)")
-        .min(0),
+        .min(0)
+        .or_fraction(),
     key<&JobConfig::zero, &Zero::max_reuse_distance>(
         "zero_optimization.stage3_max_reuse_distance",
         "stage 3: units stay gathered from forward to backward if fewer elements than this are gathered between")
-        .min(0),
+        .min(0)
+        .or_fraction(),
     key<&JobConfig::zero, &Zero::gather_16bit_weights_on_save>(
         "zero_optimization.stage3_gather_16bit_weights_on_model_save",
         "every checkpoint also has the full weights in the compute type, weights.safetensors; at any stage"),

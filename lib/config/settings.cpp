@@ -1,6 +1,7 @@
 #include "config/settings.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -231,6 +232,7 @@ void Settings::take_override(const Override& option) {
   if (!read.ok())
     return add_issue(Issue::Kind::kSyntax, {}, option.key, fmt::format("'{}': {}", option.key, read.error()));
   const Value& value = *read;
+  drop_value_errors(alias ? std::string(alias->path) : at.path);
   if (value.is_null() && !is_switch && !null_is_a_value(*spec)) {  // null discards the file's value
     settings_.erase(alias ? std::string(alias->path) : at.path);
     return;
@@ -380,6 +382,13 @@ void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given
                                               : parse_constant(spec, spec.auto_value);
     return put(at, given, std::move(setting));
   }
+  if (spec.cuts_fraction && value.is_float() && std::isfinite(value.number) &&
+      value.number != std::floor(value.number)) {
+    const double whole = std::floor(value.number);
+    notes_.push_back(to_line({Issue::Kind::kRange, message_source_, given.position, at.path,
+                              fmt::format("'{}' {} is read as {:.0f}", at.path, describe(value), whole)}));
+    return assign_leaf(at, spec, given, Value::of_float(whole));
+  }
   auto coerced = coerce(spec, value);
   if (!coerced.ok()) {
     return add_issue(coerced.error().out_of_range ? Issue::Kind::kRange : Issue::Kind::kType,
@@ -409,6 +418,14 @@ void Settings::put(const At& at, const Given& given, Setting setting) {
   setting.order = ++counter_;
   written_as_[at.path] = given.name;
   settings_[at.path] = std::move(setting);
+}
+
+// The values of the file that an option replaces need not be right.
+void Settings::drop_value_errors(const std::string& path) {
+  std::erase_if(issues_, [&](const Issue& issue) {
+    const bool is_of_value = issue.kind == Issue::Kind::kType || issue.kind == Issue::Kind::kRange;
+    return issue.source == source_ && issue.key == path && is_of_value;
+  });
 }
 
 void Settings::drop_below(const std::string& path) {

@@ -103,6 +103,7 @@ class Settings {
   void assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void put(const At& at, const Given& given, Setting setting);
   void drop_below(const std::string& path);
+  void drop_value_errors(const std::string& path);
   void add_issue(Issue::Kind kind, Position position, std::string key, std::string message);
   bool switched_off(const std::string& path) const;
   void note_comments();

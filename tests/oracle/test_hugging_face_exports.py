@@ -166,6 +166,13 @@ class Traces(ExportTest):
                 {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 32, "n_positions": 32}))
         self.assertIn("aten::dropout", str(traced.inlined_graph))
 
+    def test_an_entry_that_moved_into_a_dict_keeps_its_older_name(self):
+        _, traced, _ = self.export("--hf", "llama", "--hf-config", json.dumps(
+            {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 32,
+             "rope_theta": 500000}))
+        (inverse,) = [value for name, value in traced.named_buffers() if name.endswith(".inv_freq")]
+        self.assertAlmostEqual(inverse[1].item(), 500000 ** (-2 / 16), places=6)
+
     def test_checkpoint_calls_are_left_out(self):
         _, plain, found = self.export("--hf", self.directory("llama"))
         _, traced, marked = self.export("--hf", self.directory("llama"), "--gradient-checkpointing")

@@ -13,6 +13,18 @@ def names_of(config):
     return found | {name for name in vars(config) if not name.startswith("_")}
 
 
+def moved(config, entries):
+    """Entries under names from before they were part of a dict (rope_theta, now in rope_parameters), where they are now."""
+    found, values = {}, config.to_dict()
+    for name, value in entries.items():
+        places = [] if name in values else [key for key, part in values.items() if isinstance(part, dict) and name in part]
+        if len(places) == 1:
+            found[places[0]] = {**values[places[0]], **found.get(places[0], {}), name: value}
+        else:
+            found[name] = value
+    return found
+
+
 def check(config, entries, where=""):
     """`config`: with its own values, before the entries."""
     known = names_of(config)

@@ -59,6 +59,7 @@ class HuggingFaceExport:
             raise Failure(65, f"a model is exported in {', '.join(DTYPES)}, not in '{entries['dtype']}'"
                               + suggestion(str(entries["dtype"]), DTYPES))
         own = sources.load_config(self.source, {})
+        entries = config_entries.moved(own, entries)
         config_entries.check(own, entries)
         if self.options.tokenizer is None:
             return sources.load_config(self.source, entries)

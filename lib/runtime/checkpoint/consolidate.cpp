@@ -40,14 +40,18 @@ enum class Form { kSafetensors, kStateDict, kTorchScript };
 
 Form form_of(const ConsolidateOptions& options) {
   const bool safetensors = options.out.ends_with(".safetensors");
-  if (!safetensors && !options.out.ends_with(".pt") && !options.out.ends_with(".pth")) {
+  const bool is_bin = options.out.ends_with(".bin");  // as zero_to_fp32.py and transformers name a state dict
+  if (!safetensors && !is_bin && !options.out.ends_with(".pt") && !options.out.ends_with(".pth")) {
     usage_error(
-        fmt::format("unknown extension of '{}': use .safetensors or .pt (--state_dict for a plain name -> tensor file)",
+        fmt::format("unknown extension of '{}': use .safetensors or .pt (with --state_dict, or .bin, a plain name -> "
+                    "tensor file)",
                     options.out));
   }
   if (safetensors && options.state_dict)
     usage_error(fmt::format("--state_dict writes a .pt file, but '{}' does not end in .pt", options.out));
-  const Form form = safetensors ? Form::kSafetensors : options.state_dict ? Form::kStateDict : Form::kTorchScript;
+  const Form form = safetensors                    ? Form::kSafetensors
+                    : options.state_dict || is_bin ? Form::kStateDict
+                                                   : Form::kTorchScript;
   if (form == Form::kTorchScript && (options.max_shard_bytes > 0 || options.exclude_frozen)) {
     usage_error(fmt::format(
         "a TorchScript file is always complete: use {} with OUT.safetensors, or with a .pt and --state_dict",

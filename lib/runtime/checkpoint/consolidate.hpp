@@ -15,9 +15,9 @@ namespace dslaunch::runtime {
 struct ConsolidateOptions {
   std::string checkpoint;  // a checkpoint, or a directory of checkpoints (then the newest)
   // The extension selects the form:
-  //   .safetensors            all parameters and buffers
-  //   .pt                     the model as TorchScript with the trained weights
-  //   .pt with `state_dict`   name -> tensor, for torch.load(weights_only=True)
+  //   .safetensors   all parameters and buffers
+  //   .pt            the model as TorchScript with the trained weights
+  //   .bin, .pt with `state_dict`   name -> tensor, for torch.load(weights_only=True)
   std::string out;
   bool state_dict = false;
   uint64_t max_memory_bytes = uint64_t{1} << 30;  // for weights, besides the program itself; at least 16 MB

@@ -438,3 +438,14 @@ TEST_CASE("what a model file asks for is the default, and the job file wins over
   CHECK(load_with("{units: [\"Other\"]}").config.units == std::vector<std::string>{"Other"});
   CHECK_FALSE(load_text("{}", "job.json", Format::kHjson).config.recomputation.enabled);
 }
+
+TEST_CASE("a computed number of elements loses its fraction, which is said", "[config][load]") {
+  const auto result =
+      load("{zero_optimization: {stage: 3, stage3_prefetch_bucket_size: 3774873.6}, train_batch_size: 2}");
+  REQUIRE(result.ok());
+  CHECK(result.config.zero.prefetch_bucket_size == 3774873);
+  CHECK_THAT(result.notes.front(),
+             Catch::Matchers::Contains("'zero_optimization.stage3_prefetch_bucket_size' 3774873.6 is read as 3774873"));
+  CHECK_FALSE(load("{zero_optimization: {stage: 2.5}, train_batch_size: 2}").ok());
+  CHECK_FALSE(load("{zero_optimization: {sub_group_size: -0.5}, train_batch_size: 2}").ok());
+}

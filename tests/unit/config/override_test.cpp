@@ -43,6 +43,15 @@ TEST_CASE("the command line wins over the file", "[config][override]") {
   CHECK(result.settings.at("loss").position.line == 0);
 }
 
+TEST_CASE("a value that the command line replaces need not be right", "[config][override]") {
+  const std::string text = "{zero_optimization: {stage: \"tow\", reduce_bucket_size: -1}, train_batch_size: 2}";
+  const auto result = with(text, {{"zero_optimization.stage", "2"}});
+  REQUIRE(result.issues.size() == 1);
+  CHECK_THAT(result.issues[0].message, Catch::Matchers::Contains("reduce_bucket_size"));
+  CHECK(with(text, {{"zero_optimization.stage", "2"}, {"zero_optimization.reduce_bucket_size", "5"}}).ok());
+  CHECK_FALSE(with(text, {{"zero_optimization.stage", "7"}, {"zero_optimization.reduce_bucket_size", "5"}}).ok());
+}
+
 TEST_CASE("a list whose quotes the shell took away is still a list", "[config][override]") {
   auto result = with("{}", {{"data.inputs", "[a, b]"},
                             {"data.labels", "[c]"},

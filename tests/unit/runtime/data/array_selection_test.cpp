@@ -124,6 +124,9 @@ TEST_CASE("what does not fit forward is told with both sides", "[runtime][data][
                  choose({"x", "z", "y"}, {}, {}, kTwo);
                });
   expect_error(ExitCode::kBadInput, {"but the data provides 1 (x)"}, [&] { choose({"x"}, {}, {}, kTwo); });
+  expect_error(ExitCode::kBadInput, {"labels go to forward unless a loss takes them: --loss cross_entropy"}, [&] {
+    choose({"x", "z", "y"}, {"x", "z"}, {"y"}, kTwo);
+  });
   expect_error(ExitCode::kBadInput, {"takes 1 to 2 argument(s)"}, [&] {
     choose({"x", "z", "w"}, {}, {}, {{"a", "b"}, 1, true});
   });
