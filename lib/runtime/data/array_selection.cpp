@@ -108,12 +108,12 @@ void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& cho
   if (!fits(given.size())) {
     const bool lacks_loss = forward.takes_labels && !chosen.labels.empty() && fits(chosen.inputs.size());
     refuse(fmt::format(
-        "the model's forward takes {}{} argument(s) ({}), but the data provides {} ({}); {}{}",
+        "the model's forward takes {}{} argument(s) ({}), but the data provides {} ({}); name the arrays in the order "
+        "of forward with data.inputs and data.labels, or --inputs and --labels{}{}",
         forward.num_required == forward.names.size() ? "" : fmt::format("{} to ", forward.num_required),
         forward.names.size(), fmt::join(forward.names, ", "), given.size(), join_some(given, kMaxNames),
-        lacks_loss
-            ? "labels go to forward unless a loss takes them: --loss cross_entropy, --loss mse or --loss FILE"
-            : "name the arrays in the order of forward with data.inputs and data.labels, or --inputs and --labels",
+        lacks_loss ? "; labels go to forward unless a loss takes them: --loss cross_entropy, --loss mse or --loss FILE"
+                   : "",
         given.size() == arrays.size() ? "" : fmt::format(" (the data has {})", some_names(arrays))));
   }
   if (!forward.takes_labels && chosen.labels.empty()) {
