@@ -131,7 +131,8 @@ std::vector<Slip> slips() {
        tensors("three.safetensors", {{"a", at::zeros({72, 6})}, {"b", at::zeros({72, 6})}, {"y", at::zeros({72, 1})}}),
        "the model's forward takes 2 argument(s) (x, y), but the data provides 3 (a, b, y); name the arrays in the "
        "order of "
-       "forward with data.inputs and data.labels, or --inputs and --labels"},
+       "forward with data.inputs and data.labels, or --inputs and --labels; labels go to forward unless a loss takes "
+       "them: --loss cross_entropy, --loss mse or --loss FILE"},
       {"a missing array", bad,
        [](const TempDir& dir, Run& run) {
          run.data.train = {saved(dir, "data.safetensors", samples(72, 72))};
