@@ -1,4 +1,4 @@
-// Preprocesses argv before CLI11: finds the command, and keeps the program of `exec` separate. Pure.
+// Preprocesses argv before CLI11: finds the command, and keeps the program of `exec` separate.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,5 +19,10 @@ struct Arguments {
 // `words`: argv without the program's name, which is `invoked_as`. Throws UserError(64) for a command that does not
 // exist.
 Arguments split_arguments(const std::vector<std::string>& words, const std::string& invoked_as = "dslaunch");
+
+// The words with the text of standard input in place of a "-" that stands for a config (`--config -`, `config check
+// -`); as they are if there is none. So every later reader, on every host and at every restart, has the text itself.
+// Throws UserError(66) when it cannot be read or is empty, 65 when it is too long for a word.
+std::vector<std::string> with_config_from_input(std::vector<std::string> words);
 
 }  // namespace dslaunch::launcher

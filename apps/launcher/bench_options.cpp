@@ -144,7 +144,7 @@ std::optional<BenchOptions> read_bench_options(const Arguments& arguments) {
   std::string subject;
   auto num_parameters = static_cast<double>(options.num_parameters);
   CommandLine line("dslaunch bench", kUsage, kHelp);
-  line.app().add_option("SUBJECT", subject, "io, adam or step");
+  line.app().add_option("SUBJECT", subject, "io, adam or step")->type_name("io|adam|step");
   line.app().add_option("MODEL", options.model, "step: a model file written by torch.jit.save");
   line.value("--dir", options.directory, "io: the directory whose storage is measured (.)", "DIR");
   line.value("--params", num_parameters, "adam: parameters to update, 28 bytes of memory each (33554432)", "N");

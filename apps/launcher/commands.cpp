@@ -3,28 +3,46 @@
 #include <algorithm>
 #include <iterator>
 
-#include "config_input.hpp"
-
 namespace dslaunch::launcher {
 namespace {
+
+enum class Use {
+  kOptions,   // described by its options (describe_command)
+  kWords,     // for people, too; its words are not described
+  kInternal,  // used only between processes of ours
+};
+using enum Use;
 
 struct Row {
   const char* name;
   Command command;
-  bool for_people;  // false: used only between dslaunch processes
+  Use use;
 };
 
 constexpr Row kCommands[] = {
-    {"help", help_command, true},     {"version", version_command, true}, {"train", run_command, true},
-    {"list", jobs_command, true},     {"run", run_command, true},         {"launch", run_command, true},
-    {"exec", exec_command, true},     {"infer", infer_command, true},     {"hosts", hosts_command, true},
-    {"config", config_command, true}, {"plan", plan_command, true},       {"import", import_command, true},
-    {"jobs", jobs_command, true},     {"logs", logs_command, true},       {"attach", attach_command, true},
-    {"resume", resume_command, true}, {"stacks", stacks_command, true},   {"stop", stop_command, true},
-    {"doctor", doctor_command, true}, {"agent", agent_command, false},    {"consolidate", consolidate_command, true},
-    {"bench", bench_command, true},   {"report", report_command, true},   {"top", top_command, true},
-    {"export", export_command, true}, {"tokenize", tokenize_command, true},
+    {"help", help_command, kWords},         {"version", version_command, kWords},
+    {"train", run_command, kOptions},       {"list", jobs_command, kOptions},
+    {"run", run_command, kOptions},         {"launch", run_command, kOptions},
+    {"exec", exec_command, kOptions},       {"infer", infer_command, kOptions},
+    {"hosts", hosts_command, kOptions},     {"config", config_command, kOptions},
+    {"plan", plan_command, kOptions},       {"import", import_command, kOptions},
+    {"jobs", jobs_command, kOptions},       {"logs", logs_command, kOptions},
+    {"attach", attach_command, kOptions},   {"resume", resume_command, kOptions},
+    {"stacks", stacks_command, kOptions},   {"stop", stop_command, kOptions},
+    {"doctor", doctor_command, kOptions},   {"consolidate", consolidate_command, kOptions},
+    {"bench", bench_command, kOptions},     {"report", report_command, kOptions},
+    {"top", top_command, kOptions},         {"export", export_command, kWords},
+    {"tokenize", tokenize_command, kWords}, {"completion", completion_command, kWords},
+    {"agent", agent_command, kInternal},    {"complete", complete_command, kInternal},
 };
+
+std::vector<std::string> names_where(bool (*is_wanted)(const Row&)) {
+  std::vector<std::string> names;
+  for (const Row& row : kCommands) {
+    if (is_wanted(row)) names.emplace_back(row.name);
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -35,11 +53,19 @@ Command find_command(std::string_view name) {
 }
 
 std::vector<std::string> command_names() {
-  std::vector<std::string> names;
+  return names_where([](const Row& row) { return row.use != kInternal; });
+}
+
+std::vector<std::string> commands_with_options() {
+  return names_where([](const Row& row) { return row.use == kOptions; });
+}
+
+std::string listed_name(const std::string& name) {
+  const Command command = find_command(name);
   for (const Row& row : kCommands) {
-    if (row.for_people) names.emplace_back(row.name);
+    if (row.command == command && !about_command(row.name).empty()) return row.name;
   }
-  return names;
+  return name;
 }
 
 int dispatch(const std::vector<std::string>& words, const std::string& invoked_as) {

@@ -14,12 +14,18 @@ using Command = int (*)(const Arguments&);
 Command find_command(std::string_view name);
 // The commands intended for users.
 std::vector<std::string> command_names();
+// "run" of "train", "jobs" of "list": the name under which the help lists a command.
+std::string listed_name(const std::string& name);
+// Those with options of their own, which describe_command() knows.
+std::vector<std::string> commands_with_options();
 // Executes the command that `words`, argv without the program's name, begin with; without words, short_help().
 // `invoked_as`: the program's name as it was typed.
 int dispatch(const std::vector<std::string>& words, const std::string& invoked_as = "dslaunch");
 
 int help_command(const Arguments& arguments);
 int version_command(const Arguments& arguments);
+int complete_command(const Arguments& arguments);
+int completion_command(const Arguments& arguments);
 int run_command(const Arguments& arguments);
 int exec_command(const Arguments& arguments);
 int hosts_command(const Arguments& arguments);
@@ -49,6 +55,8 @@ int run_worker(const std::vector<std::string>& words);
 int short_help();
 
 // One line per command.
-const char* command_list();
+std::string command_list();
+// The line of the list about a command; empty for one that is not listed.
+std::string about_command(const std::string& name);
 
 }  // namespace dslaunch::launcher

@@ -1,9 +1,9 @@
-#include "config_input.hpp"
-
+// `--config -`: a config from standard input.
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "arguments.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/small_file.hpp"

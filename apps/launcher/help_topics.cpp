@@ -100,7 +100,8 @@ std::string help_text(const std::string& topic) {
   if (topic == kAllOptions) return text;
   text += "Topics: dslaunch help ";
   for (const auto& each : help_topics()) text += fmt::format("{} | ", each.name);
-  return text + kAllOptions + "; of a command: dslaunch help COMMAND\n";
+  return text + kAllOptions +
+         "; of a command: dslaunch help COMMAND; as a manual page: dslaunch help --man [COMMAND]\n";
 }
 
 void choose_help(CommandLine& line, const std::string& topic) {

@@ -439,13 +439,13 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
                    "  dslaunch config explain ds.json --changed         what differs from the defaults\n"
                    "  dslaunch config explain --key zero_optimization   a section and the effect of its keys\n"
                    "  dslaunch config explain ds.yaml --key lr --json\n");
-  line.app().add_option("ACTION", what, "check or explain");
+  line.app().add_option("ACTION", what, "check or explain")->type_name("check|explain");
   line.app().add_option("FILE", options.file, "the config");
   line.value("--world_size", options.world_size, "ranks of the job that the batch sizes are solved for", "N");
   line.value_from(1, "--num_gpus", num_gpus, "the same in ranks of each host, as for a run", "N");
   line.value_from(1, "--num_nodes", num_nodes, "hosts (1)", "N");
   repeatable(line.value("--set", options.sets, "overrides the file; repeatable", "KEY=VALUE"));
-  line.value("--key", key, "explain: only this key, or the keys of this section", "PATH");
+  line.value("--key", key, "explain: only this key, or the keys of this section", "KEY");
   line.flag("--changed", options.choice.changed, "explain: only keys whose value is not the default");
   line.flag("--all", options.choice.all, "explain: also keys that have no effect here");
   line.flag("--json", options.json, "one JSON document on standard output");

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "command_line/description.hpp"
 
 namespace dslaunch::command_line {
 namespace {
@@ -115,6 +116,10 @@ bool CommandLine::parse(const std::vector<std::string>& words, const OnLeftoverA
     std::puts(version_.c_str());
     return false;
   } catch (const CLI::CallForHelp&) {
+    if (CommandDescription* described = DescribeInstead::target()) {
+      *described = {usage_, examples_, describe_options(app_)};
+      return false;
+    }
     const std::string text = usage_ + "\n\nExamples:\n" + examples_ + app_.help();
     std::fputs(text.c_str(), stdout);
     return false;

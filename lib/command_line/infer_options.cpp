@@ -18,7 +18,7 @@ using enum Kind;
 struct Row {
   std::string_view name;
   Kind kind = kText;
-  std::string_view value_name;
+  std::string_view value_name;  // empty: the choices
   std::string_view help;
   double least = 0;                              // of a number
   std::array<std::string_view, 3> choices = {};  // of a text; empty: any
@@ -43,7 +43,7 @@ constexpr Row kRows[] = {
     {"--seed", kNumber, "N", "of the draws (0): the same seed and prompt give the same text"},
     {"--num_beams", kNumber, "N", "beam search, as transformers' generate()", 1},
     {"--length_penalty", kReal, "F", "of beams: above 0 prefers longer texts (1)", -1e9},
-    {"--early_stopping", kText, "WHEN", "of beams (false)", 0, {"true", "false", "never"}},
+    {"--early_stopping", kText, "", "of beams (false)", 0, {"true", "false", "never"}},
     {"--score", kSwitch, "", "log-probability and perplexity of the given texts, or of --data", 0, {}, "Other tasks"},
     {"--data", kText, "FILE", "samples for forward, in the formats of data.train"},
     {"--inputs", kText, "a,b", "arrays of --data in the order of forward"},
@@ -54,8 +54,8 @@ constexpr Row kRows[] = {
     {"--tokenizer", kText, "PATH",
      "tokenizer.json, a SentencePiece model, or a directory with one; default: the model's"},
     {"--config", kText, "FILE", "of DeepSpeed's init_inference: dtype, max_out_tokens; its other keys are answered"},
-    {"--device", kText, "DEVICE", "auto: a GPU if there are any, else CPU", 0, {"auto", "cpu", "cuda"}},
-    {"--dtype", kText, "TYPE", "default: the types of the file", 0, {"fp32", "bf16", "fp16"}},
+    {"--device", kText, "", "auto: a GPU if there are any, else CPU", 0, {"auto", "cpu", "cuda"}},
+    {"--dtype", kText, "", "default: the types of the file", 0, {"fp32", "bf16", "fp16"}},
     {"--no_cache", kSwitch, "", "compute the whole text again for each token"},
     {"--cache_bytes", kText, "SIZE", "what kept keys and values may take, as 4GiB; default: what there is"},
     {"--nvme_path", kText, "DIR",
@@ -71,12 +71,20 @@ const Row& row_of(std::string_view name) {
   return *row;
 }
 
-std::string refuse_other_choice(const Row& row, const std::string& text) {
-  if (row.choices[0].empty() || std::find(row.choices.begin(), row.choices.end(), text) != row.choices.end()) return {};
+std::vector<std::string_view> choices_of(const Row& row) {
   std::vector<std::string_view> known;
   std::copy_if(row.choices.begin(), row.choices.end(), std::back_inserter(known),
                [](auto one) { return !one.empty(); });
-  return fmt::format("'{}' is none of {}", text, fmt::join(known, ", "));
+  return known;
+}
+
+std::string value_name_of(const Row& row) {
+  return row.value_name.empty() ? fmt::format("{}", fmt::join(choices_of(row), "|")) : std::string(row.value_name);
+}
+
+std::string refuse_other_choice(const Row& row, const std::string& text) {
+  if (row.choices[0].empty() || std::find(row.choices.begin(), row.choices.end(), text) != row.choices.end()) return {};
+  return fmt::format("'{}' is none of {}", text, fmt::join(choices_of(row), ", "));
 }
 
 }  // namespace
@@ -121,7 +129,7 @@ void add_infer_options(CommandLine& line, InferOptions& options) {
                         "a model file, a run directory, a checkpoint, or a job: its name, its id or 'last'");
   line.app().add_option("--checkpoint", options.checkpoint_, "the same")->type_name("CKPT");
   for (const Row& row : kRows) {
-    const std::string name(row.name), what(row.help), value_name(row.value_name);
+    const std::string name(row.name), what(row.help), value_name = value_name_of(row);
     if (!row.group.empty()) line.group(std::string(row.group));
     if (row.kind == kSwitch) {
       line.flag_function(

@@ -99,6 +99,12 @@ class Wheel(Packages):
         chosen = self.finished(self.tree / "bin/dslaunch", "export", "--python=/bin/false", "gpt", "model.pt")
         self.assertIn("'torch', which the Python of --python does not have: /bin/false; install it", chosen.stdout)
 
+    def test_completions_and_manual_pages_are_below_the_prefix(self):
+        share = self.environment / "share"
+        for path in ("bash-completion/completions/dslaunch", "zsh/site-functions/_dslaunch",
+                     "fish/vendor_completions.d/dslaunch.fish", "man/man1/dslaunch.1", "man/man1/dslaunch-logs.1"):
+            self.assertGreater((share / path).stat().st_size, 100, path)
+
     def test_no_file_names_a_directory_of_the_build_machine(self):
         searched = {path.name: re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", self.output_of("readelf", "-d", path))
                     for path in [*self.tree.glob("bin/*"), *self.tree.glob("lib/dslaunch/*")]}

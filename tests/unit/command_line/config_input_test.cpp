@@ -1,11 +1,10 @@
 // A config that is given as text: on standard input (-), or as the value of --config.
-#include "apps/launcher/config_input.hpp"
-
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 
+#include "apps/launcher/arguments.hpp"
 #include "apps/launcher/commands.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
