@@ -8,7 +8,7 @@
 namespace dslaunch::launcher {
 
 CommandLine::CommandLine(const std::string& command, const std::string& usage, const std::string& examples)
-    : command_line::CommandLine(command, usage, examples, "dslaunch " DSL_VERSION), command_(command) {}
+    : command_line::CommandLine(command, usage, examples, build_version()), command_(command) {}
 
 bool CommandLine::parse(const Arguments& arguments, const command_line::OnLeftoverArgs& on_leftover_args) {
   // Also where an option lacks its value: "--num_gpus --help".

@@ -9,6 +9,11 @@
 
 namespace dslaunch::launcher {
 
+// What --version prints: "dslaunch 0.1.0 (commit 1a2b3c4d5e, LibTorch 2.11.0)", with the commit of the build,
+// "modified" if its files differed, and the LibTorch that dsworker was built with. Without a commit where the sources
+// are not a checkout.
+const char* build_version();
+
 class CommandLine : public command_line::CommandLine {
  public:
   // `usage`: one line; `examples`: shown before the options.

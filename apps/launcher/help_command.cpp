@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "describe_command.hpp"
 #include "help_topics.hpp"
@@ -46,7 +47,7 @@ int help_command(const Arguments& arguments) {
 int version_command(const Arguments& arguments) {
   if (!arguments.words.empty())
     usage_error(fmt::format("unexpected argument '{}' behind 'version'", arguments.words[0]));
-  std::puts("dslaunch " DSL_VERSION);
+  std::puts(build_version());
   return 0;
 }
 

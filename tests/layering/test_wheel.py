@@ -82,6 +82,9 @@ class Wheel(Packages):
         command = self.environment / "bin/dslaunch"
         version = self.output_of(command, "--version", DSLAUNCH_BIN=str(self.environment / "bin"))
         self.assertEqual(version, self.output_of(self.tree / "bin/dslaunch", "--version"))
+        self.assertRegex(version, r"^dslaunch (\d+\.\d+\.\d+) \((commit [0-9a-f]{10}(, modified)?, )?LibTorch 2\.11\.0\)\n$")
+        (wheel,) = self.out.glob("*.whl")
+        self.assertIn(f"-{version.split()[1]}-py3-none-", wheel.name)
         self.assertEqual(self.finished(command, "--no_option").returncode, 64)
         self.assertIn("LibTorch", self.output_of(self.environment / "bin/dsworker", "--version"))
 
