@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <vector>
 
 #include "base/format.hpp"
+#include "base/shell_words.hpp"
 #include "base/split.hpp"
 #include "config/key_table.hpp"
 
@@ -269,11 +269,21 @@ std::string deepspeed_file_of(const Value& root) {
   return file != nullptr && file->is_string() ? file->text : "";
 }
 
-std::string translations_of(const Value& root) {
+// A word where the key here takes a number: it means something else there, as LLaMA-Factory's "stage: sft".
+bool is_of_other_kind(const OtherName& other, const Value& value) {
+  const KeySpec* key = find_key(other.key);
+  const bool is_number = key != nullptr && (key->kind == Kind::kInt || key->kind == Kind::kFloat);
+  return is_number && value.is_string();
+}
+
+// What else has a name here, besides the keys that have become options.
+std::string translations_of(const Value& root, const std::vector<std::string>& taken) {
   std::vector<std::string> lines;
   for (const auto& member : root.members) {
     const OtherName* other = find_other_name("", member.key);
     if (other == nullptr || !other->remark.empty() || find_key(member.key) != nullptr) continue;
+    if (std::find(taken.begin(), taken.end(), member.key) != taken.end() || is_of_other_kind(*other, member.value))
+      continue;
     if (lines.size() == kMaxTranslations) {
       lines.emplace_back("…");
       break;
@@ -322,7 +332,9 @@ std::optional<std::string> describe_other_file(const Value& root) {
                     file.what, fmt::join(present, ", "));
     if (const auto named = deepspeed_file_of(root); !named.empty())
       out += fmt::format("; the DeepSpeed config that it names: --config {}", named);
-    if (const auto lines = translations_of(root); !lines.empty()) out += "; here " + lines;
+    const TakenOptions taken = take_options(root);
+    if (!taken.words.empty()) out += "; as options of ours: " + shell_words(taken.words);
+    if (const auto lines = translations_of(root, taken.keys); !lines.empty()) out += "; here " + lines;
     return out;
   }
   return std::nullopt;

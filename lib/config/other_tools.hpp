@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/value.hpp"
 
@@ -29,5 +30,14 @@ std::string describe(const OtherName& other);
 // Recognizes a config file of another tool: the sentence that names the tool and what its keys are called here. Empty:
 // a job file, or a file of no tool that is known.
 std::optional<std::string> describe_other_file(const Value& root);
+
+// The options of ours that do what a config of another tool says.
+struct TakenOptions {
+  std::vector<std::string> words;  // "--num_gpus", "8", "--set", "gradient_clipping=1.0"
+  std::vector<std::string> keys;   // of the file, that they are for
+};
+
+// Only what a job would accept as it stands: of a value that means something else here there is no option.
+TakenOptions take_options(const Value& root);
 
 }  // namespace dslaunch::config

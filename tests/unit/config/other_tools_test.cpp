@@ -54,9 +54,9 @@ TEST_CASE("a file of another tool is named as what it is", "[config][other_tools
             load_yaml("base_model: a/b\ndatasets: []\nsequence_len: 8\nmicro_batch_size: 2\ndeepspeed: z3.json\n")) ==
         std::vector<std::string>{
             "ds.yaml:1:1: this is a config of Axolotl (base_model, datasets, sequence_len), not a job file, which has "
-            "DeepSpeed's keys and those of docs/config.md; the DeepSpeed config that it names: --config z3.json; here "
-            "'datasets' is 'data.train', 'sequence_len' is 'data.seq_len', 'micro_batch_size' is "
-            "'train_micro_batch_size_per_gpu'"});
+            "DeepSpeed's keys and those of docs/config.md; the DeepSpeed config that it names: --config z3.json; as "
+            "options of ours: --set data.seq_len=8 --set train_micro_batch_size_per_gpu=2; here 'datasets' is "
+            "'data.train'"});
   const auto names = [](const std::string& text, const std::string& what) {
     CHECK_THAT(only_line(text), Contains("this is " + what));
   };
@@ -68,6 +68,24 @@ TEST_CASE("a file of another tool is named as what it is", "[config][other_tools
   names("{output_dir: \"o\", num_train_epochs: 3}", "a file of transformers' TrainingArguments");
   names("{architectures: [], model_type: \"gpt2\", vocab_size: 5}", "the config.json of a Hugging Face model");
   names("{apiVersion: \"v1\", kind: \"Job\", metadata: {}}", "a manifest of Kubernetes");
+  const auto options = [](const std::string& text) {
+    const std::string line = only_line(text);
+    const size_t begin = line.find("as options of ours: ");
+    return begin == line.npos ? "" : line.substr(begin + 20, line.find(';', begin) - begin - 20);
+  };
+  CHECK(options("{num_machines: 2, num_processes: 16, mixed_precision: \"bf16\", deepspeed_config: {zero_stage: 2, "
+                "offload_optimizer_device: \"cpu\", gradient_clipping: 1.0, zero3_init_flag: false}}") ==
+        "--num_nodes 2 --num_gpus 8 --set bf16.enabled=true --set zero_optimization.stage=2 --set "
+        "zero_optimization.offload_optimizer.device=cpu --set gradient_clipping=1");
+  CHECK(options("{num_machines: 1, machine_rank: 0, num_processes: 4, mixed_precision: \"no\"}") == "--num_gpus 4");
+  CHECK(options("{num_machines: 3, num_processes: 16}") == "--num_nodes 3");
+  const std::string factory =
+      "{stage: \"sft\", finetuning_type: \"lora\", template: \"x\", dataset: \"identity\", learning_rate: 1.0e-4, "
+      "num_train_epochs: 3.0, lr_scheduler_type: \"no such schedule\", bf16: true, output_dir: \"my out\"}";
+  CHECK(options(factory) ==
+        "--run_dir 'my out' --set optimizer.params.lr=0.0001 --set train.epochs=3 --set bf16.enabled=true");
+  CHECK_THAT(only_line(factory), Contains("here 'dataset' is 'data.train', 'lr_scheduler_type' is 'scheduler.type'") &&
+                                     !Contains("zero_optimization.stage"));
   // Keys that strayed into a job file do not make it another tool's.
   CHECK(load("{output_dir: 1, save_steps: 3, optimizer: {}, zero_optimization: {}}").issues.size() == 2);
 }
