@@ -43,6 +43,7 @@ JobConfig build_job_config(const Settings& settings) {
   derive_optimizer(settings, out.optimizer);
   derive_data(settings, out.data);
   out.zero.hpz_partition_size = std::max<int64_t>(1, out.zero.hpz_partition_size);
+  build_data_efficiency(settings, out.data_efficiency);
   build_metrics(settings, out.train);
   build_samples(settings, out.train.samples);
   build_offload(settings, out.zero);

@@ -38,6 +38,17 @@ inline constexpr EnumName<SchedulerType> kSchedulerTypes[] = {
 
 inline constexpr EnumName<WarmupType> kWarmupTypes[] = {{"log", WarmupType::kLog}, {"linear", WarmupType::kLinear}};
 
+inline constexpr EnumName<DifficultySchedule> kDifficultySchedules[] = {
+    {"fixed_linear", DifficultySchedule::kFixedLinear},
+    {"fixed_root", DifficultySchedule::kFixedRoot},
+    {"fixed_discrete", DifficultySchedule::kFixedDiscrete}};
+
+inline constexpr EnumName<RateScaling> kRateScalings[] = {
+    {"linear", RateScaling::kLinear}, {"sqrt", RateScaling::kSqrt}, {"none", RateScaling::kNone}};
+
+inline constexpr EnumName<PickingOrder> kPickingOrders[] = {
+    {"dataloader", PickingOrder::kDataloader}, {"random", PickingOrder::kRandom}, {"seqlen", PickingOrder::kSeqlen}};
+
 inline constexpr EnumName<LossAverage> kLossAverages[] = {{"micro_batches", LossAverage::kMicroBatches},
                                                           {"tokens", LossAverage::kTokens}};
 

@@ -391,6 +391,46 @@ struct CommsLogger {
   bool verbose = false, debug = false;
 };
 
+// How a difficulty grows with the steps (config/difficulty.hpp).
+enum class DifficultySchedule : uint8_t { kFixedLinear, kFixedRoot, kFixedDiscrete };
+struct Difficulty {
+  DifficultySchedule schedule = DifficultySchedule::kFixedLinear;
+  int64_t minimum = 0, maximum = 0;
+  int64_t total_steps = 1, granularity = 1, root_degree = 1;  // kFixedLinear, kFixedRoot; the root only kFixedRoot
+  std::vector<int64_t> levels, last_steps;                    // kFixedDiscrete: the last level has no last step
+  bool operator==(const Difficulty&) const = default;
+};
+
+// A property of samples by which a curriculum admits them, harder ones later.
+struct CurriculumMetric {
+  std::string name;
+  Difficulty difficulty;
+  bool by_percentile = false;      // difficulties count parts of the sorted samples instead of values
+  bool is_single_cluster = false;  // the metric admits all samples at any difficulty
+  std::string index_to_sample_path, index_to_metric_path;
+};
+
+// How a batch of another size changes the learning rate, and in which order samples are packed into batches.
+enum class RateScaling : uint8_t { kLinear, kSqrt, kNone };
+enum class PickingOrder : uint8_t { kDataloader, kRandom, kSeqlen };
+struct DynamicBatching {
+  std::string metrics_path;  // directory with seqlen/seqlen_sample_to_metric
+  int64_t max_tokens = 1;
+  int64_t min_batch_size = 1;
+  std::optional<int64_t> max_batch_size;
+  RateScaling lr_scaling_method = RateScaling::kLinear;
+  PickingOrder sequence_picking_order = PickingOrder::kDataloader;
+  bool verbose = false;
+};
+
+struct DataEfficiency {                       // "curriculum_learning", "data_efficiency"
+  std::optional<Difficulty> sequence_length;  // samples are cut to it
+  uint64_t seed = 1234;
+  std::optional<int64_t> num_epochs;      // of the sampler; empty: train.epochs alone counts
+  std::vector<CurriculumMetric> metrics;  // in the order of the file; empty: all samples from the first step on
+  std::optional<DynamicBatching> dynamic_batching;
+};
+
 struct JobConfig {
   Batch batch;
   Optimizer optimizer;
@@ -418,6 +458,7 @@ struct JobConfig {
   CommsLogger comms_logger;
   bool dump_state = false;
   Data data;
+  DataEfficiency data_efficiency;
   std::string loss;     // "", "cross_entropy", "mse" or a TorchScript file
   std::string outputs;  // an entry of forward's result: its name, or its index in a tuple; "": chosen by the run
   Train train;

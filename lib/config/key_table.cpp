@@ -59,7 +59,7 @@ struct Index {
   Index() {
     for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), offload_keys(), own_keys(),
                        pipeline_keys(), tensor_parallel_keys(), storage_keys(), monitoring_keys(),
-                       unsupported_training_keys(), unsupported_inference_keys()}) {
+                       data_efficiency_keys(), unsupported_training_keys(), unsupported_inference_keys()}) {
       for (const auto& row : table) add(row);
     }
     join_sections();

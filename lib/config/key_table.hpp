@@ -44,6 +44,7 @@ std::span<const KeySpec> pipeline_keys();
 std::span<const KeySpec> tensor_parallel_keys();
 std::span<const KeySpec> storage_keys();
 std::span<const KeySpec> monitoring_keys();
+std::span<const KeySpec> data_efficiency_keys();
 // The table of all other keys, in two parts.
 std::span<const KeySpec> unsupported_training_keys();
 std::span<const KeySpec> unsupported_inference_keys();

@@ -203,7 +203,9 @@ void apply_data_rules(Settings& settings) {
 // The end of training: given steps replace the default of one epoch.
 void apply_train_rules(Settings& settings) {
   if (settings.at("train.epochs").value.is_null() && settings.at("train.steps").value.is_null()) {
-    settings.solve("train.epochs", Value::of_int(1), "default");
+    const auto of_sampler = sampler_epochs(settings);
+    settings.solve("train.epochs", Value::of_int(of_sampler.value_or(1)),
+                   of_sampler ? "data_efficiency.data_sampling.num_epochs" : "default");
   }
   if (settings.at("vocabulary_size").value.integer % 8 != 0) {
     settings.note("vocabulary_size", fmt::format("'vocabulary_size' {} is not a multiple of 8, which is slower on GPUs",
@@ -273,6 +275,7 @@ void apply_rules(Settings& settings, const ModelDefaults& model) {
   apply_zero_rules(settings);
   apply_data_rules(settings);
   apply_train_rules(settings);
+  apply_data_efficiency_rules(settings);
   apply_sample_rules(settings);
   apply_metric_rules(settings);
   apply_pipeline_rules(settings);

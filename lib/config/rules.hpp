@@ -47,6 +47,11 @@ SampleValues sample_values(const Settings& settings);
 // of these are better.
 void apply_metric_rules(Settings& settings);
 
+// The epochs that data_sampling names; empty: none, or it chooses no samples.
+std::optional<int64_t> sampler_epochs(const Settings& settings);
+// What the curricula and dynamic batching need and exclude.
+void apply_data_efficiency_rules(Settings& settings);
+
 // Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
 bool optimizer_accepts(std::string_view type, std::string_view name);
 bool scheduler_accepts(std::string_view type, std::string_view name);
@@ -78,6 +83,9 @@ void build_metrics(const Settings& settings, Train& out);
 
 // Fills the prompts of samples, whose key has several forms.
 void build_samples(const Settings& settings, std::optional<Samples>& out);
+
+// Fills what the switches of data_efficiency and curriculum_learning turn on.
+void build_data_efficiency(const Settings& settings, DataEfficiency& out);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

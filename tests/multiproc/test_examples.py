@@ -2,6 +2,8 @@
 """Every command of every README below examples/ is run, in a copy of the folder, and must succeed; and every job file of
 configs/ trains, with tiny models and data in the place of those that it is meant for. So does every published file with
 offloading."""
+import contextlib
+import io
 import json
 import os
 import re
@@ -10,11 +12,13 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), folder) for folder in ("../support/python", "../../tools")]
 import light_torch  # noqa: E402,F401
 import torch  # noqa: E402
 import harness  # noqa: E402
 import model_packages  # noqa: E402
+import tensor_file  # noqa: E402
+from analysis import analyze  # noqa: E402
 
 
 class Notebook(unittest.TestCase):
@@ -121,7 +125,14 @@ class Configs(harness.TrainingTest):
     TOKENS = ["--set", "data.seq_len=12"]
     # What each one needs that its own model and data would bring: the kind of the model, its data, further options.
     NEEDS = {
+        "curriculum_gpt.json": ("gpt", "uint16", [*TOKENS, "--stages", "2", "--verify", "6",
+                                                   "--set", "curriculum_learning.min_difficulty=4",
+                                                   "--set", "curriculum_learning.schedule_config.difficulty_step=4",
+                                                   "--set", "curriculum_learning.schedule_config.total_curriculum_step=300"]),
         "demo.json": ("gpt", "uint8", TOKENS),
+        "dynamic_batching_gpt.json": ("gpt", "padded", ["--tp", "2", "--verify", "6", "--set", "bf16.enabled=false",
+                                                        "--set", "data_efficiency.data_sampling"
+                                                        ".dynamic_batching.max_tokens=40"]),
         "gpt_bf16.json": ("gpt", "uint16", TOKENS),
         "gpt_fp32.json": ("gpt", "uint16", TOKENS),
         "monitored_gpt.json": ("gpt", "arrays", []),
@@ -140,14 +151,33 @@ class Configs(harness.TrainingTest):
             return []
         if form == "arrays":
             return ["--data", self.env.data(kind)]
+        if form == "padded":
+            return ["--data", self.padded(kind)]
         tokens = torch.randint(0, 64, (5000,), generator=torch.Generator().manual_seed(3))
         path = self.env.path(form + ".bin")
         with open(path, "wb") as file:
             file.write(tokens.numpy().astype(form).tobytes())
         return ["--data", path]
 
+    def padded(self, kind):
+        """Samples of 3 to 12 tokens, and the index of their lengths."""
+        arrays = harness.samples_of(kind)
+        count, length = arrays["input_ids"].shape
+        mask = torch.arange(length)[None] < 3 + torch.arange(count)[:, None] % (length - 2)
+        path = self.env.path("padded.safetensors")
+        tensor_file.write(path, {"input_ids": arrays["input_ids"] * mask, "mask": mask.to(torch.uint8),
+                                 "labels": torch.where(mask, arrays["labels"], -100)})
+        self.analyze(path)
+        return path
+
+    def analyze(self, *arguments):
+        with contextlib.redirect_stdout(io.StringIO()):
+            analyze.main([*arguments[:1], self.env.path("metrics"), *arguments[1:]])
+
     def test_each_trains(self):
         folder = os.path.join(harness.ROOT, "configs")
+        _, tokens = self.data("gpt", "uint16")
+        self.analyze(tokens, "--seq", "12", "--metrics", "vocabularyrarity")
         self.assertEqual(sorted(os.listdir(folder)), sorted(self.NEEDS))
         for name, (kind, form, options) in self.NEEDS.items():
             with self.subTest(name):

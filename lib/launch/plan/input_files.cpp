@@ -72,6 +72,19 @@ void check_data(const config::Data& data, const std::vector<std::string>& patter
   }
 }
 
+// The index files of samples' metrics.
+void check_data_efficiency(const config::DataEfficiency& efficiency, const std::string& cwd) {
+  const auto check = [&](const std::string& path) { check_data_file(fs::path(cwd) / path, "megatron"); };
+  for (const auto& metric : efficiency.metrics) {
+    if (metric.is_single_cluster) continue;
+    check(metric.index_to_sample_path);
+    if (!metric.by_percentile) check(metric.index_to_metric_path);
+  }
+  if (const auto& dynamic = efficiency.dynamic_batching) {
+    check(fs::path(dynamic->metrics_path) / "seqlen" / "seqlen_sample_to_metric");
+  }
+}
+
 }  // namespace
 
 void check_model_archive(const std::string& path) {
@@ -86,6 +99,7 @@ void check_model_archive(const std::string& path) {
 void check_named_files(const config::JobConfig& config, const std::string& cwd) {
   check_data(config.data, config.data.train, cwd);
   check_data(config.data, config.data.eval, cwd);
+  check_data_efficiency(config.data_efficiency, cwd);
   for (const auto& metric : config.train.metrics) {
     if (!metric.module.empty()) check_model_archive(fs::path(cwd) / metric.module);
   }

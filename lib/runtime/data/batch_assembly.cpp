@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -59,6 +60,23 @@ int64_t count_labels(const at::Tensor& labels, bool has_ignored, bool ignores_fi
   }
 }
 
+// The first `length` along a dim, contiguous. Without ATen's copy, which would start a pool of threads in each worker.
+at::Tensor beginning_of(const at::Tensor& values, int64_t dim, int64_t length, bool pin) {
+  std::vector<int64_t> shape = values.sizes().vec();
+  shape[static_cast<size_t>(dim)] = length;
+  at::Tensor out = host_tensor(shape, values.scalar_type(), pin);
+  if (out.numel() == 0) return out;
+  const auto element = static_cast<int64_t>(values.element_size());
+  const int64_t from_bytes = values.stride(dim) * values.size(dim) * element,
+                to_bytes = out.stride(dim) * length * element;
+  const auto* from = static_cast<const uint8_t*>(values.const_data_ptr());
+  auto* to = static_cast<uint8_t*>(out.mutable_data_ptr());
+  for (int64_t left = out.numel() * element; left > 0; left -= to_bytes, from += from_bytes, to += to_bytes) {
+    std::memcpy(to, from, static_cast<size_t>(to_bytes));
+  }
+  return out;
+}
+
 }  // namespace
 
 BatchAssembler::BatchAssembler(std::shared_ptr<const SampleSource> source, ArraySelection selection,
@@ -70,8 +88,8 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
   batch.num_samples = plan.num_samples;
   batch.first = plan.first;
   batch.after = plan.after;
-  for (size_t array : selection_.inputs) batch.inputs.push_back(gather(array, plan.samples, options_.compute_dtype));
-  for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples, options_.label_dtype));
+  for (size_t array : selection_.inputs) batch.inputs.push_back(read(array, plan, options_.compute_dtype));
+  for (size_t array : selection_.labels) batch.labels.push_back(read(array, plan, options_.label_dtype));
   batch.pictures = plan_pictures(plan);
   if (plan.num_samples == 0) return batch;  // a padding batch
   batch.num_tokens = count_tokens(batch);
@@ -93,6 +111,21 @@ std::vector<PictureWork> BatchAssembler::plan_pictures(const MicroBatchPlan& pla
     out.push_back({i, transform->second, std::move(views)});
   }
   return out;
+}
+
+at::Tensor BatchAssembler::read(size_t array, const MicroBatchPlan& plan, at::ScalarType float_dtype) const {
+  at::Tensor values = gather(array, plan.samples, float_dtype);
+  return plan.sequence_length == 0 ? values : cut(array, plan.sequence_length, std::move(values));
+}
+
+// The beginning of the sequence.
+at::Tensor BatchAssembler::cut(size_t array, int64_t length, at::Tensor values) const {
+  const auto dims = options_.sequence_dims.find(source_->arrays()[array].name);
+  if (dims == options_.sequence_dims.end()) return values;
+  for (const int64_t dim : dims->second) {
+    if (values.size(dim + 1) > length) values = beginning_of(values, dim + 1, length, options_.pin);
+  }
+  return values;
 }
 
 at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const {

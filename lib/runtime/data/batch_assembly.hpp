@@ -38,14 +38,15 @@ struct Batch {
 };
 
 struct AssemblyOptions {
-  at::ScalarType compute_dtype = at::kFloat;              // of floating-point inputs
-  at::ScalarType label_dtype = at::kFloat;                // and labels
-  bool pin = false;                                       // page-locked memory (needs CUDA)
-  bool has_ignored_labels = true;                         // the loss ignores labels that are kIgnoredLabel
-  bool ignores_first_label = false;                       // of each sample: the model shifts its labels
-  std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
-  std::set<std::string> indices;                          // arrays whose integers become int64
-  PictureTransforms pictures;                             // of inputs
+  at::ScalarType compute_dtype = at::kFloat;                  // of floating-point inputs
+  at::ScalarType label_dtype = at::kFloat;                    // and labels
+  bool pin = false;                                           // page-locked memory (needs CUDA)
+  bool has_ignored_labels = true;                             // the loss ignores labels that are kIgnoredLabel
+  bool ignores_first_label = false;                           // of each sample: the model shifts its labels
+  std::map<std::string, std::vector<ArrayLimit>> limits;      // by array
+  std::set<std::string> indices;                              // arrays whose integers become int64
+  std::map<std::string, std::vector<int64_t>> sequence_dims;  // by array: dims of a sample that a shorter length cuts
+  PictureTransforms pictures;                                 // of inputs
 };
 
 class BatchAssembler {
@@ -56,6 +57,8 @@ class BatchAssembler {
 
  private:
   std::vector<PictureWork> plan_pictures(const MicroBatchPlan& plan) const;
+  at::Tensor read(size_t array, const MicroBatchPlan& plan, at::ScalarType float_dtype) const;
+  at::Tensor cut(size_t array, int64_t length, at::Tensor values) const;
   at::Tensor gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const;
   void read_rows(size_t array, const std::vector<int64_t>& samples, at::Tensor& values) const;
   void check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const;

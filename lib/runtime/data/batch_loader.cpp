@@ -45,24 +45,30 @@ int64_t choose_prefetch(const config::Data& data, int64_t accumulation, int64_t 
 
 }  // namespace
 
-BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
-                         const LoaderOptions& options, DataPosition start)
-    : accumulation_(options.batch.accumulation), position_(start) {
+TrainingOrder training_order(const SampleSource& source, const config::Data& data, const LoaderOptions& options,
+                             const LoaderStart& start) {
   const BatchShape shape{options.batch.micro_batch, options.batch.accumulation, options.data_parallel};
   DSL_CHECK(shape.train_batch() == options.batch.train_batch, "the batch triple is not solved");
+  return {.num_samples = source.num_samples(),
+          .shape = shape,
+          .rank = options.rank,
+          .shuffle = data.shuffle,
+          .seed = data.seed,
+          .drop_last = data.drop_last,
+          .schedule = start.schedule,
+          .start = start.position,
+          .steps_done = start.steps_done};
+}
+
+BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
+                         const LoaderOptions& options, const LoaderStart& start)
+    : accumulation_(options.batch.accumulation), position_(start.position) {
   require_whole_batch(*source, data, options.batch);
-  auto planner = std::make_shared<TrainingPlanner>(TrainingPlanner::Options{.num_samples = source->num_samples(),
-                                                                            .shape = shape,
-                                                                            .rank = options.rank,
-                                                                            .shuffle = data.shuffle,
-                                                                            .seed = data.seed,
-                                                                            .drop_last = data.drop_last},
-                                                   start);
   const int64_t depth =
       choose_prefetch(data, accumulation_, batch_bytes(*source, selection, options.batch.micro_batch));
-  prefetcher_ = std::make_unique<Prefetcher>([planner] { return std::optional(planner->next()); },
-                                             BatchAssembler(std::move(source), std::move(selection), options.assembly),
-                                             data.num_workers, depth);
+  prefetcher_ = std::make_unique<Prefetcher>(
+      [next = plan_training(training_order(*source, data, options, start))] { return std::optional(next()); },
+      BatchAssembler(std::move(source), std::move(selection), options.assembly), data.num_workers, depth);
 }
 
 Batch BatchLoader::next() {

@@ -5,6 +5,7 @@
 
 #include "config/job_config.hpp"
 #include "runtime/data/batch_assembly.hpp"
+#include "runtime/data/data_schedule.hpp"
 #include "runtime/data/prefetcher.hpp"
 #include "runtime/data/sample_source.hpp"
 
@@ -17,11 +18,26 @@ struct LoaderOptions {
   AssemblyOptions assembly;
 };
 
+// Where a run continues, and what its steps decide about their batches.
+struct LoaderStart {
+  DataPosition position = {};
+  int64_t steps_done = 0;
+  DataSchedule schedule = {};
+
+  LoaderStart(DataPosition at = {}) : position(at) {}  // NOLINT: whole samples in the order of the data
+  LoaderStart(DataPosition at, int64_t steps, DataSchedule of_run)
+      : position(at), steps_done(steps), schedule(std::move(of_run)) {}
+};
+
+// How the samples of `options.rank` are dealt.
+TrainingOrder training_order(const SampleSource& source, const config::Data& data, const LoaderOptions& options,
+                             const LoaderStart& start);
+
 class BatchLoader {
  public:
   // Throws UserError(65) when there are no samples, or fewer than a global batch with drop_last.
   BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
-              const LoaderOptions& options, DataPosition start);
+              const LoaderOptions& options, const LoaderStart& start);
   int64_t accumulation() const { return accumulation_; }
   // The next micro batch; `accumulation` calls make a step. Throws the error that occurred while assembling it.
   Batch next();

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/data/row_conversion.hpp"
 #include "runtime/state/mapped_file.hpp"
 
 namespace dslaunch::runtime {
@@ -146,6 +147,26 @@ std::vector<FileArray> read_megatron_tokens(const std::string& path) {
   }
   if (ranges.empty()) refuse(index_path, "has no sequence");
   return ranges;
+}
+
+IndexRows read_index_rows(const std::string& path) {
+  IndexRows rows;
+  for (const FileArray& range : read_megatron_tokens(path)) {
+    const auto begin = static_cast<std::ptrdiff_t>(rows.values.size());
+    rows.values.resize(rows.values.size() + static_cast<size_t>(range.shape[0]));
+    int64_t* out = rows.values.data() + begin;
+    if (range.dtype == at::kLong) {
+      std::memcpy(out, range.data, static_cast<size_t>(range.shape[0]) * sizeof *out);
+    } else {
+      convert_row(range.data, range.dtype, out, at::kLong, range.shape[0]);
+    }
+  }
+  const Index index(megatron_prefix(path) + ".idx");
+  size_t end = 0;
+  for (size_t i = 0; i < index.num_sequences(); ++i) {
+    rows.ends.push_back(end += static_cast<size_t>(index.length(i)));
+  }
+  return rows;
 }
 
 }  // namespace dslaunch::runtime

@@ -41,6 +41,7 @@ struct BatchShape {
 struct MicroBatchPlan {
   std::vector<int64_t> samples;  // indices into the data set
   int64_t num_samples = 0;       // those that count; less than samples.size() only for padding (evaluation)
+  int64_t sequence_length = 0;   // to which samples are cut; 0: they are whole
   DataPosition first;            // of the rank's first sample in the order of dealing
   DataPosition after;            // the run's position when this global batch is done
 };

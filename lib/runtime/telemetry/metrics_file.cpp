@@ -145,6 +145,7 @@ std::string to_json_line(const StepMetrics& metrics) {
             {"gpu_mem_bytes", number(metrics.gpu_mem_bytes)},
             {"host_mem_bytes", number(metrics.host_mem_bytes)}};
   if (metrics.gpu_reserved_bytes) json["gpu_reserved_bytes"] = *metrics.gpu_reserved_bytes;
+  for (const auto& [name, value] : metrics.of_data) json[name] = value;
   if (metrics.eval_loss) add_evaluation(json, *metrics.eval_loss, metrics.eval_metrics);
   if (metrics.forward_ms) {
     json["forward_ms"] = number(metrics.forward_ms);

@@ -26,8 +26,10 @@ struct StepMetrics {
   std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU
   std::optional<int64_t> host_mem_bytes;
   std::optional<int64_t> gpu_reserved_bytes;  // peak that the allocator held; a separate key, only with a GPU
-  std::optional<double> eval_loss;            // a separate key, only for steps with an evaluation
-  NamedValues eval_metrics;                   // likewise, as "eval_NAME"
+  // Separate keys: difficulties and sizes that the data gives the step.
+  std::vector<std::pair<std::string, int64_t>> of_data;
+  std::optional<double> eval_loss;  // a separate key, only for steps with an evaluation
+  NamedValues eval_metrics;         // likewise, as "eval_NAME"
   // Separate keys, only with wall_clock_breakdown: of rank 0, without what overlaps; the update includes the gather of
   // updated parameters.
   std::optional<double> forward_ms, backward_ms, reduce_ms, update_ms;

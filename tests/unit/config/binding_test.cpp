@@ -70,6 +70,7 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("Data", config.data, config, {"synthetic_train", "synthetic", "normalize", "random_crop"});
   check_members("Normalize", default_constructed<Normalize>(), config);
   check_members("RandomCrop", default_constructed<RandomCrop>(), config);
+  check_members("DataEfficiency", config.data_efficiency, config, {"sequence_length", "metrics", "dynamic_batching"});
   check_members("Train", config.train, config, {"metrics", "early_stopping", "samples"});
   check_members("Samples", default_constructed<Samples>(), config, {"prompts", "prompts_file"});
   check_members("EarlyStopping", default_constructed<EarlyStopping>(), config);
@@ -104,7 +105,8 @@ TEST_CASE("every member beside the inner sections is bound by a row or is derive
   std::map<std::string, size_t> sections;
   const auto add = [&](const char* name, const auto& section) { sections[name] = rows_of(section, config).size(); };
   add("batch", config.batch), add("optimizer", config.optimizer), add("scheduler", config.scheduler);
-  add("zero", config.zero), add("aio", config.aio), add("data", config.data), add("train", config.train);
+  add("zero", config.zero), add("aio", config.aio), add("data", config.data),
+      add("data_efficiency", config.data_efficiency), add("train", config.train);
   add("checkpoint", config.checkpoint), add("recomputation", config.recomputation), add("kernels", config.kernels);
   add("pipeline", config.pipeline), add("tensor_parallel", config.tensor_parallel);
   add("tensorboard", config.tensorboard), add("csv_monitor", config.csv_monitor), add("wandb", config.wandb);

@@ -24,7 +24,7 @@ TEST_CASE("an unknown key is named with its place and the nearest known one", "[
         "ds.json:1:15: unknown key 'foo' in 'checkpoint'; its keys are 'dir', 'interval', 'keep_last', 'keep_best', "
         "'at_end', 'on_interrupt', 'async', 'load', 'use_node_local_storage'");
   CHECK(lines_of(load("{checkpoint: {foo: 1, bar: 2}}")).back() == "ds.json:1:23: unknown key 'bar' in 'checkpoint'");
-  CHECK(only_line("{curriculum_lerning: {}}") == "ds.json:1:2: unknown key 'curriculum_lerning'");  // it is refused
+  CHECK(only_line("{elasticty: {}}") == "ds.json:1:2: unknown key 'elasticty'");  // it is refused
   CHECK_THAT(only_line("{\"zero_optimization.stage\": 1}"), Contains("write zero_optimization: {stage: …}"));
 }
 
@@ -276,7 +276,8 @@ TEST_CASE("a switch inside a feature that is off switches nothing on", "[config]
   CHECK(load("{bf16: {enabled: false, bf16_optimizer_states: true}}").ok());
   CHECK_THAT(only_line("{bf16: {enabled: true, bf16_optimizer_states: true}}"), Contains("bf16_optimizer_states"));
   CHECK_THAT(only_line("{bf16: {enabled: \"auto\", bf16_optimizer_states: true}}"), Contains("bf16_optimizer_states"));
-  CHECK(load("{data_efficiency: {enabled: true, data_routing: {enabled: true}}}").issues.size() == 2);
+  CHECK(load("{data_efficiency: {enabled: true, data_routing: {enabled: true, random_ltd: {enabled: true}}}}")
+            .issues.size() == 2);
 }
 
 TEST_CASE("ZeRO++ is refused at a stage that has nothing to apply it to", "[config][load]") {

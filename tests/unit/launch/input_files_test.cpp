@@ -45,6 +45,22 @@ TEST_CASE("files of metrics are looked for before the ranks start", "[launch][in
                      [&] { check_named_files(config, dir.path()); });
 }
 
+TEST_CASE("indices of samples' metrics are looked for before the ranks start", "[launch][input_files]") {
+  const test::TempDir dir;
+  auto config = trained_on({});
+  config.data_efficiency.metrics.push_back(
+      {.name = "length", .index_to_sample_path = "a", .index_to_metric_path = "b"});
+  config.data_efficiency.metrics.push_back({.name = "other", .is_single_cluster = true});
+  for (const char* name : {"a.idx", "a.bin", "b.idx", "b.bin"}) {
+    test::expect_error(ExitCode::kNoInput, {dir / name}, [&] { check_named_files(config, dir.path()); });
+    dir.write(name, "");
+  }
+  CHECK_NOTHROW(check_named_files(config, dir.path()));
+  config.data_efficiency.dynamic_batching.emplace().metrics_path = "m";
+  test::expect_error(ExitCode::kNoInput, {dir / "m/seqlen/seqlen_sample_to_metric.idx"},
+                     [&] { check_named_files(config, dir.path()); });
+}
+
 TEST_CASE("a file of prompts is looked for before the ranks start", "[launch][input_files]") {
   const test::TempDir dir;
   auto config = trained_on({});

@@ -22,13 +22,14 @@ namespace {
 // Reads the samples of one rank's micro batches again, with their indices.
 class SampleReplay {
  public:
-  SampleReplay(const FailedRun& run, DataPosition start)
+  SampleReplay(const FailedRun& run, const StepStart& start)
       : data_(run.data),
-        planner_(options_of(run), start),
+        next_plan_(plan_training(training_order(*run.data.train, run.config.data, run.data.loader,
+                                                {start.position, start.step - 1, run.data.schedule}))),
         assembler_(run.data.train, run.data.train_arrays, assembly()) {}
 
   Batch next() {
-    plan_ = planner_.next();
+    plan_ = next_plan_();
     return assembler_.assemble(plan_);
   }
   const std::vector<int64_t>& samples() const { return plan_.samples; }
@@ -40,15 +41,6 @@ class SampleReplay {
   }
 
  private:
-  static TrainingPlanner::Options options_of(const FailedRun& run) {
-    const BatchShape shape{run.config.batch.micro_batch, run.config.batch.accumulation, run.groups.mesh.data};
-    return {.num_samples = run.data.train->num_samples(),
-            .shape = shape,
-            .rank = run.groups.own.data,
-            .shuffle = run.config.data.shuffle,
-            .seed = run.config.data.seed,
-            .drop_last = run.config.data.drop_last};
-  }
   AssemblyOptions assembly() const {
     AssemblyOptions out = data_.loader.assembly;
     out.pin = false;
@@ -66,7 +58,7 @@ class SampleReplay {
   }
 
   const setup::TrainingData& data_;
-  TrainingPlanner planner_;
+  std::function<MicroBatchPlan()> next_plan_;
   BatchAssembler assembler_;
   MicroBatchPlan plan_;
 };
@@ -130,7 +122,7 @@ bool is_explained(const FailedRun& run, bool in_backward, const at::Tensor& loss
 std::string search(const FailedRun& run, const StepStart& start, bool in_backward) {
   FiniteCheck in_data(run.model.facts.table, run.engine.unit_parameters());
   FiniteCheck in_model(run.model.facts.table, run.engine.unit_parameters());
-  SampleReplay samples(run, start.position);
+  SampleReplay samples(run, start);
   std::string found;
   run.model.runnable->set_unit_observer(&in_model);
   const ScopeExit unobserved([&run] { run.model.runnable->set_unit_observer(nullptr); });

@@ -37,6 +37,10 @@ int64_t count_positions(const setup::TrainingData& data, int64_t micro_batch) {
                                  : 1;
     most = std::max(most, array.sample_numel() / features);
   }
+  if (const auto& batches = data.schedule.batches) {  // samples are cut to the longest of their micro batch
+    const auto& batch = data.loader.batch;
+    return batches->max_positions({batch.micro_batch, batch.accumulation, data.loader.data_parallel});
+  }
   return most * micro_batch;
 }
 

@@ -108,6 +108,7 @@ std::vector<ScalarEvent> further_events(const StepMetrics& metrics, int64_t trai
   if (metrics.tokens_per_s) add("tokens_per_s", *metrics.tokens_per_s);
   if (metrics.gpu_mem_bytes) add("gpu_mem_bytes", static_cast<double>(*metrics.gpu_mem_bytes));
   if (metrics.gpu_reserved_bytes) add("gpu_reserved_bytes", static_cast<double>(*metrics.gpu_reserved_bytes));
+  for (const auto& [name, value] : metrics.of_data) add(name.c_str(), static_cast<double>(value));
   if (metrics.host_mem_bytes) add("host_mem_bytes", static_cast<double>(*metrics.host_mem_bytes));
   return events;
 }
@@ -159,7 +160,10 @@ StepMetrics RunLog::metrics_of(const step::StepResult& result, const StepReport&
   metrics.overflow = result.overflow;
   metrics.step_ms = result.step_ms;
   metrics.input_ms = report.input_ms;
-  metrics.samples_per_s = static_cast<double>(config_.batch.train_batch) / seconds;
+  const auto& batches = options_.schedule.batches;
+  const int64_t num_samples = batches ? batches->num_samples(result.step) : config_.batch.train_batch;
+  metrics.samples_per_s = static_cast<double>(num_samples) / seconds;
+  metrics.of_data = options_.schedule.values_at(result.step);
   if (result.num_tokens > 0)
     metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.data_ranks) / seconds;
   if (!device_.is_cpu()) {

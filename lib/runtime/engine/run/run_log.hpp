@@ -11,6 +11,7 @@
 
 #include "base/input_wait.hpp"
 #include "config/job_config.hpp"
+#include "runtime/data/data_schedule.hpp"
 #include "runtime/engine/run/step_monitors.hpp"
 #include "runtime/engine/step/engine.hpp"
 #include "runtime/telemetry/deepspeed_lines.hpp"
@@ -35,6 +36,7 @@ struct RunLogOptions {
   bool evaluates_at_end = false;
   bool eval_only = false;  // the directory's metrics and config belong to another run: they stay, and a line is added
   int64_t resumed_step = 0;
+  DataSchedule schedule = {};
 };
 
 // How a run ends.

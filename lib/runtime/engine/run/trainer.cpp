@@ -81,6 +81,7 @@ class Training {
     open_log();
     log_->report_start(description());
     report_schedule();
+    report_data_schedule();
     ended("resuming");
   }
 
@@ -91,7 +92,7 @@ class Training {
     if (engine_->steps_done() >= total_steps_) return run_missing_at_end();
     if (stops_early_) return TrainOutcome::kFinished;
     try_metrics();
-    batches_.emplace(BatchLoader(data_.train, data_.train_arrays, config_.data, data_.loader, position_), device_,
+    batches_.emplace(BatchLoader(data_.train, data_.train_arrays, config_.data, data_.loader, loader_start()), device_,
                      engine_->steps_done() + 1);
     begin_verification();
     bool stopped = run_missing_midway();
@@ -255,7 +256,8 @@ class Training {
                                 .total_steps = total_steps_,
                                 .evaluates_at_end = data_.eval != nullptr,
                                 .eval_only = request_.eval_only,
-                                .resumed_step = engine_->steps_done()};
+                                .resumed_step = engine_->steps_done(),
+                                .schedule = data_.schedule};
     log_ = std::make_unique<RunLog>(options, config_, device_);
     const bool tells = groups_.contributes_loss() && groups_.own.data == 0;
     evaluation_.emplace(data_, config_.data, *engine_, step::Metrics(config_, model_->facts.labels, device_, tells),
@@ -280,6 +282,11 @@ class Training {
     end->rises ? log::warning("{}", end->text) : log::info("{}", end->text);
   }
 
+  void report_data_schedule() const {
+    if (groups_.world.rank() != 0 || request_.eval_only) return;
+    for (const auto& line : data_.schedule.describe(total_steps_)) log::info("{}", line);
+  }
+
   std::vector<SavedTensor> whole_model() const {
     if (!model_->facts.stage) return {};
     return setup::saved_tensors_of(*setup::load_model(request_.model_path, config_, *request_.device));
@@ -289,9 +296,17 @@ class Training {
     return group == nullptr ? nullptr : &monitors_.observe(*group, name);
   }
 
+  void tell_batch(int64_t step) const {
+    const auto& dynamic = config_.data_efficiency.dynamic_batching;
+    if (dynamic && dynamic->verbose && groups_.world.rank() == 0) {
+      log::info("{}", data_.schedule.batches->describe(step));
+    }
+  }
+
   // True when all ranks agreed to stop after this step.
   bool train_one_step() {
     const int64_t step = engine_->steps_done() + 1;
+    tell_batch(step);
     const auto next_batch = [&] {
       is_at("the data of step {}", step);
       auto batch = batches_->next();
@@ -469,7 +484,7 @@ class Training {
                                            .config = config_,
                                            .engine = engine_options(),
                                            .data = data_,
-                                           .position = position_,
+                                           .start = loader_start(),
                                            .num_data_ranks = groups_.mesh.data,
                                            .random_states = {}};  // Verification gathers them
     verification_ = std::make_unique<verify::Verification>(*engine_, replicated, groups_, store_, is_resumed);
@@ -522,7 +537,7 @@ class Training {
   // 0: endless, or no training data.
   int64_t steps_per_epoch() const {
     const bool has_epochs = data_.train && data_.train->num_samples() != SampleSource::kEndless;
-    return has_epochs ? steps_in_epochs(*data_.train, config_.data, config_.batch, 1) : 0;
+    return has_epochs ? setup::steps_in_epochs(data_, config_, 1) : 0;
   }
 
   RunDescription description() const {
@@ -562,6 +577,8 @@ class Training {
     return out;
   }
 
+  LoaderStart loader_start() const { return {position_, engine_->steps_done(), data_.schedule}; }
+
   // The dtype to which floating-point tensors of the model are converted; empty: they keep their own.
   std::optional<at::ScalarType> float_dtype() const {
     return precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype);
@@ -569,6 +586,12 @@ class Training {
   step::EngineOptions engine_options() {
     step::EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.for_evaluation = request_.eval_only;
+    out.batch_shapes_vary = data_.schedule.shapes_vary();
+    if (const auto& batches = data_.schedule.batches) {
+      out.rate_scale = [batches](int64_t step) { return batches->rate_scale(step); };
+      out.labels_of_micro_batch = batches->max_positions(
+          {config_.batch.micro_batch, config_.batch.accumulation, groups_.mesh.data});
+    }
     out.ranks_of_host = ranks_of_host();
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;

@@ -1,12 +1,14 @@
 #include "runtime/engine/setup/training_data.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/data/label_alignment.hpp"
+#include "runtime/engine/setup/sequence_dims.hpp"
 #include "runtime/sharding/all_gather_object.hpp"
 
 namespace dslaunch::runtime::engine::setup {
@@ -236,6 +238,29 @@ ArraySelection choose_arrays(const model::ModelFacts& model, const config::JobCo
   return selection;
 }
 
+// The arrays that a shorter sequence cuts go to `data.loader`.
+DataSchedule open_schedule(const model::ModelFacts& model, const config::JobConfig& config, TrainingData& data,
+                           int rank) {
+  const config::DataEfficiency& efficiency = config.data_efficiency;
+  DataSchedule schedule;
+  schedule.sequence_length = efficiency.sequence_length;
+  schedule.curriculum = read_curriculum_index(efficiency, data.train->num_samples());
+  if (!efficiency.sequence_length && !efficiency.dynamic_batching) return schedule;
+  const SequenceDims sequence =
+      find_sequence_dims(model, data.train->arrays(), arguments_of(config, data.train_arrays), data.train_arrays);
+  data.loader.assembly.sequence_dims = sequence.of_arrays;
+  if (const auto& length = efficiency.sequence_length; length && length->maximum > sequence.length && rank == 0) {
+    log::info("curriculum_learning: max_difficulty {} is more than the {} tokens of a sample, which stays whole then",
+              length->maximum, sequence.length);
+  }
+  if (const auto& dynamic = efficiency.dynamic_batching) {
+    auto lengths = read_sample_lengths(dynamic->metrics_path, data.train->num_samples(), sequence.length);
+    schedule.batches = std::make_shared<DynamicBatches>(std::move(lengths), *dynamic, config.batch.train_batch,
+                                                        config.pipeline.stages > 1, efficiency.seed);
+  }
+  return schedule;
+}
+
 // For a loss from outside, the number of labels it averages over is an assumption.
 void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
                          const std::string& loss) {
@@ -265,6 +290,7 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
     out.train_arrays = choose_arrays(model, config, samples, out.loader.assembly);
     out.train = samples;
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
+    out.schedule = open_schedule(model, config, out, rank);
   }
   if (!config.data.eval.empty()) {
     std::shared_ptr<SampleSource> samples = open_eval_samples(config.data);
@@ -295,9 +321,18 @@ TrainingData open_training_data(const model::ModelFacts& model, const config::Jo
 int64_t count_steps(const TrainingData& data, const config::JobConfig& config) {
   const auto& train = config.train;
   const bool pass_ends = data.train && data.train->num_samples() != SampleSource::kEndless;
-  if (!data.train || (train.steps && !(train.epochs && pass_ends))) return train.steps.value_or(0);
-  const int64_t in_epochs = steps_in_epochs(*data.train, config.data, config.batch, train.epochs.value_or(1));
+  std::optional<int64_t> epochs = train.epochs;
+  if (const auto& most = config.data_efficiency.num_epochs) epochs = std::min(epochs.value_or(*most), *most);
+  if (!data.train || (train.steps && !(epochs && pass_ends))) return train.steps.value_or(0);
+  const int64_t in_epochs = steps_in_epochs(data, config, epochs.value_or(1));
   return std::min(train.steps.value_or(in_epochs), in_epochs);
+}
+
+int64_t steps_in_epochs(const TrainingData& data, const config::JobConfig& config, int64_t epochs) {
+  if (!data.schedule.batches) return runtime::steps_in_epochs(*data.train, config.data, config.batch, epochs);
+  int64_t steps = 0;
+  const bool is_endless = __builtin_mul_overflow(data.schedule.batches->num_steps(), epochs, &steps);
+  return is_endless ? std::numeric_limits<int64_t>::max() : steps;
 }
 
 void require_evaluation_data(const TrainingData& data, const config::Data& config) {

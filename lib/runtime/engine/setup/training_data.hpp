@@ -16,8 +16,9 @@ namespace dslaunch::runtime::engine::setup {
 struct TrainingData {
   std::shared_ptr<const SampleSource> train, eval;  // null if the config does not name them
   ArraySelection train_arrays, eval_arrays;
-  LoaderOptions loader;  // for train; eval differs only in its limits
+  LoaderOptions loader;  // for train; eval differs only in its limits, and has whole samples
   LoaderOptions eval_loader;
+  DataSchedule schedule;
 };
 
 // Loaders of the samples of `rank`'s data rank: the ranks of one model read the same batches. Rank 0 logs how arrays
@@ -31,6 +32,9 @@ int64_t count_steps(const TrainingData& data, const config::JobConfig& config);
 
 // For a run that only evaluates. Throws UserError(65) when there is no finite evaluation data.
 void require_evaluation_data(const TrainingData& data, const config::Data& config);
+
+// Of `epochs` passes over the training data. Throws UserError(65) for endless data.
+int64_t steps_in_epochs(const TrainingData& data, const config::JobConfig& config, int64_t epochs);
 
 // Pictures are transformed there.
 MicroBatch on_device(Batch batch, at::Device device);

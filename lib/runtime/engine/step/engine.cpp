@@ -202,6 +202,7 @@ std::unique_ptr<GradientPass> Engine::make_pass() {
   pass.actions = plan_actions();
   pass.accumulation = config_.batch.accumulation;
   pass.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
+  pass.labels_of_micro_batch = options_.labels_of_micro_batch;
   pass.device = options_.device;
   pass.activity = options_.activity;
   pass.before_last_backward = [this](const at::Tensor& loss) { expect_early_updates(loss); };
@@ -296,10 +297,11 @@ std::unique_ptr<offload::HostUpdates> Engine::make_host_updates() {
 std::optional<StepResult> Engine::train_step(const std::function<setup::MicroBatch()>& next, bool stop_requested) {
   times_.begin_step(steps_done_ + 1);
   for (auto* observer : observers_) observer->begin_step(steps_done_ + 1);
+  if (options_.rate_scale) rates_.set_scale(options_.rate_scale(steps_done_ + 1));
   compute_gradients(next);
   times_.end(StepPhase::kReduce);
   const Verdict verdict = verdict_->decide(pass_->sums(), parameters_->state(), stop_requested);
-  const double lr = rates_.after(loss_scaling_.known_applied_steps()).lr;
+  const double lr = rates_.scaled_after(loss_scaling_.known_applied_steps()).lr;
   update_->run(parameters_->state(), verdict, observers_);
   parameters_->release_gradients();
   loss_scaling_.advance();
@@ -308,7 +310,8 @@ std::optional<StepResult> Engine::train_step(const std::function<setup::MicroBat
   times_.end(StepPhase::kGather);
   times_.end_step();
   steps_done_ += 1;
-  return verdict_->publish({.step = steps_done_, .lr = lr, .num_tokens = pass_->sums().num_tokens});
+  return verdict_->publish(
+      {.step = steps_done_, .lr = lr, .rate_scale = rates_.scale(), .num_tokens = pass_->sums().num_tokens});
 }
 
 void Engine::compute_gradients(const std::function<setup::MicroBatch()>& next) {

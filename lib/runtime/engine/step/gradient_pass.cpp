@@ -18,10 +18,6 @@ namespace {
 using pipeline::Action;
 using pipeline::ActionKind;
 
-int64_t num_all_labels(const setup::MicroBatch& batch) {
-  return std::max<int64_t>(1, batch.labels.at(0).numel());
-}
-
 int64_t count_forwards(const std::vector<Action>& actions) {
   return std::count_if(actions.begin(), actions.end(),
                        [](const Action& action) { return action.kind == ActionKind::kForward; });
@@ -49,6 +45,11 @@ GradientPass::GradientPass(Options options, Forward forward, FlatParameters& par
   const bool splits = std::any_of(options_.actions.begin(), options_.actions.end(),
                                   [](const Action& action) { return action.kind == ActionKind::kWeightGradient; });
   if (splits) parameters_.set_deferred_gradients(deferred_);
+}
+
+int64_t GradientPass::num_all_labels(const setup::MicroBatch& batch) const {
+  const int64_t fixed = options_.labels_of_micro_batch;
+  return std::max<int64_t>(1, fixed > 0 ? fixed : batch.labels.at(0).numel());
 }
 
 // Without per-token averaging, labels are not counted.

@@ -37,6 +37,8 @@ class GradientPass {
     // false: losses are means over micro batches. true: they are sums over the labels that count, and become sums over
     // all labels; the remaining factor is the same for all ranks (StepVerdict).
     bool sums_over_labels = false;
+    // What sums are divided by until then, where micro batches differ in their size; 0: the labels of each.
+    int64_t labels_of_micro_batch = 0;
     at::Device device = at::kCPU;
     // Called at the beginning of each part of a pipeline's schedule ("forward of micro batch 3"), for the reports of
     // ranks that wait for this one. May be empty.
@@ -77,6 +79,7 @@ class GradientPass {
   void carry_out(const pipeline::Action& action, StagePassage& passage);
   void forward(const pipeline::Action& action, StagePassage& passage);
   void take_loss(StagePassage& passage) const;
+  int64_t num_all_labels(const setup::MicroBatch& batch) const;
   // Of an input gradient, the weight gradients that can come later are left in the passage.
   void backward(const pipeline::Action& action, StagePassage& passage);
   void weight_gradient(const pipeline::Action& action, StagePassage& passage);

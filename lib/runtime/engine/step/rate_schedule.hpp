@@ -15,12 +15,22 @@ class RateSchedule {
   RateSchedule(const config::Scheduler& scheduler, const optim::OptimizerGroups& groups, int64_t total_steps)
       : scheduler_(scheduler), groups_(groups), total_steps_(total_steps) {}
 
-  // Of the step after `applied_steps` steps.
+  // Of the step after `applied_steps` steps, as the scheduler says.
   optim::StepRates after(int64_t applied_steps) const {
     auto rates = optim::step_rates(scheduler_, groups_, total_steps_, applied_steps + offset_);
     rates.step = applied_steps + 1;  // bias correction counts from the step at which the moments were zero
     return rates;
   }
+
+  // The same with the factor of the step that is computed now.
+  optim::StepRates scaled_after(int64_t applied_steps) const {
+    auto rates = after(applied_steps);
+    rates.lr *= scale_;
+    for (auto& group : rates.groups) group.lr *= scale_;
+    return rates;
+  }
+  double scale() const { return scale_; }
+  void set_scale(double scale) { scale_ = scale; }
 
   // Steps counted by the schedule but not by bias correction: the moments started later.
   int64_t offset() const { return offset_; }
@@ -35,6 +45,7 @@ class RateSchedule {
   const optim::OptimizerGroups& groups_;
   const int64_t total_steps_;
   int64_t offset_ = 0;
+  double scale_ = 1;
   std::shared_ptr<const optim::MomentStarts> moment_starts_;  // null: all at 0 applied steps
 };
 

@@ -80,7 +80,7 @@ optim::StepInputs ShardUpdate::inputs(const Verdict& verdict) const {
                         .skip = verdict.skip};
   const int64_t applied = loss_scaling_.known_applied_steps();
   for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more) {
-    out.rates.push_back(rates_.after(applied + more));
+    out.rates.push_back(rates_.scaled_after(applied + more));
   }
   return out;
 }

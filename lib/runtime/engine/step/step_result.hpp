@@ -10,6 +10,7 @@ struct StepResult {
   int64_t step = 0;             // 1-based
   double loss = 0;              // mean of the micro batches' means over all data ranks, or over labels (LossAverage)
   double lr = 0;                // the learning rate of this step
+  double rate_scale = 1;        // its factor beside what the scheduler says
   double grad_norm = 0;         // global, before clipping, without the loss scale
   double loss_scale = 1;        // the loss scale of this step
   bool overflow = false;        // the step was skipped

@@ -157,7 +157,7 @@ StepResult StepVerdict::read(InFlight in_flight) {
 }
 
 void StepVerdict::follow_loss_scale(StepResult& result, const float* report) {
-  result.lr = rates_.after(loss_scaling_.known_applied_steps()).lr;
+  result.lr = rates_.after(loss_scaling_.known_applied_steps()).lr * result.rate_scale;
   const auto change = loss_scaling_.follow(report);
   result.loss_scale = change.scale;
   result.overflow = change.overflow();

@@ -77,7 +77,7 @@ void Replica::open_ranks(const ReplicatedRun& run) {
     options.rank = rank;
     options.assembly.pin = false;
     RankState state;
-    state.loader = std::make_unique<BatchLoader>(run.data.train, run.data.train_arrays, data, options, run.position);
+    state.loader = std::make_unique<BatchLoader>(run.data.train, run.data.train_arrays, data, options, run.start);
     for (size_t of = static_cast<size_t>(rank); of < run.random_states.size();
          of += static_cast<size_t>(run.num_data_ranks)) {
       state.random.push_back(tensor_of_bytes(run.random_states[of]));

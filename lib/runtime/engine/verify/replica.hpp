@@ -32,7 +32,7 @@ struct ReplicatedRun {
   const config::JobConfig& config;
   step::EngineOptions engine;
   const setup::TrainingData& data;
-  DataPosition position;
+  LoaderStart start;
   int num_data_ranks = 1;
   // Of each rank of the world, as save_random_state() gives them; of tensor ranks, which have the same, the first.
   std::vector<std::string> random_states;

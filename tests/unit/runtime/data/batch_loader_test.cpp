@@ -62,7 +62,7 @@ TEST_CASE("labels of floats have a type of their own", "[runtime][data][batch_lo
   LoaderOptions options = options_with({.train_batch = 2, .micro_batch = 2, .accumulation = 1});
   options.assembly.compute_dtype = at::kBFloat16;
   const ArraySelection reconstruction{{0}, {0}};
-  BatchLoader loader(std::make_shared<CountingSamples>(10), reconstruction, data_with(2), options, {0, 4});
+  BatchLoader loader(std::make_shared<CountingSamples>(10), reconstruction, data_with(2), options, DataPosition{0, 4});
   const Batch batch = loader.next();
   CHECK(batch.inputs[0].scalar_type() == at::kBFloat16);
   CHECK(batch.labels[0].scalar_type() == at::kFloat);
@@ -71,7 +71,7 @@ TEST_CASE("labels of floats have a type of their own", "[runtime][data][batch_lo
 TEST_CASE("a batch holds rows in order, floats cast, integers kept", "[runtime][data][batch_loader]") {
   LoaderOptions options = options_with({.train_batch = 2, .micro_batch = 2, .accumulation = 1});
   options.assembly.compute_dtype = at::kBFloat16;
-  BatchLoader loader(std::make_shared<CountingSamples>(10), kAll, data_with(2), options, {0, 4});
+  BatchLoader loader(std::make_shared<CountingSamples>(10), kAll, data_with(2), options, DataPosition{0, 4});
   const Batch batch = loader.next();
   REQUIRE(batch.inputs.size() == 3);
   REQUIRE(batch.labels.size() == 1);
@@ -104,7 +104,7 @@ TEST_CASE("8-bit floats are cast as all floats are", "[runtime][data][batch_load
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     LoaderOptions options = options_with({.train_batch = 4, .micro_batch = 4, .accumulation = 1});
     options.assembly.compute_dtype = dtype;
-    BatchLoader loader(std::make_shared<EightBits>(), {{0, 1}, {}}, data_with(0), options, {0, 0});
+    BatchLoader loader(std::make_shared<EightBits>(), {{0, 1}, {}}, data_with(0), options, DataPosition{0, 0});
     for (const at::Tensor& values : loader.next().inputs) {
       CHECK(values.equal(at::tensor({-1.5F, -0.5F, 0.5F, 1.5F}).to(dtype)));
     }
@@ -169,7 +169,7 @@ TEST_CASE("minus one hundred is a label to ignore, but no id", "[runtime][data][
   expect_error(ExitCode::kBadInput, {"'ids'", "sample 1", "value -100"},
                [&] { BatchLoader(source, kAll, data_with(0), options, {}).next(); });
   options.assembly.limits = {{"labels", {{3, -100, {}}}}};
-  BatchLoader loader(source, kAll, data_with(0), options, {0, 2});
+  BatchLoader loader(source, kAll, data_with(0), options, DataPosition{0, 2});
   expect_error(ExitCode::kBadInput, {"'labels'", "sample 3", "value 3", "-100 for labels"}, [&] { loader.next(); });
 }
 

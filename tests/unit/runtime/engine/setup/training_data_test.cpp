@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/engine/setup/load_model.hpp"
+#include "runtime/engine/setup/sequence_dims.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_files.hpp"
@@ -197,4 +198,42 @@ TEST_CASE("ranks that found different data say so, all of them", "[runtime][engi
              Catch::Contains("rank 0 found 10 samples of training data and rank 1 found 9"));
   CHECK_THAT(errors_of(ten.data, eval.data),
              Catch::Contains("rank 0 found 0 samples of evaluation data and rank 1 found 3"));
+}
+
+TEST_CASE("arrays are cut along the positions of the token ids, where it is known which those are",
+          "[runtime][engine][training_data]") {
+  const json curriculum{{"curriculum_learning",
+                         {{"enabled", true},
+                          {"curriculum_type", "seqlen"},
+                          {"min_difficulty", 2},
+                          {"max_difficulty", 3},
+                          {"schedule_type", "fixed_discrete"},
+                          {"schedule_config", {{"difficulty", {2, 3}}, {"max_step", {1}}}}}}};
+  const Opened opened(words(), curriculum);
+  BatchLoader loader(opened.data.train, opened.data.train_arrays, opened.config.data, opened.data.loader,
+                     {DataPosition{}, 0, opened.data.schedule});
+  const auto arrays = words();
+  const Batch cut = loader.next(), whole = loader.next();
+  CHECK(cut.inputs[0].equal(arrays[0].second.narrow(0, 0, 4).narrow(1, 0, 2)));
+  CHECK(cut.labels[0].equal(arrays[1].second.narrow(0, 0, 4).narrow(1, 0, 2)));
+  CHECK((cut.num_tokens == 8 && cut.num_labels == 8 && whole.num_tokens == 12));
+  CHECK(whole.inputs[0].equal(arrays[0].second.narrow(0, 4, 4)));
+
+  const model::ModelFacts& facts = opened.model->facts;
+  const auto dims_of = [&](const std::vector<ArrayInfo>& infos) {
+    return find_sequence_dims(facts, infos, {0}, {.inputs = {0}, .labels = {1}}).of_arrays;
+  };
+  const ArrayInfo ids{"ids", at::kLong, {3}};
+  using Dims = std::map<std::string, std::vector<int64_t>>;
+  CHECK(dims_of({ids, {"mask", at::kBool, {1, 3, 3}}}) == Dims{{"ids", {0}}, {"mask", {1, 2}}});
+  CHECK(dims_of({ids, {"label", at::kLong, {}}}) == Dims{{"ids", {0}}});
+  expect_error(ExitCode::kBadInput, {"'bias' is Float[3, 3]", "2 of its dims have the length 3"}, [&] {
+    dims_of({ids, {"bias", at::kFloat, {3, 3}}});
+  });
+  expect_error(ExitCode::kBadInput, {"'start_positions' is Long[]", "behind the cut"}, [&] {
+    dims_of({ids, {"start_positions", at::kLong, {}}});
+  });
+  expect_error(ExitCode::kBadInput, {"not known which array has the positions"}, [&] {
+    dims_of({{"ids", at::kLong, {3, 3}}, {"labels", at::kLong, {3}}});
+  });
 }
