@@ -16,7 +16,8 @@ namespace {
 
 const std::string kLengths = "curriculum_learning", kSampling = "data_efficiency.data_sampling",
                   kMetrics = kSampling + ".curriculum_learning.curriculum_metrics",
-                  kDynamic = kSampling + ".dynamic_batching";
+                  kDynamic = kSampling + ".dynamic_batching", kRouting = "data_efficiency.data_routing",
+                  kLtd = kRouting + ".random_ltd";
 
 bool is_on(const Settings& settings, const std::string& section) {
   return settings.boolean(section + ".enabled");
@@ -32,6 +33,10 @@ bool has_metrics(const Settings& settings) {
 
 bool has_dynamic_batches(const Settings& settings) {
   return samples_are_chosen(settings) && is_on(settings, kDynamic);
+}
+
+bool drops_tokens(const Settings& settings) {
+  return is_on(settings, "data_efficiency") && is_on(settings, kRouting) && is_on(settings, kLtd);
 }
 
 // The value of a key that may lie in a section with a user-defined name; null: not given.
@@ -176,6 +181,63 @@ void check_dynamic_batches(Settings& settings) {
   }
 }
 
+RandomLtd read_random_ltd(const Settings& settings) {
+  const std::string schedule = kLtd + ".random_ltd_schedule";
+  RandomLtd out{.kept = {.minimum = settings.integer(schedule + ".min_value"),
+                         .maximum = settings.integer(schedule + ".max_value"),
+                         .total_steps = settings.integer(schedule + ".schedule_config.require_steps"),
+                         .granularity = settings.integer(schedule + ".schedule_config.seq_per_step")},
+                .num_layers = settings.integer(kLtd + ".total_layer_num"),
+                .batch_first = settings.text(kLtd + ".hidden_state_order") == "batch_seq_dim",
+                .is_decoder = settings.text(kLtd + ".model_type") == "decoder",
+                .mask_name = settings.text(kLtd + ".model_mask_name")};
+  for (const auto& item : settings.at(kLtd + ".random_ltd_layer_id").value.items) out.layers.push_back(item.integer);
+  std::sort(out.layers.begin(), out.layers.end());
+  return out;
+}
+
+void check_layers(Settings& settings, const RandomLtd& ltd) {
+  const std::string path = kLtd + ".random_ltd_layer_id";
+  const auto refuse = [&](const std::string& what) { settings.add_error(Issue::Kind::kConflict, path, what); };
+  if (const int64_t count = settings.integer(kLtd + ".random_ltd_layer_num"); count != std::ssize(ltd.layers)) {
+    refuse(fmt::format("'{}' has {} layers, and random_ltd_layer_num is {}", path, ltd.layers.size(), count));
+  } else if (std::adjacent_find(ltd.layers.begin(), ltd.layers.end()) != ltd.layers.end()) {
+    refuse(fmt::format("'{}' names a layer twice", path));
+  } else if (ltd.layers.back() >= ltd.num_layers) {
+    refuse(fmt::format("'{}' has layer {}, and total_layer_num is {}: layers count from 0", path, ltd.layers.back(),
+                       ltd.num_layers));
+  }
+}
+
+void check_random_ltd(Settings& settings) {
+  const size_t num_issues = settings.issues().size();
+  for (const char* key :
+       {"total_layer_num", "random_ltd_layer_num", "random_ltd_layer_id", "model_type", "hidden_state_order",
+        "random_ltd_schedule.min_value", "random_ltd_schedule.max_value", "random_ltd_schedule.schedule_type",
+        "random_ltd_schedule.schedule_config.require_steps", "random_ltd_schedule.schedule_config.seq_per_step"}) {
+    require(settings, kLtd, key, "");
+  }
+  if (settings.issues().size() > num_issues) return;
+  const RandomLtd ltd = read_random_ltd(settings);
+  check_layers(settings, ltd);
+  const std::string least = kLtd + ".random_ltd_schedule.min_value";
+  if (ltd.kept.minimum > ltd.kept.maximum) {
+    settings.add_error(Issue::Kind::kConflict, least,
+                       fmt::format("'{}' {} is above max_value {}", least, ltd.kept.minimum, ltd.kept.maximum));
+  } else if (difficulty_at(ltd.kept, 0) < 1) {
+    settings.add_error(Issue::Kind::kRange, least,
+                       fmt::format("'{}' {} is rounded down to a multiple of seq_per_step {}, which keeps no position",
+                                   least, ltd.kept.minimum, ltd.kept.granularity));
+  }
+  const auto exclude = [&](const char* what, bool is_there) {
+    if (!is_there) return;
+    settings.add_error(Issue::Kind::kConflict, kLtd + ".enabled",
+                       fmt::format("'{}' does not work with {}; switch one of them off", kLtd, what));
+  };
+  exclude("pipeline.stages above 1", settings.integer("pipeline.stages") > 1);
+  exclude("tensor_parallel.sequence_parallel", settings.boolean("tensor_parallel.sequence_parallel"));
+}
+
 CurriculumMetric read_metric(const Settings& settings, const std::string& section) {
   return {.name = section.substr(kMetrics.size() + 1),
           .difficulty = read_difficulty(settings, section),
@@ -215,6 +277,7 @@ void apply_data_efficiency_rules(Settings& settings) {
     for (const auto& metric : metrics) check_metric(settings, metric);
   }
   if (has_dynamic_batches(settings)) check_dynamic_batches(settings);
+  if (drops_tokens(settings)) check_random_ltd(settings);
 }
 
 void build_data_efficiency(const Settings& settings, DataEfficiency& out) {
@@ -224,6 +287,7 @@ void build_data_efficiency(const Settings& settings, DataEfficiency& out) {
     for (const auto& metric : metric_sections(settings)) out.metrics.push_back(read_metric(settings, metric));
   }
   if (has_dynamic_batches(settings)) out.dynamic_batching = read_dynamic_batching(settings);
+  if (drops_tokens(settings)) out.random_ltd = read_random_ltd(settings);
 }
 
 }  // namespace dslaunch::config

@@ -423,12 +423,23 @@ struct DynamicBatching {
   bool verbose = false;
 };
 
+// Units that run on a random part of the positions in training.
+struct RandomLtd {
+  Difficulty kept;              // positions; counted by the steps done before
+  std::vector<int64_t> layers;  // of the model's blocks, counted from 0
+  int64_t num_layers = 0;       // blocks of the model
+  bool batch_first = true;      // hidden states are [samples, positions, features]; false: positions first
+  bool is_decoder = true;
+  std::string mask_name;  // of the argument that is the mask; empty: it is told by its shape
+};
+
 struct DataEfficiency {                       // "curriculum_learning", "data_efficiency"
   std::optional<Difficulty> sequence_length;  // samples are cut to it
   uint64_t seed = 1234;
   std::optional<int64_t> num_epochs;      // of the sampler; empty: train.epochs alone counts
   std::vector<CurriculumMetric> metrics;  // in the order of the file; empty: all samples from the first step on
   std::optional<DynamicBatching> dynamic_batching;
+  std::optional<RandomLtd> random_ltd;
 };
 
 struct JobConfig {

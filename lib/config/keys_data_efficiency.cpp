@@ -101,6 +101,41 @@ constexpr KeySpec kRows[] = {
                               "the order in which samples are packed: as in the data, random, by length")
         .unset("\"dataloader\""),
     rule_key("data_efficiency.data_sampling.dynamic_batching.verbose", kBool, "false", "a line for each batch"),
+    section("data_efficiency.data_routing"),
+    rule_key("data_efficiency.data_routing.enabled", kBool, "false", "which positions a unit gets"),
+    section("data_efficiency.data_routing.random_ltd"),
+    rule_key("data_efficiency.data_routing.random_ltd.enabled", kBool, "false",
+             "units run on a random part of the positions, which grows with the steps"),
+    rule_key("data_efficiency.data_routing.random_ltd.total_layer_num", kInt, "null", "blocks of the model").min(1),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_layer_num", kInt, "null",
+             "how many of them drop tokens: as many as random_ltd_layer_id has")
+        .min(1),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_layer_id", kIntList, "null",
+             "which of them, counted from 0")
+        .min(0),
+    rule_key("data_efficiency.data_routing.random_ltd.model_mask_name", kString, "null",
+             "argument of the blocks that is the attention mask; null: it is told by its shape"),
+    rule_key("data_efficiency.data_routing.random_ltd.model_type", kEnum, "null", "kind of the model's attention")
+        .one_of("encoder|decoder"),
+    rule_key("data_efficiency.data_routing.random_ltd.hidden_state_order", kEnum, "null",
+             "dims of the blocks' first argument")
+        .one_of("batch_seq_dim|seq_batch_dim"),
+    section("data_efficiency.data_routing.random_ltd.random_ltd_schedule"),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_schedule.min_value", kInt, "null",
+             "positions that are kept at the start")
+        .min(1),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_schedule.max_value", kInt, "null",
+             "positions that are kept at the end")
+        .min(1),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_type", kEnum, "null", "in between")
+        .one_of("fixed_linear"),
+    section("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_config"),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_config.require_steps", kInt, "null",
+             "steps until the end's number")
+        .min(1),
+    rule_key("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_config.seq_per_step", kInt, "null",
+             "numbers are multiples of it")
+        .min(1),
 };
 
 }  // namespace

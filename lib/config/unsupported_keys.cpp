@@ -263,36 +263,22 @@ constexpr KeySpec kTrainingKeys[] = {
                    "batches for a GPU always lie in page-locked memory"),
     no_counterpart("data_efficiency.data_sampling.curriculum_learning.data_cluster_path", kString, "null",
                    "the samples of each difficulty are kept in memory, not in files"),
-    tuning_section("data_efficiency.data_routing"),
-    not_yet("data_efficiency.data_routing.enabled", kBool, "false", "routing of tokens"),
-    tuning_section("data_efficiency.data_routing.random_ltd"),
-    not_yet("data_efficiency.data_routing.random_ltd.enabled", kBool, "false", "random layer-wise token dropping"),
-    tuning("data_efficiency.data_routing.random_ltd.total_layer_num", kInt, "null", "layers").min(0),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_layer_num", kInt, "null", "layers that drop").min(0),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_layer_id", kIntList, "null", "which").min(0),
-    tuning("data_efficiency.data_routing.random_ltd.model_mask_name", kString, "null", "the mask's name"),
-    tuning("data_efficiency.data_routing.random_ltd.model_type", kEnum, "null", "kind of model")
-        .one_of("encoder|decoder"),
-    tuning("data_efficiency.data_routing.random_ltd.hidden_state_order", kString, "null", "order of dims"),
-    tuning("data_efficiency.data_routing.random_ltd.micro_batch_size", kInt, "null", "micro batch").min(1),
-    tuning("data_efficiency.data_routing.random_ltd.global_batch_size", kInt, "null", "batch").min(1),
-    tuning("data_efficiency.data_routing.random_ltd.sample_idx", kAny, "null", "set by DeepSpeed"),
-    tuning("data_efficiency.data_routing.random_ltd.attention_mask", kAny, "null", "set by DeepSpeed"),
+    no_counterpart("data_efficiency.data_routing.random_ltd.micro_batch_size", kInt, "null",
+                   "train_micro_batch_size_per_gpu has it")
+        .min(1),
+    no_counterpart("data_efficiency.data_routing.random_ltd.global_batch_size", kInt, "null", "train_batch_size has it")
+        .min(1),
+    no_counterpart("data_efficiency.data_routing.random_ltd.sample_idx", kAny, "null", "set by DeepSpeed"),
+    no_counterpart("data_efficiency.data_routing.random_ltd.attention_mask", kAny, "null", "set by DeepSpeed"),
     tuning_section("data_efficiency.data_routing.random_ltd.layer_token_lr_schedule"),
     not_yet("data_efficiency.data_routing.random_ltd.layer_token_lr_schedule.enabled", kBool, "false",
-            "learning rate by tokens"),
-    tuning_section("data_efficiency.data_routing.random_ltd.random_ltd_schedule"),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_schedule.min_value", kInt, "null", "kept at the start"),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_schedule.max_value", kInt, "null", "kept at the end"),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_type", kEnum, "null", "in between")
-        .one_of("fixed_linear"),
-    tuning_section("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_config"),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_config.require_steps", kInt, "null",
-           "length")
+            "a learning rate by consumed tokens, for which DeepSpeed raises NotImplementedError too"),
+    tuning("data_efficiency.data_routing.random_ltd.layer_token_lr_schedule.total_layer_tokens", kInt, "null",
+           "its length")
         .min(1),
-    tuning("data_efficiency.data_routing.random_ltd.random_ltd_schedule.schedule_config.seq_per_step", kInt, "null",
-           "grain")
-        .min(1),
+    tuning("data_efficiency.data_routing.random_ltd.layer_token_lr_schedule.warmup_layer_tokens", kInt, "null",
+           "its warm-up")
+        .min(0),
 
     tuning_section("progressive_layer_drop"),
     not_yet("progressive_layer_drop.enabled", kBool, "false", "skip layers at random").required(),

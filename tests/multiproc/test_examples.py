@@ -123,6 +123,10 @@ def nvme_options(config, directory):
 
 class Configs(harness.TrainingTest):
     TOKENS = ["--set", "data.seq_len=12"]
+    LAYERS = [option for key, value in (("random_ltd_layer_num", "2"), ("random_ltd_layer_id", "[0, 1]"),
+                                        ("random_ltd_schedule.min_value", "4"), ("random_ltd_schedule.max_value", "12"),
+                                        ("random_ltd_schedule.schedule_config.seq_per_step", "4"))
+              for option in ("--set", f"data_efficiency.data_routing.random_ltd.{key}={value}")]
     # What each one needs that its own model and data would bring: the kind of the model, its data, further options.
     NEEDS = {
         "curriculum_gpt.json": ("gpt", "uint16", [*TOKENS, "--stages", "2", "--verify", "6",
@@ -141,6 +145,8 @@ class Configs(harness.TrainingTest):
         "zero2_offload.json": ("gpt", "uint16", TOKENS),
         "zero3_nvme.json": ("gpt", "uint16", TOKENS),
         "zero3_offload.json": ("gpt", "uint16", TOKENS),
+        "random_ltd_gpt.json": ("gpt", "uint16", [*TOKENS, "--tp", "2", "--set", "data_efficiency.data_routing.random_ltd"
+                                                  ".total_layer_num=2", *LAYERS]),
         "synthetic_gpt.json": ("gpt", "none", ["--set", "data.synthetic.input_ids.shape=[12]",
                                                "--set", "data.synthetic.input_ids.high=64"]),
         "zero1_adamw.yaml": ("mlp", "arrays", []),

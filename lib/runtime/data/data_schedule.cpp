@@ -91,6 +91,7 @@ std::vector<std::pair<std::string, int64_t>> DataSchedule::values_at(int64_t ste
       out.emplace_back("difficulty_" + metric.config.name, config::difficulty_at(metric.config.difficulty, step));
     }
   }
+  if (kept_positions) out.emplace_back("random_ltd_kept", config::difficulty_at(*kept_positions, step - 1));
   if (batches) out.emplace_back("batch_size", batches->num_samples(step));
   return out;
 }

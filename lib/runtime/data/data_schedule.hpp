@@ -17,6 +17,7 @@ namespace dslaunch::runtime {
 
 struct DataSchedule {
   std::optional<config::Difficulty> sequence_length;  // empty: samples are whole
+  std::optional<config::Difficulty> kept_positions;   // of units with random_ltd, which the model draws
   std::shared_ptr<const CurriculumIndex> curriculum;  // null: samples in the order of the data
   std::shared_ptr<const DynamicBatches> batches;      // null: batches of a fixed number of samples
 

@@ -70,7 +70,8 @@ TEST_CASE("every member of the typed sections is bound by a row or is derived", 
   check_members("Data", config.data, config, {"synthetic_train", "synthetic", "normalize", "random_crop"});
   check_members("Normalize", default_constructed<Normalize>(), config);
   check_members("RandomCrop", default_constructed<RandomCrop>(), config);
-  check_members("DataEfficiency", config.data_efficiency, config, {"sequence_length", "metrics", "dynamic_batching"});
+  check_members("DataEfficiency", config.data_efficiency, config,
+                {"sequence_length", "metrics", "dynamic_batching", "random_ltd"});
   check_members("Train", config.train, config, {"metrics", "early_stopping", "samples"});
   check_members("Samples", default_constructed<Samples>(), config, {"prompts", "prompts_file"});
   check_members("EarlyStopping", default_constructed<EarlyStopping>(), config);

@@ -141,3 +141,26 @@ TEST_CASE("dynamic batching is read, and what it lacks is said", "[config][data_
                                 kSchedule + ", clustering_type: \"single_cluster\"}}}")),
              Contains("both choose the samples of a batch"));
 }
+
+TEST_CASE("random_ltd is read, and what it lacks is said", "[config][data_efficiency]") {
+  const auto routing = [](const std::string& members) {
+    return "{data_efficiency: {enabled: true, data_routing: {enabled: true, random_ltd: {enabled: true, " + members +
+           "}}}}";
+  };
+  const std::string schedule =
+      "random_ltd_schedule: {min_value: 16, max_value: 64, schedule_type: \"fixed_linear\", "
+      "schedule_config: {require_steps: 10, seq_per_step: 8}}";
+  const std::string rest =
+      ", random_ltd_layer_num: 2, random_ltd_layer_id: [3, 1], model_type: \"encoder\", "
+      "hidden_state_order: \"seq_batch_dim\", model_mask_name: \"mask\", " +
+      schedule;
+  const auto ltd = *good(routing("total_layer_num: 4, micro_batch_size: 4" + rest)).data_efficiency.random_ltd;
+  CHECK(ltd.layers == std::vector<int64_t>{1, 3});
+  CHECK((ltd.num_layers == 4 && !ltd.batch_first && !ltd.is_decoder && ltd.mask_name == "mask"));
+  CHECK(ltd.kept == Difficulty{.minimum = 16, .maximum = 64, .total_steps = 10, .granularity = 8});
+  CHECK_THAT(only_line(routing("total_layer_num: 3" + rest)), Contains("has layer 3, and total_layer_num is 3"));
+  CHECK_THAT(only_line(routing("random_ltd_layer_num: 2" + rest.substr(rest.find(", random_ltd_layer_id")))),
+             Contains("needs 'total_layer_num'"));
+  CHECK_THAT(only_line(routing("total_layer_num: 4, layer_token_lr_schedule: {enabled: true}" + rest)),
+             Contains("layer_token_lr_schedule") && Contains("NotImplementedError"));
+}

@@ -12,11 +12,13 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "base/input_wait.hpp"
 #include "base/log.hpp"
 #include "base/quantity.hpp"
 #include "base/status_page.hpp"
 #include "base/wall_clock.hpp"
+#include "config/difficulty.hpp"
 #include "runtime/device/random_state.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
@@ -48,6 +50,18 @@ std::vector<std::string> names_of(const std::vector<std::pair<std::string, at::T
   for (const auto& [name, value] : tensors) names.push_back(name);
   return names;
 }
+
+// Says how many positions the units of random_ltd keep; DeepSpeed counts the steps done before.
+class KeptPositions : public step::EngineObserver {
+ public:
+  KeptPositions(model::RunnableModel& model, const config::Difficulty& kept) : model_(model), kept_(kept) {}
+  void begin_step(int64_t step) override { model_.keep_positions(step, config::difficulty_at(kept_, step - 1)); }
+  bool allows_early_updates() const override { return true; }
+
+ private:
+  model::RunnableModel& model_;
+  const config::Difficulty& kept_;
+};
 
 // One training run; its members are constructed in the order of their declaration.
 class Training {
@@ -193,6 +207,7 @@ class Training {
         log::warning("{}", note);
       }
     }
+    if (kept_positions_) engine_->observe(*kept_positions_);
     starts_.emplace(diagnosis::FailedRun{*model_, *engine_, data_, config_, groups_, device_}, position_);
     log::debug("engine ready");
   }
@@ -529,9 +544,28 @@ class Training {
     if (config_.recomputation.selective && device_.is_cpu() && groups_.world.rank() == 0) {
       log::info("'activation_checkpointing.selective' has no effect on CPU ranks: it is for generated kernels");
     }
+    switch_on_token_dropping();
     if (!config_.recomputation.enabled) return;
     const auto summary = model_->runnable->set_recomputation(setup::recomputation_options(config_, device_));
     if (groups_.world.rank() == 0) log::info("{}", summary);
+  }
+
+  void switch_on_token_dropping() {
+    const auto& ltd = config_.data_efficiency.random_ltd;
+    if (!ltd) return;
+    if (request_.verify > 0) {
+      throw UserError(ExitCode::kBadInput,
+                      "--verify does not work with random_ltd: each data rank draws the positions of its own samples");
+    }
+    const auto summary = model_->runnable->set_token_dropping(
+        {.layers = ltd->layers,
+         .num_layers = ltd->num_layers,
+         .batch_first = ltd->batch_first,
+         .is_decoder = ltd->is_decoder,
+         .mask_name = ltd->mask_name,
+         .seed = mix64(config_.data_efficiency.seed) ^ static_cast<uint64_t>(groups_.own.data)});
+    if (groups_.world.rank() == 0) log::info("{}", summary);
+    kept_positions_.emplace(*model_->runnable, ltd->kept);
   }
 
   // 0: endless, or no training data.
@@ -589,8 +623,8 @@ class Training {
     out.batch_shapes_vary = data_.schedule.shapes_vary();
     if (const auto& batches = data_.schedule.batches) {
       out.rate_scale = [batches](int64_t step) { return batches->rate_scale(step); };
-      out.labels_of_micro_batch = batches->max_positions(
-          {config_.batch.micro_batch, config_.batch.accumulation, groups_.mesh.data});
+      out.labels_of_micro_batch =
+          batches->max_positions({config_.batch.micro_batch, config_.batch.accumulation, groups_.mesh.data});
     }
     out.ranks_of_host = ranks_of_host();
     out.gather_group = gather_group_;
@@ -641,6 +675,7 @@ class Training {
   bool stops_early_ = false;                            // after the last evaluation
   std::unique_ptr<verify::Verification> verification_;  // until it has ended
   std::optional<diagnosis::StepSnapshots> starts_;
+  std::optional<KeptPositions> kept_positions_;  // empty: units get all positions
 };
 
 }  // namespace

@@ -244,6 +244,7 @@ DataSchedule open_schedule(const model::ModelFacts& model, const config::JobConf
   const config::DataEfficiency& efficiency = config.data_efficiency;
   DataSchedule schedule;
   schedule.sequence_length = efficiency.sequence_length;
+  if (efficiency.random_ltd) schedule.kept_positions = efficiency.random_ltd->kept;
   schedule.curriculum = read_curriculum_index(efficiency, data.train->num_samples());
   if (!efficiency.sequence_length && !efficiency.dynamic_batching) return schedule;
   const SequenceDims sequence =

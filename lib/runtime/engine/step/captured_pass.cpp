@@ -46,6 +46,7 @@ Result<> check_capturable(const config::JobConfig& config, at::Device device, bo
       return Failure{"activation_checkpointing waits for the device (synchronize_checkpoint_boundary, profile)"};
     }
   }
+  if (config.data_efficiency.random_ltd) return Failure{"random_ltd draws positions on the host"};
   if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
   return {};
 }

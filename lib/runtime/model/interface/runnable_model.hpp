@@ -32,6 +32,16 @@ struct RecomputationOptions {
   c10::Device device = c10::kCPU;
 };
 
+// Which blocks run on a random part of the positions in training.
+struct TokenDroppingOptions {
+  std::vector<int64_t> layers;  // of the model's blocks in order of use, counted from 0
+  int64_t num_layers = 0;       // that the model is said to have
+  bool batch_first = true;      // hidden states are [samples, positions, features]; false: positions first
+  bool is_decoder = true;
+  std::string mask_name;  // of the blocks' argument that is the mask; empty: it is told by its shape
+  uint64_t seed = 0;      // the same on ranks that share a model
+};
+
 // The result of forward: a tensor, or the tensors of a tuple or dict.
 struct ForwardResult {
   at::Tensor first;                // the tensor itself, a tuple's first element, a dict's "loss" (else its first entry)
@@ -79,6 +89,11 @@ class RunnableModel {
   // From now on blocks are recomputed in backward instead of saving activations; returns one line that names them.
   // Before set_device().
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
+  // From now on these blocks get the positions that keep_positions() says; returns one line that names them. Throws
+  // UserError(65) for blocks that the model does not have.
+  virtual std::string set_token_dropping(const TokenDroppingOptions& options) = 0;
+  // For the forwards of a step in training, after set_token_dropping().
+  virtual void keep_positions(int64_t step, int64_t count) = 0;
   // With RecomputationOptions::profile: the times since the last call of this function, as one line; else empty.
   virtual std::string take_recomputation_profile() = 0;
   // For a diagnosis; null: no observer.

@@ -77,8 +77,37 @@ std::string ScriptModel::set_recomputation(const RecomputationOptions& options) 
   return plan.summary;
 }
 
+std::string ScriptModel::set_token_dropping(const TokenDroppingOptions& options) {
+  const auto refuse = [&](const std::string& why) {
+    throw UserError(ExitCode::kBadInput, fmt::format("random_ltd: model '{}': {}", path_, why));
+  };
+  if (std::ssize(blocks_) != options.num_layers) {
+    refuse(fmt::format("it has {} blocks ('units'), and total_layer_num is {}", blocks_.size(), options.num_layers));
+  }
+  std::map<int, TokenDropping::Unit> units;
+  std::vector<std::string> names;
+  for (const int64_t layer : options.layers) {
+    const auto& block = blocks_[static_cast<size_t>(layer)];
+    TokenDropping::Unit unit{.name = block.path};
+    const auto& schema = block.module.get_method("forward").function().getSchema();
+    for (size_t i = 1; i < schema.arguments().size() && !options.mask_name.empty(); ++i) {
+      if (schema.arguments()[i].name() == options.mask_name) unit.mask = static_cast<int>(i) - 1;
+    }
+    if (!options.mask_name.empty() && unit.mask < 0) {
+      refuse(
+          fmt::format("forward of block '{}' has no argument '{}' (model_mask_name)", block.path, options.mask_name));
+    }
+    names.push_back(block.path);
+    units[block.unit] = std::move(unit);
+  }
+  interception_.set_token_dropping(std::make_unique<TokenDropping>(options, std::move(units)));
+  return fmt::format("random_ltd: {} of {} blocks get a part of the positions: '{}'", names.size(), blocks_.size(),
+                     fmt::join(names, "', '"));
+}
+
 void ScriptModel::train(bool training) {
   module_.train(training);
+  if (auto* dropping = interception_.token_dropping()) dropping->set_training(training);
   if (training) {
     for (auto& module : frozen_in_eval_) module.setattr("training", false);
   }

@@ -43,6 +43,8 @@ class ScriptModel : public RunnableModel {
   void set_tensor_group(comm::Communicator& ranks) override;
   ProbeReport probe_split(at::Device device) override;
   std::string set_recomputation(const RecomputationOptions& options) override;
+  std::string set_token_dropping(const TokenDroppingOptions& options) override;
+  void keep_positions(int64_t step, int64_t count) override { interception_.token_dropping()->begin_step(step, count); }
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
   void train(bool training) override;

@@ -91,15 +91,15 @@ void UnitInterception::UnitClass::run(torch::jit::Stack& stack, size_t count) {
   }
   const auto& [owner, unit, recomputed] = found->second;
   const torch::jit::Stack given(arguments.begin() + 1, arguments.end());  // without self
-  stack.push_back(owner->call_in_graph(
-      unit, given,
-      [this, self](torch::jit::Stack stack_of_call) {
-        const PlainExecution plain;  // a recomputation may run on one of autograd's threads
-        stack_of_call.insert(stack_of_call.begin(), self);
-        original.run(stack_of_call);
-        return std::move(stack_of_call.back());
-      },
-      recomputed ? &*recomputed : nullptr));
+  recomputation::UnitBody body = [this, self](torch::jit::Stack stack_of_call) {
+    const PlainExecution plain;  // a recomputation may run on one of autograd's threads
+    stack_of_call.insert(stack_of_call.begin(), self);
+    original.run(stack_of_call);
+    return std::move(stack_of_call.back());
+  };
+  TokenDropping* dropping = owner->token_dropping();
+  if (dropping != nullptr && dropping->applies_to(unit.unit)) body = dropping->wrap(unit.unit, std::move(body));
+  stack.push_back(owner->call_in_graph(unit, given, body, recomputed ? &*recomputed : nullptr));
 }
 
 UnitInterception::UnitInterception() = default;

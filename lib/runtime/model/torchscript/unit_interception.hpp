@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/model/recomputation/recomputation.hpp"
+#include "runtime/model/torchscript/token_dropping.hpp"
 #include "runtime/model/torchscript/units/bound_unit.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -37,6 +38,9 @@ class UnitInterception {
   // From now on recomputes in backward the units for which `choose` (by unit) returns a description.
   void recompute(const RecomputationOptions& options, recomputation::InputRanks ranks,
                  const std::function<std::optional<recomputation::RecomputedUnit>(int)>& choose);
+  // Units that it applies to run on a part of their positions.
+  void set_token_dropping(std::unique_ptr<TokenDropping> dropping) { dropping_ = std::move(dropping); }
+  TokenDropping* token_dropping() const { return dropping_.get(); }
   // Runs `body` on `arguments` with the unit's parameters in their slots and returns its result. An argument that
   // `body` changes in place counts as an output. `recomputed`: not null if the unit is recomputed.
   c10::IValue call(const units::BoundUnit& unit, const torch::jit::Stack& arguments,
@@ -58,6 +62,7 @@ class UnitInterception {
   UnitParameters* parameters_ = nullptr;
   UnitObserver* observer_ = nullptr;
   std::vector<c10::intrusive_ptr<UnitClass>> classes_;
+  std::unique_ptr<TokenDropping> dropping_;  // null: all units get all positions
   std::unique_ptr<recomputation::Recomputation> recomputation_;
   mutable std::exception_ptr failure_;  // the first failure since throw_failure()
 };
