@@ -170,6 +170,14 @@ TEST_CASE("dynamic batches are DeepSpeed's", "[runtime][data][data_efficiency]")
       }
       CHECK(most == longest[i]);
     }
+    int64_t most_positions = 0;  // what the check of memory counts
+    for (const auto& group : batches.groups()) {
+      int64_t most = 0;
+      for (const int64_t sample : group)
+        most = std::max<int64_t>(most, fixture["lengths"][static_cast<size_t>(sample)]);
+      most_positions = std::max(most_positions, most * std::ssize(group));
+    }
+    if (!same_size) CHECK(batches.max_positions(shape) == most_positions);
     CHECK(batches.plan(batches.num_steps() + 1, 0, shape, 0).samples == batches.plan(1, 0, shape, 0).samples);
     CHECK(batches.plan(batches.num_steps(), 0, shape, 0).after == DataPosition{1, 0});
   }
