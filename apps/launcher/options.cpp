@@ -16,6 +16,7 @@
 #include "command_line/infer_options.hpp"
 #include "commands.hpp"
 #include "compat_options.hpp"
+#include "config/key_table.hpp"
 #include "everyday_options.hpp"
 #include "help_topics.hpp"
 #include "launch/plan/env_file.hpp"
@@ -430,6 +431,17 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
   return agent;
 }
 
+namespace {
+
+// `config explain train.seed`, where --key belongs in front.
+bool is_key_rather_than_file(const std::string& word) {
+  std::error_code ignored;
+  return !std::filesystem::exists(word, ignored) &&
+         (config::find_key(word) != nullptr || !config::paths_of_name(word).empty());
+}
+
+}  // namespace
+
 std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   ConfigOptions options;
   std::string what, key;
@@ -458,6 +470,7 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   }
   options.explain = what == "explain";
   if (options.file.empty() && !options.explain) usage_error("which file? dslaunch config check FILE");
+  if (options.explain && key.empty() && is_key_rather_than_file(options.file)) key = std::exchange(options.file, "");
   if (!options.explain && (!key.empty() || options.choice.changed || options.choice.all)) {
     usage_error("--key, --changed and --all belong to 'dslaunch config explain'");
   }
@@ -485,7 +498,8 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
                    "  dslaunch infer runs/a --score --prompts texts.txt\n"
                    "  dslaunch infer model.pt --data images.npz --outputs logits.safetensors\n");
   command_line::add_infer_options(line, options);
-  if (!line.parse(arguments)) return std::nullopt;
+  const auto on_leftover = [&](const auto& leftover) { answer_generation_wish(arguments.words, leftover); };
+  if (!line.parse(arguments, on_leftover)) return std::nullopt;
   refuse_program_words(arguments);
   command_line::check_infer_options(options);
   options.source = run_directory(options.source);

@@ -15,6 +15,7 @@
 #include "command_line.hpp"
 #include "config/enum_names.hpp"
 #include "config/load.hpp"
+#include "everyday_options.hpp"
 #include "run_flags.hpp"
 
 namespace dslaunch::launcher {
@@ -299,7 +300,8 @@ std::optional<PlanOptions> read_plan_options(const Arguments& arguments) {
   line.value_from(1, "--num_nodes", given.num_nodes, "hosts (1)", "N");
   add_model_options(line, given);
   line.flag("--json", options.json, "one JSON document on standard output");
-  if (!line.parse(arguments)) return std::nullopt;
+  const auto on_leftover = [&](const auto& leftover) { answer_wish(arguments.words, leftover); };
+  if (!line.parse(arguments, on_leftover)) return std::nullopt;
   if (arguments.has_separator) usage_error("'--' belongs to 'dslaunch exec', not to 'plan'");
   require_one_form(line, given);
   switch (form_of(given)) {

@@ -53,6 +53,10 @@ constexpr std::string_view kStart = "hosts are given by --hostfile, or come from
 
 constexpr OtherName kOptions[] = {
     // optimizer, schedule, loss
+    {"clip", "gradient_clipping"},
+    {"warmup", "scheduler.params.warmup_num_steps"},
+    {"grad_accum", "gradient_accumulation_steps"},
+    {"workers", "data.num_workers"},
     {"adafactor", "optimizer.type=Adafactor"},
     {"optim_args", "", "", kOptimizerParams},
     {"lr_scheduler_kwargs", "", "", kScheduleParams},
@@ -68,7 +72,8 @@ constexpr OtherName kOptions[] = {
     {"downcast_bf16", "", "", "only TPUs have it"},
     // memory, compilation
     {"gradient_checkpointing_kwargs|activation_checkpointing_kwargs", "", "", kRecomputation},
-    {"torch_compile|torch_compile_*|dynamo_*|torchdynamo|use_liger_kernel|liger_kernel_config|jit_mode_eval|use_ipex",
+    {"compile|torch_compile|torch_compile_*|dynamo_*|torchdynamo|use_liger_kernel|liger_kernel_config|jit_mode_eval|"
+     "use_ipex",
      "", "", kCompiler},
     {"auto_find_batch_size", "", "", "'dslaunch plan MODEL --config F --suggest' finds the micro batch that fits"},
     {"torch_empty_cache_steps|skip_memory_metrics", "", "",
@@ -132,6 +137,14 @@ constexpr OtherName kOptions[] = {
     {"enable_cpu_affinity", "", "", "the option is --numa_binding node"},
     {"megatron_lm_pp_degree", "pipeline.stages", "--stages"},
     {"megatron_lm_*", "", "", kMegatron},
+    {"pp|pp_size|pipeline_parallel|pipeline_parallel_size", "pipeline.stages", "--stages"},
+    {"tensor_parallel|tensor_parallelism|model_parallel", "tensor_parallel.size", "--tp"},
+    {"dp|dp_size|data_parallel|data_parallel_size|sp|sp_size|ulysses|context_parallel_size|cp|cp_size|"
+     "expert_parallel_size|ep_size",
+     "", "", kParallelisms},
+    {"gpu|ngpus|n_gpus|num_gpu|nproc|np", "", "--num_gpus"},
+    {"resume_from|load_checkpoint|load|checkpoint|ckpt|restart", "", "--resume"},
+    {"use_env", "", "", "leave it out: LOCAL_RANK is in the environment of every rank"},
     {"parallelism_config|parallelism_config_*", "", "", kParallelisms},
 };
 
