@@ -119,8 +119,9 @@ class Training {
     checkpoints_->finish();
     report_saved();
     ended("checkpoints");
+    auto lines = monitors_.finish();
     log_->finish({engine_->steps_done(), stopped, checkpoints_->last_saved(), best_checkpoint(), describe_input(),
-                  monitors_.finish()});
+                  std::move(lines)});
     return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
