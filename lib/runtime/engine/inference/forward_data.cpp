@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "config/load.hpp"
 #include "runtime/engine/setup/training_data.hpp"
 #include "runtime/engine/step/output_choice.hpp"
 #include "runtime/state/safetensors_writer.hpp"
@@ -13,6 +15,8 @@
 
 namespace dslaunch::runtime::engine::inference {
 namespace {
+
+using Json = nlohmann::json;
 
 std::vector<std::pair<std::string, at::Tensor>> named_tensors(const model::ForwardResult& result) {
   std::vector<at::Tensor> tensors{result.first};
@@ -37,6 +41,21 @@ at::Tensor joined(const std::string& name, const std::vector<at::Tensor>& parts)
   return parts[0].dim() == 0 ? at::stack(parts) : at::cat(parts);
 }
 
+// Pictures become what they were in the run that has trained the model; of random parts the middle is taken.
+void take_picture_keys(const std::string& job_config, config::Data& data) {
+  const Json json = Json::parse(job_config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("data")) return;
+  Json keys = Json::object();
+  for (const char* key : {"normalize", "random_crop"}) {
+    if (json["data"].contains(key)) keys[key] = json["data"][key];
+  }
+  const auto loaded = config::load_text(Json{{"data", std::move(keys)}}.dump(), "the checkpoint's config",
+                                        config::Format::kHjson, {}, {.world_size = 1, .model = {}});
+  if (!loaded.ok()) return;
+  data.normalize = loaded.config.data.normalize;
+  data.random_crop = loaded.config.data.random_crop;
+}
+
 }  // namespace
 
 ForwardSummary write_forward_outputs(InferModel& model, at::Device device, const ForwardOptions& options) {
@@ -44,6 +63,7 @@ ForwardSummary write_forward_outputs(InferModel& model, at::Device device, const
   config.data.eval = {options.data};
   config.data.inputs = options.inputs;
   config.data.labels = options.labels;
+  take_picture_keys(model.job_config(), config.data);
   config.batch.micro_batch = config.batch.train_batch = options.batch;
   const auto& facts = model.model().facts;
   const auto data = setup::open_training_data(facts, config, comm::Mesh{}, /*rank=*/0, at::kFloat, /*pin=*/false);

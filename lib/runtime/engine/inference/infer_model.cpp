@@ -154,6 +154,7 @@ class CheckpointModel final : public LoadedModel {
         },
         [this] { reader_->drop_pages(); });
   }
+  std::string job_config() const override { return reader_->metadata().config; }
 
  private:
   const std::unique_ptr<CheckpointReader> reader_;

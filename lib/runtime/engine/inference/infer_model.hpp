@@ -43,6 +43,8 @@ class InferModel {
   virtual const std::string& file() const = 0;
   virtual const std::optional<HuggingFaceFacts>& hugging_face() const = 0;
   virtual int64_t weight_bytes() const = 0;
+  // The config of the run that has trained it, as JSON; empty: it is not known.
+  virtual std::string job_config() const { return {}; }
 };
 
 // Plain types of C++'s operators are enough to write texts; what trains faster is left out.

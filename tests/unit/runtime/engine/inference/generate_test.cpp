@@ -380,6 +380,36 @@ TEST_CASE("what forward returns for data is written as it is", "[runtime][engine
                      at::stack({a.narrow(0, 0, 3).mean(), a.narrow(0, 3, 3).mean(), a.narrow(0, 6, 1).mean()})));
 }
 
+TEST_CASE("pictures for a model are normalized as those that it was trained on", "[runtime][engine][forward_data]") {
+  class Trained final : public InferModel {
+   public:
+    explicit Trained(const std::string& path) : inner_(open_model({.path = path, .predicts_tokens = false})) {}
+    model::Model& model() override { return inner_->model(); }
+    const ModelSource& source() const override { return inner_->source(); }
+    const std::string& file() const override { return inner_->file(); }
+    const std::optional<HuggingFaceFacts>& hugging_face() const override { return inner_->hugging_face(); }
+    int64_t weight_bytes() const override { return inner_->weight_bytes(); }
+    std::string job_config() const override {
+      return R"({"train_batch_size": 8, "data": {"normalize": {"mean": [0.5], "std": [0.25]}, "random_flip": true,
+                 "random_crop": {"size": [2, 2], "padding": 0}}})";
+    }
+
+   private:
+    std::unique_ptr<InferModel> inner_;
+  };
+  const test::TempDir dir;
+  test::compile({"Net", "def forward(self, x):\n    return x * self.gain\n", {{"gain", at::ones({1})}}, {}})
+      .save(dir / "net.pt");
+  const at::Tensor pixels = at::arange(32, at::kByte).reshape({2, 1, 4, 4});
+  test::write_samples(dir / "data.safetensors", {{"x", pixels}});
+  Trained model(dir / "net.pt");
+  write_forward_outputs(model, at::kCPU,
+                        {.data = dir / "data.safetensors", .outputs = dir / "out.safetensors", .batch = 2});
+  const SafetensorsFile written(dir / "out.safetensors");
+  CHECK(at::equal(written.tensor(*written.find("output")),
+                  (pixels.narrow(2, 1, 2).narrow(3, 1, 2).to(at::kFloat) / 255 - 0.5) / 0.25));
+}
+
 TEST_CASE("what has no model or no weights is refused with what is needed", "[runtime][engine][infer_model]") {
   const test::TempDir dir;
   dir.write("config.json", "{}");
