@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index.h>
@@ -98,16 +99,18 @@ at::Tensor take_parts(const PictureTransform& transform, const at::Tensor& pictu
   return at::index(padded, {samples, channels, rows, columns});
 }
 
-// Divisions by tensors: by a number, a GPU multiplies with its inverse, which rounds differently.
+// In fp32 and three passes, the conversions inside of them. Divisions by tensors: by a number, a GPU multiplies with
+// its inverse, which rounds differently.
 at::Tensor normalize(const PictureTransform& transform, const at::Tensor& pictures) {
-  at::Tensor values = pictures.to(at::kFloat);
+  const auto in_fp32 = pictures.options().dtype(at::kFloat);
   const auto by_channel = [&](const std::vector<double>& numbers) {
-    at::Tensor out = at::empty({static_cast<int64_t>(numbers.size()), 1, 1}, values.options());
+    at::Tensor out = at::empty({static_cast<int64_t>(numbers.size()), 1, 1}, in_fp32);
     for (size_t i = 0; i < numbers.size(); ++i) out[static_cast<int64_t>(i)].fill_(numbers[i]);
     return out;
   };
-  values.div_(at::full({1}, 255, values.options())).sub_(by_channel(transform.mean)).div_(by_channel(transform.std));
-  return values.to(transform.dtype);
+  at::Tensor values = at::div(pictures, at::full({1}, 255, in_fp32)).sub_(by_channel(transform.mean));
+  at::Tensor out = at::empty(values.sizes(), in_fp32.dtype(transform.dtype));
+  return at::div_out(out, values, by_channel(transform.std));
 }
 
 }  // namespace

@@ -29,6 +29,13 @@ torch::jit::Module make_words() {
        {{"table", test::random_weight({7, 5}, 1)}, {"head", test::random_weight({9, 5}, 2)}}});
 }
 
+// Pictures of [2, 4, 3], classes 9.
+torch::jit::Module make_pixels() {
+  return test::compile({"Pixels",
+                        "def forward(self, x):\n    return torch.linear(x.flatten(1), self.head)\n",
+                        {{"head", test::random_weight({9, 24}, 2)}}});
+}
+
 struct Opened {
   test::TempDir folder;
   config::JobConfig config;
@@ -36,9 +43,9 @@ struct Opened {
   TrainingData data;
 
   Opened(const test::NamedTensors& arrays, const json& changes, int rank = 0, int ranks = 1,
-         const test::NamedTensors& eval = {}) {
+         const test::NamedTensors& eval = {}, const torch::jit::Module& module = make_words()) {
     log::set_level(log::Level::kError);
-    make_words().save(folder / "words.pt");
+    module.save(folder / "words.pt");
     test::write_samples(folder / "data.safetensors", arrays);
     json text{{"train_batch_size", 4},
               {"optimizer", {{"type", "SGD"}, {"params", {{"lr", 0.1}}}}},
@@ -235,5 +242,28 @@ TEST_CASE("arrays are cut along the positions of the token ids, where it is know
   });
   expect_error(ExitCode::kBadInput, {"not known which array has the positions"}, [&] {
     dims_of({{"ids", at::kLong, {3, 3}}, {"labels", at::kLong, {3}}});
+  });
+}
+
+TEST_CASE("normalized bytes are to the model what floats are", "[runtime][engine][training_data]") {
+  const at::Tensor pixels = (at::arange(10 * 24) * 37 % 256).to(at::kByte).view({10, 2, 4, 3});
+  const at::Tensor mean = at::tensor({0.4F, 0.5F}).view({2, 1, 1}),
+                   deviation = at::tensor({0.2F, 0.3F}).view({2, 1, 1});
+  const at::Tensor labels = at::arange(10) % 9;
+  const json normalize{{"data", {{"normalize", {{"mean", {0.4, 0.5}}, {"std", {0.2, 0.3}}}}}}};
+  const Opened bytes({{"x", pixels}, {"labels", labels}}, normalize, 0, 1, {}, make_pixels());
+  const Opened floats({{"x", (pixels.to(at::kFloat) / 255 - mean) / deviation}, {"labels", labels}}, json::object(), 0,
+                      1, {}, make_pixels());
+  const MicroBatch batch = on_device(bytes.first_batch(), at::kCPU);
+  CHECK(batch.inputs[0].equal(on_device(floats.first_batch(), at::kCPU).inputs[0]));
+  CHECK(batch.num_tokens == 0);
+  // Without data.eval a run that only evaluates reads the training data: without chance, too.
+  const json cropped{{"data", {{"random_crop", {{"size", {3, 3}}}}, {"random_flip", true}}}};
+  const Opened parts({{"x", pixels}, {"labels", labels}}, cropped, 0, 1, {}, make_pixels());
+  EvaluationLoader loader(parts.data.train, parts.data.train_arrays, parts.config.data, parts.data.loader);
+  CHECK(on_device(*loader.next(), at::kCPU).inputs[0].equal(pixels.narrow(0, 0, 4).narrow(2, 0, 3)));
+  expect_error(ExitCode::kBadInput, {"array 'ids' of the data is Float[1, 1, 3], and forward takes indices"}, [&] {
+    Opened({{"ids", at::ones({10, 1, 1, 3}, at::kByte)}, {"labels", labels}},
+           {{"data", {{"normalize", {{"mean", {0.4}}, {"std", {0.2}}}}}}});
   });
 }
