@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -123,7 +124,7 @@ class StepBench {
                                       /*pin=*/!device.is_cpu());
     require_memory();
     step::EngineOptions options{.device = device, .dtypes = {precision_, buffer_names()}};
-    options.total_steps = counts.warmup + counts.timed + counts.profiled;
+    options.total_steps = counts.warmup + 2 * counts.timed + 1 + counts.profiled;
     engine_ = std::make_unique<step::Engine>(*model_, config_, options, groups_,
                                              setup::initial_values(*model_, config_.init, path));
     engine_->observe(counted_);
@@ -141,6 +142,7 @@ class StepBench {
     const auto timed = run_steps(counts_.timed);
     out_.memory = memory_.read();
     for (const auto& result : timed) out_.step_ms.push_back(result.step_ms);
+    run_held();
     const auto skipped = std::count_if(timed.begin(), timed.end(), [](const auto& result) { return result.overflow; });
     if (skipped > 0) {
       out_.notes.push_back(fmt::format("{} of the timed steps did not update: the loss scale was too large", skipped));
@@ -171,10 +173,23 @@ class StepBench {
     if (!warning.empty()) out_.notes.push_back(warning);
   }
 
-  // All results; waits for the device.
+  // The same steps without their input: what is between is what steps wait for it.
+  void run_held() {
+    std::vector<setup::MicroBatch> held;
+    for (int64_t i = 0; i < config_.batch.accumulation; ++i) held.push_back(batches_->next());
+    const auto next = [&held, at = size_t{0}]() mutable { return held[at++ % held.size()]; };
+    run_steps(1, next);  // what the loader had begun ends beside it
+    engine_->restart_clock();
+    for (const auto& result : run_steps(counts_.timed, next)) out_.held_ms.push_back(result.step_ms);
+  }
+
   std::vector<step::StepResult> run_steps(int64_t count) {
+    return run_steps(count, [this] { return batches_->next(); });
+  }
+
+  // All results; waits for the device.
+  std::vector<step::StepResult> run_steps(int64_t count, const std::function<setup::MicroBatch()>& next) {
     std::vector<step::StepResult> results;
-    const auto next = [&] { return batches_->next(); };
     for (int64_t i = 0; i < count; ++i) {
       if (auto result = engine_->train_step(next, /*stop_requested=*/false)) results.push_back(*std::move(result));
     }

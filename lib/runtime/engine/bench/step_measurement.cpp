@@ -6,11 +6,22 @@
 
 namespace dslaunch::runtime::engine::bench {
 
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
 double StepMeasurement::median_ms() const {
-  auto sorted = step_ms;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t half = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+  return median(step_ms);
+}
+
+double StepMeasurement::median_held_ms() const {
+  return median(held_ms);
 }
 
 double StepMeasurement::min_ms() const {

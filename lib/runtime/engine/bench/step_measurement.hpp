@@ -37,6 +37,7 @@ struct StepMeasurement {
   int64_t num_parameters = 0;
   int64_t num_warmup = 0;
   std::vector<double> step_ms;    // of the timed steps, in order
+  std::vector<double> held_ms;    // of as many steps with batches that are held on the device
   double first_step_seconds = 0;  // from the start of loading to the end of the first step
   int64_t tokens_per_step = 0;    // 0: the data has none
   int64_t samples_per_step = 0;
@@ -50,6 +51,7 @@ struct StepMeasurement {
   std::vector<std::string> notes;  // for the user
 
   double median_ms() const;
+  double median_held_ms() const;
   double min_ms() const;
   double max_ms() const;
   double tokens_per_second() const { return 1000 * static_cast<double>(tokens_per_step) / median_ms(); }

@@ -94,6 +94,13 @@ std::string head_text(const StepReport& report) {
                             report.device.str());
 }
 
+// What steps wait for their batches.
+std::string input_text(const StepMeasurement& measured) {
+  const double held = measured.median_held_ms(), input = measured.median_ms() - held;
+  return fmt::format("{:.2f} ms of it ({:.1f} %): {:.2f} ms with batches that are held on the device", input,
+                     100 * input / measured.median_ms(), held);
+}
+
 std::string throughput_text(const StepMeasurement& measured) {
   std::string text;
   if (measured.tokens_per_step > 0) text += format_rate(measured.tokens_per_second()) + " tokens/s, ";
@@ -117,6 +124,7 @@ std::string figures_text(const StepReport& report, size_t width) {
                 fmt::format("{:.2f} ms, the median of {} after {} of warm-up ({:.2f} to {:.2f})", own.median_ms(),
                             own.step_ms.size(), own.num_warmup, own.min_ms(), own.max_ms()),
                 width);
+  text += paragraph("input", input_text(own), width);
   text += paragraph("throughput", throughput_text(own), width);
   std::string parts =
       fmt::format("{} forward, {} backward", flops_text(own.macs.forward), flops_text(own.macs.backward));
@@ -308,6 +316,7 @@ Json measurement_json(const StepReport& report, const StepMeasurement& measured)
   }
   const bool has_tokens = measured.tokens_per_step > 0, is_cpu = report.device.is_cpu();
   return {{"step_ms", measured.step_ms},
+          {"held_ms", measured.held_ms},
           {"median_ms", measured.median_ms()},
           {"min_ms", measured.min_ms()},
           {"max_ms", measured.max_ms()},

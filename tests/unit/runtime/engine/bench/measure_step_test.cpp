@@ -45,6 +45,7 @@ TEST_CASE("a measured step is one of a run: its batch, its arithmetic, its time"
   const auto before = count_files();
   const auto measured = measure(job, config, {.warmup = 2, .timed = 3, .profiled = 2});
   CHECK(measured.step_ms.size() == 3);
+  CHECK(measured.held_ms.size() == 3);
   CHECK(measured.min_ms() > 0);
   CHECK(measured.min_ms() <= measured.median_ms());
   CHECK(measured.median_ms() <= measured.max_ms());

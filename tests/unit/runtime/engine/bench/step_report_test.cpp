@@ -21,6 +21,7 @@ StepMeasurement some_measurement() {
   out.num_parameters = 163'037'184;
   out.num_warmup = 10;
   out.step_ms = {32, 31, 30, 35};
+  out.held_ms = {31, 30.1, 31.1, 33};
   out.first_step_seconds = 1.064;
   out.tokens_per_step = 16'384;
   out.samples_per_step = 16;
@@ -63,6 +64,8 @@ TEST_CASE("bench step reports a step, its kernels and what was fused", "[runtime
         "bf16, ZeRO 0, micro batch 16 x 1 accumulation step, on cuda:0\n"
         "\n"
         "step        31.50 ms, the median of 4 after 10 of warm-up (30.00 to 35.00)\n"
+        "input       0.45 ms of it (1.4 %): 31.05 ms with batches that are held on the\n"
+        "            device\n"
         "throughput  520k tokens/s, 508 samples/s\n"
         "arithmetic  400 TFLOP/s (4 TFLOP forward, 8.6 TFLOP backward)\n"
         "            50.0 % of what large bf16 matrix products reach here: 800 TFLOP/s\n"
@@ -144,6 +147,7 @@ TEST_CASE("bench step --json has every number", "[runtime][engine][bench]") {
   CHECK(document["matrix_product_flops_per_second"] == 800e12);
   CHECK(own["median_ms"] == 31.5);
   CHECK(own["step_ms"] == nlohmann::json{32, 31, 30, 35});
+  CHECK(own["held_ms"] == nlohmann::json{31, 30.1, 31.1, 33});
   CHECK(own["flops_per_step"] ==
         nlohmann::json{{"forward", 4'000'000'000'000}, {"backward", 8'600'000'000'000}, {"update", 0}});
   CHECK(own["flops_per_second"] == Approx(400e12));
